@@ -1,0 +1,109 @@
+//! This crate, as its users call it. The only file of the bench that names `quorlock`.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quorlock::{LockGuard, LockManager};
+
+use super::Result;
+use super::stats::{Batch, Samples, Window, process_cpu};
+
+/// As the peers' and the floor's.
+const TTL: Duration = Duration::from_secs(10);
+/// New servers have no vote for one ttl.
+const FIRST_LOCK: Duration = Duration::from_secs(30);
+
+/// A manager that can lock.
+pub(crate) struct Ours {
+    locks: LockManager,
+}
+
+impl Ours {
+    /// Builds a manager, and waits until the nodes vote.
+    pub(crate) fn open(urls: &[String]) -> Result<Self> {
+        let locks = LockManager::builder(urls.to_vec()).ttl(TTL).build()?;
+        let ours = Self { locks };
+        let start = Instant::now();
+        while let Err(err) = ours.pair("bench:first") {
+            if FIRST_LOCK < start.elapsed() {
+                return Err(err);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(ours)
+    }
+
+    /// Acquires, tried once, and releases; waits for the quorum both times.
+    fn pair(&self, name: &str) -> Result {
+        self.locks.mutex(name).try_lock()?.release()?;
+        Ok(())
+    }
+
+    /// Runs `n` pairs on `name`, one after the other.
+    pub(crate) fn pairs(&self, n: usize, name: &str) -> Batch {
+        let mut batch = Batch::default();
+        let cpu = process_cpu();
+        for _ in 0..n {
+            let start = Instant::now();
+            match self.pair(name) {
+                Ok(()) => batch.samples.push(start.elapsed()),
+                Err(_) => batch.failed += 1,
+            }
+        }
+        batch.cpu = process_cpu().saturating_sub(cpu);
+        batch
+    }
+
+    /// Runs pairs on each of `n` threads for `window`, a name each.
+    pub(crate) fn threads(&self, n: usize, window: Duration, name: &str) -> io::Result<Window> {
+        let (start, cpu) = (Instant::now(), process_cpu());
+        let run = |name: String| {
+            let (mut samples, mut failed) = (Samples::default(), 0);
+            while start.elapsed() < window {
+                let begun = Instant::now();
+                match self.pair(&name) {
+                    Ok(()) => samples.push(begun.elapsed()),
+                    Err(_) => failed += 1,
+                }
+            }
+            (samples, failed)
+        };
+        let (mut samples, mut failed) = (Samples::default(), 0);
+        thread::scope(|scope| {
+            let threads = (0..n)
+                .map(|i| {
+                    let name = format!("{name}:{i}");
+                    thread::Builder::new().spawn_scoped(scope, || run(name))
+                })
+                .collect::<io::Result<Vec<_>>>()?;
+            for thread in threads {
+                let (its_samples, its_failed) = thread.join().map_err(|_| io::Error::other("a thread panicked"))?;
+                samples.extend(&its_samples);
+                failed += its_failed;
+            }
+            io::Result::Ok(())
+        })?;
+        let (elapsed, cpu) = (start.elapsed(), process_cpu().saturating_sub(cpu));
+        Ok(Window::new(&samples, failed, elapsed, cpu))
+    }
+
+    /// Acquires `n` locks and keeps them.
+    pub(crate) fn hold(&self, n: usize, name: &str) -> Result<Vec<LockGuard>> {
+        let mut held = Vec::with_capacity(n);
+        for i in 0..n {
+            held.push(self.locks.mutex(format!("{name}:{i}")).try_lock()?);
+        }
+        Ok(held)
+    }
+
+    /// How many of `held` are still held, by their own account.
+    pub(crate) fn valid(held: &[LockGuard]) -> usize {
+        held.iter().filter(|guard| guard.is_valid()).count()
+    }
+
+    /// Locks whose hold ended before their guard was dropped.
+    pub(crate) fn lost(&self) -> u64 {
+        self.locks.stats().locks_lost
+    }
+}

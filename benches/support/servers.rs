@@ -1,0 +1,67 @@
+//! The five servers, started fresh for each scenario.
+
+use std::net::SocketAddr;
+
+use super::Result;
+
+/// The node that is paused and killed.
+const VICTIM: usize = 0;
+
+/// Five Redis servers on loopback; they die with this value.
+pub(crate) struct Nodes {
+    servers: devnodes::Servers,
+}
+
+impl Nodes {
+    pub(crate) fn start() -> Result<Self> {
+        let servers = devnodes::Servers::start(5)?;
+        Ok(Self { servers })
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.servers.urls()
+    }
+
+    pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|it| it.addr()).collect()
+    }
+
+    /// Commands that the nodes have executed since they started, all nodes together.
+    pub(crate) fn commands(&self) -> Result<u64> {
+        let mut sum = 0;
+        for server in self.servers.iter() {
+            let reply = server.command(&["INFO", "stats"])?;
+            let text = reply.as_str().unwrap_or_default();
+            let count = text.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+            sum += count.ok_or("INFO without total_commands_processed")?.parse::<u64>()?;
+        }
+        Ok(sum)
+    }
+
+    /// Does to one node what `fault` says.
+    pub(crate) fn break_one(&self, fault: Fault) -> Result {
+        match fault {
+            Fault::Paused => self.servers[VICTIM].pause()?,
+            Fault::Killed => self.servers[VICTIM].kill()?,
+        }
+        Ok(())
+    }
+
+    /// Takes it back. A killed node returns on its port, empty.
+    pub(crate) fn mend(&self, fault: Fault) -> Result {
+        match fault {
+            Fault::Paused => self.servers[VICTIM].resume()?,
+            Fault::Killed => self.servers[VICTIM].restart()?,
+        }
+        Ok(())
+    }
+}
+
+/// What happens to a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fault {
+    /// SIGSTOP: connections stay open, nothing is answered.
+    Paused,
+    /// SIGKILL: connections break, new ones are refused.
+    Killed,
+}

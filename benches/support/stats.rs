@@ -1,0 +1,171 @@
+//! Numbers out of samples, and the meters of this process.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds, one per pair.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples(Vec<u64>);
+
+impl Samples {
+    pub(crate) fn push(&mut self, took: Duration) {
+        self.push_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn push_ns(&mut self, ns: u64) {
+        self.0.push(ns);
+    }
+
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.0.extend(&other.0);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Microseconds below which half of the samples lie.
+    pub(crate) fn median_us(&self) -> f64 {
+        self.percentile_us(0.5)
+    }
+
+    /// Microseconds below which 99 of 100 samples lie.
+    pub(crate) fn p99_us(&self) -> f64 {
+        self.percentile_us(0.99)
+    }
+
+    /// Microseconds of the longest.
+    pub(crate) fn max_us(&self) -> f64 {
+        self.percentile_us(1.0)
+    }
+
+    /// Not a number if there are no samples.
+    fn percentile_us(&self, share: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().saturating_sub(1);
+        let at = (last as f64 * share).ceil() as usize;
+        sorted.get(at).map_or(f64::NAN, |ns| *ns as f64 / 1e3)
+    }
+}
+
+/// The middle of `values`, which may be in any order; not a number if there are none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// What a client did in one batch of pairs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    /// The pairs that were acquired.
+    pub(crate) samples: Samples,
+    /// Pairs that were not acquired.
+    pub(crate) failed: usize,
+    /// Processor time of the client's process.
+    pub(crate) cpu: Duration,
+}
+
+impl Batch {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.samples.extend(&other.samples);
+        self.failed += other.failed;
+        self.cpu += other.cpu;
+    }
+
+    /// Microseconds of processor time per pair, acquired or not.
+    pub(crate) fn cpu_us_per_pair(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / (self.samples.len() + self.failed) as f64
+    }
+}
+
+/// What a client did in one window of a closed loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) ok: usize,
+    pub(crate) failed: usize,
+    pub(crate) elapsed: Duration,
+    pub(crate) cpu: Duration,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+}
+
+impl Window {
+    pub(crate) fn new(samples: &Samples, failed: usize, elapsed: Duration, cpu: Duration) -> Self {
+        let (p50_us, p99_us) = (samples.median_us(), samples.p99_us());
+        Self { ok: samples.len(), failed, elapsed, cpu, p50_us, p99_us }
+    }
+
+    pub(crate) fn pairs_per_s(&self) -> f64 {
+        self.ok as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// Microseconds of processor time per acquired pair.
+    pub(crate) fn cpu_us_per_pair(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.ok as f64
+    }
+}
+
+/// User and system time of this process, all threads together.
+pub(crate) fn process_cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+/// Memory of this process that is in RAM, in KiB.
+///
+/// # Errors
+///
+/// Where there is no `/proc`.
+pub(crate) fn resident_kib() -> io::Result<u64> {
+    // Not `statm`: that counts in pages, whose size would have to be asked for.
+    let status = fs::read_to_string("/proc/self/status")?;
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+        .ok_or_else(|| io::Error::other("no VmRSS in /proc/self/status"))
+}
+
+/// Rows under a heading, columns as wide as they need to be.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(heading: &[&str]) -> Self {
+        Self { rows: vec![heading.iter().map(|it| (*it).to_owned()).collect()] }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Prints the table: the first column to the left, numbers to the right.
+    pub(crate) fn print(&self) {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                line += &match column {
+                    0 => format!("  {cell:<width$}"),
+                    _ => format!("  {cell:>width$}"),
+                };
+            }
+            println!("{}", line.trim_end());
+        }
+    }
+}
+
+/// `value` with `digits` after the point, or a dash where there is no number.
+pub(crate) fn num(value: f64, digits: usize) -> String {
+    if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
+}

@@ -1,0 +1,219 @@
+//! Options in, running manager out.
+
+use std::time::Duration;
+
+use crate::config::{Config, Margin};
+use crate::engine::Engine;
+use crate::error::{BuildError, Problem};
+use crate::ids::NodeSet;
+use crate::manager::LockManager;
+use crate::wire::Address;
+
+impl LockManager {
+    /// Begins to build a manager for these nodes, given as URLs: `redis://[user:password@]host[:port][/database]`, or
+    /// `redis+unix:///path[?db=…&user=…&pass=…]` for a socket in the file system. `valkey://` is understood as well.
+    ///
+    /// Each must be a server of its own: a master that replicates to nobody that would be promoted in its place. Three
+    /// survive the failure of one, five of two. An even number is allowed and survives no more failures than one node
+    /// less would.
+    ///
+    /// Every process that uses the same locks must be built with the same nodes, database numbers and prefix.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let locks = quorlock::LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    ///     .ttl(Duration::from_secs(10))
+    ///     .build()?; // starts the threads, touches no network
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    pub fn builder<I>(nodes: I) -> Builder
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        Builder {
+            addresses: nodes.into_iter().map(|it| Address::parse(it.as_ref())).collect(),
+            config: Config::default(),
+        }
+    }
+}
+
+/// Options of a [`LockManager`]. Setters store; [`build`](Builder::build) checks them all.
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    addresses: Vec<Result<Address, String>>,
+    config: Config,
+}
+
+impl Builder {
+    /// Sets how long a lock outlives its holder, if the holder dies without releasing.
+    ///
+    /// Renewal keeps a live holder's lock for as long as its guard exists, so this is not a limit on the critical
+    /// section. It is the time others wait after a crash, and the time within which renewal must succeed once. Shorter
+    /// recovers faster; longer survives longer outages.
+    ///
+    /// Sent to the nodes in whole milliseconds, rounded down.
+    ///
+    /// Default: 10 s. Allowed: 100 ms to 1 h, and at least four [response timeouts](Builder::response_timeout).
+    pub fn ttl(mut self, ttl: Duration) -> Builder {
+        self.config.ttl = ttl;
+        self
+    }
+
+    /// Sets how long a node may take to answer a command before its vote counts as failed.
+    ///
+    /// A round ends when a majority has answered; this is the limit for rounds in which it has not. Its answer may
+    /// still come: the connection is kept, and until the node has caught up it is not asked again. Shorter notices hung
+    /// nodes sooner; it must be well above the network's round trip.
+    ///
+    /// Default: 100 ms. Allowed: 1 ms to 60 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.response_timeout = timeout;
+        self
+    }
+
+    /// Sets how long connecting and logging in to a node may take, without the time to resolve its name.
+    ///
+    /// Only a round that begins while a node is connected for the first time, or again after its connection broke,
+    /// waits for that; a node that is down is tried in the background.
+    ///
+    /// Default: 250 ms. Allowed: 1 ms to 60 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the margin for clock drift: the part of a ttl that a holder does not use.
+    ///
+    /// `share` of the ttl is how much faster a node's clock may run than ours; `fixed` is added for the grain of its
+    /// expiry. Time daemons correct a clock by at most 0.05 %, but chrony may be allowed 8.3 %: use 0.1 there. Larger
+    /// is safer against fast clocks; smaller leaves more of the ttl.
+    ///
+    /// Default: 0.01 and 2 ms, as the Redlock algorithm recommends. Allowed: a share of 0 to 0.5; share and fixed part
+    /// together at most half of the ttl.
+    pub fn clock_margin(mut self, share: f64, fixed: Duration) -> Builder {
+        self.config.margin = Margin { share, fixed };
+        self
+    }
+
+    /// Sets whether held locks are extended for as long as their guards exist.
+    ///
+    /// Every third of the ttl, by one thread for all locks. Without it a lock ends after its ttl.
+    ///
+    /// Default: `true`. One lock can differ: [`Mutex::renew`](crate::Mutex::renew).
+    pub fn renew(mut self, renew: bool) -> Builder {
+        self.config.renew = renew;
+        self
+    }
+
+    /// Sets how long one guard can hold a lock; then it is no longer extended and is [lost](crate::Lost::MaxHold).
+    ///
+    /// It bounds guards that were forgotten or are stuck in an endless loop. `None` lifts the bound.
+    ///
+    /// Default: 1 h. Allowed: at least the ttl.
+    pub fn max_hold(mut self, max_hold: Option<Duration>) -> Builder {
+        self.config.max_hold = max_hold;
+        self
+    }
+
+    /// Sets the pause between the attempts of a call that waits for a lock: a random time between `shortest` and a limit
+    /// that doubles with every attempt, up to `longest`.
+    ///
+    /// A waiter also wakes when the keys in its way can have expired. Shorter takes a lock over sooner; longer asks the
+    /// nodes less.
+    ///
+    /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.
+    pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Builder {
+        self.config.retry_min = shortest;
+        self.config.retry_max = longest;
+        self
+    }
+
+    /// Sets how long a call that waits for a lock puts up with nodes of which no majority can be asked.
+    ///
+    /// Counted anew whenever a majority has answered. [`Duration::ZERO`] makes an outage an error at the first attempt.
+    ///
+    /// Default: 10 s. Allowed: any.
+    pub fn outage_patience(mut self, patience: Duration) -> Builder {
+        self.config.outage_patience = patience;
+        self
+    }
+
+    /// Sets how long a node keeps a lock's fencing counter after its last use.
+    ///
+    /// Once it has expired, the wall clock keeps tokens growing: they are microseconds since 1970 or more. So this only
+    /// has to be longer than clocks of clients are wrong. `None` keeps counters for ever, for a fixed set of names.
+    ///
+    /// Default: 24 h. Allowed: 1 min to 10 years.
+    pub fn fencing_life(mut self, life: Option<Duration>) -> Builder {
+        self.config.fence_life = life;
+        self
+    }
+
+    /// Sets how long the end of the manager may take: sending what is queued, releases above all, and joining threads.
+    ///
+    /// Default: 1 s. Allowed: up to 60 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Builder {
+        self.config.shutdown_grace = grace;
+        self
+    }
+
+    /// Sets what every lock's key begins with: the key is the prefix followed by the name.
+    ///
+    /// For servers that hold other data as well, or to meet other clients: RedLock.net and pottery use `redlock:`.
+    ///
+    /// Default: empty. Allowed: up to 64 KiB, together with the name.
+    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Builder {
+        self.config.prefix = prefix.as_ref().to_vec();
+        self
+    }
+
+    /// Checks every option and starts the threads.
+    ///
+    /// Does not block and touches no network: nodes may be down, and are connected to when the first lock is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] names every problem at once.
+    pub fn build(self) -> Result<LockManager, BuildError> {
+        let (addresses, mut problems) = check_addresses(self.addresses);
+        problems.extend(self.config.problems());
+        if !problems.is_empty() {
+            return Err(BuildError::new(problems));
+        }
+        match Engine::start(self.config, addresses) {
+            Ok(engine) => Ok(LockManager::new(engine)),
+            Err(err) => Err(BuildError::new(vec![Problem::NoThreads { reason: err.to_string() }])),
+        }
+    }
+}
+
+fn check_addresses(given: Vec<Result<Address, String>>) -> (Vec<Address>, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let max = usize::from(NodeSet::MAX);
+    if given.is_empty() {
+        problems.push(Problem::NoNodes);
+    }
+    if max < given.len() {
+        problems.push(Problem::TooManyNodes { count: given.len(), max });
+    }
+    let mut addresses: Vec<(usize, Address)> = Vec::new();
+    for (index, address) in given.into_iter().enumerate() {
+        match address {
+            Err(reason) => problems.push(Problem::BadAddress { index, reason }),
+            // By place alone: another database or user of the same server is the same server.
+            Ok(address) => match addresses.iter().find(|(_, it)| it.place == address.place) {
+                Some((first, _)) => {
+                    let address = address.shown().to_string();
+                    problems.push(Problem::DuplicateNode { first: *first, second: index, address });
+                }
+                None => addresses.push((index, address)),
+            },
+        }
+    }
+    (addresses.into_iter().map(|(_, it)| it).collect(), problems)
+}

@@ -1,0 +1,147 @@
+//! What a manager was built with, and what is allowed.
+
+use std::time::Duration;
+
+use crate::error::Problem;
+
+/// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) ttl: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) margin: Margin,
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) retry_min: Duration,
+    pub(crate) retry_max: Duration,
+    pub(crate) outage_patience: Duration,
+    pub(crate) fence_life: Option<Duration>,
+    pub(crate) shutdown_grace: Duration,
+    pub(crate) prefix: Vec<u8>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            ttl: Duration::from_secs(10),
+            response_timeout: Duration::from_millis(100),
+            connect_timeout: Duration::from_millis(250),
+            margin: Margin { share: 0.01, fixed: Duration::from_millis(2) },
+            renew: true,
+            max_hold: Some(Duration::from_secs(60 * 60)),
+            retry_min: Duration::from_millis(10),
+            retry_max: Duration::from_millis(200),
+            outage_patience: Duration::from_secs(10),
+            fence_life: Some(Duration::from_secs(24 * 60 * 60)),
+            shutdown_grace: Duration::from_secs(1),
+            prefix: Vec::new(),
+        }
+    }
+}
+
+/// The part of a ttl that a holder does not use, because clocks of nodes may run faster than ours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Margin {
+    /// Of the ttl: how much faster a node's clock may run.
+    pub(crate) share: f64,
+    /// In addition: a node counts in whole milliseconds and expires keys with that grain.
+    pub(crate) fixed: Duration,
+}
+
+impl Margin {
+    /// The margin of a lease of `ttl`, rounded up; longer than any ttl if the share makes no sense.
+    pub(crate) fn of(self, ttl: Duration) -> Duration {
+        let share = Duration::try_from_secs_f64(ttl.as_secs_f64() * self.share).unwrap_or(Duration::MAX);
+        share.saturating_add(Duration::from_nanos(1)).saturating_add(self.fixed)
+    }
+}
+
+pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
+pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
+/// A renewal gets several tries within a ttl only if a try is much shorter than it.
+pub(crate) const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+const MARGIN_SHARE_MAX: f64 = 0.5;
+const RETRY_MIN: Duration = Duration::from_millis(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+const GRACE_MAX: Duration = Duration::from_secs(60);
+const FENCE_LIFE_MIN: Duration = Duration::from_secs(60);
+const FENCE_LIFE_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
+/// Names and prefixes together are a Redis key; longer ones are a mistake, and every round would carry them.
+pub(crate) const NAME_MAX: usize = 64 * 1024;
+/// Keys of this crate beside the locks begin so; see `wire::plan`.
+pub(crate) const RESERVED: &[u8] = b"quorlock:";
+
+impl Config {
+    /// Everything that is wrong with these options.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        problems.extend(self.ttl_problem(self.ttl));
+        for (option, value, min, max) in [
+            ("response_timeout", self.response_timeout, TIMEOUT_MIN, TIMEOUT_MAX),
+            ("connect_timeout", self.connect_timeout, TIMEOUT_MIN, TIMEOUT_MAX),
+            ("retry_delay (shortest)", self.retry_min, RETRY_MIN, RETRY_MAX),
+            ("retry_delay (longest)", self.retry_max, RETRY_MIN, RETRY_MAX),
+            ("shutdown_grace", self.shutdown_grace, Duration::ZERO, GRACE_MAX),
+            ("fencing_life", self.fence_life.unwrap_or(FENCE_LIFE_MIN), FENCE_LIFE_MIN, FENCE_LIFE_MAX),
+        ] {
+            if value < min || max < value {
+                problems.push(Problem::OutOfRange { option, value, min, max });
+            }
+        }
+        if self.retry_max < self.retry_min {
+            problems.push(Problem::RetryDelays { shortest: self.retry_min, longest: self.retry_max });
+        }
+        // Written so that NaN is refused as well.
+        if !(0.0..=MARGIN_SHARE_MAX).contains(&self.margin.share) {
+            problems.push(Problem::MarginShare { share: self.margin.share, max: MARGIN_SHARE_MAX });
+        }
+        if self.max_hold.is_some_and(|it| it < self.ttl) {
+            problems.push(Problem::MaxHoldBelowTtl { max_hold: self.max_hold.unwrap_or_default(), ttl: self.ttl });
+        }
+        if NAME_MAX < self.prefix.len() {
+            problems.push(Problem::PrefixTooLong { len: self.prefix.len(), max: NAME_MAX });
+        }
+        problems
+    }
+
+    /// What is wrong with `ttl` under these options; also for the ttl of one lock and of one extension.
+    pub(crate) fn ttl_problem(&self, ttl: Duration) -> Option<Problem> {
+        let needed = self.response_timeout.saturating_mul(RESPONSE_TIMEOUTS_IN_A_TTL);
+        if ttl < TTL_MIN || TTL_MAX < ttl {
+            return Some(Problem::OutOfRange { option: "ttl", value: ttl, min: TTL_MIN, max: TTL_MAX });
+        }
+        if ttl < needed {
+            return Some(Problem::TtlBelowTimeouts { ttl, response_timeout: self.response_timeout, needed });
+        }
+        let margin = self.margin.of(ttl);
+        // Half of it must be usable: a renewal begins at a third.
+        (ttl.checked_div(2)? < margin).then_some(Problem::MarginTooLarge { ttl, margin })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_allowed() {
+        assert_eq!(Config::default().problems(), []);
+    }
+
+    #[test]
+    fn a_margin_of_nonsense_is_longer_than_any_ttl() {
+        for share in [f64::NAN, f64::INFINITY, -1.0] {
+            let margin = Margin { share, fixed: Duration::ZERO };
+            assert_eq!(margin.of(Duration::from_secs(1)), Duration::MAX, "{share}");
+        }
+    }
+
+    #[test]
+    fn a_margin_is_rounded_up() {
+        let margin = Margin { share: 0.01, fixed: Duration::from_millis(2) };
+        assert!(Duration::from_millis(102) < margin.of(Duration::from_secs(10)));
+    }
+}

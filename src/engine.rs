@@ -1,0 +1,105 @@
+//! Threads, channels and shared state: the only place that has any.
+
+mod core;
+mod fanout;
+mod identities;
+mod lease;
+mod node;
+mod opening;
+mod outbox;
+mod pending;
+mod renewal;
+mod threads;
+mod waiters;
+mod worker;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::config::Config;
+use crate::error::Lost;
+use crate::stats::Counters;
+use crate::time;
+use crate::wire::Address;
+
+pub(crate) use crate::engine::core::Core;
+pub(crate) use crate::engine::lease::{HeldLock, Won};
+pub(crate) use crate::engine::pending::{Pending, deadline};
+pub(crate) use crate::engine::waiters::{Signal, sleep};
+pub use crate::engine::waiters::CancelHandle;
+
+use crate::engine::fanout::Fanout;
+use crate::engine::threads::OwnThread;
+
+/// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
+pub(crate) struct Engine {
+    core: Arc<Core>,
+    /// Given at shutdown: wakes everybody who waits.
+    shut_down: Signal,
+    threads: Mutex<Option<Threads>>,
+}
+
+struct Threads {
+    workers: Vec<OwnThread>,
+    renewal: OwnThread,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("nodes", &self.core.fanout.len()).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts the threads. Touches no network.
+    pub(crate) fn start(config: Config, addresses: Vec<Address>) -> io::Result<Engine> {
+        let counters = Arc::new(Counters::default());
+        let (fanout, workers) = Fanout::start(addresses, &config, &counters)?;
+        let core = Arc::new(Core::new(config, fanout, counters));
+        let for_renewal = Arc::clone(&core);
+        let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || renewal::run(&for_renewal));
+        let renewal = renewal.inspect_err(|_| core.fanout.stop(time::tick()))?;
+        let threads = Mutex::new(Some(Threads { workers, renewal }));
+        Ok(Engine { core, shut_down: Signal::default(), threads })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn shut_down_signal(&self) -> &Signal {
+        &self.shut_down
+    }
+
+    /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
+    /// sent, threads are joined.
+    pub(crate) fn shut_down(&self, grace: Duration) {
+        if self.core.is_forked() {
+            // The threads are the parent's.
+            return;
+        }
+        self.shut_down.give();
+        let Some(threads) = self.threads.lock().take() else { return };
+        let deadline = deadline(grace);
+        for lock in self.core.schedule.stop() {
+            lock.lose(Lost::ShutDown);
+        }
+        threads.renewal.join_until(deadline);
+        self.core.fanout.stop(deadline);
+        // The workers end by themselves at the deadline; a little more, for the last write.
+        let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);
+        for worker in threads.workers {
+            worker.join_until(deadline);
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shut_down(self.core.config.shutdown_grace);
+    }
+}

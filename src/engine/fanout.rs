@@ -1,0 +1,205 @@
+//! The same command to every node.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::unbounded;
+use mio::{Poll, Waker};
+
+use crate::config::Config;
+use crate::engine::identities::Identities;
+use crate::engine::node::Node;
+use crate::engine::outbox::Job;
+use crate::engine::pending::{Pending, Reads, Sink};
+use crate::engine::threads::OwnThread;
+use crate::engine::worker::{WAKE, Worker};
+use crate::error::{NodeAnswer, NodeFailure, NodeReport};
+use crate::ids::{NodeId, NodeSet};
+use crate::stats::Counters;
+use crate::time::{self, Tick};
+use crate::wire::{Address, Answer, Command};
+
+/// All nodes of a manager, and their threads' names and beginnings.
+pub(crate) struct Fanout {
+    nodes: Vec<Arc<Node>>,
+    response_timeout: Duration,
+    connect_timeout: Duration,
+    /// Callers that wait for a round of theirs right now.
+    busy: AtomicUsize,
+}
+
+/// What became of a command that was given to several nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    /// Nodes that took it.
+    pub(crate) taken: NodeSet,
+    /// Nodes that did not, and why. They have to be told to whoever waits, with nothing locked.
+    refused: Vec<(NodeId, NodeFailure)>,
+}
+
+impl Given {
+    /// Hands the refusals to the round.
+    pub(crate) fn report<R>(self, pending: &Pending<R>)
+    where
+        R: Reads + Send,
+        R::End: Copy + Send,
+    {
+        for (node, failure) in self.refused {
+            pending.deliver(node, Answer::Failed(failure), false);
+        }
+    }
+}
+
+impl Fanout {
+    /// Starts a worker per node. Touches no network: a worker connects when it gets its first command.
+    pub(crate) fn start(
+        addresses: Vec<Address>,
+        config: &Config,
+        counters: &Arc<Counters>,
+    ) -> io::Result<(Fanout, Vec<OwnThread>)> {
+        let identities = Arc::new(Identities::new(addresses.len()));
+        let start = time::tick();
+        let mut nodes = Vec::new();
+        let mut threads = Vec::new();
+        for (index, address) in addresses.into_iter().enumerate() {
+            let id = NodeId::new(u8::try_from(index).unwrap_or(u8::MAX));
+            let poll = Poll::new()?;
+            let waker = Waker::new(poll.registry(), WAKE)?;
+            let (sender, jobs) = unbounded();
+            let (shown, counters, timeout) = (address.shown(), Arc::clone(counters), config.response_timeout);
+            let node = Arc::new(Node::new(id, shown, sender, waker, start, timeout, counters));
+            let identities = Arc::clone(&identities);
+            let worker =
+                Worker::new(Arc::clone(&node), address, config.connect_timeout, identities, jobs, poll);
+            nodes.push(node);
+            match OwnThread::spawn(format!("quorlock-{id}"), move || worker.run()) {
+                Ok(thread) => threads.push(thread),
+                Err(err) => {
+                    // Those that run already must not stay behind.
+                    nodes.iter().for_each(|it| it.stop(start));
+                    return Err(err);
+                }
+            }
+        }
+        let (response_timeout, connect_timeout) = (config.response_timeout, config.connect_timeout);
+        Ok((Fanout { nodes, response_timeout, connect_timeout, busy: AtomicUsize::new(0) }, threads))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().map(|it| it.id)
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// When a round that begins now is closed: one response timeout, and the time to connect where that comes first.
+    pub(crate) fn deadline(&self, now: Tick) -> Tick {
+        let connecting = self.nodes.iter().any(|it| it.is_connecting());
+        let timeout =
+            if connecting { self.response_timeout.saturating_add(self.connect_timeout) } else { self.response_timeout };
+        now.checked_add(timeout).unwrap_or(now)
+    }
+
+    /// Gives a command to every node that can take it now, and lets the round know of the others.
+    pub(crate) fn ask<R>(&self, command: Command, pending: &Arc<Pending<R>>) -> NodeSet
+    where
+        R: Reads + Send + 'static,
+        R::End: Copy + Send + 'static,
+    {
+        let now = time::tick();
+        // Alone, a caller is faster if it writes by itself; in company, workers that write for many are.
+        let directly = self.busy.load(Ordering::Relaxed) <= 1;
+        let given = self.offer(&Arc::new(command), pending, now, directly);
+        let taken = given.taken;
+        pending.set_reached(taken);
+        self.wake(taken, directly);
+        given.report(pending);
+        taken
+    }
+
+    /// Puts a command in line at every node that can take it now, without waking anybody: for many in a row.
+    pub(crate) fn offer<R>(
+        &self,
+        command: &Arc<Command>,
+        pending: &Arc<Pending<R>>,
+        now: Tick,
+        directly: bool,
+    ) -> Given
+    where
+        R: Reads + Send + 'static,
+        R::End: Copy + Send + 'static,
+    {
+        let mut given = Given::default();
+        for node in &self.nodes {
+            let sink: Arc<dyn Sink> = Arc::<Pending<R>>::clone(pending);
+            match node.offer(Job::new(Arc::clone(command), sink), now, directly) {
+                Ok(()) => given.taken.insert(node.id),
+                Err((_, failure)) => given.refused.push((node.id, failure)),
+            }
+        }
+        given
+    }
+
+    /// Gives a release to `to`, whatever the health of those nodes, and lets the round know of the others.
+    pub(crate) fn release<R>(&self, command: Command, to: NodeSet, keep: Duration, pending: Option<&Arc<Pending<R>>>)
+    where
+        R: Reads<Vote = bool> + Send + 'static,
+        R::End: Copy + Send + 'static,
+    {
+        let now = time::tick();
+        let keep_until = now.checked_add(keep).unwrap_or(now);
+        let directly = self.busy.load(Ordering::Relaxed) <= 1;
+        let command = Arc::new(command);
+        for node in self.nodes.iter().filter(|it| to.contains(it.id)) {
+            let sink = pending.map(|it| -> Arc<dyn Sink> { Arc::<Pending<R>>::clone(it) });
+            node.give(Job::release(Arc::clone(&command), sink, keep_until), now, directly);
+        }
+        self.wake(to, directly);
+        if let Some(pending) = pending {
+            for node in self.ids().filter(|it| !to.contains(*it)) {
+                pending.put(node, false, NodeAnswer::NotAsked);
+            }
+        }
+    }
+
+    /// Wakes the workers of `nodes`.
+    pub(crate) fn wake(&self, nodes: NodeSet, directly: bool) {
+        for node in self.nodes.iter().filter(|it| nodes.contains(it.id)) {
+            if !directly || node.has_queue() {
+                node.wake();
+            }
+        }
+    }
+
+    /// Counts a caller as busy with rounds while the result lives.
+    pub(crate) fn busy(&self) -> Busy<'_> {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(&self.busy)
+    }
+
+    /// The rows of a report.
+    pub(crate) fn report(&self, answers: Vec<NodeAnswer>) -> Vec<NodeReport> {
+        let nodes = self.nodes.iter();
+        nodes.zip(answers).map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it)).collect()
+    }
+
+    pub(crate) fn stop(&self, deadline: Tick) {
+        self.nodes.iter().for_each(|it| it.stop(deadline));
+    }
+}
+
+/// See [`Fanout::busy`].
+pub(crate) struct Busy<'a>(&'a AtomicUsize);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

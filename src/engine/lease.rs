@@ -1,0 +1,385 @@
+//! A held lock: its state, the extensions that are under way, and who is told when it is lost.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use log::{debug, warn};
+use parking_lot::Mutex;
+
+use crate::engine::core::Core;
+use crate::engine::fanout::Given;
+use crate::engine::pending::Pending;
+use crate::engine::threads;
+use crate::error::{ExtendError, Lost};
+use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+use crate::logic::lease::{Extended, Lease};
+use crate::logic::quorum;
+use crate::logic::tally::{ExtendEnd, ExtendRound, ReleaseRound};
+use crate::logic::validity;
+use crate::stats::count;
+use crate::time::{self, Moment, Tick};
+use crate::wire::Plan;
+
+/// What a won acquisition knows.
+pub(crate) struct Won {
+    pub(crate) name: LockName,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) owner: OwnerToken,
+    pub(crate) token: FencingToken,
+    /// Whole milliseconds.
+    pub(crate) ttl: Duration,
+    pub(crate) renewed: bool,
+    pub(crate) sent: Moment,
+    pub(crate) use_until: Moment,
+    /// Nodes to which the acquire may have come.
+    pub(crate) reached: NodeSet,
+}
+
+/// One held lock, shared by its guard, the renewal and the extensions under way.
+pub(crate) struct HeldLock {
+    pub(crate) id: u64,
+    /// When the schedule looks at it next; only the schedule touches this.
+    pub(crate) scheduled: AtomicU64,
+    name: LockName,
+    plan: Arc<Plan>,
+    owner: OwnerToken,
+    token: FencingToken,
+    ttl: Duration,
+    core: Arc<Core>,
+    state: Mutex<State>,
+}
+
+struct State {
+    lease: Lease,
+    /// When the last confirmed round was sent: renewal counts from there.
+    renewed_at: Moment,
+    /// The renewal that is under way, and when it is given up.
+    renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
+    /// The longest life that any command gave to the key: a release is worth sending for so long.
+    longest_ttl: Duration,
+    reached: NodeSet,
+    listeners: Vec<Sender<Lost>>,
+    callbacks: Vec<Callback>,
+}
+
+type Callback = Box<dyn FnOnce(Lost) + Send>;
+
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("HeldLock");
+        f.field("name", &self.name).field("owner", &self.owner).field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+impl HeldLock {
+    pub(crate) fn new(core: Arc<Core>, id: u64, won: Won) -> HeldLock {
+        let hold_until = core.config.max_hold.and_then(|it| won.sent.checked_add(it));
+        let state = State {
+            lease: Lease::new(won.use_until, hold_until, won.renewed),
+            renewed_at: won.sent,
+            renewal: None,
+            longest_ttl: won.ttl,
+            reached: won.reached,
+            listeners: Vec::new(),
+            callbacks: Vec::new(),
+        };
+        HeldLock {
+            id,
+            scheduled: AtomicU64::new(0),
+            name: won.name,
+            plan: won.plan,
+            owner: won.owner,
+            token: won.token,
+            ttl: won.ttl,
+            core,
+            state: Mutex::new(state),
+        }
+    }
+
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// How much of the lease is left, or how it was lost. Reads the clock; asks nobody.
+    pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
+        if self.core.is_forked() {
+            return Err(Lost::Forked);
+        }
+        let now = Moment::now();
+        self.state.lock().lease.valid_until(now).map(|until| now.until(until))
+    }
+
+    /// A channel that carries the loss, if there will be one, and is closed without a message if there is none.
+    pub(crate) fn lost(&self) -> Receiver<Lost> {
+        let (sender, receiver) = bounded(1);
+        let mut state = self.state.lock();
+        match state.lease.lost() {
+            // A fresh channel of one place has room.
+            Some(lost) => {
+                let _ = sender.try_send(lost);
+            }
+            None => state.listeners.push(sender),
+        }
+        receiver
+    }
+
+    pub(crate) fn on_lost(&self, callback: Callback) {
+        let lost = {
+            let mut state = self.state.lock();
+            match state.lease.lost() {
+                Some(lost) => lost,
+                None => return state.callbacks.push(callback),
+            }
+        };
+        call(vec![callback], lost);
+    }
+
+    /// Gives the lock back: "not held" from here on. The release is on its way when this returns; its round is there to
+    /// be waited for, unless the lock was lost before, and then everything was released at that time.
+    pub(crate) fn release(&self) -> (Result<(), Lost>, Option<Arc<Pending<ReleaseRound>>>) {
+        let (was_valid, already, reached, keep, listeners) = {
+            // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
+            // first, so an extension that is answered "not yours", because our release got there before it, is not
+            // reported as a loss. Extensions are put in line with this state locked, so all of them run before the
+            // release that follows here.
+            let mut state = self.state.lock();
+            let already = state.lease.lost().is_some();
+            let was_valid = state.lease.release(Moment::now());
+            (was_valid, already, state.reached, state.longest_ttl, std::mem::take(&mut state.listeners))
+        };
+        drop(listeners);
+        self.core.schedule.remove(self);
+        if already {
+            return (was_valid, None);
+        }
+        let nodes = self.core.fanout.len();
+        let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes))));
+        self.core.fanout.release(self.plan.release(self.owner), reached, keep, Some(&pending));
+        (was_valid, Some(pending))
+    }
+
+    /// Ends the lease for `reason` and tells everybody who asked, once; nothing happens if it was over already.
+    pub(crate) fn lose(&self, reason: Lost) {
+        let lost = self.state.lock().lease.lose(reason);
+        if lost {
+            self.announce(reason);
+        }
+    }
+
+    fn announce(&self, reason: Lost) {
+        let (reached, keep, renewed_at, listeners, callbacks) = {
+            let mut state = self.state.lock();
+            let (listeners, callbacks) = (std::mem::take(&mut state.listeners), std::mem::take(&mut state.callbacks));
+            (state.reached, state.longest_ttl, state.renewed_at, listeners, callbacks)
+        };
+        let age = Moment::now().since(renewed_at);
+        warn!("{}: LOST, last extended {age:?} ago: {reason}, {:?}", self.name, self.owner);
+        count(&self.core.counters.locks_lost);
+        self.core.schedule.remove(self);
+        // What is left of it on the nodes must not keep others waiting, and an extension that arrives late must not
+        // keep it alive.
+        self.core.fanout.release::<ReleaseRound>(self.plan.release(self.owner), reached, keep, None);
+        for listener in listeners {
+            // A channel of one place, used once; nobody may listen any more.
+            let _ = listener.try_send(reason);
+        }
+        call(callbacks, reason);
+    }
+
+    /// Looks after the lease: announces its end, or extends it if that is due. Called by the renewal thread only.
+    ///
+    /// The nodes that took an extension have to be woken. The result says when to look again.
+    pub(crate) fn look_after(self: &Arc<Self>, now: Moment, tick: Tick) -> Look {
+        let mut state = self.state.lock();
+        if let Some(reason) = state.lease.on_tick(now) {
+            drop(state);
+            self.announce(reason);
+            return Look::Nothing;
+        }
+        if !state.lease.is_held() {
+            return Look::Nothing;
+        }
+        if let Some((pending, give_up_at)) = &state.renewal {
+            if tick < *give_up_at {
+                return Look::At(give_up_at.saturating_duration_since(tick).min(state.lease.ends_in(now)));
+            }
+            let pending = Arc::clone(pending);
+            drop(state);
+            return Look::Close(pending);
+        }
+        let due = state.renewed_at.checked_add(self.renew_after()).unwrap_or(now);
+        let wait = state.lease.next_event(due, now);
+        if !wait.is_zero() {
+            return Look::At(wait);
+        }
+        // Put in line with the state locked: see `release`.
+        let (pending, given) = self.send_extension(&mut state, self.ttl, now, tick, true);
+        let give_up = self.core.fanout.response_timeout();
+        state.renewal = Some((Arc::clone(&pending), tick.checked_add(give_up).unwrap_or(tick)));
+        Look::Sent { pending, given, again_in: give_up.min(state.lease.ends_in(now)) }
+    }
+
+    /// Extends for `ttl` from now, and waits for the answers.
+    pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Result<(), ExtendError> {
+        if self.core.is_forked() {
+            return Err(Lost::Forked.into());
+        }
+        if let Some(problem) = self.core.config.ttl_problem(ttl) {
+            return Err(ExtendError::BadTtl(problem));
+        }
+        let ttl = validity::whole_millis(ttl);
+        let (sent, tick) = (Moment::now(), time::tick());
+        let (pending, given) = {
+            let mut state = self.state.lock();
+            state.lease.valid_until(sent)?;
+            if !state.lease.may_extend(sent) {
+                return Err(Lost::MaxHold.into());
+            }
+            self.send_extension(&mut state, ttl, sent, tick, false)
+        };
+        let taken = given.taken;
+        self.core.fanout.wake(taken, false);
+        given.report(&pending);
+        let end = pending.wait(self.core.fanout.deadline(tick));
+        self.on_extension_end(end, ttl, sent);
+        match (end, self.remaining()) {
+            (_, Err(lost)) => Err(lost.into()),
+            (ExtendEnd::Confirmed, Ok(_)) => Ok(()),
+            (ExtendEnd::Gone | ExtendEnd::NotConfirmed, Ok(_)) => {
+                Err(ExtendError::NoQuorum { nodes: self.core.fanout.report(pending.rows()) })
+            }
+        }
+    }
+
+    /// Puts an extension in line. A renewal looks after its own end; whoever waits for one does that himself.
+    fn send_extension(
+        self: &Arc<Self>,
+        state: &mut State,
+        ttl: Duration,
+        sent: Moment,
+        tick: Tick,
+        renewal: bool,
+    ) -> (Arc<Pending<ExtendRound>>, Given) {
+        let nodes = self.core.fanout.len();
+        let hook = renewal.then(|| {
+            let this = Arc::clone(self);
+            let hook: Box<dyn Fn(&ExtendEnd) + Send + Sync> = Box::new(move |end| this.on_renewal_end(*end, sent));
+            hook
+        });
+        let pending = Arc::new(Pending::with_hook(nodes, ExtendRound::new(nodes), hook));
+        let command = Arc::new(self.plan.extend(self.owner, validity::millis(ttl), self.token.get()));
+        let given = self.core.fanout.offer(&command, &pending, tick, false);
+        pending.set_reached(given.taken);
+        state.reached = state.reached.union(given.taken);
+        state.longest_ttl = state.longest_ttl.max(ttl);
+        (pending, given)
+    }
+
+    /// A renewal was decided, by a worker or by its time-out.
+    pub(crate) fn on_renewal_end(self: &Arc<Self>, end: ExtendEnd, sent: Moment) {
+        self.state.lock().renewal = None;
+        self.on_extension_end(end, self.ttl, sent);
+    }
+
+    fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, ttl: Duration, sent: Moment) {
+        let now = Moment::now();
+        let counters = &self.core.counters;
+        match end {
+            ExtendEnd::Confirmed => {
+                let margin = self.core.config.margin.of(ttl);
+                // The deadline is counted from before the send; a clock that cannot show it gives no extension.
+                let until = validity::use_until(sent, ttl, margin).unwrap_or(sent);
+                let mut state = self.state.lock();
+                match state.lease.on_extended(until, now) {
+                    Extended::Longer => {
+                        state.renewed_at = sent;
+                        drop(state);
+                        count(&counters.extensions);
+                        debug!("{}: extended in {:?}, {:?}", self.name, now.since(sent), self.owner);
+                    }
+                    Extended::TooLate => {
+                        let reason = state.lease.on_tick(now);
+                        drop(state);
+                        count(&counters.extensions_failed);
+                        if let Some(reason) = reason {
+                            self.announce(reason);
+                        }
+                        return;
+                    }
+                    Extended::Released => return,
+                }
+            }
+            ExtendEnd::Gone => {
+                count(&counters.extensions_failed);
+                self.lose(Lost::Gone);
+                return;
+            }
+            ExtendEnd::NotConfirmed => {
+                count(&counters.extensions_failed);
+                debug!("{}: not extended, tried again while there is time, {:?}", self.name, self.owner);
+            }
+        }
+        self.plan_next(end == ExtendEnd::Confirmed, now);
+    }
+
+    /// Enters the lease in the schedule: for the next extension, or for its end.
+    pub(crate) fn plan_next(self: &Arc<Self>, confirmed: bool, now: Moment) {
+        let wait = {
+            let state = self.state.lock();
+            if !state.lease.is_held() {
+                return;
+            }
+            let due = if confirmed {
+                state.renewed_at.checked_add(self.renew_after())
+            } else {
+                now.checked_add(self.core.fanout.response_timeout() / 2)
+            };
+            state.lease.next_event(due.unwrap_or(now), now)
+        };
+        self.core.schedule.plan(self, wait);
+        // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
+        // find a released lease and do nothing, but would keep it in memory until then.
+        if !self.state.lock().lease.is_held() {
+            self.core.schedule.remove(self);
+        }
+    }
+
+    /// A third of the ttl: so that two more tries fit before the lease is over.
+    fn renew_after(&self) -> Duration {
+        self.ttl / 3
+    }
+}
+
+/// What the renewal thread has to do for a lease.
+pub(crate) enum Look {
+    /// It is over.
+    Nothing,
+    /// Look again after this time.
+    At(Duration),
+    /// The extension under way has timed out: close it, then look again.
+    Close(Arc<Pending<ExtendRound>>),
+    /// An extension was put in line.
+    Sent { pending: Arc<Pending<ExtendRound>>, given: Given, again_in: Duration },
+}
+
+/// Calls users' functions, on a thread of their own: they may block, and may drop guards and managers.
+fn call(callbacks: Vec<Callback>, lost: Lost) {
+    if callbacks.is_empty() {
+        return;
+    }
+    threads::run_aside("quorlock-on-lost", move || {
+        for callback in callbacks {
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| callback(lost))).is_err() {
+                log::error!("an on_lost callback panicked");
+            }
+        }
+    });
+}

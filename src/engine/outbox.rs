@@ -1,0 +1,129 @@
+//! What goes to one node, in order, and what is owed in return.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use crate::engine::pending::Sink;
+use crate::ids::NodeId;
+use crate::time::Tick;
+use crate::wire::{Answer, Command, Kind, Socket};
+
+/// One command for one node.
+pub(crate) struct Job {
+    pub(crate) command: Arc<Command>,
+    /// Who wants the answer; nobody, once it has been given.
+    sink: Option<Arc<dyn Sink>>,
+    /// A release is sent again after a reconnect until then: after that the key has expired by itself.
+    pub(crate) keep_until: Option<Tick>,
+}
+
+impl Job {
+    /// A command whose answer matters only now.
+    pub(crate) fn new(command: Arc<Command>, sink: Arc<dyn Sink>) -> Job {
+        Job { command, sink: Some(sink), keep_until: None }
+    }
+
+    /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
+    pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
+        Job { command, sink, keep_until: Some(keep_until) }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.command.kind()
+    }
+
+    /// Gives the answer to whoever wants it, once.
+    pub(crate) fn answer(&mut self, node: NodeId, answer: Answer, reached: bool) {
+        if let Some(sink) = self.sink.take() {
+            sink.deliver(node, answer, reached);
+        }
+    }
+
+    /// Whether the command is still of use: a release always is.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.kind() == Kind::Release || self.sink.as_ref().is_some_and(|it| it.is_open())
+    }
+}
+
+/// A command that was written, or is about to be, and has no answer yet.
+pub(crate) struct Owed {
+    pub(crate) job: Job,
+    /// When it was put in line.
+    pub(crate) since: Tick,
+    /// Whether it carries the script's source.
+    pub(crate) with_source: bool,
+}
+
+/// The writing half of a node: guarded by one mutex, so that the order of writes is the order of owed answers.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    socket: Option<Arc<Socket>>,
+    owed: VecDeque<Owed>,
+    unsent: Vec<u8>,
+    /// Where the bytes that the system has not taken yet begin.
+    unsent_from: usize,
+}
+
+impl Outbox {
+    /// Begins with a new connection, on which nothing is owed.
+    pub(crate) fn open(&mut self, socket: Arc<Socket>) {
+        *self = Outbox { socket: Some(socket), ..Outbox::default() };
+    }
+
+    /// Ends with the connection: everything that is still owed on it.
+    pub(crate) fn close(&mut self) -> VecDeque<Owed> {
+        std::mem::take(self).owed
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Nothing waits to be written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    /// Nothing is owed.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.owed.is_empty()
+    }
+
+    /// Puts a command in line behind all others.
+    pub(crate) fn push(&mut self, job: Job, now: Tick) {
+        self.unsent.extend_from_slice(job.command.bytes());
+        self.owed.push_back(Owed { job, since: now, with_source: false });
+    }
+
+    /// Puts a command in line whose script the server does not know.
+    pub(crate) fn push_with_source(&mut self, job: Job, now: Tick) {
+        self.unsent.extend_from_slice(&job.command.with_source());
+        self.owed.push_back(Owed { job, since: now, with_source: true });
+    }
+
+    /// Writes what the system takes now. After an error the connection is of no use: half a command may be written.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        while let Some(rest @ [_, ..]) = self.unsent.get(self.unsent_from..) {
+            match socket.write(rest)? {
+                0 => return Ok(()),
+                written => self.unsent_from = self.unsent_from.saturating_add(written),
+            }
+        }
+        self.unsent.clear();
+        self.unsent_from = 0;
+        Ok(())
+    }
+
+    /// Takes the command that the next answer belongs to. Answers come in the order of commands, so an answer that
+    /// is late is still that command's and nobody else's.
+    pub(crate) fn pop(&mut self) -> Option<Owed> {
+        self.owed.pop_front()
+    }
+
+    /// Since when the oldest answer is owed.
+    pub(crate) fn oldest(&self) -> Option<Tick> {
+        self.owed.front().map(|it| it.since)
+    }
+}

@@ -1,0 +1,262 @@
+//! A round that is under way: votes come in from the workers, one decision goes out.
+//!
+//! One shared place per round and one wake-up, at the decision. A channel per request, or a wake-up per answer, costs
+//! half of the throughput.
+
+use std::fmt;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::error::{NodeAnswer, NodeFailure};
+use crate::ids::{NodeId, NodeSet};
+use crate::logic::acquire::{AcquireRound, AcquireVote, RaiseRound, RaiseVote};
+use crate::logic::tally::{ExtendRound, ExtendVote, ReleaseRound};
+use crate::logic::{Round, Step};
+use crate::time::{self, Moment, Tick};
+use crate::wire::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
+
+/// Where a worker delivers what became of a command.
+pub(crate) trait Sink: Send + Sync {
+    /// Takes the answer of `node`. `reached` is false only if nothing of the command can have come to the node.
+    ///
+    /// Called once per node at most, on a worker's thread or on the sender's own; must not block.
+    fn deliver(&self, node: NodeId, answer: Answer, reached: bool);
+
+    /// Whether an answer can still make a difference.
+    fn is_open(&self) -> bool;
+}
+
+/// How a kind of round reads answers.
+pub(crate) trait Reads: Round {
+    /// The vote in an answer, and the row that it makes in a report.
+    fn read(answer: Answer) -> (Self::Vote, NodeAnswer);
+}
+
+/// A round under way.
+pub(crate) struct Pending<R: Round> {
+    state: Mutex<State<R>>,
+    decided: Condvar,
+    /// Called by the thread that decides the round, with nothing locked.
+    hook: Option<Hook<R>>,
+}
+
+type Hook<R> = Box<dyn Fn(&<R as Round>::End) + Send + Sync>;
+
+struct State<R: Round> {
+    round: R,
+    end: Option<R::End>,
+    rows: Vec<Option<NodeAnswer>>,
+    /// Nodes to which something of the command may have come.
+    reached: NodeSet,
+}
+
+impl<R: Round> fmt::Debug for Pending<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").finish_non_exhaustive()
+    }
+}
+
+impl<R> Pending<R>
+where
+    R: Reads,
+    R::End: Copy,
+{
+    pub(crate) fn new(nodes: usize, round: R) -> Pending<R> {
+        Pending::with_hook(nodes, round, None)
+    }
+
+    pub(crate) fn with_hook(nodes: usize, round: R, hook: Option<Hook<R>>) -> Pending<R> {
+        let rows = vec![None; nodes];
+        let state = State { round, end: None, rows, reached: NodeSet::default() };
+        Pending { state: Mutex::new(state), decided: Condvar::new(), hook }
+    }
+
+    /// Remembers to which nodes the command was given.
+    pub(crate) fn set_reached(&self, nodes: NodeSet) {
+        let mut state = self.state.lock();
+        state.reached = state.reached.union(nodes);
+    }
+
+    pub(crate) fn reached(&self) -> NodeSet {
+        self.state.lock().reached
+    }
+
+    /// Waits until the round is decided; at `deadline` it is decided with the votes that are there.
+    pub(crate) fn wait(&self, deadline: Tick) -> R::End {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(end) = state.end {
+                return end;
+            }
+            if self.decided.wait_until(&mut state, deadline).timed_out() {
+                let end = state.close();
+                MutexGuard::unlocked(&mut state, || self.announce(end));
+            }
+        }
+    }
+
+    /// Ends the round now; false if it was over already.
+    pub(crate) fn close(&self) -> bool {
+        let end = self.state.lock().close();
+        self.announce(end);
+        end.is_some()
+    }
+
+    /// What each node answered so far.
+    pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
+        let state = self.state.lock();
+        state.rows.iter().map(|it| it.clone().unwrap_or(NodeAnswer::NotWaitedFor)).collect()
+    }
+
+    /// Looks at the round itself.
+    pub(crate) fn with_round<T>(&self, look: impl FnOnce(&R) -> T) -> T {
+        look(&self.state.lock().round)
+    }
+
+    /// Counts a vote that no worker delivers.
+    pub(crate) fn put(&self, node: NodeId, vote: R::Vote, row: NodeAnswer) {
+        let end = {
+            let mut state = self.state.lock();
+            state.take(node, vote, row)
+        };
+        self.announce(end);
+    }
+
+    fn announce(&self, end: Option<R::End>) {
+        if let Some(end) = end {
+            if let Some(hook) = &self.hook {
+                hook(&end);
+            }
+            self.decided.notify_one();
+        }
+    }
+}
+
+impl<R: Round> State<R>
+where
+    R::End: Copy,
+{
+    fn take(&mut self, node: NodeId, vote: R::Vote, row: NodeAnswer) -> Option<R::End> {
+        match self.round.on_vote(node, vote, Moment::now()) {
+            Step::Late => {}
+            step => {
+                if let Some(place) = self.rows.get_mut(node.index()) {
+                    *place = Some(row);
+                }
+                if let Step::Decided(end) = step {
+                    self.end = Some(end);
+                    return Some(end);
+                }
+            }
+        }
+        None
+    }
+
+    /// The end, if the round was open: its time-out always ends it.
+    fn close(&mut self) -> Option<R::End> {
+        let Step::Decided(end) = self.round.on_timeout(Moment::now()) else { return None };
+        self.end = Some(end);
+        for row in &mut self.rows {
+            row.get_or_insert(NodeAnswer::Failed(NodeFailure::TimedOut));
+        }
+        Some(end)
+    }
+}
+
+impl<R> Sink for Pending<R>
+where
+    R: Reads + Send,
+    R::End: Copy + Send,
+{
+    fn deliver(&self, node: NodeId, answer: Answer, reached: bool) {
+        let (vote, row) = R::read(answer);
+        let end = {
+            let mut state = self.state.lock();
+            if !reached {
+                state.reached.remove(node);
+            }
+            state.take(node, vote, row)
+        };
+        self.announce(end);
+    }
+
+    fn is_open(&self) -> bool {
+        self.state.lock().end.is_none()
+    }
+}
+
+/// The deadline of a round that begins now.
+pub(crate) fn deadline(timeout: std::time::Duration) -> Tick {
+    let now = time::tick();
+    now.checked_add(timeout).unwrap_or(now)
+}
+
+fn unexpected() -> NodeAnswer {
+    NodeAnswer::Failed(NodeFailure::Protocol { reason: "an answer to another command".to_owned() })
+}
+
+fn failed(answer: Answer) -> NodeAnswer {
+    match answer {
+        Answer::Failed(failure) => NodeAnswer::Failed(failure),
+        Answer::NoScript => NodeAnswer::Failed(NodeFailure::Refused { message: "the script is gone".to_owned() }),
+        Answer::Acquire(_) | Answer::Raise(_) | Answer::Extend(_) | Answer::Release(_) => unexpected(),
+    }
+}
+
+impl Reads for AcquireRound {
+    fn read(answer: Answer) -> (AcquireVote, NodeAnswer) {
+        match answer {
+            Answer::Acquire(AcquireReply::Accepted) => (AcquireVote::Accepted, NodeAnswer::Granted),
+            Answer::Acquire(AcquireReply::Behind { counter }) => {
+                (AcquireVote::Behind { counter }, NodeAnswer::GrantedBehind)
+            }
+            Answer::Acquire(AcquireReply::Held { counter, left }) => {
+                (AcquireVote::Held { counter }, NodeAnswer::Held { left })
+            }
+            Answer::Acquire(AcquireReply::WrongType) | Answer::Failed(NodeFailure::WrongType) => {
+                (AcquireVote::Unusable, NodeAnswer::Failed(NodeFailure::WrongType))
+            }
+            Answer::Acquire(AcquireReply::BadCounter) => {
+                (AcquireVote::Unusable, NodeAnswer::Failed(NodeFailure::BadCounter))
+            }
+            other => (AcquireVote::Failed, failed(other)),
+        }
+    }
+}
+
+impl Reads for RaiseRound {
+    fn read(answer: Answer) -> (RaiseVote, NodeAnswer) {
+        match answer {
+            Answer::Raise(RaiseReply::Taken) => (RaiseVote::Taken, NodeAnswer::Granted),
+            Answer::Raise(RaiseReply::Above { counter }) => (RaiseVote::Above { counter }, NodeAnswer::GrantedBehind),
+            Answer::Raise(RaiseReply::Gone) => (RaiseVote::Gone, NodeAnswer::Gone),
+            Answer::Raise(RaiseReply::Unusable) => {
+                (RaiseVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter))
+            }
+            other => (RaiseVote::Failed, failed(other)),
+        }
+    }
+}
+
+impl Reads for ExtendRound {
+    fn read(answer: Answer) -> (ExtendVote, NodeAnswer) {
+        match answer {
+            Answer::Extend(ExtendReply::Extended) => (ExtendVote::Extended, NodeAnswer::Extended),
+            Answer::Extend(ExtendReply::Superseded) => (ExtendVote::Superseded, NodeAnswer::Superseded),
+            Answer::Extend(ExtendReply::Gone) => (ExtendVote::Gone, NodeAnswer::Gone),
+            Answer::Extend(ExtendReply::Unusable) => {
+                (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter))
+            }
+            other => (ExtendVote::Failed, failed(other)),
+        }
+    }
+}
+
+impl Reads for ReleaseRound {
+    fn read(answer: Answer) -> (bool, NodeAnswer) {
+        match answer {
+            Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => (true, NodeAnswer::Released),
+            other => (false, failed(other)),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The renewal thread: one for all held locks, and it waits for none of them.
+//!
+//! It sleeps until the first lease is due, puts the extensions of all that are due in line, wakes each node once, and
+//! sleeps again. Answers are dealt with by the workers' threads, which enter the lease in the schedule anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use log::error;
+use parking_lot::{Condvar, Mutex};
+
+use crate::engine::core::Core;
+use crate::engine::lease::{HeldLock, Look};
+use crate::engine::pending::Pending;
+use crate::ids::NodeSet;
+use crate::logic::tally::ExtendRound;
+use crate::time::{self, Moment, Tick};
+
+/// Leases that are due within this time of each other are extended together.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// While locks are held, the clocks are compared this often: time spent in suspend, and steps of the wall clock, are
+/// not seen by the clock that the thread sleeps on, and a lease that they ended has to be announced.
+const COMPARE: Duration = Duration::from_secs(1);
+/// How far the clocks may differ before it counts as a step.
+const STEP: Duration = Duration::from_millis(50);
+
+/// When each held lock has to be looked at.
+pub(crate) struct Schedule {
+    start: Tick,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// By time, in nanoseconds since the start, and lease.
+    due: BTreeMap<(u64, u64), Arc<HeldLock>>,
+    /// The thread sleeps until then; `None` if it sleeps without end or is awake.
+    sleeps_until: Option<u64>,
+    asleep: bool,
+    stopped: bool,
+}
+
+impl Schedule {
+    pub(crate) fn new() -> Schedule {
+        Schedule { start: time::tick(), queue: Mutex::default(), wake: Condvar::new() }
+    }
+
+    /// Enters a lease, to be looked at after `wait`, in place of its old entry.
+    ///
+    /// The thread is woken only if it would come too late: with a steady stream of short locks of the same ttl it
+    /// wakes a few times per ttl, not once per lock.
+    pub(crate) fn plan(&self, lock: &Arc<HeldLock>, wait: Duration) {
+        // Zero means "not entered".
+        let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
+        let mut queue = self.queue.lock();
+        if queue.stopped {
+            return;
+        }
+        let old = lock.scheduled.swap(at, Ordering::Relaxed);
+        queue.due.remove(&(old, lock.id));
+        queue.due.insert((at, lock.id), Arc::clone(lock));
+        if queue.asleep && queue.sleeps_until.is_none_or(|it| at < it) {
+            self.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn remove(&self, lock: &HeldLock) {
+        let removed = {
+            let mut queue = self.queue.lock();
+            let old = lock.scheduled.swap(0, Ordering::Relaxed);
+            queue.due.remove(&(old, lock.id))
+        };
+        // Dropped with nothing locked.
+        drop(removed);
+    }
+
+    /// Ends the thread. The leases that are still entered come back.
+    pub(crate) fn stop(&self) -> Vec<Arc<HeldLock>> {
+        let mut queue = self.queue.lock();
+        queue.stopped = true;
+        self.wake.notify_one();
+        std::mem::take(&mut queue.due).into_values().collect()
+    }
+
+    fn nanos(&self, at: Tick) -> u64 {
+        nanos(at.saturating_duration_since(self.start))
+    }
+
+    /// Sleeps until leases are due, and takes them; `None` once stopped.
+    fn next(&self, clocks: &mut (Tick, Moment)) -> Option<Vec<Arc<HeldLock>>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.stopped {
+                return None;
+            }
+            let tick = time::tick();
+            let now = self.nanos(tick);
+            let limit = if clocks_differ(clocks, tick) { u64::MAX } else { now };
+            if queue.due.first_key_value().is_some_and(|((at, _), _)| *at <= limit) {
+                let rest = queue.due.split_off(&(limit.saturating_add(nanos(TOGETHER)), 0));
+                let due = std::mem::replace(&mut queue.due, rest);
+                due.values().for_each(|it| it.scheduled.store(0, Ordering::Relaxed));
+                return Some(due.into_values().collect());
+            }
+            let first = queue.due.first_key_value().map(|((at, _), _)| *at);
+            queue.sleeps_until = first.map(|it| it.min(now.saturating_add(nanos(COMPARE))));
+            queue.asleep = true;
+            match queue.sleeps_until {
+                Some(until) => {
+                    self.wake.wait_for(&mut queue, Duration::from_nanos(until.saturating_sub(now)));
+                }
+                None => self.wake.wait(&mut queue),
+            }
+            queue.asleep = false;
+        }
+    }
+}
+
+/// Whether, since the last call, more time has passed on a lease's clocks than on the one that we sleep on.
+fn clocks_differ(clocks: &mut (Tick, Moment), tick: Tick) -> bool {
+    let now = Moment::now();
+    let (last_tick, last) = std::mem::replace(clocks, (tick, now));
+    tick.saturating_duration_since(last_tick).saturating_add(STEP) < now.since(last)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The thread's work.
+pub(crate) fn run(core: &Arc<Core>) {
+    let mut clocks = (time::tick(), Moment::now());
+    while let Some(due) = core.schedule.next(&mut clocks) {
+        let work = std::panic::AssertUnwindSafe(|| look_after(core, &due));
+        if std::panic::catch_unwind(work).is_err() {
+            // Their leases end at their deadline, visibly; everybody else's go on.
+            error!("the renewal thread panicked and goes on; please report this");
+            for lock in &due {
+                core.schedule.plan(lock, COMPARE);
+            }
+        }
+    }
+}
+
+fn look_after(core: &Arc<Core>, due: &[Arc<HeldLock>]) {
+    let (now, tick) = (Moment::now(), time::tick());
+    let mut to_wake = NodeSet::default();
+    let mut sent = Vec::new();
+    for lock in due {
+        let mut look = lock.look_after(now, tick);
+        if let Look::Close(pending) = &look {
+            close(lock, pending);
+            look = Look::Nothing;
+        }
+        match look {
+            Look::Nothing | Look::Close(_) => {}
+            Look::At(wait) => core.schedule.plan(lock, wait),
+            Look::Sent { pending, given, again_in } => {
+                core.schedule.plan(lock, again_in);
+                to_wake = to_wake.union(given.taken);
+                sent.push((pending, given));
+            }
+        }
+    }
+    core.fanout.wake(to_wake, false);
+    for (pending, given) in sent {
+        given.report(&pending);
+    }
+}
+
+/// Ends an extension that has timed out; its end enters the lease in the schedule anew.
+fn close(lock: &Arc<HeldLock>, pending: &Arc<Pending<ExtendRound>>) {
+    if !pending.close() {
+        // RACE: a worker has decided it in this moment. Its end is dealt with there; entering the lease here as well
+        // costs one look more.
+        lock.plan_next(false, Moment::now());
+    }
+}

@@ -1,0 +1,397 @@
+//! The thread of one node: connects, writes what has queued as one pipeline, reads answers as they come.
+//!
+//! Full duplex: it does not wait for the answers to one batch before it writes the next. It sleeps in one place, on
+//! the socket and on its wake-up. A connection is given up when it breaks or talks nonsense, and never because an
+//! answer is late: what is queued behind that answer, releases above all, must run behind it.
+
+use std::io;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use log::{debug, error, info, trace};
+use mio::{Events, Poll, Token};
+
+use crate::engine::identities::Identities;
+use crate::engine::node::{Health, Node};
+use crate::engine::opening::{Opening, Progress};
+use crate::engine::outbox::{Job, Outbox, Owed};
+use crate::error::NodeFailure;
+use crate::stats::count;
+use crate::time::{self, Tick};
+use crate::wire::{Address, Answer, Filled, Greeting, Inbox, Kind, Socket, is_push};
+
+pub(crate) const WAKE: Token = Token(0);
+pub(crate) const SOCKET: Token = Token(1);
+
+/// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_LAST: Duration = Duration::from_secs(1);
+
+/// Where the worker is with its connection.
+enum Link {
+    /// Nobody has used the node yet.
+    Unused,
+    Opening(Box<Opening>),
+    Open(Open),
+    Down {
+        retry_at: Tick,
+    },
+}
+
+struct Open {
+    socket: Arc<Socket>,
+    inbox: Inbox,
+    /// The socket may have something to read.
+    readable: bool,
+    /// The other side has closed: reads must go on to the end.
+    closing: bool,
+    /// Something that makes sense has come back.
+    answered: bool,
+}
+
+pub(crate) struct Worker {
+    node: Arc<Node>,
+    address: Address,
+    connect_timeout: Duration,
+    identities: Arc<Identities>,
+    jobs: Receiver<Job>,
+    poll: Poll,
+    events: Events,
+    link: Link,
+    /// Releases that still have to be sent: the connection ended before they were confirmed.
+    carried: Vec<Job>,
+    /// Failed attempts to connect since the node was up.
+    failures: u32,
+    /// Since when the log says that the node is down.
+    down_since: Option<Tick>,
+    /// The last connection was established, and lost before it had answered anything: the node is not called up again
+    /// before it answers.
+    flapping: bool,
+    /// Kept between turns for their memory.
+    replies: Vec<Range<usize>>,
+    answered: Vec<Owed>,
+}
+
+enum Flow {
+    Go,
+    Stop,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        node: Arc<Node>,
+        address: Address,
+        connect_timeout: Duration,
+        identities: Arc<Identities>,
+        jobs: Receiver<Job>,
+        poll: Poll,
+    ) -> Worker {
+        Worker {
+            node,
+            address,
+            connect_timeout,
+            identities,
+            jobs,
+            poll,
+            events: Events::with_capacity(8),
+            link: Link::Unused,
+            carried: Vec::new(),
+            failures: 0,
+            down_since: None,
+            flapping: false,
+            replies: Vec::new(),
+            answered: Vec::new(),
+        }
+    }
+
+    /// Runs until the node is stopped.
+    pub(crate) fn run(mut self) {
+        loop {
+            // One bad reply must cost one connection, not this node's vote for the rest of the process.
+            match catch_unwind(AssertUnwindSafe(|| self.turn())) {
+                Ok(Flow::Go) => {}
+                Ok(Flow::Stop) => break,
+                Err(_) => {
+                    error!("{}: its thread panicked and goes on with a new connection; please report this", self.node.id);
+                    self.go_down(&NodeFailure::Internal);
+                }
+            }
+        }
+        self.go_down(&NodeFailure::ShutDown);
+    }
+
+    fn turn(&mut self) -> Flow {
+        let now = time::tick();
+        if self.node.stop_at().is_some_and(|deadline| deadline <= now || !self.has_work()) {
+            return Flow::Stop;
+        }
+        match std::mem::replace(&mut self.link, Link::Unused) {
+            Link::Unused if self.jobs.is_empty() => self.sleep(None),
+            Link::Unused => self.connect(now),
+            Link::Down { retry_at } if retry_at <= now => self.connect(now),
+            Link::Down { retry_at } => {
+                self.link = Link::Down { retry_at };
+                self.refuse_queue();
+                self.sleep(Some(retry_at));
+            }
+            Link::Opening(opening) => self.go_on_opening(*opening, now),
+            Link::Open(open) => {
+                self.link = Link::Open(open);
+                if let Err(failure) = self.serve(now) {
+                    self.lose_connection(&failure);
+                }
+            }
+        }
+        Flow::Go
+    }
+
+    /// Whether a worker that was asked to stop still has something to bring to its node.
+    fn has_work(&self) -> bool {
+        let queued = !self.jobs.is_empty() || !self.carried.is_empty();
+        match self.link {
+            Link::Open(_) => queued || self.node.with_outbox(|it| !it.is_settled()),
+            Link::Opening(_) => queued,
+            Link::Unused => !self.jobs.is_empty(),
+            Link::Down { .. } => false,
+        }
+    }
+
+    /// Sleeps until there is something to do, or until `deadline`.
+    fn sleep(&mut self, deadline: Option<Tick>) {
+        let deadline = [deadline, self.node.stop_at()].into_iter().flatten().min();
+        self.node.fall_asleep();
+        // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
+        let timeout = if self.jobs.is_empty() {
+            deadline.map(|it| it.saturating_duration_since(time::tick()))
+        } else {
+            Some(Duration::ZERO)
+        };
+        self.wait(timeout);
+        self.node.wake_up();
+    }
+
+    /// Waits for the socket or a wake-up. While a connection is being opened nobody calls `fall_asleep` before it:
+    /// commands that queue meanwhile wait for the connection and are no reason to get up.
+    fn wait(&mut self, timeout: Option<Duration>) {
+        if let Err(err) = self.poll.poll(&mut self.events, timeout)
+            && err.kind() != io::ErrorKind::Interrupted
+        {
+            error!("{}: cannot wait for its socket: {err}", self.node.id);
+        }
+        if let Link::Open(open) = &mut self.link {
+            for event in self.events.iter().filter(|it| it.token() == SOCKET) {
+                let closing = event.is_error() || event.is_read_closed();
+                open.readable |= event.is_readable() || closing;
+                open.closing |= closing;
+            }
+        }
+    }
+
+    fn connect(&mut self, now: Tick) {
+        if self.failures == 0 {
+            let until = now.checked_add(self.connect_timeout).unwrap_or(now);
+            self.node.set_health(Health::Connecting { until });
+        }
+        match Opening::begin(&self.address, self.connect_timeout, &self.poll) {
+            Ok(opening) => self.link = Link::Opening(Box::new(opening)),
+            Err(failure) => self.go_down(&failure),
+        }
+    }
+
+    fn go_on_opening(&mut self, mut opening: Opening, now: Tick) {
+        match opening.step(&self.poll, now) {
+            Ok(Progress::Wait) => {
+                // Of a node that is down nobody waits for this attempt.
+                self.refuse_queue();
+                let deadline = self.node.stop_at().map_or(opening.deadline(), |it| it.min(opening.deadline()));
+                self.link = Link::Opening(Box::new(opening));
+                self.wait(Some(deadline.saturating_duration_since(now)));
+            }
+            Ok(Progress::Done(greeting)) => self.come_up(opening, &greeting),
+            Err(failure) => self.go_down(&failure),
+        }
+    }
+
+    fn come_up(&mut self, opening: Opening, greeting: &Greeting) {
+        if let Some(run_id) = &greeting.run_id
+            && let Err(other) = self.identities.claim(self.node.id, run_id)
+        {
+            self.go_down(&NodeFailure::SameServer { other });
+            return;
+        }
+        count(&self.node.counters.connections);
+        if !self.flapping {
+            self.log_up();
+        }
+        let (socket, inbox) = opening.into_parts();
+        let socket = Arc::new(socket);
+        let now = time::tick();
+        let carried = std::mem::take(&mut self.carried);
+        self.node.with_outbox(|outbox| {
+            outbox.open(Arc::clone(&socket));
+            // Releases of the time before come first: they are older than anything in the queue.
+            for job in carried.into_iter().filter(|it| it.keep_until.is_some_and(|until| now < until)) {
+                outbox.push(job, now);
+            }
+        });
+        self.node.set_health(Health::Up);
+        self.link = Link::Open(Open { socket, inbox, readable: true, closing: false, answered: false });
+    }
+
+    fn log_up(&mut self) {
+        match self.down_since.take() {
+            Some(since) => {
+                let down = time::tick().saturating_duration_since(since);
+                info!("{}: up after {down:?}: {}", self.node.id, self.node.address);
+            }
+            None => debug!("{}: connected: {}", self.node.id, self.node.address),
+        }
+    }
+
+    /// One turn of an open connection: write, then read or sleep.
+    fn serve(&mut self, now: Tick) -> Result<(), NodeFailure> {
+        let written = self.node.with_outbox(|outbox| {
+            self.jobs.try_iter().for_each(|job| outbox.push(job, now));
+            outbox.flush()
+        });
+        written.map_err(|err| disconnected(&err))?;
+        let Link::Open(open) = &mut self.link else { return Ok(()) };
+        if !open.readable {
+            self.sleep(None);
+            return Ok(());
+        }
+        let filled = open.inbox.fill(&open.socket).map_err(|err| disconnected(&err))?;
+        // After a short read the next bytes are announced, but not an end that had come with the last ones.
+        open.readable = filled == Filled::Full || (open.closing && filled == Filled::Short);
+        let found = open.inbox.take_replies(&mut self.replies);
+        self.take_replies();
+        found.map_err(|reason| NodeFailure::Protocol { reason })
+    }
+
+    /// Hands out the replies that were found. Each belongs to the oldest command without one.
+    fn take_replies(&mut self) {
+        let Link::Open(open) = &mut self.link else { return };
+        let answers = self.replies.iter().filter(|it| !is_push(open.inbox.get((*it).clone()))).count();
+        if answers == 0 {
+            return;
+        }
+        self.node.with_outbox(|outbox| self.answered.extend((0..answers).map_while(|_| outbox.pop())));
+        let now = time::tick();
+        let frames = self.replies.drain(..).map(|it| open.inbox.get(it)).filter(|it| !is_push(it));
+        for (frame, owed) in frames.zip(self.answered.drain(..)) {
+            let late = self.node.response_timeout() < now.saturating_duration_since(owed.since);
+            self.node.note_answers(late);
+            let answer = Answer::read(owed.job.kind(), frame);
+            trace!("{}: {answer:?}", self.node.id);
+            open.answered |= !matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
+            take_answer(&self.node, owed, answer, now);
+        }
+        if open.answered && self.failures != 0 {
+            self.failures = 0;
+            self.flapping = false;
+            self.log_up();
+        }
+    }
+
+    /// The connection is of no use any more.
+    fn lose_connection(&mut self, failure: &NodeFailure) {
+        if let Link::Open(open) = &self.link
+            && !open.answered
+        {
+            self.flapping = true;
+        }
+        if self.failures != 0 {
+            // It has not answered anything since it came up.
+            self.go_down(failure);
+            return;
+        }
+        // The first attempt to come back is made at once, and commands wait for it: most lost connections are
+        // restarts, and proxies that close what is idle.
+        let now = time::tick();
+        let until = now.checked_add(self.connect_timeout).unwrap_or(now);
+        self.node.set_health(Health::Connecting { until });
+        self.disconnect(failure);
+        self.link = Link::Down { retry_at: now };
+    }
+
+    /// Ends the connection, or the attempt, and refuses what comes until the next one.
+    fn go_down(&mut self, failure: &NodeFailure) {
+        self.node.set_health(Health::Down(failure.clone()));
+        self.disconnect(failure);
+        self.refuse_queue();
+        let pause = RETRY_FIRST.saturating_mul(2_u32.saturating_pow(self.failures.min(10))).min(RETRY_LAST);
+        let pause = pause.saturating_add(pause.mul_f64(fastrand::f64() / 4.0));
+        self.failures = self.failures.saturating_add(1);
+        let now = time::tick();
+        self.link = Link::Down { retry_at: now.checked_add(pause).unwrap_or(now) };
+    }
+
+    /// Closes the connection: everybody who waits for an answer is told, and releases are kept.
+    fn disconnect(&mut self, failure: &NodeFailure) {
+        self.link = Link::Unused;
+        let owed = self.node.with_outbox(Outbox::close);
+        if *failure != NodeFailure::ShutDown {
+            count(&self.node.counters.connection_failures);
+            if self.down_since.is_none() {
+                info!("{}: down: {}: {failure}", self.node.id, self.node.address);
+                self.down_since = Some(time::tick());
+            } else {
+                debug!("{}: still down: {failure}", self.node.id);
+            }
+        }
+        for mut owed in owed {
+            owed.job.answer(self.node.id, Answer::Failed(failure.clone()), true);
+            self.carry(owed.job);
+        }
+    }
+
+    /// Answers what has queued with the reason why the node is down, if it is: nothing of it has come to the node.
+    fn refuse_queue(&mut self) {
+        let Health::Down(failure) = self.node.health() else { return };
+        while let Ok(mut job) = self.jobs.try_recv() {
+            job.answer(self.node.id, Answer::Failed(failure.clone()), false);
+            self.carry(job);
+        }
+    }
+
+    /// Keeps a release for the next connection.
+    fn carry(&mut self, job: Job) {
+        if job.kind() == Kind::Release {
+            self.carried.push(job);
+            if self.carried.len().is_power_of_two() {
+                let now = time::tick();
+                self.carried.retain(|it| it.keep_until.is_some_and(|until| now < until));
+            }
+        }
+    }
+}
+
+fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
+    if answer != Answer::NoScript || owed.with_source {
+        owed.job.answer(node.id, answer, true);
+        return;
+    }
+    // The server has forgotten the script and has run nothing, so the command is sent once more, with the source.
+    let refused = node.with_outbox(|outbox| {
+        // RACE: a round that is over has queued its releases already, and an acquire sent now would run behind them
+        // and leave its key. Whoever ends a round first closes it and then gives the releases, which takes the
+        // outbox or the queue behind it. So, with the outbox locked: if the round is still open, its releases come
+        // after what is put in line here.
+        if owed.job.is_wanted() {
+            outbox.push_with_source(owed.job, now);
+            None
+        } else {
+            Some(owed.job)
+        }
+    });
+    if let Some(mut job) = refused {
+        job.answer(node.id, answer, true);
+    }
+}
+
+fn disconnected(err: &io::Error) -> NodeFailure {
+    NodeFailure::Disconnected { reason: err.to_string() }
+}

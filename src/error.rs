@@ -1,0 +1,365 @@
+//! What can go wrong, one type per operation, with a row per node.
+
+mod node;
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+
+pub use node::{NodeAnswer, NodeFailure, NodeReport};
+
+/// Why a manager was not built: everything that is wrong with its settings, at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BuildError {
+    problems: Vec<Problem>,
+}
+
+impl BuildError {
+    pub(crate) fn new(problems: Vec<Problem>) -> BuildError {
+        BuildError { problems }
+    }
+
+    /// All problems that were found; never empty.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot build the lock manager: ")?;
+        write_list(f, &self.problems, "; ")
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// One thing that is wrong with a setting, and what is allowed.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The list of nodes is empty.
+    #[error("no nodes: give the URL of at least one Redis server, better of three or five")]
+    NoNodes,
+    /// The list of nodes is too long.
+    #[error("{count} nodes: at most {max} are supported; more than seven make a lock slower, not safer")]
+    TooManyNodes {
+        /// How many were given.
+        count: usize,
+        /// How many are allowed.
+        max: usize,
+    },
+    /// A node's URL cannot be used. The URL is not repeated, because it may hold a password.
+    #[error("node {index}: {reason}")]
+    BadAddress {
+        /// The node's place in the list, from 0.
+        index: usize,
+        /// What is wrong, without secrets.
+        reason: String,
+    },
+    /// Two entries of the list are the same server, so that its vote would count twice.
+    #[error("nodes {first} and {second} are the same server ({address}): every node must be a server of its own")]
+    DuplicateNode {
+        /// The first entry's place in the list, from 0.
+        first: usize,
+        /// The second entry's place in the list, from 0.
+        second: usize,
+        /// The address of both.
+        address: String,
+    },
+    /// A duration is outside its range.
+    #[error("{option} is {value:?}: allowed are {min:?} to {max:?}")]
+    OutOfRange {
+        /// The name of the option.
+        option: &'static str,
+        /// The value that was given.
+        value: Duration,
+        /// The smallest allowed.
+        min: Duration,
+        /// The largest allowed.
+        max: Duration,
+    },
+    /// The ttl leaves no time for a second try when a node does not answer.
+    #[error(
+        "ttl is {ttl:?}: with a response timeout of {response_timeout:?} it must be at least {needed:?}, \
+         so that a renewal can be tried again before the lock is lost"
+    )]
+    TtlBelowTimeouts {
+        /// The ttl that was given.
+        ttl: Duration,
+        /// The response timeout that was given.
+        response_timeout: Duration,
+        /// The smallest ttl for that response timeout.
+        needed: Duration,
+    },
+    /// The margin for clock drift takes more than half of the ttl.
+    #[error("the margin for clock drift is {margin:?} of a ttl of {ttl:?}: at most half of the ttl is allowed")]
+    MarginTooLarge {
+        /// The ttl.
+        ttl: Duration,
+        /// The margin of that ttl.
+        margin: Duration,
+    },
+    /// The margin's share of the ttl is not a sensible number.
+    #[error("the margin's share of the ttl is {share}: allowed are 0 to {max}")]
+    MarginShare {
+        /// The share that was given.
+        share: f64,
+        /// The largest allowed.
+        max: f64,
+    },
+    /// The maximum hold is shorter than one ttl.
+    #[error("the maximum hold is {max_hold:?}: it must be at least the ttl, {ttl:?}, or None")]
+    MaxHoldBelowTtl {
+        /// The maximum hold that was given.
+        max_hold: Duration,
+        /// The ttl.
+        ttl: Duration,
+    },
+    /// The shortest retry delay is longer than the longest.
+    #[error("the retry delay goes from {shortest:?} to {longest:?}: the first must not be longer than the second")]
+    RetryDelays {
+        /// The shortest delay that was given.
+        shortest: Duration,
+        /// The longest delay that was given.
+        longest: Duration,
+    },
+    /// The key prefix is too long.
+    #[error("the key prefix has {len} bytes: at most {max} are allowed")]
+    PrefixTooLong {
+        /// The length that was given, in bytes.
+        len: usize,
+        /// The largest allowed, in bytes.
+        max: usize,
+    },
+    /// The system did not give a thread or a descriptor for waiting.
+    #[error("cannot start the node threads: {reason}")]
+    NoThreads {
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// Why a lock was not acquired.
+///
+/// After any of these, nothing of the call is left on a node that can be reached; on one that cannot, a key may stay
+/// for at most one ttl.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Someone else holds the lock. Expected in normal operation; not worth an alert.
+    #[error("held by someone else (waited {waited:?}): {}", Rows(nodes))]
+    Held {
+        /// What each node answered in the last round.
+        nodes: Vec<NodeReport>,
+        /// How long the call waited before it gave up.
+        waited: Duration,
+    },
+    /// Too many nodes failed, so nobody can know who holds the lock.
+    #[error("no quorum (tried for {waited:?}): {}", Rows(nodes))]
+    NoQuorum {
+        /// What each node answered in the last round.
+        nodes: Vec<NodeReport>,
+        /// How long the call tried before it gave up.
+        waited: Duration,
+    },
+    /// A majority granted the lock, but so late that nothing usable of its ttl was left. It was given back.
+    #[error("granted too late: the round took {took:?} of a ttl of {ttl:?}; the nodes or this machine are too slow")]
+    TooLate {
+        /// How long the last round took.
+        took: Duration,
+        /// The ttl that was asked for.
+        ttl: Duration,
+    },
+    /// On too many nodes the lock's key, or the fencing counter beside it, holds something that is not a lock.
+    #[error("the key is in use for something that is not a lock: {}", Rows(nodes))]
+    KeyInUse {
+        /// What each node answered in the last round.
+        nodes: Vec<NodeReport>,
+    },
+    /// The call was cancelled by its [`CancelHandle`](crate::CancelHandle).
+    #[error("cancelled after {waited:?}")]
+    Cancelled {
+        /// How long the call had waited.
+        waited: Duration,
+    },
+    /// The manager has been shut down.
+    #[error("the lock manager has been shut down")]
+    ShutDown,
+    /// This process was forked from the one that built the manager, and has none of its threads.
+    #[error("the lock manager belongs to the parent process: build one after the fork")]
+    Forked,
+    /// The name is too long to be a key.
+    #[error("the name has {len} bytes with its prefix: at most {max} are allowed")]
+    NameTooLong {
+        /// Length of prefix and name, in bytes.
+        len: usize,
+        /// The largest allowed, in bytes.
+        max: usize,
+    },
+    /// The name begins like the keys that this crate keeps beside the locks.
+    #[error("names that begin with \"quorlock:\" are reserved: they are the keys of fencing counters and waiting lists")]
+    NameReserved,
+    /// The ttl of this lock is not allowed under the manager's settings.
+    #[error(transparent)]
+    BadTtl(Problem),
+    /// The operating system gave no random bytes for the owner token.
+    #[error("no random bytes from the operating system: {reason}")]
+    NoRandomness {
+        /// What the system said.
+        reason: String,
+    },
+}
+
+impl AcquireError {
+    /// Whether this is ordinary contention: someone else holds the lock.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self, AcquireError::Held { .. })
+    }
+
+    /// What each node answered in the last round; empty if the call ended without one.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeReport] {
+        match self {
+            AcquireError::Held { nodes, .. }
+            | AcquireError::NoQuorum { nodes, .. }
+            | AcquireError::KeyInUse { nodes } => nodes,
+            _ => &[],
+        }
+    }
+}
+
+/// How a lock was lost while its guard still existed.
+///
+/// Whatever the reason: stop the protected work, or let its storage check the
+/// [fencing token](crate::LockGuard::fencing_token).
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum Lost {
+    /// No majority confirmed an extension before the lock's time had run out: nodes failed, or this process or
+    /// machine was stopped.
+    #[error("lock lost: no majority of nodes extended it in time")]
+    Expired,
+    /// Nodes that a majority cannot do without answered that the key is gone or someone else's.
+    #[error("lock lost: too many nodes no longer hold it")]
+    Gone,
+    /// The lock had been held for the [maximum hold](crate::Builder::max_hold) and was not extended any more.
+    #[error("lock lost: held for the maximum time")]
+    MaxHold,
+    /// The lock was taken without renewal, and its ttl is over.
+    #[error("lock lost: its fixed lease is over")]
+    LeaseOver,
+    /// The manager was shut down.
+    #[error("lock lost: the lock manager was shut down")]
+    ShutDown,
+    /// This process was forked from the one that holds the lock.
+    #[error("lock not held: it belongs to the parent process")]
+    Forked,
+}
+
+/// Why a lock was not extended.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ExtendError {
+    /// The lock had been lost before, or turned out to be.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// No majority confirmed. The lock is still held until the time it had before.
+    #[error("not extended, no quorum: {}", Rows(nodes))]
+    NoQuorum {
+        /// What each node answered.
+        nodes: Vec<NodeReport>,
+    },
+    /// The ttl is not allowed under the manager's settings.
+    #[error(transparent)]
+    BadTtl(Problem),
+}
+
+/// A release that a majority of the nodes confirmed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Released {
+    /// Nodes that had confirmed when the call returned. The others were told as well, and the call did not wait.
+    pub confirmed: usize,
+    /// How many nodes the manager was built with.
+    pub nodes: usize,
+}
+
+/// What a release has to report besides success.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before it was released: the protected work was not protected to its end.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// No majority confirmed within the response timeout. The release stays queued for the nodes that did not; where
+    /// it never arrives, the key expires within one ttl.
+    #[error("release not confirmed: {confirmed} of {} nodes confirmed: {}", nodes.len(), Rows(nodes))]
+    NotConfirmed {
+        /// How many nodes confirmed.
+        confirmed: usize,
+        /// What each node answered.
+        nodes: Vec<NodeReport>,
+    },
+}
+
+/// What went wrong with [`Mutex::run`](crate::Mutex::run).
+pub enum RunError<R> {
+    /// The lock was not acquired, and the closure was not called.
+    NotAcquired(AcquireError),
+    /// The closure ran to its end, but the lock was lost before that: for part of the time it may not have been alone.
+    Lost {
+        /// How the lock was lost.
+        lost: Lost,
+        /// What the closure returned.
+        value: R,
+    },
+}
+
+impl<R> fmt::Debug for RunError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::NotAcquired(err) => f.debug_tuple("NotAcquired").field(err).finish(),
+            RunError::Lost { lost, .. } => f.debug_struct("Lost").field("lost", lost).finish_non_exhaustive(),
+        }
+    }
+}
+
+impl<R> fmt::Display for RunError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::NotAcquired(err) => err.fmt(f),
+            RunError::Lost { lost, .. } => lost.fmt(f),
+        }
+    }
+}
+
+impl<R> std::error::Error for RunError<R> {}
+
+impl<R> From<AcquireError> for RunError<R> {
+    fn from(err: AcquireError) -> RunError<R> {
+        RunError::NotAcquired(err)
+    }
+}
+
+/// Rows of a report in one line.
+struct Rows<'a>(&'a [NodeReport]);
+
+impl fmt::Display for Rows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_list(f, self.0, ", ")
+    }
+}
+
+fn write_list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T], between: &str) -> fmt::Result {
+    for (i, item) in items.iter().enumerate() {
+        if 0 < i {
+            f.write_str(between)?;
+        }
+        write!(f, "{item}")?;
+    }
+    Ok(())
+}

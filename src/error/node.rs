@@ -1,0 +1,174 @@
+//! What one node answered, or why it did not.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::ids::NodeId;
+
+/// What one node answered in a round: a row of an error.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// Which node.
+    pub node: NodeId,
+    /// Its host and port, or the path of its socket; without user and password.
+    pub address: Arc<str>,
+    /// What it answered.
+    pub answer: NodeAnswer,
+}
+
+impl NodeReport {
+    pub(crate) fn new(node: NodeId, address: Arc<str>, answer: NodeAnswer) -> NodeReport {
+        NodeReport { node, address, answer }
+    }
+}
+
+impl fmt::Display for NodeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.node, self.address, self.answer)
+    }
+}
+
+/// The answer of one node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum NodeAnswer {
+    /// It granted the lock. In an error this grant has been taken back.
+    Granted,
+    /// It granted the lock, but its fencing counter was ahead of the token that was proposed.
+    GrantedBehind,
+    /// Another owner holds the lock there.
+    Held {
+        /// How long the other owner's key still has to live. `None`: it has no expiry, and only its owner or an
+        /// operator can remove it.
+        left: Option<Duration>,
+    },
+    /// The lock was extended there.
+    Extended,
+    /// The lock was released there, or was not there any more.
+    Released,
+    /// The lock's key is gone there, or belongs to someone else.
+    Gone,
+    /// The lock's fencing counter there is ahead of this holder's token: another owner has been granted it since.
+    Superseded,
+    /// The round was decided before this node answered; it was not waited for.
+    NotWaitedFor,
+    /// Nothing of this lock was ever sent to the node, so there is nothing to release there.
+    NotAsked,
+    /// It could not vote.
+    Failed(NodeFailure),
+}
+
+impl fmt::Display for NodeAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeAnswer::Granted => f.write_str("granted"),
+            NodeAnswer::GrantedBehind => f.write_str("granted, fencing counter ahead"),
+            NodeAnswer::Held { left: Some(left) } => write!(f, "held, {left:?} left"),
+            NodeAnswer::Held { left: None } => f.write_str("held, no expiry"),
+            NodeAnswer::Extended => f.write_str("extended"),
+            NodeAnswer::Released => f.write_str("released"),
+            NodeAnswer::Gone => f.write_str("no longer ours"),
+            NodeAnswer::Superseded => f.write_str("superseded"),
+            NodeAnswer::NotWaitedFor => f.write_str("not waited for"),
+            NodeAnswer::NotAsked => f.write_str("not asked"),
+            NodeAnswer::Failed(failure) => failure.fmt(f),
+        }
+    }
+}
+
+/// Why a node could not vote, and what to do about it.
+///
+/// Text that came from a server is cut to a line and escaped; what a server says while logging in is never repeated,
+/// because servers echo passwords.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum NodeFailure {
+    /// It did not answer within the response timeout.
+    #[error("no answer in time")]
+    TimedOut,
+    /// It has not answered earlier commands for longer than the response timeout, so it was not asked.
+    #[error("not responding")]
+    Stalled,
+    /// The name could not be resolved, or the connection was refused or not established in time.
+    #[error("cannot connect: {reason}")]
+    Connect {
+        /// What the system said.
+        reason: String,
+    },
+    /// The connection ended before the answer came.
+    #[error("connection lost: {reason}")]
+    Disconnected {
+        /// What the system said.
+        reason: String,
+    },
+    /// The server wants a password, or another one, or another user name.
+    #[error("login refused: check user and password in the node's URL")]
+    WrongPassword,
+    /// The server's access list forbids a command or a key.
+    #[error("not permitted: {message}; see the ACL line in the guide")]
+    NoPermission {
+        /// What the server said.
+        message: String,
+    },
+    /// The server has fewer databases than the number in the URL.
+    #[error("cannot use the database in the node's URL")]
+    BadDatabase,
+    /// The server is still loading its data.
+    #[error("loading its data")]
+    Loading,
+    /// The server is a replica. Only a master may vote.
+    #[error("a replica: give the address of a master")]
+    Replica,
+    /// The server is out of memory.
+    #[error("out of memory: raise maxmemory, or use a server of its own for locks")]
+    OutOfMemory,
+    /// The server refuses writes because it cannot persist or has too few replicas.
+    #[error("refuses writes: {message}")]
+    WritesRefused {
+        /// What the server said.
+        message: String,
+    },
+    /// The server is running a script that does not end.
+    #[error("busy with a long script")]
+    Busy,
+    /// The server has as many clients as it allows.
+    #[error("too many clients: raise maxclients")]
+    TooManyClients,
+    /// The server is part of a Redis Cluster, whose nodes are not independent.
+    #[error("a cluster node: locks need independent servers")]
+    ClusterNode,
+    /// The lock's key, or a key beside it, holds a value of another type: something else uses that name.
+    #[error("the key holds another type")]
+    WrongType,
+    /// The fencing counter beside the lock is not a number below 2^53.
+    #[error("the fencing counter holds nonsense")]
+    BadCounter,
+    /// Another configured node is the same server process, so only the other one votes.
+    #[error("the same server as {other}: every node must be a server of its own")]
+    SameServer {
+        /// The node that keeps the vote.
+        other: NodeId,
+    },
+    /// What came back is not an answer that a Redis server gives. The connection was closed.
+    #[error("not a Redis answer: {reason}")]
+    Protocol {
+        /// What was wrong with it.
+        reason: String,
+    },
+    /// The server answered with an error that has no row of its own here.
+    #[error("refused: {message}")]
+    Refused {
+        /// What the server said.
+        message: String,
+    },
+    /// The manager is shutting down and no longer talks to this node.
+    #[error("shut down")]
+    ShutDown,
+    /// A bug in this crate: the node's thread panicked. Please report it.
+    #[error("internal error, see the log")]
+    Internal,
+}

@@ -1,0 +1,185 @@
+//! Names and numbers that identify things. Nothing here does anything.
+
+use std::fmt;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+/// One configured node, by its place in the list given to the builder.
+///
+/// Shown as `n0`, `n1`, … in logs and errors.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct NodeId(u8);
+
+impl NodeId {
+    pub(crate) fn new(index: u8) -> NodeId {
+        NodeId(index)
+    }
+
+    /// The place of the node in the list given to [`LockManager::builder`](crate::LockManager::builder), from 0.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "n{}", self.0)
+    }
+}
+
+/// A set of nodes, one bit each: at most [`NodeSet::MAX`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct NodeSet(u32);
+
+impl NodeSet {
+    /// The largest number of nodes a manager can have.
+    pub(crate) const MAX: u8 = 31;
+
+    pub(crate) fn insert(&mut self, node: NodeId) {
+        self.0 |= bit(node);
+    }
+
+    pub(crate) fn remove(&mut self, node: NodeId) {
+        self.0 &= !bit(node);
+    }
+
+    pub(crate) fn contains(self, node: NodeId) -> bool {
+        self.0 & bit(node) != 0
+    }
+
+    pub(crate) fn union(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 | other.0)
+    }
+}
+
+fn bit(node: NodeId) -> u32 {
+    1_u32.checked_shl(u32::from(node.0)).unwrap_or(0)
+}
+
+/// A number that grows with every holder of a lock.
+///
+/// Hand it to whatever the lock protects, and let that refuse a write that carries a smaller number than one it has
+/// already seen: then a holder that was stopped for too long cannot overwrite the work of its successor, whatever
+/// happened to clocks and leases. See [`guide::safety`](crate::guide::safety).
+///
+/// Numbers are not consecutive. They stay below 2^53, so that every language can carry them.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    pub(crate) fn new(number: u64) -> FencingToken {
+        FencingToken(number)
+    }
+
+    /// The number itself.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> u64 {
+        token.0
+    }
+}
+
+/// The secret that proves who holds a lock: the value of the lock key.
+///
+/// A fresh random value for every round, never reused: a command of an old round that arrives late then matches
+/// nothing. Whoever knows it can release the lock, so its `Debug` form shows the first eight hex digits only: enough
+/// to match two log lines, too little to forge a release.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub(crate) struct OwnerToken(Uuid);
+
+impl OwnerToken {
+    /// Draws a token from the operating system's generator.
+    ///
+    /// Never from a generator of this process: after a fork, parent and child would draw the same token. For the same
+    /// reason the bytes are read here and not by `uuid`, whose generator another crate of the build may exchange.
+    pub(crate) fn draw() -> Result<OwnerToken, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(OwnerToken(uuid::Builder::from_random_bytes(bytes).into_uuid()))
+    }
+
+    /// The value as it stands in the key: 32 hex digits, which every client and every tool can show.
+    pub(crate) fn to_value(self) -> [u8; 32] {
+        let mut value = [0; 32];
+        self.0.simple().encode_lower(&mut value);
+        value
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, ..] = *self.0.as_bytes();
+        write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}..")
+    }
+}
+
+/// The name of a lock: any bytes. Shown with everything that is not plain text escaped.
+#[derive(Clone, Eq, Hash, PartialEq)]
+pub(crate) struct LockName(Arc<[u8]>);
+
+impl LockName {
+    /// How much of a name is shown; the rest is cut, so that a 64 KiB name does not become a 64 KiB log line.
+    const SHOWN: usize = 80;
+
+    pub(crate) fn new(name: &[u8]) -> LockName {
+        LockName(name.into())
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.get(..Self::SHOWN) {
+            Some(start) if start.len() < self.0.len() => write!(f, "{}…", start.escape_ascii()),
+            _ => write!(f, "{}", self.0.escape_ascii()),
+        }
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_token_shows_only_its_start() {
+        let token = OwnerToken::draw().unwrap();
+        let value = String::from_utf8(token.to_value().to_vec()).unwrap();
+
+        assert_eq!(format!("{token:?}"), format!("{}..", &value[..8]));
+    }
+
+    #[test]
+    fn owner_tokens_are_never_drawn_twice() {
+        let drawn: std::collections::HashSet<_> = (0..10_000).map(|_| OwnerToken::draw().unwrap()).collect();
+
+        assert_eq!(drawn.len(), 10_000);
+    }
+
+    #[test]
+    fn a_name_is_shown_escaped_and_cut() {
+        assert_eq!(LockName::new(b"a\n\xff").to_string(), r"a\n\xff");
+        assert_eq!(LockName::new(&[b'x'; 100]).to_string().chars().count(), 81);
+    }
+}

@@ -1,0 +1,231 @@
+//! The plain lock: one holder at a time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::NAME_MAX;
+use crate::engine::{CancelHandle, Engine};
+use crate::error::{AcquireError, Lost, ReleaseError, RunError};
+use crate::ids::LockName;
+use crate::lock::{LockGuard, Patience, Request};
+use crate::logic::validity;
+use crate::time;
+use crate::wire::Plan;
+
+/// A lock that one holder at a time can have, in the whole fleet.
+///
+/// A description, made by [`LockManager::mutex`](crate::LockManager::mutex): cheap, cloneable, and without any state of
+/// a hold, so it can be shared by threads. Each hold is a [`LockGuard`].
+///
+/// Two descriptions with the same name are the same lock, in whatever process, if their managers were built with the
+/// same nodes, database numbers and prefix. Not reentrant: a thread that holds the lock and takes it again waits for
+/// itself.
+#[derive(Clone)]
+pub struct Mutex {
+    engine: Arc<Engine>,
+    name: LockName,
+    plan: Arc<Plan>,
+    ttl: Duration,
+    renew: bool,
+    cancel: Option<CancelHandle>,
+}
+
+impl Mutex {
+    pub(crate) fn new(engine: Arc<Engine>, name: &[u8]) -> Mutex {
+        let config = &engine.core().config;
+        let fence_life = config.fence_life.map_or(0, validity::millis);
+        let plan = Arc::new(Plan::mutex(&config.prefix, name, fence_life));
+        let (ttl, renew) = (config.ttl, config.renew);
+        Mutex { engine, name: LockName::new(name), plan, ttl, renew, cancel: None }
+    }
+
+    /// The name, without the manager's prefix.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    /// Sets the ttl of this lock. See [`Builder::ttl`](crate::Builder::ttl) for what it means and what is allowed.
+    ///
+    /// Default: the manager's. Checked when the lock is taken.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Mutex {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets whether a thread of the manager extends the lock for as long as its guard exists.
+    ///
+    /// Without renewal the lock ends by itself after its ttl: a fixed lease, for work that must not go on unnoticed.
+    ///
+    /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
+    #[must_use]
+    pub fn renew(mut self, renew: bool) -> Mutex {
+        self.renew = renew;
+        self
+    }
+
+    /// Lets `handle` end calls that wait for this lock.
+    ///
+    /// Default: none.
+    #[must_use]
+    pub fn cancelled_by(mut self, handle: &CancelHandle) -> Mutex {
+        self.cancel = Some(handle.clone());
+        self
+    }
+
+    /// Acquires the lock, waiting for as long as someone else holds it.
+    ///
+    /// Blocks without a limit while the lock is held. An outage ends the wait: if no majority of nodes could be asked
+    /// for the [outage patience](crate::Builder::outage_patience), that is an error.
+    ///
+    /// Waiters are not served in order. Between attempts the call sleeps for a random part of the
+    /// [retry delay](crate::Builder::retry_delay), and wakes when the keys in its way can have expired.
+    ///
+    /// # Errors
+    ///
+    /// - [`AcquireError::NoQuorum`]: too many nodes failed for too long.
+    /// - [`AcquireError::KeyInUse`]: something that is not a lock has this name.
+    /// - [`AcquireError::Cancelled`], [`AcquireError::ShutDown`]: the wait was ended from another thread.
+    /// - [`AcquireError::NameTooLong`], [`AcquireError::NameReserved`], [`AcquireError::BadTtl`]: the description
+    ///   cannot be used. No node was asked.
+    /// - [`AcquireError::Forked`], [`AcquireError::NoRandomness`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let guard = locks.mutex("nightly-report").lock()?;
+    /// // Only one process in the fleet is here.
+    /// drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock(&self) -> Result<LockGuard, AcquireError> {
+        self.acquire(Patience::Forever)
+    }
+
+    /// Acquires the lock if it is free, with one attempt.
+    ///
+    /// Blocks for one round trip; for at most one [response timeout](crate::Builder::response_timeout) where nodes do
+    /// not answer, and three if fencing counters have to be raised and the attempt fails. The first call of a manager
+    /// also waits for connections, for at most the [connect timeout](crate::Builder::connect_timeout).
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock`](Mutex::lock), and besides:
+    ///
+    /// - [`AcquireError::Held`]: someone else holds it. Normal under contention.
+    /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// match locks.mutex("nightly-report").try_lock() {
+    ///     Ok(_guard) => println!("writing the report"),
+    ///     Err(err) if err.is_held() => println!("someone else is at it"),
+    ///     Err(err) => return Err(err),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_lock(&self) -> Result<LockGuard, AcquireError> {
+        self.acquire(Patience::None)
+    }
+
+    /// Acquires the lock, waiting for at most `timeout` if someone else holds it.
+    ///
+    /// Blocks. Returns within `timeout` plus the time of one [`try_lock`](Mutex::try_lock): a round that is under way
+    /// when time runs out is brought to its end, so that nothing of it stays on the nodes. [`Duration::ZERO`] makes one
+    /// attempt. A timeout too long for the clock to show means "for as long as it takes".
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_lock`](Mutex::try_lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<LockGuard, AcquireError> {
+        let until = time::tick().checked_add(timeout);
+        self.acquire(until.map_or(Patience::Forever, Patience::Until))
+    }
+
+    /// Acquires the lock, waiting until `deadline` if someone else holds it.
+    ///
+    /// Like [`try_lock_for`](Mutex::try_lock_for), for callers that have one deadline for several steps. A deadline in
+    /// the past makes one attempt.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_lock`](Mutex::try_lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<LockGuard, AcquireError> {
+        self.acquire(Patience::Until(deadline))
+    }
+
+    /// Acquires the lock like [`lock`](Mutex::lock), calls `work`, and releases.
+    ///
+    /// Blocks as `lock` does, then for the time of `work`, then for the release. If `work` panics the lock is released
+    /// and the panic goes on. That a release was not confirmed is logged and is no error: the work is done.
+    ///
+    /// # Errors
+    ///
+    /// - [`RunError::NotAcquired`]: as for [`lock`](Mutex::lock); `work` was not called.
+    /// - [`RunError::Lost`]: `work` was called and has returned, but the lock was lost before that; its value is in the
+    ///   error.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::RunError<u64>> {
+    /// let pages = locks.mutex("nightly-report").run(|guard| {
+    ///     // Hand guard.fencing_token() to whatever stores the report.
+    ///     guard.fencing_token().get()
+    /// })?;
+    /// # let _ = pages;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<R>(&self, work: impl FnOnce(&LockGuard) -> R) -> Result<R, RunError<R>> {
+        let guard = self.lock()?;
+        let value = work(&guard);
+        let lost: Option<Lost> = match guard.release() {
+            Err(ReleaseError::Lost(lost)) => Some(lost),
+            Err(err @ ReleaseError::NotConfirmed { .. }) => {
+                log::debug!("{}: {err}", self.name);
+                None
+            }
+            Ok(_) => None,
+        };
+        match lost {
+            Some(lost) => Err(RunError::Lost { lost, value }),
+            None => Ok(value),
+        }
+    }
+
+    fn acquire(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+        if NAME_MAX < self.plan.key_len() {
+            return Err(AcquireError::NameTooLong { len: self.plan.key_len(), max: NAME_MAX });
+        }
+        if self.plan.is_reserved() {
+            return Err(AcquireError::NameReserved);
+        }
+        if let Some(problem) = self.engine.core().config.ttl_problem(self.ttl) {
+            return Err(AcquireError::BadTtl(problem));
+        }
+        let request = Request {
+            engine: &self.engine,
+            name: &self.name,
+            plan: &self.plan,
+            ttl: validity::whole_millis(self.ttl),
+            renewed: self.renew,
+            cancel: self.cancel.as_ref(),
+        };
+        request.acquire(patience)
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("Mutex");
+        f.field("name", &self.name).field("ttl", &self.ttl).field("renew", &self.renew).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,177 @@
+//! One hold of a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use log::{debug, warn};
+
+use crate::engine::{self, Engine, HeldLock, Pending};
+use crate::error::{ExtendError, Lost, ReleaseError, Released};
+use crate::ids::FencingToken;
+use crate::logic::tally::{ReleaseEnd, ReleaseRound};
+use crate::stats::count;
+use crate::time;
+
+/// Holds a lock until it is dropped.
+///
+/// Unless the lock was taken with [`renew(false)`](crate::Mutex::renew), a thread of the manager extends it for as long
+/// as the guard exists, up to the [maximum hold](crate::Builder::max_hold). A lock can be *lost* all the same: a
+/// majority of the nodes fails, or this process is stopped for longer than the ttl. Then every method here says so, and
+/// [`lost`](LockGuard::lost) and [`on_lost`](LockGuard::on_lost) tell those who wait.
+///
+/// Dropping releases on every node and waits until a majority has confirmed, so that after the scope the lock is free
+/// for anyone. It blocks for at most one [response timeout](crate::Builder::response_timeout), usually one round trip,
+/// and never panics, also while the thread is unwinding. Call [`release`](LockGuard::release) instead to learn how it
+/// went.
+///
+/// A guard can be sent to another thread and dropped there. It keeps the manager's threads alive, so the manager may be
+/// dropped first. In a child process after `fork` the guard is not held, and dropping it there does nothing.
+#[must_use = "a guard that is not bound to a name releases the lock at once"]
+pub struct LockGuard {
+    lock: Arc<HeldLock>,
+    /// `None` once released.
+    engine: Option<Arc<Engine>>,
+}
+
+impl LockGuard {
+    pub(crate) fn new(engine: Arc<Engine>, lock: Arc<HeldLock>) -> LockGuard {
+        LockGuard { lock, engine: Some(engine) }
+    }
+
+    /// Whether the lock may be relied upon right now.
+    ///
+    /// Does not block and asks nobody: the answer comes from the clock and from what the nodes have confirmed. Between
+    /// this call and what is done next the process can be stopped for any time; only storage that checks the
+    /// [fencing token](LockGuard::fencing_token) closes that gap.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    /// Like [`is_valid`](LockGuard::is_valid), as a result: for `guard.check()?` between the steps of a job.
+    ///
+    /// # Errors
+    ///
+    /// How the lock was lost.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.lock.remaining().map(drop)
+    }
+
+    /// How long the lock may still be relied upon if nothing extends it; zero if it was lost. Does not block.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.lock.remaining().unwrap_or(Duration::ZERO)
+    }
+
+    /// The instant until which the lock may be relied upon if nothing extends it; in the past if it was lost. Does not
+    /// block.
+    ///
+    /// For handing to code that takes a deadline. An [`Instant`] does not count time in suspend on every system, so
+    /// code that may run across a suspend should ask [`is_valid`](LockGuard::is_valid) as well.
+    #[must_use]
+    pub fn use_until(&self) -> Instant {
+        let now = time::tick();
+        now.checked_add(self.remaining()).unwrap_or(now)
+    }
+
+    /// The number of this hold: larger than that of every earlier holder of the lock. Does not block.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.lock.token()
+    }
+
+    /// A channel on which the loss of the lock is announced. Does not block.
+    ///
+    /// It carries one message if the lock is lost, also if that has happened already, and is closed without a message
+    /// when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself.
+    #[must_use]
+    pub fn lost(&self) -> Receiver<Lost> {
+        self.lock.lost()
+    }
+
+    /// Calls `callback` once if the lock is lost; at once if that has happened already. Does not block.
+    ///
+    /// It runs on a short-lived thread of its own, with nothing locked, and may block and use the manager. A panic in
+    /// it is caught and logged. It is dropped without a call when the lock is released.
+    pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
+        self.lock.on_lost(Box::new(callback));
+    }
+
+    /// Extends the lock so that it lasts at least `ttl` from now, less the margin; never shortens it.
+    ///
+    /// Blocks for one round trip, at most one response timeout. Needed for locks without renewal, or before a step
+    /// that must not be interrupted by an outage shorter than `ttl`. A later renewal uses the lock's own ttl and does
+    /// not shorten this one. Whole milliseconds, rounded down.
+    ///
+    /// # Errors
+    ///
+    /// - [`ExtendError::Lost`]: the lock was lost, before or now.
+    /// - [`ExtendError::NoQuorum`]: too few nodes confirmed; the lock is still held for its old time.
+    /// - [`ExtendError::BadTtl`]: `ttl` is outside of what [`Builder::ttl`](crate::Builder::ttl) allows.
+    pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.lock.extend(ttl)
+    }
+
+    /// Releases the lock and says how that went. Blocks for one round trip, at most one response timeout.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end.
+    /// - [`ReleaseError::NotConfirmed`]: no majority confirmed in time. The release stays queued for nodes that did
+    ///   not; where it never arrives the key expires within one ttl.
+    pub fn release(mut self) -> Result<Released, ReleaseError> {
+        let Some(engine) = self.engine.take() else { return Err(Lost::Gone.into()) };
+        if engine.core().is_forked() {
+            return Err(Lost::Forked.into());
+        }
+        let (was_valid, round) = self.lock.release();
+        let Some(round) = round else {
+            // It was lost, and what was left of it has been released then.
+            return Err(was_valid.err().unwrap_or(Lost::Gone).into());
+        };
+        let end = wait(&engine, &round);
+        was_valid?;
+        let core = engine.core();
+        if end.enough {
+            Ok(Released { confirmed: end.confirmed, nodes: core.fanout.len() })
+        } else {
+            Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: core.fanout.report(round.rows()) })
+        }
+    }
+}
+
+fn wait(engine: &Engine, round: &Pending<ReleaseRound>) -> ReleaseEnd {
+    let core = engine.core();
+    let end = round.wait(engine::deadline(core.fanout.response_timeout()));
+    count(if end.enough { &core.counters.releases } else { &core.counters.releases_unconfirmed });
+    end
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        let Some(engine) = self.engine.take() else { return };
+        if engine.core().is_forked() {
+            return;
+        }
+        let (was_valid, round) = self.lock.release();
+        let Some(round) = round else { return };
+        let end = wait(&engine, &round);
+        let name = self.lock.name();
+        if let Err(lost) = was_valid {
+            warn!("{name}: dropped after its time: {lost}");
+        }
+        if !end.enough {
+            debug!("{name}: release confirmed by {} nodes only; the others free it within its ttl", end.confirmed);
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("LockGuard");
+        f.field("name", self.lock.name()).field("fencing_token", &self.lock.token());
+        f.field("remaining", &self.remaining()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! The life of one held lock: held, then lost or released, and never held again.
+
+use std::time::Duration;
+
+use crate::error::Lost;
+use crate::time::Moment;
+
+/// Where a lease is in its life. It goes from `Held` to one of the others, once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    Held,
+    Lost(Lost),
+    Released,
+}
+
+/// The right to act until [`Lease::valid_until`] says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    phase: Phase,
+    use_until: Moment,
+    /// Renewal ends here, and so does the lease.
+    hold_until: Option<Moment>,
+    renewed: bool,
+}
+
+/// What became of a confirmed extension.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Extended {
+    /// The lease now lasts longer.
+    Longer,
+    /// It was confirmed, but after the lease was over: what it left on the nodes must be taken back.
+    TooLate,
+    /// The lease had been released: the release is queued behind the extension and takes care of it.
+    Released,
+}
+
+impl Lease {
+    /// A lease that was just won. `renewed`: whether someone extends it before it runs out.
+    pub(crate) fn new(won_until: Moment, hold_until: Option<Moment>, renewed: bool) -> Lease {
+        let mut lease = Lease { phase: Phase::Held, use_until: won_until, hold_until, renewed };
+        lease.use_until = lease.capped(won_until);
+        lease
+    }
+
+    /// Until when the holder may act, or how the lock was lost.
+    ///
+    /// Decided by the clock, whether or not anybody has announced the loss yet.
+    pub(crate) fn valid_until(&self, now: Moment) -> Result<Moment, Lost> {
+        match self.phase {
+            Phase::Held if !now.has_reached(self.use_until) => Ok(self.use_until),
+            Phase::Held => Err(self.reason_of_end(now)),
+            Phase::Lost(lost) => Err(lost),
+            // Only asked by threads that raced the release; to them the lock is no longer there.
+            Phase::Released => Err(Lost::Gone),
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.phase == Phase::Held
+    }
+
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        if let Phase::Lost(lost) = self.phase { Some(lost) } else { None }
+    }
+
+    /// Whether an extension may be sent now.
+    pub(crate) fn may_extend(&self, now: Moment) -> bool {
+        self.phase == Phase::Held
+            && !now.has_reached(self.use_until)
+            && self.hold_until.is_none_or(|it| !now.has_reached(it))
+    }
+
+    /// A majority confirmed an extension that lasts until `new_until`.
+    ///
+    /// RACE: the answer may come after the deadline that the extension was to move. Until it came the lock was not
+    /// known to be ours, so it is not brought back: nobody can say who held it in between.
+    pub(crate) fn on_extended(&mut self, new_until: Moment, now: Moment) -> Extended {
+        match self.phase {
+            Phase::Released => Extended::Released,
+            Phase::Held if !now.has_reached(self.use_until) && !now.has_reached(new_until) => {
+                let new_until = self.capped(new_until);
+                // Never shorter: nodes never shorten a key's life either.
+                if now.until(self.use_until) < now.until(new_until) {
+                    self.use_until = new_until;
+                }
+                Extended::Longer
+            }
+            Phase::Held | Phase::Lost(_) => Extended::TooLate,
+        }
+    }
+
+    /// Ends the lease for `reason`; true if it was held until now, so that the loss is announced exactly once.
+    pub(crate) fn lose(&mut self, reason: Lost) -> bool {
+        let was_held = self.phase == Phase::Held;
+        if was_held {
+            self.phase = Phase::Lost(reason);
+        }
+        was_held
+    }
+
+    /// Lets the clock end the lease; the reason if it did so now.
+    pub(crate) fn on_tick(&mut self, now: Moment) -> Option<Lost> {
+        let over = self.phase == Phase::Held && now.has_reached(self.use_until);
+        let reason = over.then(|| self.reason_of_end(now))?;
+        self.lose(reason).then_some(reason)
+    }
+
+    /// The holder gives the lock back. The answer says how it had been lost, if it had; the lock reads "not held" from
+    /// here on.
+    pub(crate) fn release(&mut self, now: Moment) -> Result<(), Lost> {
+        let was_valid = self.valid_until(now).map(drop);
+        if self.phase == Phase::Held {
+            self.phase = Phase::Released;
+        }
+        was_valid
+    }
+
+    /// How long it is until something has to be done: the extension that is due at `renew_at`, or the end.
+    pub(crate) fn next_event(&self, renew_at: Moment, now: Moment) -> Duration {
+        let end = self.ends_in(now);
+        if self.renewed && self.may_extend(now) { now.until(renew_at).min(end) } else { end }
+    }
+
+    /// How long it is until the end, if nothing is extended.
+    pub(crate) fn ends_in(&self, now: Moment) -> Duration {
+        now.until(self.use_until)
+    }
+
+    fn reason_of_end(&self, now: Moment) -> Lost {
+        if self.hold_until.is_some_and(|it| now.has_reached(it)) {
+            Lost::MaxHold
+        } else if self.renewed {
+            Lost::Expired
+        } else {
+            Lost::LeaseOver
+        }
+    }
+
+    fn capped(&self, until: Moment) -> Moment {
+        match self.hold_until {
+            Some(hold_until) if until.has_reached(hold_until) => hold_until,
+            _ => until,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::at(Duration::from_millis(millis), Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn d4_a_lease_that_ran_out_is_not_brought_back_by_a_late_extension() {
+        let mut lease = Lease::new(at(1_000), None, true);
+
+        assert_eq!(lease.on_extended(at(2_000), at(1_000)), Extended::TooLate);
+
+        assert_eq!(lease.valid_until(at(1_000)), Err(Lost::Expired));
+        assert_eq!(lease.on_tick(at(1_000)), Some(Lost::Expired));
+        assert_eq!(lease.on_tick(at(1_001)), None, "announced twice");
+    }
+
+    #[test]
+    fn d1_a_confirmed_extension_moves_the_end() {
+        let mut lease = Lease::new(at(1_000), None, true);
+
+        assert_eq!(lease.on_extended(at(1_300), at(999)), Extended::Longer);
+
+        assert_eq!(lease.valid_until(at(1_299)), Ok(at(1_300)));
+        assert_eq!(lease.valid_until(at(1_300)), Err(Lost::Expired));
+    }
+
+    #[test]
+    fn d5_an_extension_never_shortens() {
+        let mut lease = Lease::new(at(1_000), None, true);
+
+        assert_eq!(lease.on_extended(at(700), at(500)), Extended::Longer);
+
+        assert_eq!(lease.valid_until(at(999)), Ok(at(1_000)));
+    }
+
+    #[test]
+    fn a_released_lease_is_not_lost_whatever_comes_after() {
+        let mut lease = Lease::new(at(1_000), None, true);
+
+        assert_eq!(lease.release(at(10)), Ok(()));
+
+        assert!(!lease.lose(Lost::Gone));
+        assert_eq!(lease.on_tick(at(5_000)), None);
+        assert_eq!(lease.on_extended(at(2_000), at(20)), Extended::Released);
+        assert!(lease.valid_until(at(20)).is_err());
+    }
+
+    #[test]
+    fn releasing_a_lost_lease_says_that_it_was_lost() {
+        let mut lease = Lease::new(at(1_000), None, true);
+        assert_eq!(lease.release(at(1_000)), Err(Lost::Expired));
+
+        let mut lease = Lease::new(at(1_000), None, true);
+        assert!(lease.lose(Lost::Gone));
+        assert_eq!(lease.release(at(10)), Err(Lost::Gone));
+    }
+
+    #[test]
+    fn d10_a_lease_ends_at_its_maximum_hold() {
+        let mut lease = Lease::new(at(1_000), Some(at(2_500)), true);
+
+        assert_eq!(lease.on_extended(at(3_000), at(900)), Extended::Longer);
+
+        assert_eq!(lease.valid_until(at(2_499)), Ok(at(2_500)));
+        assert!(lease.may_extend(at(2_499)) && !lease.may_extend(at(2_500)));
+        assert_eq!(lease.on_tick(at(2_500)), Some(Lost::MaxHold));
+    }
+
+    #[test]
+    fn a_fixed_lease_waits_for_its_end_only() {
+        let lease = Lease::new(at(1_000), None, false);
+        assert_eq!(lease.next_event(at(300), at(100)), Duration::from_millis(900));
+        assert_eq!(lease.valid_until(at(1_000)), Err(Lost::LeaseOver));
+
+        let renewed = Lease::new(at(1_000), None, true);
+        assert_eq!(renewed.next_event(at(300), at(100)), Duration::from_millis(200));
+        assert_eq!(renewed.next_event(at(3_000), at(100)), Duration::from_millis(900));
+    }
+}

@@ -1,0 +1,98 @@
+//! How long a refused caller waits before it tries again.
+
+use std::time::Duration;
+
+use crate::logic::quorum;
+
+/// What a node said about the key that stands in the way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Obstacle {
+    /// None: it granted, and that grant is being taken back.
+    Free,
+    /// A key that expires after this time, unless its owner extends it.
+    Until(Duration),
+    /// A key without expiry, or no answer: nobody can say when this node will be free.
+    Unknown,
+}
+
+/// The earliest time at which a majority of the nodes can be free if nobody releases anything.
+pub(crate) fn free_in(obstacles: &[Obstacle]) -> Option<Duration> {
+    let mut times: Vec<Duration> = obstacles
+        .iter()
+        .filter_map(|it| match it {
+            Obstacle::Free => Some(Duration::ZERO),
+            Obstacle::Until(left) => Some(*left),
+            Obstacle::Unknown => None,
+        })
+        .collect();
+    times.sort_unstable();
+    times.get(quorum(obstacles.len()).checked_sub(1)?).copied()
+}
+
+/// The pause before try number `tries` + 1, for `random` from 0 to 1.
+///
+/// Between `min` and a limit that doubles with every try up to `max`. Random, so that contenders who split the nodes
+/// between them do not meet again; growing, so that many of them do not burn the nodes. It ends early, by up to
+/// `min` after the keys can have expired, if `free_in` says so.
+pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
+    let limit = min.saturating_mul(2_u32.saturating_pow(tries.min(31))).min(max).max(min);
+    let backoff = min.saturating_add(share(limit.saturating_sub(min), random));
+    match free_in {
+        // A split vote leaves nothing to wait for but the others' pauses.
+        None | Some(Duration::ZERO) => backoff,
+        Some(free_in) => backoff.min(free_in.saturating_add(share(min, random))),
+    }
+}
+
+fn share(of: Duration, random: f64) -> Duration {
+    let random = if random.is_finite() { random.clamp(0.0, 1.0) } else { 0.5 };
+    of.mul_f64(random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Obstacle::{Free, Unknown, Until};
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_quorum_can_be_free_when_the_last_key_that_it_needs_expires() {
+        assert_eq!(free_in(&[Until(ms(30)), Until(ms(10)), Until(ms(20))]), Some(ms(20)));
+        assert_eq!(free_in(&[Free, Until(ms(10)), Until(ms(20))]), Some(ms(10)));
+        assert_eq!(free_in(&[Until(ms(10)), Unknown, Until(ms(20))]), Some(ms(20)));
+    }
+
+    #[test]
+    fn a_key_without_expiry_is_never_taken_for_free() {
+        assert_eq!(free_in(&[Unknown, Unknown, Until(ms(1))]), None);
+        assert_eq!(free_in(&[]), None);
+    }
+
+    #[test]
+    fn a11_pauses_are_random_bounded_and_grow() {
+        let (min, max) = (ms(10), ms(200));
+        assert_eq!(pause(0, min, max, None, 1.0), ms(10));
+        assert_eq!(pause(1, min, max, None, 1.0), ms(20));
+        assert_eq!(pause(2, min, max, None, 1.0), ms(40));
+        for tries in 0..100 {
+            assert_eq!(pause(tries, min, max, None, 0.0), min);
+            let longest = pause(tries, min, max, None, 1.0);
+            assert!(min <= longest && longest <= max);
+        }
+        assert_eq!(pause(u32::MAX, min, max, None, 1.0), max);
+    }
+
+    #[test]
+    fn a_pause_ends_when_the_keys_can_have_expired() {
+        assert_eq!(pause(9, ms(10), ms(200), Some(ms(50)), 0.5), ms(55));
+        assert_eq!(pause(9, ms(10), ms(200), Some(ms(900)), 1.0), ms(200));
+    }
+
+    #[test]
+    fn a_bad_random_number_still_gives_a_pause() {
+        assert_eq!(pause(5, ms(10), ms(20), None, f64::NAN), ms(15));
+    }
+}

@@ -1,0 +1,59 @@
+//! What users hold.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::kinds::Mutex;
+use crate::stats::Stats;
+
+/// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
+///
+/// Cheap to clone: clones are the same manager. Runs one thread per node and one for renewal, named `quorlock-n0`, …
+/// and `quorlock-renewal`. They end with the last handle: clones of the manager, lock descriptions and guards all count.
+/// The last one to go blocks for at most the [shutdown grace](crate::Builder::shutdown_grace), usually not at all.
+///
+/// After a `fork` the child has none of these threads: every attempt to lock there is
+/// [`AcquireError::Forked`](crate::AcquireError::Forked). Build a manager of its own in the child.
+#[derive(Clone)]
+pub struct LockManager {
+    engine: Arc<Engine>,
+}
+
+impl LockManager {
+    pub(crate) fn new(engine: Engine) -> LockManager {
+        LockManager { engine: Arc::new(engine) }
+    }
+
+    /// Describes the lock called `name`. Does not block; asks no node.
+    ///
+    /// A name is any bytes up to 64 KiB, counted with the [prefix](crate::Builder::prefix), and may be empty. It is the
+    /// Redis key as it is, so that other Redlock clients with the same nodes and the same name are excluded, and exclude
+    /// us. Names that begin with `quorlock:` are reserved. A name that cannot be used is an error when the lock is taken.
+    #[must_use]
+    pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
+        Mutex::new(Arc::clone(&self.engine), name.as_ref())
+    }
+
+    /// What the manager has done since it was built. Does not block.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.core().counters.snapshot()
+    }
+
+    /// Ends the manager before its last handle goes.
+    ///
+    /// Calls that wait for a lock return [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and so do all later
+    /// ones. Locks that are held are [lost](crate::Lost::ShutDown) and released. What is queued is sent, and all threads
+    /// are joined. Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace); a thread that is still busy
+    /// then, with a name server for example, is left behind, and the log says so. A second call does nothing.
+    pub fn shut_down(&self) {
+        self.engine.shut_down(self.engine.core().config.shutdown_grace);
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager").field("engine", &self.engine).finish()
+    }
+}

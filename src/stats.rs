@@ -1,0 +1,64 @@
+//! Counters of a manager.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What the manager has done since it was built.
+        ///
+        /// A snapshot: the counters are read one after another, so under load two of them may be a few events apart.
+        /// All of them only grow.
+        #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        /// The counters themselves, shared by all threads.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> Stats {
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Rounds that reached a majority in time.
+    rounds_won,
+    /// Rounds lost because another owner held the lock on too many nodes.
+    rounds_held,
+    /// Rounds lost because too many nodes failed.
+    rounds_without_quorum,
+    /// Rounds that a majority granted, but too late to be of use.
+    rounds_too_late,
+    /// Second rounds, in which nodes whose fencing counter was ahead were asked to accept a larger token.
+    fencing_raises,
+    /// Renewals and extensions that a majority confirmed in time.
+    extensions,
+    /// Renewals and extensions that did not reach a majority. Each is tried again while the lock is still valid.
+    extensions_failed,
+    /// Locks whose hold ended before their guard was dropped.
+    locks_lost,
+    /// Releases that a majority confirmed.
+    releases,
+    /// Releases that no majority confirmed within the response timeout.
+    releases_unconfirmed,
+    /// Commands handed to nodes.
+    commands,
+    /// Answers that came after their round was decided or had timed out. Most are ordinary: a round ends at the quorum.
+    late_answers,
+    /// Connections that were established, of all nodes.
+    connections,
+    /// Connections or attempts to connect that failed, of all nodes.
+    connection_failures,
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

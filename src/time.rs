@@ -1,0 +1,141 @@
+//! The only file that reads a clock.
+//!
+//! Two kinds of time, never mixed:
+//!
+//! - a [`Moment`] says how long a *lease* may be trusted. It is a pair of clocks, one that runs while the machine is
+//!   suspended and the wall clock, and of two elapsed times the larger one counts. A machine that sleeps, a virtual
+//!   machine that was stopped and then had its wall clock corrected, or a step of the wall clock can then only
+//!   shorten what a holder believes in, never lengthen it.
+//! - a [`Tick`] says how long to *wait* for something. It is the standard library's monotonic clock, which a step of
+//!   the wall clock does not move: a deadline of five seconds is five seconds of this process' life.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// A point in time for waiting and for time-outs.
+pub(crate) type Tick = Instant;
+
+/// Reads the clock for waiting.
+pub(crate) fn tick() -> Tick {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    Instant::now()
+}
+
+/// A point in time for leases: see the module's header.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Moment {
+    /// Since some fixed point; runs during suspend where the system has such a clock.
+    boot: Duration,
+    /// Since 1970.
+    wall: Duration,
+}
+
+impl Moment {
+    /// Reads both clocks.
+    pub(crate) fn now() -> Moment {
+        Moment { boot: boot_clock(), wall: wall_clock() }
+    }
+
+    /// This moment, `by` later on both clocks; `None` if a clock cannot show it.
+    pub(crate) fn checked_add(self, by: Duration) -> Option<Moment> {
+        Some(Moment { boot: self.boot.checked_add(by)?, wall: self.wall.checked_add(by)? })
+    }
+
+    /// How long ago `earlier` was: the larger answer of the two clocks.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        self.boot.saturating_sub(earlier.boot).max(self.wall.saturating_sub(earlier.wall))
+    }
+
+    /// How long it is until `deadline`: the smaller answer of the two clocks, zero once either has passed it.
+    pub(crate) fn until(self, deadline: Moment) -> Duration {
+        deadline.boot.saturating_sub(self.boot).min(deadline.wall.saturating_sub(self.wall))
+    }
+
+    /// Whether `deadline` is now or in the past, on either clock.
+    pub(crate) fn has_reached(self, deadline: Moment) -> bool {
+        deadline.boot <= self.boot || deadline.wall <= self.wall
+    }
+
+    /// Microseconds since 1970, for fencing proposals.
+    pub(crate) fn wall_micros(self) -> u64 {
+        u64::try_from(self.wall.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(boot: Duration, wall: Duration) -> Moment {
+        Moment { boot, wall }
+    }
+}
+
+fn wall_clock() -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    let now = SystemTime::now();
+    // A wall clock before 1970 is as good as none: all differences are then zero and the other clock decides.
+    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
+}
+
+#[cfg(unix)]
+fn boot_clock() -> Duration {
+    // macOS' CLOCK_MONOTONIC goes on during sleep, unlike the clock behind `Instant` there.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+    let now = rustix::time::clock_gettime(CLOCK);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanos)
+}
+
+#[cfg(not(unix))]
+fn boot_clock() -> Duration {
+    // No safe reading of such a clock here. The standard library's is the best there is; a suspend is then seen by
+    // the wall clock alone.
+    static START: std::sync::OnceLock<Tick> = std::sync::OnceLock::new();
+    tick().saturating_duration_since(*START.get_or_init(tick))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn c2_a_step_of_the_wall_clock_can_only_shorten_what_is_left() {
+        let sent = Moment::at(s(100), s(5_000));
+        let deadline = sent.checked_add(s(10)).unwrap();
+
+        let stepped_forward = Moment::at(s(101), s(5_061));
+        assert!(stepped_forward.has_reached(deadline));
+        assert_eq!(stepped_forward.since(sent), s(61));
+
+        let stepped_back = Moment::at(s(109), s(1_400));
+        assert!(!stepped_back.has_reached(deadline));
+        assert_eq!(stepped_back.until(deadline), s(1));
+        assert!(Moment::at(s(110), s(1_401)).has_reached(deadline));
+    }
+
+    #[test]
+    fn c1_time_in_suspend_counts() {
+        let deadline = Moment::at(s(100), s(5_000)).checked_add(s(10)).unwrap();
+
+        // The wall clock has not been corrected after the resume yet.
+        assert!(Moment::at(s(3_700), s(5_001)).has_reached(deadline));
+    }
+
+    #[test]
+    fn a_deadline_that_no_clock_can_show_is_none() {
+        assert_eq!(Moment::now().checked_add(Duration::MAX), None);
+    }
+
+    #[test]
+    fn both_clocks_run() {
+        let before = Moment::now();
+        while Moment::now().since(before) < Duration::from_millis(2) {}
+        assert!(before.boot < Moment::now().boot);
+        assert!(1_600_000_000_000_000 < before.wall_micros());
+    }
+}

@@ -1,0 +1,17 @@
+//! Commands into bytes, replies into facts. The only place that names the `redis` crate; it does not count votes.
+
+mod address;
+mod command;
+mod frame;
+mod handshake;
+mod plan;
+mod refusal;
+mod reply;
+mod socket;
+
+pub(crate) use address::{Address, Place};
+pub(crate) use command::{Command, Kind};
+pub(crate) use handshake::{Greeting, Handshake, Next};
+pub(crate) use plan::Plan;
+pub(crate) use reply::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
+pub(crate) use socket::{Filled, Inbox, Socket, is_push};

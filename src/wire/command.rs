@@ -1,0 +1,103 @@
+//! Scripts and the commands that run them.
+
+use std::sync::LazyLock;
+
+use redis::Script;
+
+/// What a command does, and so how its reply reads.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Acquire,
+    Raise,
+    Extend,
+    Release,
+}
+
+impl Kind {
+    /// All kinds: a connection loads the script of each before it is used.
+    pub(crate) const ALL: [Kind; 4] = [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release];
+
+    pub(crate) fn source(self) -> &'static str {
+        match self {
+            Kind::Acquire => include_str!("scripts/acquire.lua"),
+            Kind::Raise => include_str!("scripts/raise.lua"),
+            Kind::Extend => include_str!("scripts/extend.lua"),
+            Kind::Release => include_str!("scripts/release.lua"),
+        }
+    }
+
+    /// The SHA-1 of the source in hex: 40 digits.
+    pub(crate) fn hash(self) -> &'static str {
+        static SCRIPTS: LazyLock<[Script; 4]> = LazyLock::new(|| Kind::ALL.map(|it| Script::new(it.source())));
+        let [acquire, raise, extend, release] = &*SCRIPTS;
+        match self {
+            Kind::Acquire => acquire.get_hash(),
+            Kind::Raise => raise.get_hash(),
+            Kind::Extend => extend.get_hash(),
+            Kind::Release => release.get_hash(),
+        }
+    }
+}
+
+/// One command, packed once for all nodes of a round.
+#[derive(Debug)]
+pub(crate) struct Command {
+    kind: Kind,
+    /// `EVALSHA`, ready to be written.
+    bytes: Vec<u8>,
+    /// Where in `bytes` the arguments after the hash begin.
+    rest: usize,
+    args: usize,
+}
+
+impl Command {
+    pub(crate) fn script(kind: Kind, keys: &[&[u8]], args: &[&[u8]]) -> Command {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(kind.hash()).arg(keys.len()).arg(keys).arg(args);
+        let bytes = cmd.get_packed_command();
+        let args = keys.len().saturating_add(args.len()).saturating_add(3);
+        // The start up to here has a fixed layout: "*N", "$7", "EVALSHA", "$40", the hash, a line end after each.
+        let rest = format!("*{args}\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", kind.hash()).len();
+        Command { kind, bytes, rest, args }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The same command with the script's source in place of its hash: for a server that has forgotten the script.
+    pub(crate) fn with_source(&self) -> Vec<u8> {
+        let source = self.kind.source();
+        let mut bytes = format!("*{}\r\n$4\r\nEVAL\r\n${}\r\n{source}\r\n", self.args, source.len()).into_bytes();
+        bytes.extend_from_slice(self.bytes.get(self.rest..).unwrap_or_default());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_its_source_is_the_same_command() {
+        for kind in Kind::ALL {
+            let (keys, args): ([&[u8]; 2], [&[u8]; 2]) = ([b"a\r\n", b""], [b"1", b"\xff"]);
+            let mut eval = redis::cmd("EVAL");
+            eval.arg(kind.source()).arg(2).arg(&keys).arg(&args);
+
+            assert_eq!(Command::script(kind, &keys, &args).with_source(), eval.get_packed_command());
+        }
+    }
+
+    #[test]
+    fn every_script_states_its_interface() {
+        for kind in Kind::ALL {
+            let source = kind.source();
+            assert!(source.starts_with("-- ") && source.contains("-- KEYS[1]") && source.contains("-- Returns"));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What is said on a new connection before anything votes on it.
+//!
+//! One write, one read: log in (`HELLO 3`), choose the database, load the scripts, ask who the server is. A server that
+//! does not know `HELLO` is asked again in the older protocol, on the same connection.
+
+use redis::{Cmd, Value, cmd};
+
+use crate::error::NodeFailure;
+use crate::wire::command::Kind;
+use crate::wire::{Address, refusal};
+
+/// What a server said about itself.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Greeting {
+    /// Changes with every start of the process. `None` if the access list forbids `INFO`.
+    pub(crate) run_id: Option<String>,
+}
+
+/// What comes next.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Next {
+    /// Wait for more replies.
+    Read,
+    /// Write this, then wait for its replies.
+    Write(Vec<u8>),
+    /// The node may vote.
+    Done(Greeting),
+}
+
+/// The dialogue: replies in, next step out.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    /// The questions that are not answered yet, in order.
+    open: std::collections::VecDeque<Question>,
+    /// The commands of the older protocol, if it comes to that.
+    fallback: Option<(Vec<u8>, Vec<Question>)>,
+    greeting: Greeting,
+    failure: Option<NodeFailure>,
+    ask_again: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Question {
+    Hello,
+    Auth,
+    Select,
+    Load(Kind),
+    Info,
+    Role,
+}
+
+impl Handshake {
+    /// Begins the dialogue: the bytes to write first.
+    pub(crate) fn begin(address: &Address) -> (Handshake, Vec<u8>) {
+        let (bytes, questions) = opening(address, true);
+        let handshake = Handshake {
+            open: questions.into(),
+            fallback: Some(opening(address, false)),
+            greeting: Greeting::default(),
+            failure: None,
+            ask_again: false,
+        };
+        (handshake, bytes)
+    }
+
+    /// Takes one reply.
+    pub(crate) fn on_reply(&mut self, frame: &[u8]) -> Result<Next, NodeFailure> {
+        let value = redis::parse_redis_value(frame)
+            .map_err(|_| NodeFailure::Protocol { reason: "an answer that cannot be read".to_owned() })?;
+        let Some(question) = self.open.pop_front() else {
+            return Err(NodeFailure::Protocol { reason: "an answer to nothing".to_owned() });
+        };
+        self.take(question, &value);
+        if !self.open.is_empty() {
+            return Ok(Next::Read);
+        }
+        if self.ask_again {
+            self.ask_again = false;
+            if let Some((bytes, questions)) = self.fallback.take() {
+                self.failure = None;
+                self.greeting = Greeting::default();
+                self.open = questions.into();
+                return Ok(Next::Write(bytes));
+            }
+        }
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(Next::Done(self.greeting.clone())),
+        }
+    }
+
+    /// What has gone wrong so far: the better reason if the server closes the connection after it.
+    pub(crate) fn failure(&self) -> Option<NodeFailure> {
+        self.failure.clone()
+    }
+
+    fn take(&mut self, question: Question, value: &Value) {
+        let failure = match (question, value) {
+            (Question::Hello, Value::ServerError(error)) => {
+                let old = error.code() == "NOPROTO" || error.details().is_some_and(|it| it.contains("unknown command"));
+                self.ask_again = old && self.fallback.is_some();
+                Some(refusal::of_login(error))
+            }
+            (Question::Auth, Value::ServerError(error)) => Some(refusal::of_login(error)),
+            (Question::Select, Value::ServerError(error)) => Some(match refusal::of(error) {
+                refusal::Refusal::Failure(NodeFailure::Refused { .. }) => NodeFailure::BadDatabase,
+                refusal::Refusal::Failure(failure) => failure,
+                refusal::Refusal::NoScript => NodeFailure::BadDatabase,
+            }),
+            (Question::Load(kind), value) => load_failure(kind, value),
+            (Question::Info, Value::VerbatimString { text, .. }) => self.take_info(text),
+            (Question::Info, Value::BulkString(bytes)) => self.take_info(&String::from_utf8_lossy(bytes)),
+            (Question::Role, Value::Array(members)) => match members.first() {
+                Some(Value::BulkString(role)) if role == b"slave" => Some(NodeFailure::Replica),
+                Some(Value::BulkString(role)) if role == b"sentinel" => {
+                    Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() })
+                }
+                _ => None,
+            },
+            // The access list may forbid INFO and ROLE. The node votes all the same, and cannot be checked.
+            (Question::Info | Question::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
+            (Question::Info | Question::Role, Value::ServerError(error)) => match refusal::of(error) {
+                refusal::Refusal::Failure(failure) => Some(failure),
+                refusal::Refusal::NoScript => None,
+            },
+            _ => None,
+        };
+        // The first failure counts: those after it are its consequences.
+        if self.failure.is_none() {
+            self.failure = failure;
+        }
+    }
+
+    fn take_info(&mut self, text: &str) -> Option<NodeFailure> {
+        let field = |name: &str| {
+            text.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
+        };
+        self.greeting.run_id = field("run_id");
+        match field("redis_mode").as_deref() {
+            Some("cluster") => Some(NodeFailure::ClusterNode),
+            Some("sentinel") => Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() }),
+            _ => None,
+        }
+    }
+}
+
+fn load_failure(kind: Kind, value: &Value) -> Option<NodeFailure> {
+    match value {
+        Value::ServerError(error) => match refusal::of(error) {
+            refusal::Refusal::Failure(failure) => Some(failure),
+            refusal::Refusal::NoScript => None,
+        },
+        Value::BulkString(hash) if hash == kind.hash().as_bytes() => None,
+        Value::SimpleString(hash) if hash == kind.hash() => None,
+        _ => Some(NodeFailure::Protocol { reason: "no script hash in the answer to SCRIPT LOAD".to_owned() }),
+    }
+}
+
+fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
+    let mut bytes = Vec::new();
+    let mut questions = Vec::new();
+    let mut ask = |question, command: &Cmd| {
+        command.write_packed_command(&mut bytes);
+        questions.push(question);
+    };
+    if resp3 {
+        let mut hello = cmd("HELLO");
+        hello.arg(3);
+        if let Some(password) = &address.password {
+            hello.arg("AUTH").arg(address.user.as_deref().unwrap_or("default")).arg(password);
+        }
+        ask(Question::Hello, hello.arg("SETNAME").arg("quorlock"));
+    } else if let Some(password) = &address.password {
+        let mut auth = cmd("AUTH");
+        if let Some(user) = &address.user {
+            auth.arg(user);
+        }
+        ask(Question::Auth, auth.arg(password));
+    }
+    if address.database != 0 {
+        ask(Question::Select, cmd("SELECT").arg(address.database));
+    }
+    for kind in Kind::ALL {
+        ask(Question::Load(kind), cmd("SCRIPT").arg("LOAD").arg(kind.source()));
+    }
+    ask(Question::Info, cmd("INFO").arg("server"));
+    ask(Question::Role, &cmd("ROLE"));
+    (bytes, questions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(hello: &str) -> Vec<String> {
+        let mut all = vec![hello.to_owned()];
+        all.extend(Kind::ALL.map(|it| format!("$40\r\n{}\r\n", it.hash())));
+        all.push("$26\r\nrun_id:abc\r\nuptime:1\r\nx:y\r\n".to_owned());
+        all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
+        all
+    }
+
+    fn talk(url: &str, answers: &[String]) -> Result<Next, NodeFailure> {
+        let (mut handshake, _) = Handshake::begin(&Address::parse(url).unwrap());
+        let mut last = Ok(Next::Read);
+        for answer in answers {
+            assert_eq!(last, Ok(Next::Read));
+            last = handshake.on_reply(answer.as_bytes());
+        }
+        last
+    }
+
+    fn info(text: &str) -> String {
+        format!("${}\r\n{text}\r\n", text.len())
+    }
+
+    #[test]
+    fn a_master_that_answers_everything_may_vote() {
+        let mut answers = answers("%1\r\n+server\r\n$5\r\nredis\r\n");
+        answers[5] = info("# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
+        assert_eq!(talk("redis://a", &answers), Ok(Next::Done(Greeting { run_id: Some("abc".to_owned()) })));
+    }
+
+    #[test]
+    fn b2_a_replica_has_no_vote() {
+        let mut answers = answers("%0\r\n");
+        answers[5] = info("run_id:abc\r\n");
+        answers[6] = "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:1\r\n".to_owned();
+        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Replica));
+    }
+
+    #[test]
+    fn b3_a_cluster_node_has_no_vote() {
+        let mut answers = answers("%0\r\n");
+        answers[5] = info("redis_mode:cluster\r\n");
+        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+    }
+
+    #[test]
+    fn a_server_without_hello_is_asked_in_the_older_protocol() {
+        let mut answers = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
+        answers[5] = info("run_id:abc\r\n");
+        let Ok(Next::Write(bytes)) = talk("redis://:pw@a", &answers) else { panic!() };
+        assert!(bytes.starts_with(b"*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"));
+    }
+
+    #[test]
+    fn login_errors_are_typed_and_never_echoed() {
+        let mut answers = answers("-WRONGPASS invalid username-password pair: ann secret\r\n");
+        answers[5] = "-NOAUTH Authentication required.\r\n".to_owned();
+        let err = talk("redis://ann:secret@a", &answers).unwrap_err();
+        assert_eq!(err, NodeFailure::WrongPassword);
+        assert!(!format!("{err} {err:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Error replies of a server, sorted by what to do about them.
+
+use redis::ServerError;
+
+use crate::error::NodeFailure;
+
+/// How much of a server's text is repeated.
+const SHOWN: usize = 160;
+
+/// What an error reply means.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    /// The server does not know the script's hash. Nothing was executed.
+    NoScript,
+    /// Anything else.
+    Failure(NodeFailure),
+}
+
+/// Sorts an error reply to a command. Not for the login phase, where servers echo what they were sent.
+pub(crate) fn of(error: &ServerError) -> Refusal {
+    let details = error.details().unwrap_or_default();
+    if error.code() == "NOSCRIPT" {
+        return Refusal::NoScript;
+    }
+    // Servers before 7.0 wrap an error inside a script into one of their own, with its code in the middle.
+    let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY"].into_iter().find(|it| {
+        error.code() == "ERR" && details.contains("@user_script") && details.split([' ', '-']).any(|word| word == *it)
+    });
+    let message = || shown(&format!("{} {details}", error.code()));
+    Refusal::Failure(match wrapped.unwrap_or(error.code()) {
+        "LOADING" => NodeFailure::Loading,
+        "READONLY" | "MASTERDOWN" => NodeFailure::Replica,
+        "OOM" => NodeFailure::OutOfMemory,
+        "MISCONF" | "NOREPLICAS" => NodeFailure::WritesRefused { message: message() },
+        "BUSY" => NodeFailure::Busy,
+        "NOAUTH" | "WRONGPASS" => NodeFailure::WrongPassword,
+        "NOPERM" => NodeFailure::NoPermission { message: message() },
+        "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" | "TRYAGAIN" => NodeFailure::ClusterNode,
+        "WRONGTYPE" => NodeFailure::WrongType,
+        "ERR" if details.contains("max number of clients") => NodeFailure::TooManyClients,
+        _ => NodeFailure::Refused { message: message() },
+    })
+}
+
+/// Sorts an error reply to a login command, without repeating any of it.
+pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
+    match of(error) {
+        Refusal::Failure(failure @ (NodeFailure::Loading | NodeFailure::Busy | NodeFailure::TooManyClients)) => failure,
+        Refusal::Failure(NodeFailure::NoPermission { .. }) => {
+            NodeFailure::NoPermission { message: "HELLO or AUTH".to_owned() }
+        }
+        _ => NodeFailure::WrongPassword,
+    }
+}
+
+/// Text of a server, fit for a line of a log: cut, and with control characters escaped.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sort(line: &str) -> Refusal {
+        match redis::parse_redis_value(format!("{line}\r\n").as_bytes()) {
+            Ok(redis::Value::ServerError(error)) => of(&error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn g6_every_known_code_has_a_failure_of_its_own() {
+        for (line, failure) in [
+            ("-LOADING Redis is loading the dataset in memory", NodeFailure::Loading),
+            ("-READONLY You can't write against a read only replica.", NodeFailure::Replica),
+            ("-MASTERDOWN Link with MASTER is down", NodeFailure::Replica),
+            ("-OOM command not allowed when used memory > 'maxmemory'.", NodeFailure::OutOfMemory),
+            ("-BUSY Redis is busy running a script.", NodeFailure::Busy),
+            ("-NOAUTH Authentication required.", NodeFailure::WrongPassword),
+            ("-MOVED 3999 127.0.0.1:6381", NodeFailure::ClusterNode),
+            ("-CLUSTERDOWN Hash slot not served", NodeFailure::ClusterNode),
+            ("-ERR max number of clients reached", NodeFailure::TooManyClients),
+            (
+                "-ERR Error running script (call to f_1): @user_script:44: @user_script: 44: -OOM command not allowed",
+                NodeFailure::OutOfMemory,
+            ),
+        ] {
+            assert_eq!(sort(line), Refusal::Failure(failure), "{line}");
+        }
+        assert_eq!(sort("-NOSCRIPT No matching script."), Refusal::NoScript);
+    }
+
+    #[test]
+    fn texts_of_a_server_are_cut_and_escaped() {
+        let text = shown(&format!("a\u{1b}[31m\n{}", "x".repeat(1_000)));
+        assert!(text.starts_with("a\\u{1b}[31m\\nx") && text.chars().count() < 200);
+    }
+}

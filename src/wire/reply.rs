@@ -1,0 +1,162 @@
+//! Replies into facts.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::error::NodeFailure;
+use crate::wire::command::Kind;
+use crate::wire::refusal::{self, Refusal};
+
+/// What a node answered to one command.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Answer {
+    Acquire(AcquireReply),
+    Raise(RaiseReply),
+    Extend(ExtendReply),
+    Release(ReleaseReply),
+    /// The script is not known there, and nothing was executed.
+    NoScript,
+    Failed(NodeFailure),
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AcquireReply {
+    Accepted,
+    Behind { counter: u64 },
+    Held { counter: u64, left: Option<Duration> },
+    WrongType,
+    BadCounter,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RaiseReply {
+    Taken,
+    Above { counter: u64 },
+    Gone,
+    Unusable,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ExtendReply {
+    Extended,
+    Superseded,
+    Gone,
+    Unusable,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ReleaseReply {
+    Deleted,
+    NotOurs,
+}
+
+impl Answer {
+    /// Reads the reply to a command of `kind`. Never fails: what cannot be read is a failed node.
+    pub(crate) fn read(kind: Kind, frame: &[u8]) -> Answer {
+        let value = match redis::parse_redis_value(frame) {
+            Ok(value) => value,
+            Err(_) => return nonsense(),
+        };
+        let numbers = match value {
+            Value::ServerError(error) => {
+                return match refusal::of(&error) {
+                    Refusal::NoScript => Answer::NoScript,
+                    Refusal::Failure(failure) => Answer::Failed(failure),
+                };
+            }
+            Value::Array(members) if members.len() == members_of(kind) => members,
+            _ => return nonsense(),
+        };
+        let number = |i: usize| if let Some(Value::Int(it)) = numbers.get(i) { Some(*it) } else { None };
+        let counter = || number(1).and_then(|it| u64::try_from(it).ok());
+        read(kind, number(0), counter, || number(3)).unwrap_or_else(nonsense)
+    }
+}
+
+/// How many numbers the script of this kind returns.
+fn members_of(kind: Kind) -> usize {
+    match kind {
+        Kind::Acquire | Kind::Extend => 4,
+        Kind::Raise => 3,
+        Kind::Release => 2,
+    }
+}
+
+/// `None` for a status or a number that the script of this kind does not return.
+fn read(
+    kind: Kind,
+    status: Option<i64>,
+    counter: impl Fn() -> Option<u64>,
+    left: impl Fn() -> Option<i64>,
+) -> Option<Answer> {
+    Some(match (kind, status?) {
+        (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
+        (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
+        (Kind::Acquire, 0) => {
+            // Negative: no expiry. It must not be read as "free now".
+            let left = u64::try_from(left()?).ok().map(Duration::from_millis);
+            Answer::Acquire(AcquireReply::Held { counter: counter()?, left })
+        }
+        (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType),
+        (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter),
+        (Kind::Raise, 1) => Answer::Raise(RaiseReply::Taken),
+        (Kind::Raise, 2) => Answer::Raise(RaiseReply::Above { counter: counter()? }),
+        (Kind::Raise, 0) => Answer::Raise(RaiseReply::Gone),
+        (Kind::Raise, -1 | -2) => Answer::Raise(RaiseReply::Unusable),
+        (Kind::Extend, 1) => Answer::Extend(ExtendReply::Extended),
+        (Kind::Extend, 2) => Answer::Extend(ExtendReply::Superseded),
+        (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone),
+        (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
+        (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
+        (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),
+        _ => return None,
+    })
+}
+
+fn nonsense() -> Answer {
+    Answer::Failed(NodeFailure::Protocol { reason: "an answer of another form than the script gives".to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn replies_of_the_scripts_are_read() {
+        let read = |kind, frame: &str| Answer::read(kind, frame.as_bytes());
+        assert_eq!(
+            read(Kind::Acquire, "*4\r\n:0\r\n:7\r\n:1\r\n:1500\r\n"),
+            Answer::Acquire(AcquireReply::Held { counter: 7, left: Some(Duration::from_millis(1500)) })
+        );
+        assert_eq!(
+            read(Kind::Acquire, "*4\r\n:0\r\n:7\r\n:1\r\n:-1\r\n"),
+            Answer::Acquire(AcquireReply::Held { counter: 7, left: None })
+        );
+        assert_eq!(read(Kind::Raise, "*3\r\n:2\r\n:7\r\n:1\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
+        assert_eq!(read(Kind::Release, "*2\r\n:1\r\n:1\r\n"), Answer::Release(ReleaseReply::Deleted));
+        assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
+    }
+
+    #[test]
+    fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
+        for frame in
+            ["+OK\r\n", ":1\r\n", "*0\r\n", "*1\r\n:9\r\n", "*1\r\n+1\r\n", "*2\r\n:2\r\n:-5\r\n", "$1\r\n1\r\n", "_\r\n"]
+        {
+            for kind in Kind::ALL {
+                let answer = Answer::read(kind, frame.as_bytes());
+                assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn g4_no_bytes_make_it_panic(bytes: Vec<u8>) {
+            for kind in Kind::ALL {
+                let _ = Answer::read(kind, &bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+-- extend.lua: gives a lock that its owner still holds its full time to live again.
+--
+-- KEYS[1]  lock key
+-- KEYS[2]  fencing counter
+-- ARGV[1]  owner token
+-- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
+-- ARGV[3]  fencing token of the owner, a whole number below 2^53
+-- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
+--
+-- Returns { status, counter, node time, time left }
+--   status     1 extended
+--              2 the counter is above the token: not extended, another owner has been granted the lock since
+--              0 the lock key is gone or someone else's
+--             -1 the lock key or the counter is not a string
+--             -2 the counter is not a whole number below 2^53
+--   counter    as it was found
+--   node time  microseconds since 1970
+--   time left  of the lock before it was extended: milliseconds
+--
+-- Never creates the key: a lock that has expired may have had another owner in between. Never shortens its life: the
+-- owner counts on what an earlier extension gave.
+local clock = redis.call("TIME")
+local now = clock[1] * 1000000 + clock[2]
+
+local owner = redis.pcall("GET", KEYS[1])
+local counter = redis.pcall("GET", KEYS[2])
+for _, value in ipairs({ owner, counter }) do
+  if type(value) == "table" then
+    if string.find(value.err, "WRONGTYPE", 1, true) then
+      return { -1, 0, now, 0 }
+    end
+    return value
+  end
+end
+
+local seen = 0
+if counter then
+  if #counter > 16 or not string.find(counter, "^%d+$") then
+    return { -2, 0, now, 0 }
+  end
+  seen = tonumber(counter)
+  if seen >= 9007199254740992 then
+    return { -2, 0, now, 0 }
+  end
+end
+
+if owner ~= ARGV[1] then
+  return { 0, seen, now, 0 }
+end
+local token = tonumber(ARGV[3])
+if seen > token then
+  return { 2, seen, now, 0 }
+end
+
+local left = redis.call("PTTL", KEYS[1])
+if left >= 0 and left < tonumber(ARGV[2]) then
+  redis.call("PEXPIRE", KEYS[1], ARGV[2])
+end
+if seen < token then
+  if ARGV[4] == "0" then
+    redis.call("SET", KEYS[2], ARGV[3])
+  else
+    redis.call("SET", KEYS[2], ARGV[3], "PX", ARGV[4])
+  end
+elseif ARGV[4] ~= "0" then
+  redis.call("PEXPIRE", KEYS[2], ARGV[4])
+end
+return { 1, seen, now, left }

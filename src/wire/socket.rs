@@ -1,0 +1,208 @@
+//! The bytes' way in and out: a non-blocking stream, and the buffer in which replies are put together.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::{Interest, Registry, Token};
+
+use crate::wire::address::Place;
+use crate::wire::frame;
+
+/// A connection to a server that is alive as a process and dead as a link is given up after this time without an
+/// acknowledgement of what was sent. The kernel's own patience is a quarter of an hour.
+///
+/// Not a time-out for answers: a server that is merely slow acknowledges, and its connection is kept.
+const DEAD_LINK: Duration = Duration::from_secs(15);
+/// An idle connection is probed after this time, for the same reason.
+const IDLE_PROBE: Duration = Duration::from_secs(15);
+
+/// A non-blocking stream. Reading and writing take `&self`: one thread reads, whoever has the outbox writes.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(mio::net::TcpStream),
+    #[cfg(unix)]
+    Unix(mio::net::UnixStream),
+}
+
+impl Socket {
+    /// The addresses behind `place`.
+    ///
+    /// Blocks while a name is resolved, for as long as the system's resolver takes: only for a node's own thread.
+    pub(crate) fn resolve(place: &Place) -> io::Result<Vec<SocketAddr>> {
+        match place {
+            Place::Tcp { host, port } => {
+                let addresses = std::net::ToSocketAddrs::to_socket_addrs(&(host.as_str(), *port))?;
+                Ok(addresses.collect())
+            }
+            Place::Unix(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Begins to connect. Does not wait: the stream is writable once it is connected.
+    pub(crate) fn connect_tcp(address: SocketAddr) -> io::Result<Socket> {
+        let stream = mio::net::TcpStream::connect(address)?;
+        // A command must not wait for the acknowledgement of the one before it.
+        stream.set_nodelay(true)?;
+        watch_link(&stream);
+        Ok(Socket::Tcp(stream))
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn connect_unix(path: &std::path::Path) -> io::Result<Socket> {
+        Ok(Socket::Unix(mio::net::UnixStream::connect(path)?))
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn connect_unix(_path: &std::path::Path) -> io::Result<Socket> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "unix sockets are not available on this system"))
+    }
+
+    /// Whether a connection that was begun is established; the error if it failed.
+    pub(crate) fn is_connected(&self) -> io::Result<bool> {
+        let (error, peer) = match self {
+            Socket::Tcp(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
+            #[cfg(unix)]
+            Socket::Unix(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
+        };
+        match (error, peer) {
+            (Some(err), _) => Err(err),
+            (None, Ok(())) => Ok(true),
+            (None, Err(err)) if err.kind() == io::ErrorKind::NotConnected => Ok(false),
+            (None, Err(err)) => Err(err),
+        }
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.source().register(registry, token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Socket::Tcp(stream) => stream,
+            #[cfg(unix)]
+            Socket::Unix(stream) => stream,
+        }
+    }
+
+    /// Writes what the system takes now; 0 if it takes nothing.
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        retry(|| match self {
+            Socket::Tcp(stream) => (&mut &*stream).write(bytes),
+            #[cfg(unix)]
+            Socket::Unix(stream) => (&mut &*stream).write(bytes),
+        })
+        .map(|it| it.unwrap_or(0))
+    }
+
+    /// Reads what is there; `None` if nothing is there now. The end of the stream is an error.
+    fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        let read = retry(|| match self {
+            Socket::Tcp(stream) => (&mut &*stream).read(into),
+            #[cfg(unix)]
+            Socket::Unix(stream) => (&mut &*stream).read(into),
+        })?;
+        match read {
+            Some(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server")),
+            read => Ok(read),
+        }
+    }
+}
+
+/// Calls again after a signal; `None` if the call would block.
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
+    loop {
+        match call() {
+            Ok(len) => return Ok(Some(len)),
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(err) => return Err(err),
+        }
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn watch_link(stream: &mio::net::TcpStream) {
+    use rustix::net::sockopt;
+    // Without these options a dead link is noticed later; the lock does not depend on them.
+    let millis = u32::try_from(DEAD_LINK.as_millis()).unwrap_or(u32::MAX);
+    let _ = sockopt::set_tcp_user_timeout(stream, millis);
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, IDLE_PROBE);
+    let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5));
+    let _ = sockopt::set_tcp_keepcnt(stream, 3);
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn watch_link(_stream: &mio::net::TcpStream) {
+    let _not_available = (DEAD_LINK, IDLE_PROBE);
+}
+
+/// How much a read found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Filled {
+    /// Nothing was there.
+    Nothing,
+    /// Less than there was room for: the stream is empty, unless the other side has closed it.
+    Short,
+    /// As much as there was room for: there may be more.
+    Full,
+}
+
+/// Bytes that have come and are not complete replies yet. Lives and dies with its connection.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    /// Where the first reply that has not been taken begins.
+    start: usize,
+    /// Where the bytes that have come end.
+    end: usize,
+}
+
+impl Inbox {
+    const READ_SIZE: usize = 16 * 1024;
+
+    pub(crate) fn new() -> Inbox {
+        Inbox { bytes: vec![0; Self::READ_SIZE], start: 0, end: 0 }
+    }
+
+    /// Reads once.
+    pub(crate) fn fill(&mut self, socket: &Socket) -> io::Result<Filled> {
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end = self.end.saturating_sub(self.start);
+        self.start = 0;
+        if self.bytes.len() < self.end.saturating_add(Self::READ_SIZE) {
+            // Bounded: a reply that would not fit is refused by its announced length before it has come.
+            self.bytes.resize(self.end.saturating_add(Self::READ_SIZE), 0);
+        }
+        let free = self.bytes.get_mut(self.end..).unwrap_or_default();
+        let room = free.len();
+        let Some(read) = socket.read(free)? else { return Ok(Filled::Nothing) };
+        self.end = self.end.saturating_add(read);
+        Ok(if read == room { Filled::Full } else { Filled::Short })
+    }
+
+    /// Finds the complete replies that have come and passes over them. They can be read with [`Inbox::get`] until the
+    /// next call. The error says why these bytes are not a Redis reply: close the connection.
+    pub(crate) fn take_replies(&mut self, replies: &mut Vec<Range<usize>>) -> Result<(), String> {
+        replies.clear();
+        loop {
+            let bytes = self.bytes.get(self.start..self.end).unwrap_or_default();
+            let Some(len) = frame::reply_len(bytes)? else { return Ok(()) };
+            let end = self.start.saturating_add(len);
+            replies.push(self.start..end);
+            self.start = end;
+        }
+    }
+
+    pub(crate) fn get(&self, reply: Range<usize>) -> &[u8] {
+        self.bytes.get(reply).unwrap_or_default()
+    }
+}
+
+/// Whether a reply is a push: something the server says unasked, which answers no command.
+pub(crate) fn is_push(reply: &[u8]) -> bool {
+    reply.first() == Some(&b'>')
+}

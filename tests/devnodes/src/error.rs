@@ -1,0 +1,36 @@
+//! The one error of this crate: a sentence for whoever reads a failed test.
+
+use std::fmt;
+
+/// Why a test server could not be found, started or asked.
+///
+/// `Debug` prints the same text as `Display`, because tests show it through `unwrap`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    message: String,
+}
+
+impl Error {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+
+    /// Puts what was being tried before what went wrong.
+    pub(crate) fn of(trying: impl fmt::Display, cause: impl fmt::Display) -> Self {
+        Self::new(format!("{trying}: {cause}"))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,203 @@
+//! Servers that are none: they answer what a test wants.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::Error;
+use crate::port::{Port, listen_reserved, stop_listening};
+
+/// A command's name and arguments.
+pub type Command = Vec<Vec<u8>>;
+
+/// A listener that runs a closure for each connection, in a thread of its own. Dropping it closes all connections.
+#[derive(Debug)]
+pub struct FakeServer {
+    port: Port,
+    listener: Arc<TcpListener>,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stopped: AtomicBool,
+    seen: Mutex<Vec<Command>>,
+    /// Also those that are closed already: a test has few.
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl FakeServer {
+    /// Runs `serve` for each connection; the connection is closed when it returns.
+    ///
+    /// # Errors
+    ///
+    /// No port or no thread could be had.
+    pub fn start(serve: impl Fn(&mut FakeConn) + Send + Sync + 'static) -> Result<Self, Error> {
+        let (listener, port) = listen_reserved()?;
+        let listener = Arc::new(listener);
+        let shared = Arc::new(Shared::default());
+        let serve = Arc::new(serve);
+        let acceptor = thread::Builder::new()
+            .name("devnodes-fake".into())
+            .spawn({
+                let (listener, shared) = (listener.clone(), shared.clone());
+                move || {
+                    for stream in listener.incoming() {
+                        if shared.stopped.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        if let Ok(stream) = stream {
+                            let _ = handle(stream, serve.clone(), shared.clone());
+                        }
+                    }
+                }
+            })
+            .map_err(|e| Error::of("starting a fake server's thread", e))?;
+        Ok(Self { port, listener, shared, acceptor: Some(acceptor) })
+    }
+
+    /// Reads all commands and answers none.
+    pub fn silent() -> Result<Self, Error> {
+        Self::start(|conn| while conn.read_command().is_some() {})
+    }
+
+    /// Answers every command with the same bytes.
+    pub fn replying(bytes: impl Into<Vec<u8>>) -> Result<Self, Error> {
+        let bytes = bytes.into();
+        Self::start(move |conn| while conn.read_command().is_some() && conn.write(&bytes) {})
+    }
+
+    /// Answers every command with a line that is not RESP.
+    pub fn garbage() -> Result<Self, Error> {
+        Self::replying(*b"\x00\xff\xfeHTTP/1.1 400 Bad Request\r\n\r\n")
+    }
+
+    /// Answers the first command with the beginning of a bulk reply, and then nothing; stays connected.
+    pub fn half_reply() -> Result<Self, Error> {
+        Self::start(|conn| {
+            if conn.read_command().is_some() && conn.write(b"$100\r\nhalf") {
+                while conn.read_command().is_some() {}
+            }
+        })
+    }
+
+    /// As [`half_reply`](Self::half_reply), but closes the connection.
+    pub fn half_reply_and_close() -> Result<Self, Error> {
+        Self::start(|conn| {
+            let _ = conn.read_command().is_some() && conn.write(b"$100\r\nhalf");
+        })
+    }
+
+    /// Answers the first command with a bulk reply of `len` bytes, and streams zeros for as long as somebody reads:
+    /// never more than `len`, so a large one.
+    pub fn giant_bulk(len: u64) -> Result<Self, Error> {
+        Self::start(move |conn| {
+            if conn.read_command().is_none() || !conn.write(format!("${len}\r\n").as_bytes()) {
+                return;
+            }
+            let zeros = vec![0; 64 * 1024];
+            let mut left = len;
+            while left > 0 {
+                let now = usize::try_from(left).map_or(zeros.len(), |left| left.min(zeros.len()));
+                if !conn.write(&zeros[..now]) {
+                    return;
+                }
+                left -= now as u64;
+            }
+            if conn.write(b"\r\n") {
+                while conn.read_command().is_some() {}
+            }
+        })
+    }
+
+    /// Accepts connections and closes them without reading.
+    pub fn accept_and_close() -> Result<Self, Error> {
+        Self::start(|_| ())
+    }
+
+    /// `redis://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.addr())
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// Every command read so far, of all connections, in the order of reading.
+    pub fn commands_seen(&self) -> Vec<Command> {
+        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many connections were accepted so far.
+    pub fn connections(&self) -> usize {
+        self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        let woken = stop_listening(&self.listener);
+        if let Some(acceptor) = self.acceptor.take().filter(|_| woken) {
+            let _ = acceptor.join();
+        }
+        // The closures end when their connections do; they are not waited for, as a test may block one on purpose.
+        for stream in self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// One client's connection, as the closure of [`FakeServer::start`] sees it.
+#[derive(Debug)]
+pub struct FakeConn {
+    stream: BufReader<TcpStream>,
+    shared: Arc<Shared>,
+}
+
+impl FakeConn {
+    /// The next command; blocks for it. `None` if the client closed, or sent anything but an array of bulk strings.
+    pub fn read_command(&mut self) -> Option<Command> {
+        let count = self.read_number('*')?;
+        let mut command = Command::new();
+        for _ in 0..count {
+            let mut arg = vec![0; self.read_number('$')?];
+            self.stream.read_exact(&mut arg).ok()?;
+            self.stream.read_exact(&mut [0; 2]).ok()?;
+            command.push(arg);
+        }
+        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(command.clone());
+        Some(command)
+    }
+
+    /// Sends bytes as they are. False if the client is gone.
+    pub fn write(&mut self, bytes: &[u8]) -> bool {
+        self.stream.get_mut().write_all(bytes).is_ok()
+    }
+
+    fn read_number(&mut self, mark: char) -> Option<usize> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).ok()?;
+        line.strip_suffix("\r\n")?.strip_prefix(mark)?.parse().ok()
+    }
+}
+
+fn handle<F>(stream: TcpStream, serve: Arc<F>, shared: Arc<Shared>) -> std::io::Result<()>
+where
+    F: Fn(&mut FakeConn) + Send + Sync + 'static,
+{
+    stream.set_nodelay(true)?;
+    shared.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
+    thread::Builder::new().name("devnodes-fake".into()).spawn(move || {
+        let mut conn = FakeConn { stream: BufReader::new(stream), shared };
+        serve(&mut conn);
+        // The copy kept for Drop would hold it open.
+        let _ = conn.stream.get_ref().shutdown(Shutdown::Both);
+    })?;
+    Ok(())
+}

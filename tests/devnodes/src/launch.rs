@@ -1,0 +1,143 @@
+//! Starting and ending the process of a server.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use crate::Error;
+use crate::client::{Client, Reply};
+use crate::find::Found;
+use crate::port::Port;
+use crate::server::Builder;
+use crate::wait::wait_for;
+use crate::watchdog::Watchdog;
+
+/// Waits for "go" (the watchdog is told of the process first), then becomes the server.
+const GATE: &str = r#"read -r go && exec "$@" </dev/null"#;
+
+/// Why a start failed: only a taken port is worth another try.
+pub(crate) enum Failed {
+    PortTaken(Error),
+    Other(Error),
+}
+
+pub(crate) fn launch(
+    spec: &Builder,
+    binary: &Found,
+    folder: &Path,
+    port: &Port,
+    watchdog: &mut Watchdog,
+) -> Result<Child, Failed> {
+    let before = read_log(folder).len();
+    let mut child = spawn(spec, binary, folder, port).map_err(Failed::Other)?;
+    let pid = child.id();
+    let go = |child: &mut Child, watchdog: &mut Watchdog| {
+        watchdog.watch(pid)?;
+        let mut gate = child.stdin.take().ok_or_else(|| Error::new("the server has no gate"))?;
+        gate.write_all(b"go\n").map_err(|e| Error::of("starting the server", e))
+    };
+    let answered = go(&mut child, watchdog).and_then(|()| {
+        let up = || has_exited(&child) || answers(port.addr(), spec.password.as_deref(), pid);
+        wait_for(|| format!("the server on port {} answers", port.number()), up)
+    });
+    if answered.is_ok() && !has_exited(&child) {
+        return Ok(child);
+    }
+    let _ = end(&mut child, watchdog);
+    let log = read_log(folder);
+    let log = log.get(before..).unwrap_or_default();
+    let cause = answered.err().unwrap_or_else(|| Error::new("the server ended before it answered"));
+    let lines: Vec<&str> = log.lines().collect();
+    let last = lines[lines.len().saturating_sub(8)..].join("\n  ");
+    let error = Error::new(format!("{cause}; its log ends:\n  {last}"));
+    if log.contains("Address already in use") { Err(Failed::PortTaken(error)) } else { Err(Failed::Other(error)) }
+}
+
+fn spawn(spec: &Builder, binary: &Found, folder: &Path, port: &Port) -> Result<Child, Error> {
+    let trying = || format!("starting {}", binary.binary.display());
+    // The server's own output, so that what it says before it reads its options is there too.
+    let log =
+        OpenOptions::new().append(true).create(true).open(log_path(folder)).map_err(|e| Error::of(trying(), e))?;
+    let log_too = log.try_clone().map_err(|e| Error::of(trying(), e))?;
+    let mut command = Command::new("sh");
+    command.args(["-c", GATE, "devnodes-gate"]).arg(&binary.binary);
+    command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--loglevel", "notice"]);
+    command.args(["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--dir"]).arg(folder);
+    if binary.major() >= 7 {
+        command.args(["--enable-debug-command", "yes"]);
+    }
+    if let Some(password) = &spec.password {
+        command.args(["--requirepass", password]);
+    }
+    if spec.unix_socket {
+        command.arg("--unixsocket").arg(socket_path(folder));
+    }
+    command
+        .args(&spec.args)
+        .stdin(Stdio::piped())
+        .stdout(log)
+        .stderr(log_too)
+        .process_group(0) // Ctrl-C is for the test; the watchdog then sees to the server
+        .spawn()
+        .map_err(|e| Error::of(trying(), e))
+}
+
+/// Kills and reaps; tells the watchdog in between, see there.
+pub(crate) fn end(child: &mut Child, watchdog: &mut Watchdog) -> Result<(), Error> {
+    let killed = child.kill().map_err(|e| Error::of("killing the server", e));
+    let told = watchdog.forget();
+    child.wait().map_err(|e| Error::of("waiting for the server's end", e))?;
+    killed.and(told)
+}
+
+/// Whether `pid` is who answers at `addr`. Loading, or refusing for want of a password, is an answer.
+fn answers(addr: SocketAddr, password: Option<&str>, pid: u32) -> bool {
+    let ask = || -> Result<bool, Error> {
+        let mut client = Client::connect(addr, None)?;
+        client.set_timeout(Duration::from_secs(1))?;
+        if let Some(password) = password {
+            client.request(&["AUTH", password])?;
+        }
+        client.request(&["PING"])?;
+        // A stranger may have taken the port first; this server is then about to say so and end.
+        let info = client.request(&["INFO", "server"])?;
+        Ok(info_field(&info, "process_id").is_none_or(|id| id == pid.to_string()))
+    };
+    ask().unwrap_or(false)
+}
+
+/// Looks without reaping.
+pub(crate) fn has_exited(child: &Child) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match id_of(child) {
+        Ok(id) => !matches!(waitid(WaitId::Pid(id), look), Ok(None)),
+        Err(_) => true,
+    }
+}
+
+pub(crate) fn id_of(child: &Child) -> Result<Pid, Error> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| Error::new("a process id out of range"))
+}
+
+pub(crate) fn info_field(info: &Reply, field: &str) -> Option<String> {
+    let mut lines = info.as_str()?.lines();
+    lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::to_owned)
+}
+
+fn log_path(folder: &Path) -> PathBuf {
+    folder.join("server.log")
+}
+
+pub(crate) fn read_log(folder: &Path) -> String {
+    fs::read(log_path(folder)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+pub(crate) fn socket_path(folder: &Path) -> PathBuf {
+    folder.join("server.sock")
+}

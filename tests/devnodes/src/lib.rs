@@ -1,0 +1,42 @@
+//! Real Redis servers on loopback, and ways to break them.
+//!
+//! For the tests, examples and benches of `quorlock`; never published. Unix only.
+//!
+//! ```no_run
+//! let servers = devnodes::Servers::start(3)?;
+//! servers[0].pause()?; // SIGSTOP: connections stay open, nothing is answered
+//! servers[1].restart()?; // same port, and empty: persistence is always off
+//! # Ok::<(), devnodes::Error>(())
+//! ```
+//!
+//! | to get | use |
+//! | --- | --- |
+//! | a real server, paused, killed, restarted | [`Server`], several: [`Servers`] |
+//! | a slow, cut or mute network in front of one | [`Proxy`] |
+//! | a server that answers nonsense | [`fake::FakeServer`] |
+//! | a command sent from the test's side | [`Server::command`], [`client::Client`] |
+//! | the server binary, found or fetched | [`find::server_binary`] |
+//!
+//! Servers die with the process that started them, even if that is killed with SIGKILL. What waits here waits up to
+//! [`PATIENCE`] and then says what it waited for.
+
+pub mod client;
+mod error;
+pub mod fake;
+mod fetch;
+pub mod find;
+mod launch;
+mod port;
+mod proxy;
+mod server;
+mod servers;
+mod wait;
+mod watchdog;
+
+pub use client::{Client, Reply};
+pub use error::Error;
+pub use fake::{FakeConn, FakeServer};
+pub use proxy::Proxy;
+pub use server::{Builder, Server};
+pub use servers::Servers;
+pub use wait::{PATIENCE, eventually};

@@ -1,0 +1,364 @@
+//! One real server process.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{env, thread};
+
+use rustix::process::{Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::Error;
+use crate::client::{Client, Reply};
+use crate::find::{self, Found};
+use crate::launch::{Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path};
+use crate::port::Port;
+use crate::wait::wait_for;
+use crate::watchdog::Watchdog;
+
+/// How a server is to be started. Made by [`Server::builder`].
+#[derive(Debug, Clone, Default)]
+pub struct Builder {
+    pub(crate) args: Vec<OsString>,
+    pub(crate) password: Option<String>,
+    pub(crate) unix_socket: bool,
+}
+
+impl Builder {
+    /// Adds an option and its value, such as `.arg("--maxmemory", "1mb")`. Later ones win, also over this crate's own.
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// Every connection must authenticate. The URLs carry the password.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Also listens on a unix socket, see [`Server::unix_url`].
+    pub fn unix_socket(mut self) -> Self {
+        self.unix_socket = true;
+        self
+    }
+
+    /// Starts the server; blocks until it answers.
+    ///
+    /// # Errors
+    ///
+    /// There is no server binary, or the server ended or did not answer: the end of its log is in the message.
+    pub fn start(self) -> Result<Server, Error> {
+        Server::start_with(self)
+    }
+}
+
+/// A server on 127.0.0.1 that keeps nothing on disk. Dropping it kills it and removes its folder.
+///
+/// Shared by reference: every method takes `&self`.
+#[derive(Debug)]
+pub struct Server {
+    spec: Builder,
+    binary: &'static Found,
+    port: Port,
+    process: Mutex<Process>,
+    /// With the start it belongs to: one from before a restart is of no use.
+    client: Mutex<Option<(u64, Client)>>,
+    watchdog: Mutex<Watchdog>,
+    folder: TempDir,
+}
+
+#[derive(Debug)]
+struct Process {
+    /// Never reaped before [`Server::end`], so its id stays its own.
+    child: Child,
+    ended: bool,
+    paused: bool,
+    starts: u64,
+}
+
+impl Server {
+    /// Starts a server without a password; blocks until it answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::start`].
+    pub fn start() -> Result<Self, Error> {
+        Self::builder().start()
+    }
+
+    /// To start a server with options.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    fn start_with(spec: Builder) -> Result<Self, Error> {
+        let binary = find::decided()?;
+        let folder = tempfile::Builder::new()
+            .prefix("devnodes-")
+            .tempdir_in(env::temp_dir())
+            .map_err(|e| Error::of("a folder for a server", e))?;
+        let mut watchdog = Watchdog::start(folder.path())?;
+        for _ in 0..20 {
+            let port = Port::choose()?;
+            match launch(&spec, binary, folder.path(), &port, &mut watchdog) {
+                Ok(child) => {
+                    return Ok(Self {
+                        spec,
+                        binary,
+                        port,
+                        process: Mutex::new(Process { child, ended: false, paused: false, starts: 1 }),
+                        client: Mutex::new(None),
+                        watchdog: Mutex::new(watchdog),
+                        folder,
+                    });
+                }
+                Err(Failed::PortTaken(_)) => {}
+                Err(Failed::Other(e)) => return Err(e),
+            }
+        }
+        Err(Error::new("20 ports in a row were taken before the server could bind them"))
+    }
+
+    /// `redis://127.0.0.1:PORT`, with `:password@` if there is one.
+    pub fn url(&self) -> String {
+        match &self.spec.password {
+            Some(password) => format!("redis://:{}@{}", encoded(password), self.addr()),
+            None => format!("redis://{}", self.addr()),
+        }
+    }
+
+    /// `redis+unix:///path`, with `?pass=password` if there is one.
+    ///
+    /// # Panics
+    ///
+    /// The server was started without [`Builder::unix_socket`].
+    #[track_caller]
+    pub fn unix_url(&self) -> String {
+        assert!(self.spec.unix_socket, "started without .unix_socket()");
+        let path = socket_path(self.folder.path());
+        let path = path.display();
+        match &self.spec.password {
+            Some(password) => format!("redis+unix://{path}?pass={}", encoded(password)),
+            None => format!("redis+unix://{path}"),
+        }
+    }
+
+    /// Where it listens, also while it is down: a restart keeps the port.
+    pub fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// The port of [`addr`](Self::addr).
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The process id; of the last process, if it is down.
+    pub fn pid(&self) -> u32 {
+        self.process().child.id()
+    }
+
+    /// Everything the server has logged, restarts included.
+    pub fn log(&self) -> String {
+        read_log(self.folder.path())
+    }
+
+    /// Stops the process where it is (SIGSTOP) and returns when it has stopped.
+    ///
+    /// The system still accepts connections for it, and takes bytes; nothing is answered before [`resume`](Self::resume).
+    pub fn pause(&self) -> Result<(), Error> {
+        let mut process = self.process();
+        process.signal(Signal::STOP)?;
+        process.paused = true;
+        let stat = format!("/proc/{}/stat", process.child.id());
+        wait_for(
+            || format!("the server on port {} stops", self.port()),
+            // Where there is no /proc, the signal has to do.
+            || fs::read_to_string(&stat).map_or(!Path::new("/proc/self/stat").exists(), |s| state_of(&s) == Some('T')),
+        )
+    }
+
+    /// Lets a paused process go on (SIGCONT).
+    pub fn resume(&self) -> Result<(), Error> {
+        let mut process = self.process();
+        process.signal(Signal::CONT)?;
+        process.paused = false;
+        Ok(())
+    }
+
+    /// Kills the process (SIGKILL) and returns when it is gone. Its port stays reserved. Nothing happens if it is down.
+    pub fn kill(&self) -> Result<(), Error> {
+        self.end(&mut self.process())
+    }
+
+    /// Starts it again on the same port and empty, killing it first if it is up; blocks until it answers.
+    pub fn restart(&self) -> Result<(), Error> {
+        let mut process = self.process();
+        self.end(&mut process)?;
+        let mut watchdog = lock(&self.watchdog);
+        let mut tries = 0;
+        let child = loop {
+            match launch(&self.spec, self.binary, self.folder.path(), &self.port, &mut watchdog) {
+                Ok(child) => break child,
+                // Somebody is passing through: it must be this port.
+                Err(Failed::PortTaken(_)) if tries < 50 => {
+                    tries += 1;
+                    thread::sleep(Duration::from_millis(100));
+                }
+                Err(Failed::PortTaken(e) | Failed::Other(e)) => return Err(e),
+            }
+        };
+        *process = Process { child, ended: false, paused: false, starts: process.starts.wrapping_add(1) };
+        Ok(())
+    }
+
+    /// True while the process exists, paused or not.
+    pub fn is_running(&self) -> bool {
+        let process = self.process();
+        !process.ended && !has_exited(&process.child)
+    }
+
+    /// True between [`pause`](Self::pause) and [`resume`](Self::resume).
+    pub fn is_paused(&self) -> bool {
+        let process = self.process();
+        process.paused && !process.ended
+    }
+
+    /// A connection of its own, authenticated.
+    pub fn client(&self) -> Result<Client, Error> {
+        Client::connect(self.addr(), self.spec.password.as_deref())
+    }
+
+    /// Sends one command, over a connection that this server object keeps for its own questions.
+    ///
+    /// # Errors
+    ///
+    /// The server is down or silent for [`PATIENCE`](crate::PATIENCE), or answered with an error.
+    pub fn command<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply, Error> {
+        let starts = self.process().starts;
+        let mut kept = lock(&self.client);
+        if let Some((_, mut client)) = kept.take().filter(|(of, _)| *of == starts) {
+            // A test may have closed it (CLIENT KILL): nothing was done then, and a new connection is as good.
+            match client.request(args) {
+                Err(e) if e == Client::closed() => {}
+                Err(e) => return Err(e),
+                Ok(reply) => {
+                    *kept = Some((starts, client));
+                    return reply.or_error(args);
+                }
+            }
+        }
+        let mut client = self.client()?;
+        let reply = client.request(args)?;
+        *kept = Some((starts, client));
+        reply.or_error(args)
+    }
+
+    /// How many keys there are.
+    ///
+    /// # Panics
+    ///
+    /// As the other questions below: the server does not answer.
+    #[track_caller]
+    pub fn key_count(&self) -> usize {
+        let count = self.ask(&["DBSIZE"]).as_int().and_then(|n| usize::try_from(n).ok());
+        count.expect("DBSIZE is answered with a number")
+    }
+
+    /// The string stored at `key`.
+    ///
+    /// # Panics
+    ///
+    /// The server does not answer, or the key holds something else.
+    #[track_caller]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+        self.ask(&[b"GET", key.as_ref()]).as_bytes().map(<[u8]>::to_vec)
+    }
+
+    /// Milliseconds until `key` goes: -1 if never, -2 if there is none.
+    ///
+    /// # Panics
+    ///
+    /// The server does not answer.
+    #[track_caller]
+    pub fn pttl(&self, key: impl AsRef<[u8]>) -> i64 {
+        self.ask(&[b"PTTL", key.as_ref()]).as_int().expect("PTTL is answered with a number")
+    }
+
+    /// Whether there is a `key`.
+    ///
+    /// # Panics
+    ///
+    /// The server does not answer.
+    #[track_caller]
+    pub fn exists(&self, key: impl AsRef<[u8]>) -> bool {
+        self.ask(&[b"EXISTS", key.as_ref()]).as_int() == Some(1)
+    }
+
+    /// One field of `INFO all`, such as `connected_clients`. This object's own connection is among them.
+    ///
+    /// # Panics
+    ///
+    /// The server does not answer.
+    #[track_caller]
+    pub fn info(&self, field: &str) -> Option<String> {
+        info_field(&self.ask(&["INFO", "all"]), field)
+    }
+
+    #[track_caller]
+    fn ask<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        match self.command(args) {
+            Ok(reply) => reply,
+            Err(e) => panic!("the server on port {}: {e}", self.port()),
+        }
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        lock(&self.process)
+    }
+
+    fn end(&self, process: &mut Process) -> Result<(), Error> {
+        if process.ended {
+            return Ok(());
+        }
+        let told = end(&mut process.child, &mut lock(&self.watchdog));
+        process.ended = true;
+        process.paused = false;
+        told
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+impl Process {
+    fn signal(&self, signal: Signal) -> Result<(), Error> {
+        if self.ended || has_exited(&self.child) {
+            return Err(Error::new("the server is down"));
+        }
+        kill_process(id_of(&self.child)?, signal).map_err(|e| Error::of("sending a signal", e))
+    }
+}
+
+/// The letter behind the name in `/proc/PID/stat`; the name may hold anything, brackets too.
+fn state_of(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// A password as URLs write it.
+fn encoded(password: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    password.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,46 @@
+//! Waiting for something to become true, with a limit that no healthy run comes near.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::Error;
+
+/// How long anything in this crate waits before it gives up: 30 s.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time between two looks: 2 ms.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Blocks until `look` says true; looks every 2 ms.
+///
+/// # Panics
+///
+/// After [`PATIENCE`], naming `what`.
+#[track_caller]
+pub fn eventually(what: &str, look: impl FnMut() -> bool) {
+    if !holds_within(PATIENCE, look) {
+        panic!("waited {PATIENCE:?} in vain: {what}");
+    }
+}
+
+/// As [`eventually`], for code that returns its errors.
+pub(crate) fn wait_for(what: impl Fn() -> String, look: impl FnMut() -> bool) -> Result<(), Error> {
+    if holds_within(PATIENCE, look) {
+        Ok(())
+    } else {
+        Err(Error::new(format!("waited {PATIENCE:?} in vain: {}", what())))
+    }
+}
+
+fn holds_within(patience: Duration, mut look: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        if look() {
+            return true;
+        }
+        if start.elapsed() >= patience {
+            return false;
+        }
+        sleep(POLL);
+    }
+}

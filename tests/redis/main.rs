@@ -1,0 +1,3 @@
+//! Claims about locking, against real Redis servers and real faults.
+
+mod acquire;
