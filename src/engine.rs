@@ -3,6 +3,7 @@
 mod core;
 mod fanout;
 mod identities;
+mod intake;
 mod lease;
 mod node;
 mod opening;
@@ -11,6 +12,7 @@ mod pending;
 mod renewal;
 mod threads;
 mod waiters;
+mod wheel;
 mod worker;
 
 use std::fmt;
@@ -18,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::config::Config;
 use crate::error::Lost;
@@ -29,8 +31,8 @@ use crate::wire::Address;
 pub(crate) use crate::engine::core::Core;
 pub(crate) use crate::engine::lease::{HeldLock, Won};
 pub(crate) use crate::engine::pending::{Pending, deadline};
-pub(crate) use crate::engine::waiters::{Signal, sleep};
 pub use crate::engine::waiters::CancelHandle;
+pub(crate) use crate::engine::waiters::{Signal, sleep};
 
 use crate::engine::fanout::Fanout;
 use crate::engine::threads::OwnThread;
@@ -40,6 +42,9 @@ pub(crate) struct Engine {
     core: Arc<Core>,
     /// Given at shutdown: wakes everybody who waits.
     shut_down: Signal,
+    /// Lock calls under way: they notice the signal, and the workers must not end under them.
+    calls: Mutex<usize>,
+    call_ended: Condvar,
     threads: Mutex<Option<Threads>>,
 }
 
@@ -64,7 +69,8 @@ impl Engine {
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| core.fanout.stop(time::tick()))?;
         let threads = Mutex::new(Some(Threads { workers, renewal }));
-        Ok(Engine { core, shut_down: Signal::default(), threads })
+        let (calls, call_ended) = (Mutex::new(0), Condvar::new());
+        Ok(Engine { core, shut_down: Signal::default(), calls, call_ended, threads })
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -73,6 +79,17 @@ impl Engine {
 
     pub(crate) fn shut_down_signal(&self) -> &Signal {
         &self.shut_down
+    }
+
+    /// Counts a call of a lock method while the result lives; `None` once the manager is shutting down.
+    pub(crate) fn begin_call(&self) -> Option<Call<'_>> {
+        let mut calls = self.calls.lock();
+        // RACE: looked at with the count locked, so that a shutdown either sees this call or is seen by it.
+        if self.shut_down.is_given() {
+            return None;
+        }
+        *calls = calls.saturating_add(1);
+        Some(Call(self))
     }
 
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
@@ -85,15 +102,34 @@ impl Engine {
         self.shut_down.give();
         let Some(threads) = self.threads.lock().take() else { return };
         let deadline = deadline(grace);
+        // Each ends its round, and gives back what it won.
+        let mut calls = self.calls.lock();
+        while *calls != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out() {}
+        drop(calls);
         for lock in self.core.schedule.stop() {
             lock.lose(Lost::ShutDown);
         }
         threads.renewal.join_until(deadline);
+        let (wheel, nodes) = self.core.fanout.wheel();
+        wheel.close(nodes, deadline);
         self.core.fanout.stop(deadline);
         // The workers end by themselves at the deadline; a little more, for the last write.
         let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);
         for worker in threads.workers {
             worker.join_until(deadline);
+        }
+    }
+}
+
+/// See [`Engine::begin_call`].
+pub(crate) struct Call<'a>(&'a Engine);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut calls = self.0.calls.lock();
+        *calls = calls.saturating_sub(1);
+        if *calls == 0 {
+            self.0.call_ended.notify_all();
         }
     }
 }

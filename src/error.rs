@@ -10,7 +10,7 @@ use thiserror::Error;
 pub use node::{NodeAnswer, NodeFailure, NodeReport};
 
 /// Why a manager was not built: everything that is wrong with its settings, at once.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct BuildError {
     problems: Vec<Problem>,
 }
@@ -146,11 +146,11 @@ pub enum Problem {
 ///
 /// After any of these, nothing of the call is left on a node that can be reached; on one that cannot, a key may stay
 /// for at most one ttl.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// Someone else holds the lock. Expected in normal operation; not worth an alert.
-    #[error("held by someone else (waited {waited:?}): {}", Rows(nodes))]
+    #[error("held by someone else (waited {waited:.1?}): {}", Rows(nodes))]
     Held {
         /// What each node answered in the last round.
         nodes: Vec<NodeReport>,
@@ -158,7 +158,7 @@ pub enum AcquireError {
         waited: Duration,
     },
     /// Too many nodes failed, so nobody can know who holds the lock.
-    #[error("no quorum (tried for {waited:?}): {}", Rows(nodes))]
+    #[error("no quorum (tried for {waited:.1?}): {}", Rows(nodes))]
     NoQuorum {
         /// What each node answered in the last round.
         nodes: Vec<NodeReport>,
@@ -166,7 +166,7 @@ pub enum AcquireError {
         waited: Duration,
     },
     /// A majority granted the lock, but so late that nothing usable of its ttl was left. It was given back.
-    #[error("granted too late: the round took {took:?} of a ttl of {ttl:?}; the nodes or this machine are too slow")]
+    #[error("granted too late: the round took {took:.1?} of a ttl of {ttl:?}; the nodes or this machine are too slow")]
     TooLate {
         /// How long the last round took.
         took: Duration,
@@ -180,7 +180,7 @@ pub enum AcquireError {
         nodes: Vec<NodeReport>,
     },
     /// The call was cancelled by its [`CancelHandle`](crate::CancelHandle).
-    #[error("cancelled after {waited:?}")]
+    #[error("cancelled after {waited:.1?}")]
     Cancelled {
         /// How long the call had waited.
         waited: Duration,
@@ -200,7 +200,9 @@ pub enum AcquireError {
         max: usize,
     },
     /// The name begins like the keys that this crate keeps beside the locks.
-    #[error("names that begin with \"quorlock:\" are reserved: they are the keys of fencing counters and waiting lists")]
+    #[error(
+        "names that begin with \"quorlock:\" are reserved: they are the keys of fencing counters and waiting lists"
+    )]
     NameReserved,
     /// The ttl of this lock is not allowed under the manager's settings.
     #[error(transparent)]
@@ -236,7 +238,7 @@ impl AcquireError {
 ///
 /// Whatever the reason: stop the protected work, or let its storage check the
 /// [fencing token](crate::LockGuard::fencing_token).
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[derive(Clone, Copy, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Lost {
     /// No majority confirmed an extension before the lock's time had run out: nodes failed, or this process or
@@ -261,7 +263,7 @@ pub enum Lost {
 }
 
 /// Why a lock was not extended.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ExtendError {
     /// The lock had been lost before, or turned out to be.
@@ -288,8 +290,14 @@ pub struct Released {
     pub nodes: usize,
 }
 
+impl fmt::Display for Released {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "released: a majority has confirmed, {} of {} nodes so far", self.confirmed, self.nodes)
+    }
+}
+
 /// What a release has to report besides success.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The lock had been lost before it was released: the protected work was not protected to its end.
@@ -319,15 +327,6 @@ pub enum RunError<R> {
     },
 }
 
-impl<R> fmt::Debug for RunError<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::NotAcquired(err) => f.debug_tuple("NotAcquired").field(err).finish(),
-            RunError::Lost { lost, .. } => f.debug_struct("Lost").field("lost", lost).finish_non_exhaustive(),
-        }
-    }
-}
-
 impl<R> fmt::Display for RunError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -342,6 +341,26 @@ impl<R> std::error::Error for RunError<R> {}
 impl<R> From<AcquireError> for RunError<R> {
     fn from(err: AcquireError) -> RunError<R> {
         RunError::NotAcquired(err)
+    }
+}
+
+/// Shows errors in their `Debug` form as in their `Display` form: that is what a `main` that returns one prints, and
+/// it is made to be read.
+macro_rules! debug_as_display {
+    ($($error:ty),*) => {
+        $(impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        })*
+    };
+}
+
+debug_as_display!(BuildError, AcquireError, Lost, ExtendError, ReleaseError);
+
+impl<R> fmt::Debug for RunError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -86,6 +86,13 @@ impl fmt::Display for FencingToken {
     }
 }
 
+/// A number that came back from storage.
+impl From<u64> for FencingToken {
+    fn from(number: u64) -> FencingToken {
+        FencingToken(number)
+    }
+}
+
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> u64 {
         token.0

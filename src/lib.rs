@@ -1,4 +1,55 @@
-//! Quorlock.
+//! Locks shared by several processes, kept by a majority of independent Redis servers (the Redlock algorithm).
+//!
+//! For code without an async runtime: plain threads, command-line tools, tests that guard a shared resource with a
+//! scope. Every call blocks its thread, and its documentation says for how long at most.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use quorlock::LockManager;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).build()?;
+//! let report = locks.mutex("nightly-report");
+//!
+//! let guard = report.try_lock_for(Duration::from_secs(5))?;
+//! // Only one process in the fleet is here. Hand guard.fencing_token() to whatever stores the result.
+//! guard.check()?; // between the steps of a long job
+//! guard.release()?; // or let the scope end
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a lock means
+//!
+//! While [`LockGuard::is_valid`] is true, no other process holds the lock, **if** a majority of the servers keep what
+//! they stored, clocks run at the same speed to within a margin, and no server's clock is stepped forward.
+//!
+//! # What it does not mean
+//!
+//! A process can be stopped for longer than its lock lasts, and not know until it runs again. Work that must never
+//! happen twice needs a [fencing token](LockGuard::fencing_token) that is checked by whatever does it. The
+//! [safety page](guide::safety) says what is enforced, what is not, and what to do about it.
+//!
+//! # Threads
+//!
+//! A manager runs one thread per node and one for renewal. They are started by [`Builder::build`], named
+//! `quorlock-n0`, … and `quorlock-renewal`, and joined when the last handle or guard goes. A callback of
+//! [`LockGuard::on_lost`] gets a short-lived thread of its own.
+//!
+//! # Log levels
+//!
+//! Through the `log` crate:
+//!
+//! | level | what |
+//! | --- | --- |
+//! | error | a bug in this crate: a caught panic |
+//! | warn  | a held lock was lost; a thread was left behind at shutdown |
+//! | info  | a node went down or came back, or stopped or began to respond: once per change, not per attempt |
+//! | debug | how each round ended; further failures of a node that is down |
+//! | trace | every reply |
+//!
+//! Passwords never appear in logs, errors or `Debug` forms; owner tokens only shortened.
+
 #![warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro)]
 
@@ -6,6 +57,7 @@ mod builder;
 mod config;
 mod engine;
 mod error;
+pub mod guide;
 mod ids;
 mod kinds;
 mod lock;
@@ -26,10 +78,3 @@ pub use kinds::Mutex;
 pub use lock::LockGuard;
 pub use manager::LockManager;
 pub use stats::Stats;
-
-pub mod guide {
-    //! Guide
-    pub mod safety {
-        //! Safety
-    }
-}

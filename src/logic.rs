@@ -8,6 +8,8 @@ pub(crate) mod tally;
 pub(crate) mod token;
 pub(crate) mod validity;
 pub(crate) mod wait;
+#[cfg(test)]
+mod worlds;
 
 use crate::ids::NodeId;
 use crate::time::Moment;

@@ -50,6 +50,11 @@ impl Moment {
         deadline.boot.saturating_sub(self.boot).min(deadline.wall.saturating_sub(self.wall))
     }
 
+    /// The deadline that is over as soon as one of the two is.
+    pub(crate) fn earliest(self, other: Moment) -> Moment {
+        Moment { boot: self.boot.min(other.boot), wall: self.wall.min(other.wall) }
+    }
+
     /// Whether `deadline` is now or in the past, on either clock.
     pub(crate) fn has_reached(self, deadline: Moment) -> bool {
         deadline.boot <= self.boot || deadline.wall <= self.wall

@@ -14,4 +14,4 @@ pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
 pub(crate) use plan::Plan;
 pub(crate) use reply::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
-pub(crate) use socket::{Filled, Inbox, Socket, is_push};
+pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Filled, Inbox, Socket, Watch, is_push, reason, wait_readable};

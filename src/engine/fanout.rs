@@ -10,13 +10,15 @@ use mio::{Poll, Waker};
 
 use crate::config::Config;
 use crate::engine::identities::Identities;
-use crate::engine::node::Node;
+use crate::engine::node::{Node, ToWorker};
 use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink};
 use crate::engine::threads::OwnThread;
+use crate::engine::wheel::{Driver, Wheel};
 use crate::engine::worker::{WAKE, Worker};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
+use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::stats::Counters;
 use crate::time::{self, Tick};
 use crate::wire::{Address, Answer, Command};
@@ -28,6 +30,7 @@ pub(crate) struct Fanout {
     connect_timeout: Duration,
     /// Callers that wait for a round of theirs right now.
     busy: AtomicUsize,
+    wheel: Wheel,
 }
 
 /// What became of a command that was given to several nodes.
@@ -68,11 +71,11 @@ impl Fanout {
             let poll = Poll::new()?;
             let waker = Waker::new(poll.registry(), WAKE)?;
             let (sender, jobs) = unbounded();
+            let to_worker = ToWorker { jobs: sender, registry: poll.registry().try_clone()?, waker };
             let (shown, counters, timeout) = (address.shown(), Arc::clone(counters), config.response_timeout);
-            let node = Arc::new(Node::new(id, shown, sender, waker, start, timeout, counters));
+            let node = Arc::new(Node::new(id, shown, to_worker, start, timeout, counters));
             let identities = Arc::clone(&identities);
-            let worker =
-                Worker::new(Arc::clone(&node), address, config.connect_timeout, identities, jobs, poll);
+            let worker = Worker::new(Arc::clone(&node), address, config.connect_timeout, identities, jobs, poll);
             nodes.push(node);
             match OwnThread::spawn(format!("quorlock-{id}"), move || worker.run()) {
                 Ok(thread) => threads.push(thread),
@@ -84,7 +87,10 @@ impl Fanout {
             }
         }
         let (response_timeout, connect_timeout) = (config.response_timeout, config.connect_timeout);
-        Ok((Fanout { nodes, response_timeout, connect_timeout, busy: AtomicUsize::new(0) }, threads))
+        Ok((
+            Fanout { nodes, response_timeout, connect_timeout, busy: AtomicUsize::new(0), wheel: Wheel::default() },
+            threads,
+        ))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -107,31 +113,59 @@ impl Fanout {
         now.checked_add(timeout).unwrap_or(now)
     }
 
-    /// Gives a command to every node that can take it now, and lets the round know of the others.
-    pub(crate) fn ask<R>(&self, command: Command, pending: &Arc<Pending<R>>) -> NodeSet
+    /// One round: gives a command to every node that can take it now, and waits until it is decided.
+    ///
+    /// True if connections were left to nobody: see [`Wheel`].
+    pub(crate) fn round<R>(&self, command: Command, pending: &Arc<Pending<R>>, deadline: Tick) -> (R::End, bool)
     where
         R: Reads + Send + 'static,
         R::End: Copy + Send + 'static,
     {
         let now = time::tick();
-        // Alone, a caller is faster if it writes by itself; in company, workers that write for many are.
-        let directly = self.busy.load(Ordering::Relaxed) <= 1;
-        let given = self.offer(&Arc::new(command), pending, now, directly);
+        // Alone, a caller is faster if it writes and reads by itself; in company, workers that do it for many are.
+        let alone = self.is_alone();
+        let driver = if alone { self.wheel.take(&self.nodes, now) } else { None };
+        let given = self.offer(&Arc::new(command), pending, now, alone);
         let taken = given.taken;
         pending.set_reached(taken);
-        self.wake(taken, directly);
+        self.wake(taken, alone);
         given.report(pending);
-        taken
+        self.wait(driver, taken, pending, deadline)
+    }
+
+    fn wait<R>(
+        &self,
+        driver: Option<Driver<'_>>,
+        asked: NodeSet,
+        pending: &Pending<R>,
+        deadline: Tick,
+    ) -> (R::End, bool)
+    where
+        R: Reads + Send,
+        R::End: Copy + Send,
+    {
+        let mut lingers = false;
+        if let Some(driver) = driver {
+            if driver.misses(asked) {
+                driver.leave();
+            } else {
+                lingers = driver.drive(pending, deadline, || !self.is_alone());
+            }
+        }
+        (pending.wait(deadline), lingers)
+    }
+
+    fn is_alone(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) <= 1
+    }
+
+    /// The wheel, and the nodes that it is about.
+    pub(crate) fn wheel(&self) -> (&Wheel, &[Arc<Node>]) {
+        (&self.wheel, &self.nodes)
     }
 
     /// Puts a command in line at every node that can take it now, without waking anybody: for many in a row.
-    pub(crate) fn offer<R>(
-        &self,
-        command: &Arc<Command>,
-        pending: &Arc<Pending<R>>,
-        now: Tick,
-        directly: bool,
-    ) -> Given
+    pub(crate) fn offer<R>(&self, command: &Arc<Command>, pending: &Arc<Pending<R>>, now: Tick, directly: bool) -> Given
     where
         R: Reads + Send + 'static,
         R::End: Copy + Send + 'static,
@@ -147,26 +181,42 @@ impl Fanout {
         given
     }
 
-    /// Gives a release to `to`, whatever the health of those nodes, and lets the round know of the others.
-    pub(crate) fn release<R>(&self, command: Command, to: NodeSet, keep: Duration, pending: Option<&Arc<Pending<R>>>)
-    where
-        R: Reads<Vote = bool> + Send + 'static,
-        R::End: Copy + Send + 'static,
-    {
+    /// Gives a release to `to`, whatever the health of those nodes, and does not wait.
+    pub(crate) fn release(
+        &self,
+        command: Command,
+        to: NodeSet,
+        keep: Duration,
+        pending: Option<&Arc<Pending<ReleaseRound>>>,
+    ) {
         let now = time::tick();
         let keep_until = now.checked_add(keep).unwrap_or(now);
-        let directly = self.busy.load(Ordering::Relaxed) <= 1;
+        let alone = self.is_alone();
         let command = Arc::new(command);
         for node in self.nodes.iter().filter(|it| to.contains(it.id)) {
-            let sink = pending.map(|it| -> Arc<dyn Sink> { Arc::<Pending<R>>::clone(it) });
-            node.give(Job::release(Arc::clone(&command), sink, keep_until), now, directly);
+            let sink = pending.map(|it| -> Arc<dyn Sink> { Arc::<Pending<ReleaseRound>>::clone(it) });
+            node.give(Job::release(Arc::clone(&command), sink, keep_until), now, alone);
         }
-        self.wake(to, directly);
+        self.wake(to, alone);
         if let Some(pending) = pending {
             for node in self.ids().filter(|it| !to.contains(*it)) {
                 pending.put(node, false, NodeAnswer::NotAsked);
             }
         }
+    }
+
+    /// Like [`Fanout::release`], and waits as [`Fanout::round`] does.
+    pub(crate) fn release_round(
+        &self,
+        command: Command,
+        to: NodeSet,
+        keep: Duration,
+        pending: &Arc<Pending<ReleaseRound>>,
+        deadline: Tick,
+    ) -> (ReleaseEnd, bool) {
+        let driver = if self.is_alone() { self.wheel.take(&self.nodes, time::tick()) } else { None };
+        self.release(command, to, keep, Some(pending));
+        self.wait(driver, to, pending, deadline)
     }
 
     /// Wakes the workers of `nodes`.

@@ -15,9 +15,9 @@ use crate::engine::pending::Pending;
 use crate::engine::threads;
 use crate::error::{ExtendError, Lost};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
-use crate::logic::lease::{Extended, Lease};
+use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::quorum;
-use crate::logic::tally::{ExtendEnd, ExtendRound, ReleaseRound};
+use crate::logic::tally::{ExtendEnd, ExtendRound, ReleaseEnd, ReleaseRound};
 use crate::logic::validity;
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
@@ -65,6 +65,9 @@ struct State {
     callbacks: Vec<Callback>,
 }
 
+/// How a release ended, and the round with its rows.
+pub(crate) type Confirmation = (ReleaseEnd, Arc<Pending<ReleaseRound>>);
+
 type Callback = Box<dyn FnOnce(Lost) + Send>;
 
 impl fmt::Debug for HeldLock {
@@ -99,7 +102,6 @@ impl HeldLock {
         }
     }
 
-
     pub(crate) fn name(&self) -> &LockName {
         &self.name
     }
@@ -114,7 +116,15 @@ impl HeldLock {
             return Err(Lost::Forked);
         }
         let now = Moment::now();
-        self.state.lock().lease.valid_until(now).map(|until| now.until(until))
+        let (valid, lost) = {
+            let mut state = self.state.lock();
+            (state.lease.valid_until(now), state.lease.on_tick(now))
+        };
+        if let Some(reason) = lost {
+            // First seen here: the renewal thread may be late, as this process was.
+            self.announce(reason);
+        }
+        valid.map(|until| now.until(until))
     }
 
     /// A channel that carries the loss, if there will be one, and is closed without a message if there is none.
@@ -142,9 +152,9 @@ impl HeldLock {
         call(vec![callback], lost);
     }
 
-    /// Gives the lock back: "not held" from here on. The release is on its way when this returns; its round is there to
-    /// be waited for, unless the lock was lost before, and then everything was released at that time.
-    pub(crate) fn release(&self) -> (Result<(), Lost>, Option<Arc<Pending<ReleaseRound>>>) {
+    /// Gives the lock back: "not held" from here on. Waits until a majority has confirmed, for at most a response
+    /// timeout. There is no round if the lock was lost before: then everything was released at that time.
+    pub(crate) fn release(&self) -> (Result<(), Lost>, Option<Confirmation>) {
         let (was_valid, already, reached, keep, listeners) = {
             // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
             // first, so an extension that is answered "not yours", because our release got there before it, is not
@@ -162,8 +172,10 @@ impl HeldLock {
         }
         let nodes = self.core.fanout.len();
         let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes))));
-        self.core.fanout.release(self.plan.release(self.owner), reached, keep, Some(&pending));
-        (was_valid, Some(pending))
+        let end = self.core.release_round(self.plan.release(self.owner), reached, keep, &pending);
+        let counters = &self.core.counters;
+        count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
+        (was_valid, Some((end, pending)))
     }
 
     /// Ends the lease for `reason` and tells everybody who asked, once; nothing happens if it was over already.
@@ -186,7 +198,7 @@ impl HeldLock {
         self.core.schedule.remove(self);
         // What is left of it on the nodes must not keep others waiting, and an extension that arrives late must not
         // keep it alive.
-        self.core.fanout.release::<ReleaseRound>(self.plan.release(self.owner), reached, keep, None);
+        self.core.fanout.release(self.plan.release(self.owner), reached, keep, None);
         for listener in listeners {
             // A channel of one place, used once; nobody may listen any more.
             let _ = listener.try_send(reason);
@@ -215,7 +227,7 @@ impl HeldLock {
             drop(state);
             return Look::Close(pending);
         }
-        let due = state.renewed_at.checked_add(self.renew_after()).unwrap_or(now);
+        let due = state.renewed_at.checked_add(lease::renew_after(self.ttl)).unwrap_or(now);
         let wait = state.lease.next_event(due, now);
         if !wait.is_zero() {
             return Look::At(wait);
@@ -338,9 +350,9 @@ impl HeldLock {
                 return;
             }
             let due = if confirmed {
-                state.renewed_at.checked_add(self.renew_after())
+                state.renewed_at.checked_add(lease::renew_after(self.ttl))
             } else {
-                now.checked_add(self.core.fanout.response_timeout() / 2)
+                now.checked_add(lease::retry_after(self.core.fanout.response_timeout()))
             };
             state.lease.next_event(due.unwrap_or(now), now)
         };
@@ -350,11 +362,6 @@ impl HeldLock {
         if !self.state.lock().lease.is_held() {
             self.core.schedule.remove(self);
         }
-    }
-
-    /// A third of the ttl: so that two more tries fit before the lease is over.
-    fn renew_after(&self) -> Duration {
-        self.ttl / 3
     }
 }
 

@@ -1,19 +1,27 @@
 //! The callers' side of one node: give it a command, or hear at once why not.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use log::{debug, info};
-use mio::Waker;
+use mio::{Registry, Waker};
 use parking_lot::Mutex;
 
+use crate::engine::intake::Intake;
 use crate::engine::outbox::{Job, Outbox};
+use crate::engine::wheel::Reader;
+use crate::engine::worker::SOCKET;
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::stats::{Counters, count};
 use crate::time::Tick;
+use crate::wire::{Inbox, Socket, Watch};
+
+/// How long a release that the server refused is kept before it is sent again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is known of a node's connection.
 #[derive(Clone, Debug)]
@@ -21,7 +29,9 @@ pub(crate) enum Health {
     /// Nothing was ever sent, so nobody has tried to connect.
     Unused,
     /// The first attempt, or the first after a connection was lost. Commands wait for it until then.
-    Connecting { until: Tick },
+    Connecting {
+        until: Tick,
+    },
     Up,
     /// Commands are refused at once, and not kept.
     Down(NodeFailure),
@@ -38,22 +48,35 @@ pub(crate) struct Node {
     up: AtomicBool,
     health: Mutex<Health>,
     outbox: Mutex<Outbox>,
+    pub(crate) intake: Mutex<Intake>,
+    /// Where the worker waits for the socket.
+    registry: Registry,
     /// When the oldest owed answer was asked for, in nanoseconds since `start`, plus one; 0 if none is owed.
     oldest: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: AtomicBool,
+    /// A caller that was reading found the connection of no use.
+    broken: AtomicBool,
     start: Tick,
     response_timeout: Duration,
+    /// Releases that the server refused, in the order in which they are due again.
+    refused: Mutex<VecDeque<(Tick, Job)>>,
     stop_at: Mutex<Option<Tick>>,
     pub(crate) counters: Arc<Counters>,
+}
+
+/// How a node reaches its worker.
+pub(crate) struct ToWorker {
+    pub(crate) jobs: Sender<Job>,
+    pub(crate) registry: Registry,
+    pub(crate) waker: Waker,
 }
 
 impl Node {
     pub(crate) fn new(
         id: NodeId,
         address: Arc<str>,
-        jobs: Sender<Job>,
-        waker: Waker,
+        ToWorker { jobs, registry, waker }: ToWorker,
         start: Tick,
         response_timeout: Duration,
         counters: Arc<Counters>,
@@ -67,10 +90,14 @@ impl Node {
             up: AtomicBool::new(false),
             health: Mutex::new(Health::Unused),
             outbox: Mutex::default(),
+            intake: Mutex::new(Intake::new(Inbox::new())),
+            registry,
             oldest: AtomicU64::new(0),
             stall_logged: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             start,
             response_timeout,
+            refused: Mutex::default(),
             stop_at: Mutex::new(None),
             counters,
         }
@@ -132,6 +159,9 @@ impl Node {
         outbox.push(job, now);
         let flushed = outbox.flush();
         self.note_oldest(&outbox);
+        if outbox.reader == Reader::Nobody {
+            self.set_reader(&mut outbox, Reader::Worker);
+        }
         if flushed.is_err() || !outbox.is_flushed() {
             // The worker writes the rest, or finds the same error and deals with it.
             drop(outbox);
@@ -156,21 +186,158 @@ impl Node {
         !self.up.load(Ordering::Acquire) && matches!(*self.health.lock(), Health::Unused | Health::Connecting { .. })
     }
 
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Acquire)
+    }
+
     /// Whether answers are overdue. Such a node is not asked again until it has caught up: what was sent already will
     /// be answered in order, and more would only make its backlog longer.
     fn is_stalled(&self, now: Tick) -> bool {
-        let oldest = self.oldest.load(Ordering::Acquire);
-        let Some(oldest) = oldest.checked_sub(1) else { return false };
-        let age = self.nanos(now).saturating_sub(oldest);
-        let stalled = self.response_timeout.as_nanos() < u128::from(age);
+        let stalled = self.is_overdue(now) && self.is_attended();
         if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
             info!("{}: not responding: {}", self.id, self.address);
         }
         stalled
     }
 
+    /// Whether an answer is owed for longer than the response timeout. It may be there, unread.
+    pub(crate) fn is_overdue(&self, now: Tick) -> bool {
+        let oldest = self.oldest.load(Ordering::Acquire);
+        let Some(oldest) = oldest.checked_sub(1) else { return false };
+        let age = self.nanos(now).saturating_sub(oldest);
+        self.response_timeout.as_nanos() < u128::from(age)
+    }
+
+    /// Whether the worker reads what comes; a caller at the wheel has looked before it took over.
+    fn is_attended(&self) -> bool {
+        self.outbox.lock().reader == Reader::Worker
+    }
+
     fn nanos(&self, at: Tick) -> u64 {
         u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Who reads: see `wheel`.
+impl Node {
+    /// Lets the caller read from now on; the socket, if there is a connection. The intake must be locked.
+    pub(crate) fn take_reading(&self) -> Option<Arc<Socket>> {
+        let mut outbox = self.outbox.lock();
+        let socket = Arc::clone(outbox.socket()?);
+        if !outbox.is_flushed() {
+            // The worker waits for the socket to take more.
+            return None;
+        }
+        if self.set_reader(&mut outbox, Reader::Caller) {
+            return Some(socket);
+        }
+        outbox.reader = Reader::Worker;
+        None
+    }
+
+    /// The caller has stopped reading. True if the connection is left to nobody.
+    pub(crate) fn leave_reading(&self, to: Reader) -> bool {
+        let mut outbox = self.outbox.lock();
+        if outbox.reader != Reader::Caller {
+            // It was closed meanwhile.
+            return false;
+        }
+        let to = if outbox.shared { Reader::Worker } else { to };
+        self.set_reader(&mut outbox, to);
+        outbox.reader == Reader::Nobody
+    }
+
+    /// Gives the connection back to the worker if it was left to nobody.
+    pub(crate) fn settle(&self) {
+        let mut outbox = self.outbox.lock();
+        if outbox.reader == Reader::Nobody {
+            self.set_reader(&mut outbox, Reader::Worker);
+        }
+    }
+
+    /// Notes who reads, and lets the socket's readiness be announced to the worker or not. False if that failed.
+    fn set_reader(&self, outbox: &mut Outbox, reader: Reader) -> bool {
+        outbox.reader = reader;
+        outbox.shared = false;
+        self.set_watch(outbox)
+    }
+
+    /// After the worker has written.
+    pub(crate) fn after_write(&self, outbox: &mut Outbox, wrote: bool) {
+        match outbox.reader {
+            Reader::Nobody if wrote => {
+                self.set_reader(outbox, Reader::Worker);
+            }
+            Reader::Caller if wrote => {
+                outbox.shared = true;
+                self.set_watch(outbox);
+            }
+            _ if wrote => {
+                self.set_watch(outbox);
+            }
+            _ => {}
+        }
+    }
+
+    /// Has announced to the worker what it waits for: something to read if it reads, room if bytes are unsent.
+    fn set_watch(&self, outbox: &mut Outbox) -> bool {
+        let watch = match (outbox.reader, outbox.is_flushed()) {
+            (Reader::Worker, true) => Watch::Read,
+            (Reader::Worker, false) => Watch::ReadAndWrite,
+            (Reader::Caller | Reader::Nobody, true) => Watch::Nothing,
+            (Reader::Caller | Reader::Nobody, false) => Watch::Write,
+        };
+        if watch == outbox.watch {
+            return true;
+        }
+        let Some(socket) = outbox.socket() else { return false };
+        if let Err(err) = socket.watch(&self.registry, SOCKET, outbox.watch, watch) {
+            debug!("{}: cannot wait for its socket: {err}", self.id);
+            return false;
+        }
+        outbox.watch = watch;
+        true
+    }
+
+    /// Begins with a new connection, read by the worker, and writes what was left from the time before.
+    pub(crate) fn open(&self, socket: Arc<Socket>, carried: impl Iterator<Item = Job>, now: Tick) -> bool {
+        self.with_outbox(|outbox| {
+            outbox.open(socket);
+            carried.for_each(|job| outbox.push(job, now));
+            self.set_watch(outbox)
+        })
+    }
+
+    /// Keeps a release that the server refused; the worker sends it again after a pause.
+    pub(crate) fn put_back(&self, job: Job, now: Tick) {
+        let again_at = now.checked_add(REFUSED_PAUSE).unwrap_or(now);
+        self.refused.lock().push_back((again_at, job));
+        // It has to plan its sleep anew.
+        self.wake();
+    }
+
+    /// The refused releases that are due again, and when the next one is.
+    pub(crate) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
+        let mut refused = self.refused.lock();
+        let mut due = Vec::new();
+        while let Some((again_at, job)) = refused.pop_front() {
+            if now < again_at {
+                refused.push_front((again_at, job));
+                return (due, Some(again_at));
+            }
+            due.push(job);
+        }
+        (due, None)
+    }
+
+    /// Tells the worker that the connection is of no use.
+    pub(crate) fn report_broken(&self) {
+        self.broken.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn take_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire) && self.broken.swap(false, Ordering::AcqRel)
     }
 }
 

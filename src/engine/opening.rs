@@ -10,7 +10,7 @@ use mio::Poll;
 use crate::engine::worker::SOCKET;
 use crate::error::NodeFailure;
 use crate::time::{self, Tick};
-use crate::wire::{Address, Filled, Greeting, Handshake, Inbox, Next, Place, Socket};
+use crate::wire::{self, Address, Filled, Greeting, Handshake, Inbox, Next, Place, Socket};
 
 /// One attempt to connect and log in, in steps that do not block.
 pub(crate) struct Opening {
@@ -53,7 +53,8 @@ impl Opening {
     /// Goes as far as it can now.
     pub(crate) fn step(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
         if self.deadline <= now {
-            let reason = if self.dialogue.is_some() { "no answer to the login in time" } else { "no connection in time" };
+            let reason =
+                if self.dialogue.is_some() { "no answer to the login in time" } else { "no connection in time" };
             return Err(NodeFailure::Connect { reason: reason.to_owned() });
         }
         if self.dialogue.is_none() {
@@ -129,9 +130,9 @@ fn next_socket(address: &Address, untried: &mut VecDeque<SocketAddr>, poll: &Pol
 }
 
 fn cannot(err: &io::Error) -> NodeFailure {
-    NodeFailure::Connect { reason: err.to_string() }
+    NodeFailure::Connect { reason: wire::reason(err) }
 }
 
 fn lost(err: &io::Error) -> NodeFailure {
-    NodeFailure::Disconnected { reason: err.to_string() }
+    NodeFailure::Disconnected { reason: wire::reason(err) }
 }

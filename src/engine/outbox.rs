@@ -5,9 +5,10 @@ use std::io;
 use std::sync::Arc;
 
 use crate::engine::pending::Sink;
+use crate::engine::wheel::Reader;
 use crate::ids::NodeId;
 use crate::time::Tick;
-use crate::wire::{Answer, Command, Kind, Socket};
+use crate::wire::{Answer, Command, Kind, Socket, Watch};
 
 /// One command for one node.
 pub(crate) struct Job {
@@ -15,7 +16,7 @@ pub(crate) struct Job {
     /// Who wants the answer; nobody, once it has been given.
     sink: Option<Arc<dyn Sink>>,
     /// A release is sent again after a reconnect until then: after that the key has expired by itself.
-    pub(crate) keep_until: Option<Tick>,
+    keep_until: Option<Tick>,
 }
 
 impl Job {
@@ -33,11 +34,14 @@ impl Job {
         self.command.kind()
     }
 
-    /// Gives the answer to whoever wants it, once.
-    pub(crate) fn answer(&mut self, node: NodeId, answer: Answer, reached: bool) {
-        if let Some(sink) = self.sink.take() {
-            sink.deliver(node, answer, reached);
-        }
+    /// Gives the answer to whoever wants it, once; false if it came too late to count.
+    pub(crate) fn answer(&mut self, node: NodeId, answer: Answer, reached: bool) -> bool {
+        self.sink.take().is_none_or(|it| it.deliver(node, answer, reached))
+    }
+
+    /// Whether this is a release that can still find a key.
+    pub(crate) fn is_worth_keeping(&self, now: Tick) -> bool {
+        self.kind() == Kind::Release && self.keep_until.is_some_and(|it| now < it)
     }
 
     /// Whether the command is still of use: a release always is.
@@ -59,6 +63,12 @@ pub(crate) struct Owed {
 #[derive(Default)]
 pub(crate) struct Outbox {
     socket: Option<Arc<Socket>>,
+    /// Who reads the answers.
+    pub(crate) reader: Reader,
+    /// What of the socket is announced to the worker.
+    pub(crate) watch: Watch,
+    /// The worker has written since a caller took over reading: somebody else waits for answers as well.
+    pub(crate) shared: bool,
     owed: VecDeque<Owed>,
     unsent: Vec<u8>,
     /// Where the bytes that the system has not taken yet begin.
@@ -73,7 +83,15 @@ impl Outbox {
 
     /// Ends with the connection: everything that is still owed on it.
     pub(crate) fn close(&mut self) -> VecDeque<Owed> {
+        if let Some(socket) = &self.socket {
+            // A caller may be waiting on it.
+            socket.shut_down();
+        }
         std::mem::take(self).owed
+    }
+
+    pub(crate) fn socket(&self) -> Option<&Arc<Socket>> {
+        self.socket.as_ref()
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -19,8 +19,9 @@ use crate::wire::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
 pub(crate) trait Sink: Send + Sync {
     /// Takes the answer of `node`. `reached` is false only if nothing of the command can have come to the node.
     ///
-    /// Called once per node at most, on a worker's thread or on the sender's own; must not block.
-    fn deliver(&self, node: NodeId, answer: Answer, reached: bool);
+    /// Called once per node at most, on a worker's thread or on the sender's own; must not block. False if it came too
+    /// late to count.
+    fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool;
 
     /// Whether an answer can still make a difference.
     fn is_open(&self) -> bool;
@@ -36,6 +37,8 @@ pub(crate) trait Reads: Round {
 pub(crate) struct Pending<R: Round> {
     state: Mutex<State<R>>,
     decided: Condvar,
+    /// Told of every answer that comes after the decision.
+    answered: Condvar,
     /// Called by the thread that decides the round, with nothing locked.
     hook: Option<Hook<R>>,
 }
@@ -68,7 +71,7 @@ where
     pub(crate) fn with_hook(nodes: usize, round: R, hook: Option<Hook<R>>) -> Pending<R> {
         let rows = vec![None; nodes];
         let state = State { round, end: None, rows, reached: NodeSet::default() };
-        Pending { state: Mutex::new(state), decided: Condvar::new(), hook }
+        Pending { state: Mutex::new(state), decided: Condvar::new(), answered: Condvar::new(), hook }
     }
 
     /// Remembers to which nodes the command was given.
@@ -95,11 +98,21 @@ where
         }
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().end.is_some()
+    }
+
     /// Ends the round now; false if it was over already.
     pub(crate) fn close(&self) -> bool {
         let end = self.state.lock().close();
         self.announce(end);
         end.is_some()
+    }
+
+    /// Waits until every node has answered, also after the decision, or until `deadline`: for reports.
+    pub(crate) fn wait_for_rows(&self, deadline: Tick) {
+        let mut state = self.state.lock();
+        while state.rows.iter().any(Option::is_none) && !self.answered.wait_until(&mut state, deadline).timed_out() {}
     }
 
     /// What each node answered so far.
@@ -138,18 +151,22 @@ where
 {
     fn take(&mut self, node: NodeId, vote: R::Vote, row: NodeAnswer) -> Option<R::End> {
         match self.round.on_vote(node, vote, Moment::now()) {
-            Step::Late => {}
-            step => {
-                if let Some(place) = self.rows.get_mut(node.index()) {
-                    *place = Some(row);
-                }
-                if let Step::Decided(end) = step {
-                    self.end = Some(end);
-                    return Some(end);
-                }
+            Step::Wait => self.note(node, row),
+            // It changes nothing, and it is a better row than none.
+            Step::Late => self.note(node, row),
+            Step::Decided(end) => {
+                self.note(node, row);
+                self.end = Some(end);
+                return Some(end);
             }
         }
         None
+    }
+
+    fn note(&mut self, node: NodeId, row: NodeAnswer) {
+        if let Some(place @ None) = self.rows.get_mut(node.index()) {
+            *place = Some(row);
+        }
     }
 
     /// The end, if the round was open: its time-out always ends it.
@@ -168,20 +185,23 @@ where
     R: Reads + Send,
     R::End: Copy + Send,
 {
-    fn deliver(&self, node: NodeId, answer: Answer, reached: bool) {
+    fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
         let (vote, row) = R::read(answer);
-        let end = {
+        let (counted, end) = {
             let mut state = self.state.lock();
             if !reached {
                 state.reached.remove(node);
             }
-            state.take(node, vote, row)
+            (state.end.is_none(), state.take(node, vote, row))
         };
         self.announce(end);
+        // Costs nothing while nobody waits for it, which is nearly always.
+        self.answered.notify_one();
+        counted
     }
 
     fn is_open(&self) -> bool {
-        self.state.lock().end.is_none()
+        !self.is_over()
     }
 }
 
@@ -230,9 +250,7 @@ impl Reads for RaiseRound {
             Answer::Raise(RaiseReply::Taken) => (RaiseVote::Taken, NodeAnswer::Granted),
             Answer::Raise(RaiseReply::Above { counter }) => (RaiseVote::Above { counter }, NodeAnswer::GrantedBehind),
             Answer::Raise(RaiseReply::Gone) => (RaiseVote::Gone, NodeAnswer::Gone),
-            Answer::Raise(RaiseReply::Unusable) => {
-                (RaiseVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter))
-            }
+            Answer::Raise(RaiseReply::Unusable) => (RaiseVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter)),
             other => (RaiseVote::Failed, failed(other)),
         }
     }
@@ -244,9 +262,7 @@ impl Reads for ExtendRound {
             Answer::Extend(ExtendReply::Extended) => (ExtendVote::Extended, NodeAnswer::Extended),
             Answer::Extend(ExtendReply::Superseded) => (ExtendVote::Superseded, NodeAnswer::Superseded),
             Answer::Extend(ExtendReply::Gone) => (ExtendVote::Gone, NodeAnswer::Gone),
-            Answer::Extend(ExtendReply::Unusable) => {
-                (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter))
-            }
+            Answer::Extend(ExtendReply::Unusable) => (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter)),
             other => (ExtendVote::Failed, failed(other)),
         }
     }

@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::core::Core;
 use crate::engine::lease::{HeldLock, Look};
 use crate::engine::pending::Pending;
+use crate::engine::wheel::LINGER;
 use crate::ids::NodeSet;
 use crate::logic::tally::ExtendRound;
 use crate::time::{self, Moment, Tick};
@@ -40,6 +41,8 @@ struct Queue {
     /// The thread sleeps until then; `None` if it sleeps without end or is awake.
     sleeps_until: Option<u64>,
     asleep: bool,
+    /// Somebody wants the thread to look around, now.
+    nudged: bool,
     stopped: bool,
 }
 
@@ -77,6 +80,15 @@ impl Schedule {
         drop(removed);
     }
 
+    /// Makes the thread look around once, leases or no leases.
+    pub(crate) fn nudge(&self) {
+        let mut queue = self.queue.lock();
+        queue.nudged = true;
+        if queue.asleep {
+            self.wake.notify_one();
+        }
+    }
+
     /// Ends the thread. The leases that are still entered come back.
     pub(crate) fn stop(&self) -> Vec<Arc<HeldLock>> {
         let mut queue = self.queue.lock();
@@ -89,9 +101,11 @@ impl Schedule {
         nanos(at.saturating_duration_since(self.start))
     }
 
-    /// Sleeps until leases are due, and takes them; `None` once stopped.
-    fn next(&self, clocks: &mut (Tick, Moment)) -> Option<Vec<Arc<HeldLock>>> {
+    /// Sleeps until leases are due, and takes them; `None` once stopped. With `at_most` it comes back after that time,
+    /// and in any case after a nudge, with none.
+    fn next(&self, clocks: &mut (Tick, Moment), at_most: Option<Duration>) -> Option<Vec<Arc<HeldLock>>> {
         let mut queue = self.queue.lock();
+        let back_at = at_most.map(|it| self.nanos(time::tick()).saturating_add(nanos(it)));
         loop {
             if queue.stopped {
                 return None;
@@ -105,8 +119,12 @@ impl Schedule {
                 due.values().for_each(|it| it.scheduled.store(0, Ordering::Relaxed));
                 return Some(due.into_values().collect());
             }
+            if std::mem::take(&mut queue.nudged) || back_at.is_some_and(|it| it <= now) {
+                return Some(Vec::new());
+            }
             let first = queue.due.first_key_value().map(|((at, _), _)| *at);
-            queue.sleeps_until = first.map(|it| it.min(now.saturating_add(nanos(COMPARE))));
+            let first = first.map(|it| it.min(now.saturating_add(nanos(COMPARE))));
+            queue.sleeps_until = [first, back_at].into_iter().flatten().min();
             queue.asleep = true;
             match queue.sleeps_until {
                 Some(until) => {
@@ -133,7 +151,12 @@ fn nanos(time: Duration) -> u64 {
 /// The thread's work.
 pub(crate) fn run(core: &Arc<Core>) {
     let mut clocks = (time::tick(), Moment::now());
-    while let Some(due) = core.schedule.next(&mut clocks) {
+    let mut rounds_seen = 0;
+    let (wheel, nodes) = core.fanout.wheel();
+    while let Some(due) = core.schedule.next(&mut clocks, wheel.is_lingering().then_some(LINGER)) {
+        if wheel.is_lingering() {
+            wheel.look_after(nodes, &mut rounds_seen);
+        }
         let work = std::panic::AssertUnwindSafe(|| look_after(core, &due));
         if std::panic::catch_unwind(work).is_err() {
             // Their leases end at their deadline, visibly; everybody else's go on.

@@ -5,23 +5,23 @@
 //! answer is late: what is queued behind that answer, releases above all, must run behind it.
 
 use std::io;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use log::{debug, error, info, trace};
+use log::{debug, error, info};
 use mio::{Events, Poll, Token};
 
 use crate::engine::identities::Identities;
+use crate::engine::intake::Intake;
 use crate::engine::node::{Health, Node};
 use crate::engine::opening::{Opening, Progress};
-use crate::engine::outbox::{Job, Outbox, Owed};
+use crate::engine::outbox::{Job, Outbox};
 use crate::error::NodeFailure;
 use crate::stats::count;
 use crate::time::{self, Tick};
-use crate::wire::{Address, Answer, Filled, Greeting, Inbox, Kind, Socket, is_push};
+use crate::wire::{self, Address, Answer, Filled, Greeting, Kind, Socket};
 
 pub(crate) const WAKE: Token = Token(0);
 pub(crate) const SOCKET: Token = Token(1);
@@ -29,6 +29,9 @@ pub(crate) const SOCKET: Token = Token(1);
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
+
+/// How often a worker that was asked to stop looks whether it can.
+const STOP_LOOK: Duration = Duration::from_millis(20);
 
 /// Where the worker is with its connection.
 enum Link {
@@ -43,13 +46,10 @@ enum Link {
 
 struct Open {
     socket: Arc<Socket>,
-    inbox: Inbox,
     /// The socket may have something to read.
     readable: bool,
     /// The other side has closed: reads must go on to the end.
     closing: bool,
-    /// Something that makes sense has come back.
-    answered: bool,
 }
 
 pub(crate) struct Worker {
@@ -70,9 +70,6 @@ pub(crate) struct Worker {
     /// The last connection was established, and lost before it had answered anything: the node is not called up again
     /// before it answers.
     flapping: bool,
-    /// Kept between turns for their memory.
-    replies: Vec<Range<usize>>,
-    answered: Vec<Owed>,
 }
 
 enum Flow {
@@ -102,8 +99,6 @@ impl Worker {
             failures: 0,
             down_since: None,
             flapping: false,
-            replies: Vec::new(),
-            answered: Vec::new(),
         }
     }
 
@@ -115,7 +110,10 @@ impl Worker {
                 Ok(Flow::Go) => {}
                 Ok(Flow::Stop) => break,
                 Err(_) => {
-                    error!("{}: its thread panicked and goes on with a new connection; please report this", self.node.id);
+                    error!(
+                        "{}: its thread panicked and goes on with a new connection; please report this",
+                        self.node.id
+                    );
                     self.go_down(&NodeFailure::Internal);
                 }
             }
@@ -152,7 +150,11 @@ impl Worker {
     fn has_work(&self) -> bool {
         let queued = !self.jobs.is_empty() || !self.carried.is_empty();
         match self.link {
-            Link::Open(_) => queued || self.node.with_outbox(|it| !it.is_settled()),
+            // What a hung node owes is not waited for: it has what was written, and runs it when it goes on.
+            Link::Open(_) => {
+                let (flushed, settled) = self.node.with_outbox(|it| (it.is_flushed(), it.is_settled()));
+                queued || !flushed || !(settled || self.node.is_overdue(time::tick()))
+            }
             Link::Opening(_) => queued,
             Link::Unused => !self.jobs.is_empty(),
             Link::Down { .. } => false,
@@ -161,7 +163,8 @@ impl Worker {
 
     /// Sleeps until there is something to do, or until `deadline`.
     fn sleep(&mut self, deadline: Option<Tick>) {
-        let deadline = [deadline, self.node.stop_at()].into_iter().flatten().min();
+        let stop_at = self.node.stop_at().map(|it| time::tick().checked_add(STOP_LOOK).map_or(it, |look| it.min(look)));
+        let deadline = [deadline, stop_at].into_iter().flatten().min();
         self.node.fall_asleep();
         // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
         let timeout = if self.jobs.is_empty() {
@@ -228,17 +231,17 @@ impl Worker {
         }
         let (socket, inbox) = opening.into_parts();
         let socket = Arc::new(socket);
+        *self.node.intake.lock() = Intake::new(inbox);
         let now = time::tick();
-        let carried = std::mem::take(&mut self.carried);
-        self.node.with_outbox(|outbox| {
-            outbox.open(Arc::clone(&socket));
-            // Releases of the time before come first: they are older than anything in the queue.
-            for job in carried.into_iter().filter(|it| it.keep_until.is_some_and(|until| now < until)) {
-                outbox.push(job, now);
-            }
-        });
+        // Releases of the time before come first: they are older than anything in the queue.
+        let carried = std::mem::take(&mut self.carried).into_iter();
+        let carried = carried.filter(|it| it.is_worth_keeping(now));
+        if !self.node.open(Arc::clone(&socket), carried, now) {
+            self.go_down(&NodeFailure::Internal);
+            return;
+        }
         self.node.set_health(Health::Up);
-        self.link = Link::Open(Open { socket, inbox, readable: true, closing: false, answered: false });
+        self.link = Link::Open(Open { socket, readable: true, closing: false });
     }
 
     fn log_up(&mut self) {
@@ -253,55 +256,54 @@ impl Worker {
 
     /// One turn of an open connection: write, then read or sleep.
     fn serve(&mut self, now: Tick) -> Result<(), NodeFailure> {
-        let written = self.node.with_outbox(|outbox| {
-            self.jobs.try_iter().for_each(|job| outbox.push(job, now));
-            outbox.flush()
+        let node = Arc::clone(&self.node);
+        let (again, next_again) = node.take_refused(now);
+        let written = node.with_outbox(|outbox| {
+            let mut wrote = !outbox.is_flushed() || !again.is_empty();
+            again.into_iter().filter(|it| it.is_worth_keeping(now)).for_each(|job| outbox.push(job, now));
+            self.jobs.try_iter().for_each(|job| {
+                outbox.push(job, now);
+                wrote = true;
+            });
+            let written = outbox.flush();
+            node.after_write(outbox, wrote);
+            written
         });
         written.map_err(|err| disconnected(&err))?;
         let Link::Open(open) = &mut self.link else { return Ok(()) };
+        open.readable |= node.take_broken();
         if !open.readable {
-            self.sleep(None);
+            self.sleep(next_again);
             return Ok(());
         }
-        let filled = open.inbox.fill(&open.socket).map_err(|err| disconnected(&err))?;
+        // RACE: a caller may have taken over reading since the socket was announced. It reads what is there, and what
+        // it leaves is announced again when it leaves.
+        let Some(mut intake) = node.intake.try_lock() else {
+            open.readable = false;
+            return Ok(());
+        };
+        if let Some(failure) = intake.broken.take() {
+            return Err(failure);
+        }
+        let filled = intake.receive(&node, &open.socket)?;
         // After a short read the next bytes are announced, but not an end that had come with the last ones.
         open.readable = filled == Filled::Full || (open.closing && filled == Filled::Short);
-        let found = open.inbox.take_replies(&mut self.replies);
-        self.take_replies();
-        found.map_err(|reason| NodeFailure::Protocol { reason })
-    }
-
-    /// Hands out the replies that were found. Each belongs to the oldest command without one.
-    fn take_replies(&mut self) {
-        let Link::Open(open) = &mut self.link else { return };
-        let answers = self.replies.iter().filter(|it| !is_push(open.inbox.get((*it).clone()))).count();
-        if answers == 0 {
-            return;
-        }
-        self.node.with_outbox(|outbox| self.answered.extend((0..answers).map_while(|_| outbox.pop())));
-        let now = time::tick();
-        let frames = self.replies.drain(..).map(|it| open.inbox.get(it)).filter(|it| !is_push(it));
-        for (frame, owed) in frames.zip(self.answered.drain(..)) {
-            let late = self.node.response_timeout() < now.saturating_duration_since(owed.since);
-            self.node.note_answers(late);
-            let answer = Answer::read(owed.job.kind(), frame);
-            trace!("{}: {answer:?}", self.node.id);
-            open.answered |= !matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
-            take_answer(&self.node, owed, answer, now);
-        }
-        if open.answered && self.failures != 0 {
+        let answered = intake.answered;
+        drop(intake);
+        if answered && self.failures != 0 {
             self.failures = 0;
             self.flapping = false;
             self.log_up();
         }
+        Ok(())
     }
 
     /// The connection is of no use any more.
     fn lose_connection(&mut self, failure: &NodeFailure) {
-        if let Link::Open(open) = &self.link
-            && !open.answered
-        {
-            self.flapping = true;
+        // Where a caller is reading there were answers.
+        self.flapping = self.node.intake.try_lock().is_some_and(|it| !it.answered);
+        if !self.flapping {
+            self.failures = 0;
         }
         if self.failures != 0 {
             // It has not answered anything since it came up.
@@ -363,35 +365,12 @@ impl Worker {
             self.carried.push(job);
             if self.carried.len().is_power_of_two() {
                 let now = time::tick();
-                self.carried.retain(|it| it.keep_until.is_some_and(|until| now < until));
+                self.carried.retain(|it| it.is_worth_keeping(now));
             }
         }
     }
 }
 
-fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
-    if answer != Answer::NoScript || owed.with_source {
-        owed.job.answer(node.id, answer, true);
-        return;
-    }
-    // The server has forgotten the script and has run nothing, so the command is sent once more, with the source.
-    let refused = node.with_outbox(|outbox| {
-        // RACE: a round that is over has queued its releases already, and an acquire sent now would run behind them
-        // and leave its key. Whoever ends a round first closes it and then gives the releases, which takes the
-        // outbox or the queue behind it. So, with the outbox locked: if the round is still open, its releases come
-        // after what is put in line here.
-        if owed.job.is_wanted() {
-            outbox.push_with_source(owed.job, now);
-            None
-        } else {
-            Some(owed.job)
-        }
-    });
-    if let Some(mut job) = refused {
-        job.answer(node.id, answer, true);
-    }
-}
-
 fn disconnected(err: &io::Error) -> NodeFailure {
-    NodeFailure::Disconnected { reason: err.to_string() }
+    NodeFailure::Disconnected { reason: wire::reason(err) }
 }

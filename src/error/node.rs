@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::ids::NodeId;
 
 /// What one node answered in a round: a row of an error.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct NodeReport {
     /// Which node.
@@ -32,11 +32,17 @@ impl fmt::Display for NodeReport {
     }
 }
 
+impl fmt::Debug for NodeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// The answer of one node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum NodeAnswer {
-    /// It granted the lock. In an error this grant has been taken back.
+    /// It granted the lock. This stands in errors only, and the grant has been given back: others had too many nodes.
     Granted,
     /// It granted the lock, but its fencing counter was ahead of the token that was proposed.
     GrantedBehind,
@@ -65,9 +71,9 @@ pub enum NodeAnswer {
 impl fmt::Display for NodeAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NodeAnswer::Granted => f.write_str("granted"),
-            NodeAnswer::GrantedBehind => f.write_str("granted, fencing counter ahead"),
-            NodeAnswer::Held { left: Some(left) } => write!(f, "held, {left:?} left"),
+            NodeAnswer::Granted => f.write_str("granted, given back"),
+            NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, given back"),
+            NodeAnswer::Held { left: Some(left) } => write!(f, "held, {left:.1?} left"),
             NodeAnswer::Held { left: None } => f.write_str("held, no expiry"),
             NodeAnswer::Extended => f.write_str("extended"),
             NodeAnswer::Released => f.write_str("released"),

@@ -106,11 +106,14 @@ impl Mutex {
         self.acquire(Patience::Forever)
     }
 
-    /// Acquires the lock if it is free, with one attempt.
+    /// Acquires the lock if it is free.
     ///
     /// Blocks for one round trip; for at most one [response timeout](crate::Builder::response_timeout) where nodes do
     /// not answer, and three if fencing counters have to be raised and the attempt fails. The first call of a manager
     /// also waits for connections, for at most the [connect timeout](crate::Builder::connect_timeout).
+    ///
+    /// If several contenders split the nodes between them so that nobody may have got the lock, the attempt is repeated
+    /// up to three times, after a random part of the [retry delay](crate::Builder::retry_delay).
     ///
     /// # Errors
     ///
@@ -139,7 +142,8 @@ impl Mutex {
     ///
     /// Blocks. Returns within `timeout` plus the time of one [`try_lock`](Mutex::try_lock): a round that is under way
     /// when time runs out is brought to its end, so that nothing of it stays on the nodes. [`Duration::ZERO`] makes one
-    /// attempt. A timeout too long for the clock to show means "for as long as it takes".
+    /// attempt. A timeout too long for the clock to show means "for as long as it takes". An outage ends the wait
+    /// earlier if it lasts for the [outage patience](crate::Builder::outage_patience).
     ///
     /// # Errors
     ///

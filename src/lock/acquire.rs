@@ -18,8 +18,12 @@ use crate::stats::count;
 use crate::time::{self, Moment, Tick};
 use crate::wire::Plan;
 
-/// Rounds of one `try_lock` in which nobody held the lock, but contenders for its fencing counters got in the way.
-const OVERTAKEN_MAX: u32 = 3;
+/// Rounds of one `try_lock`, if those before may have been lost to contenders of whom none got the lock: they split the
+/// nodes between them, or pushed each other's fencing counters. Without a second try a fleet that starts a job at the
+/// same second would often find everyone refused and nobody at work.
+const UNDECIDED_MAX: u32 = 4;
+/// How long an error waits for the reasons of nodes that were not needed to decide it.
+const REASONS: Duration = Duration::from_millis(20);
 
 /// Everything that one call of a lock method needs.
 pub(crate) struct Request<'a> {
@@ -46,7 +50,7 @@ pub(crate) enum Patience {
 /// A lost attempt, with everything of it taken back.
 struct Lost {
     why: Why,
-    answers: Vec<NodeAnswer>,
+    round: Arc<Pending<AcquireRound>>,
     took: Duration,
     /// The largest fencing counter that was seen.
     seen: u64,
@@ -54,13 +58,29 @@ struct Lost {
     release: Option<Arc<Pending<ReleaseRound>>>,
 }
 
+impl Lost {
+    /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.
+    fn is_undecided(&self) -> bool {
+        let granted = |it: &NodeAnswer| matches!(it, NodeAnswer::Granted | NodeAnswer::GrantedBehind);
+        match self.why {
+            Why::Overtaken => true,
+            Why::Held => self.round.rows().iter().any(granted),
+            Why::NoQuorum | Why::TooLate | Why::KeyInUse => false,
+        }
+    }
+}
+
 impl Request<'_> {
     /// Acquires the lock, or says why not.
     pub(crate) fn acquire(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         let core = self.engine.core();
+        if core.is_forked() {
+            // Before anything is locked: see `Core`.
+            return Err(AcquireError::Forked);
+        }
+        let Some(_call) = self.engine.begin_call() else { return Err(AcquireError::ShutDown) };
         let began = time::tick();
         let mut tries = 0_u32;
-        let mut overtaken = 0_u32;
         let mut seen = 0;
         // Since when no majority could be reached.
         let mut outage: Option<Tick> = None;
@@ -69,19 +89,14 @@ impl Request<'_> {
                 return Err(err);
             }
             let lost = match self.attempt(seen)? {
-                Ok(won) => return Ok(self.hold(won)),
+                Ok(won) => return self.hold(won),
                 Err(lost) => lost,
             };
             seen = seen.max(lost.seen);
             let now = time::tick();
             let until = match patience {
-                Patience::None => {
-                    overtaken = overtaken.saturating_add(1);
-                    if lost.why == Why::Overtaken && overtaken < OVERTAKEN_MAX {
-                        continue;
-                    }
-                    return Err(self.give_up(lost, began));
-                }
+                Patience::None if lost.is_undecided() && tries < UNDECIDED_MAX.saturating_sub(1) => None,
+                Patience::None => return Err(self.give_up(lost, began)),
                 Patience::Until(until) if until <= now => return Err(self.give_up(lost, began)),
                 Patience::Until(until) => Some(until),
                 Patience::Forever => None,
@@ -96,7 +111,7 @@ impl Request<'_> {
                 Why::KeyInUse => return Err(self.give_up(lost, began)),
                 Why::Held | Why::TooLate | Why::Overtaken => outage = None,
             }
-            let free_in = wait::free_in(&obstacles(&lost.answers));
+            let free_in = wait::free_in(&obstacles(&lost.round.rows()));
             let pause = wait::pause(tries, core.config.retry_min, core.config.retry_max, free_in, fastrand::f64());
             tries = tries.saturating_add(1);
             debug!("{}: lost round ({:?}) in {:?}, next try in {pause:?}", self.name, lost.why, lost.took);
@@ -116,9 +131,6 @@ impl Request<'_> {
 
     /// Why no further round may begin, if so.
     fn stopped(&self, began: Tick) -> Option<AcquireError> {
-        if self.engine.core().is_forked() {
-            return Some(AcquireError::Forked);
-        }
         if self.engine.shut_down_signal().is_given() {
             return Some(AcquireError::ShutDown);
         }
@@ -133,7 +145,10 @@ impl Request<'_> {
         if let Some(release) = lost.release {
             release.wait(engine::deadline(core.fanout.response_timeout()));
         }
-        let nodes = core.fanout.report(lost.answers);
+        if lost.why == Why::NoQuorum {
+            lost.round.wait_for_rows(engine::deadline(REASONS));
+        }
+        let nodes = core.fanout.report(lost.round.rows());
         let waited = time::tick().saturating_duration_since(began);
         match lost.why {
             Why::Held | Why::Overtaken => AcquireError::Held { nodes, waited },
@@ -147,26 +162,24 @@ impl Request<'_> {
     fn attempt(&self, seen: u64) -> Result<Result<Won, Lost>, AcquireError> {
         let core = self.engine.core();
         let _busy = core.fanout.busy();
-        let owner =
-            OwnerToken::draw().map_err(|err| AcquireError::NoRandomness { reason: err.to_string() })?;
+        let owner = OwnerToken::draw().map_err(|err| AcquireError::NoRandomness { reason: err.to_string() })?;
         // Read before the first byte can leave, anew for every attempt.
         let (sent, tick) = (Moment::now(), time::tick());
         let use_until = validity::use_until(sent, self.ttl, core.config.margin.of(self.ttl));
-        let Some(proposal) = token::propose(sent.wall_micros(), seen) else {
-            let lost = Lost { why: Why::KeyInUse, answers: Vec::new(), took: Duration::ZERO, seen, release: None };
-            return Ok(Err(lost));
-        };
         let nodes = core.fanout.len();
-        let round = Arc::new(Pending::new(nodes, AcquireRound::new(nodes, proposal, use_until)));
+        let proposal = token::propose(sent.wall_micros(), seen);
+        let round = Arc::new(Pending::new(nodes, AcquireRound::new(nodes, proposal.unwrap_or(0), use_until)));
+        let Some(proposal) = proposal else {
+            return Ok(Err(Lost { why: Why::KeyInUse, round, took: Duration::ZERO, seen, release: None }));
+        };
         let deadline = core.fanout.deadline(tick);
-        core.fanout.ask(self.plan.acquire(owner, validity::millis(self.ttl), proposal), &round);
-        let mut end = round.wait(deadline);
+        let mut end = core.round(self.plan.acquire(owner, validity::millis(self.ttl), proposal), &round, deadline);
         let mut seen = seen.max(round.with_round(AcquireRound::seen));
         if let AcquireEnd::Raise { token } = end {
             count(&core.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, use_until)));
-            core.fanout.ask(self.plan.raise(owner, token), &raise);
-            end = raise.wait(engine::deadline(core.fanout.response_timeout()));
+            let deadline = engine::deadline(core.fanout.response_timeout());
+            end = core.round(self.plan.raise(owner, token), &raise, deadline);
             seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
         }
         let took = Moment::now().since(sent);
@@ -193,9 +206,8 @@ impl Request<'_> {
                     Why::NoQuorum => &core.counters.rounds_without_quorum,
                     Why::TooLate => &core.counters.rounds_too_late,
                 });
-                let answers = round.rows();
-                let release = self.take_back(owner, round.reached(), &answers);
-                Ok(Err(Lost { why, answers, took, seen, release }))
+                let release = self.take_back(owner, round.reached(), &round.rows());
+                Ok(Err(Lost { why, round, took, seen, release }))
             }
         }
     }
@@ -228,7 +240,7 @@ impl Request<'_> {
         // key expires.
         let command = self.plan.release(owner);
         if granted == 0 {
-            core.fanout.release::<ReleaseRound>(command, to, self.ttl, None);
+            core.fanout.release(command, to, self.ttl, None);
             return None;
         }
         let nodes = core.fanout.len();
@@ -237,12 +249,18 @@ impl Request<'_> {
         Some(pending)
     }
 
-    fn hold(&self, won: Won) -> LockGuard {
+    fn hold(&self, won: Won) -> Result<LockGuard, AcquireError> {
         let core: &Arc<Core> = self.engine.core();
         let id = core.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(HeldLock::new(Arc::clone(core), id, won));
         lock.plan_next(true, Moment::now());
-        LockGuard::new(Arc::clone(self.engine), lock)
+        let guard = LockGuard::new(Arc::clone(self.engine), lock);
+        if self.engine.shut_down_signal().is_given() {
+            // Nobody would look after it. Dropped here, it is released before the workers end.
+            drop(guard);
+            return Err(AcquireError::ShutDown);
+        }
+        Ok(guard)
     }
 }
 

@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use log::{debug, warn};
 
-use crate::engine::{self, Engine, HeldLock, Pending};
+use crate::engine::{Engine, HeldLock};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
-use crate::logic::tally::{ReleaseEnd, ReleaseRound};
-use crate::stats::count;
 use crate::time;
 
 /// Holds a lock until it is dropped.
@@ -85,7 +83,9 @@ impl LockGuard {
     /// A channel on which the loss of the lock is announced. Does not block.
     ///
     /// It carries one message if the lock is lost, also if that has happened already, and is closed without a message
-    /// when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself.
+    /// when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself (with
+    /// `crossbeam-channel = "0.5"` among your dependencies), or alone: `guard.lost().recv_timeout(pause)` is a pause that
+    /// ends early if the lock is lost.
     #[must_use]
     pub fn lost(&self) -> Receiver<Lost> {
         self.lock.lost()
@@ -131,7 +131,7 @@ impl LockGuard {
             // It was lost, and what was left of it has been released then.
             return Err(was_valid.err().unwrap_or(Lost::Gone).into());
         };
-        let end = wait(&engine, &round);
+        let (end, round) = round;
         was_valid?;
         let core = engine.core();
         if end.enough {
@@ -142,13 +142,6 @@ impl LockGuard {
     }
 }
 
-fn wait(engine: &Engine, round: &Pending<ReleaseRound>) -> ReleaseEnd {
-    let core = engine.core();
-    let end = round.wait(engine::deadline(core.fanout.response_timeout()));
-    count(if end.enough { &core.counters.releases } else { &core.counters.releases_unconfirmed });
-    end
-}
-
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let Some(engine) = self.engine.take() else { return };
@@ -156,8 +149,7 @@ impl Drop for LockGuard {
             return;
         }
         let (was_valid, round) = self.lock.release();
-        let Some(round) = round else { return };
-        let end = wait(&engine, &round);
+        let Some((end, _)) = round else { return };
         let name = self.lock.name();
         if let Err(lost) = was_valid {
             warn!("{name}: dropped after its time: {lost}");

@@ -5,6 +5,17 @@ use std::time::Duration;
 use crate::error::Lost;
 use crate::time::Moment;
 
+/// When a lease is extended, counted from the send of the last round that was confirmed: after a third of its ttl, so
+/// that two more tries fit before it is over.
+pub(crate) fn renew_after(ttl: Duration) -> Duration {
+    ttl.checked_div(3).unwrap_or(ttl)
+}
+
+/// When an extension that failed is tried again.
+pub(crate) fn retry_after(response_timeout: Duration) -> Duration {
+    response_timeout.checked_div(2).unwrap_or(response_timeout)
+}
+
 /// Where a lease is in its life. It goes from `Held` to one of the others, once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
@@ -44,11 +55,12 @@ impl Lease {
 
     /// Until when the holder may act, or how the lock was lost.
     ///
-    /// Decided by the clock, whether or not anybody has announced the loss yet.
+    /// Decided by the clock, whether or not anybody has announced the loss yet. Whoever is told "lost" by the clock has
+    /// to call [`Lease::on_tick`] with the same `now`: a wall clock that is stepped back must not make it "held" again.
     pub(crate) fn valid_until(&self, now: Moment) -> Result<Moment, Lost> {
         match self.phase {
             Phase::Held if !now.has_reached(self.use_until) => Ok(self.use_until),
-            Phase::Held => Err(self.reason_of_end(now)),
+            Phase::Held => Err(self.reason_of_end()),
             Phase::Lost(lost) => Err(lost),
             // Only asked by threads that raced the release; to them the lock is no longer there.
             Phase::Released => Err(Lost::Gone),
@@ -77,7 +89,7 @@ impl Lease {
     pub(crate) fn on_extended(&mut self, new_until: Moment, now: Moment) -> Extended {
         match self.phase {
             Phase::Released => Extended::Released,
-            Phase::Held if !now.has_reached(self.use_until) && !now.has_reached(new_until) => {
+            Phase::Held if !now.has_reached(self.use_until) => {
                 let new_until = self.capped(new_until);
                 // Never shorter: nodes never shorten a key's life either.
                 if now.until(self.use_until) < now.until(new_until) {
@@ -101,7 +113,7 @@ impl Lease {
     /// Lets the clock end the lease; the reason if it did so now.
     pub(crate) fn on_tick(&mut self, now: Moment) -> Option<Lost> {
         let over = self.phase == Phase::Held && now.has_reached(self.use_until);
-        let reason = over.then(|| self.reason_of_end(now))?;
+        let reason = over.then(|| self.reason_of_end())?;
         self.lose(reason).then_some(reason)
     }
 
@@ -126,8 +138,8 @@ impl Lease {
         now.until(self.use_until)
     }
 
-    fn reason_of_end(&self, now: Moment) -> Lost {
-        if self.hold_until.is_some_and(|it| now.has_reached(it)) {
+    fn reason_of_end(&self) -> Lost {
+        if self.hold_until.is_some_and(|it| self.use_until.has_reached(it)) {
             Lost::MaxHold
         } else if self.renewed {
             Lost::Expired
@@ -137,10 +149,7 @@ impl Lease {
     }
 
     fn capped(&self, until: Moment) -> Moment {
-        match self.hold_until {
-            Some(hold_until) if until.has_reached(hold_until) => hold_until,
-            _ => until,
-        }
+        self.hold_until.map_or(until, |it| until.earliest(it))
     }
 }
 

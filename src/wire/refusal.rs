@@ -23,7 +23,7 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         return Refusal::NoScript;
     }
     // Servers before 7.0 wrap an error inside a script into one of their own, with its code in the middle.
-    let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY"].into_iter().find(|it| {
+    let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "WRONGTYPE"].into_iter().find(|it| {
         error.code() == "ERR" && details.contains("@user_script") && details.split([' ', '-']).any(|word| word == *it)
     });
     let message = || shown(&format!("{} {details}", error.code()));

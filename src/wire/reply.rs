@@ -54,48 +54,68 @@ pub(crate) enum ReleaseReply {
 impl Answer {
     /// Reads the reply to a command of `kind`. Never fails: what cannot be read is a failed node.
     pub(crate) fn read(kind: Kind, frame: &[u8]) -> Answer {
-        let value = match redis::parse_redis_value(frame) {
-            Ok(value) => value,
-            Err(_) => return nonsense(),
-        };
-        let numbers = match value {
-            Value::ServerError(error) => {
-                return match refusal::of(&error) {
-                    Refusal::NoScript => Answer::NoScript,
-                    Refusal::Failure(failure) => Answer::Failed(failure),
-                };
-            }
-            Value::Array(members) if members.len() == members_of(kind) => members,
-            _ => return nonsense(),
-        };
-        let number = |i: usize| if let Some(Value::Int(it)) = numbers.get(i) { Some(*it) } else { None };
-        let counter = || number(1).and_then(|it| u64::try_from(it).ok());
-        read(kind, number(0), counter, || number(3)).unwrap_or_else(nonsense)
+        if let Some(numbers) = numbers(kind, frame) {
+            return read(kind, numbers).unwrap_or_else(nonsense);
+        }
+        match redis::parse_redis_value(frame) {
+            Ok(Value::ServerError(error)) => match refusal::of(&error) {
+                Refusal::NoScript => Answer::NoScript,
+                // Whoever has that key, it is not a lock of ours.
+                Refusal::Failure(NodeFailure::WrongType) if kind == Kind::Release => {
+                    Answer::Release(ReleaseReply::NotOurs)
+                }
+                Refusal::Failure(failure) => Answer::Failed(failure),
+            },
+            _ => nonsense(),
+        }
     }
 }
+
+/// The largest number of numbers that a script returns.
+const NUMBERS_MAX: usize = 4;
 
 /// How many numbers the script of this kind returns.
 fn members_of(kind: Kind) -> usize {
     match kind {
-        Kind::Acquire | Kind::Extend => 4,
-        Kind::Raise => 3,
-        Kind::Release => 2,
+        Kind::Acquire => 3,
+        Kind::Raise => 2,
+        Kind::Extend => NUMBERS_MAX,
+        Kind::Release => 1,
     }
 }
 
+/// The numbers that the script of this kind returns; `None` if the reply has another form.
+///
+/// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller at the wheel waits
+/// for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
+fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
+    let mut lines =
+        frame.strip_suffix(b"\r\n")?.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
+    let number = |line: &[u8], sign: u8| {
+        let text = std::str::from_utf8(line.strip_prefix(&[sign])?).ok()?;
+        text.parse::<i64>().ok()
+    };
+    let count = usize::try_from(number(lines.next()?, b'*')?).ok()?;
+    let mut numbers = [0; NUMBERS_MAX];
+    let places = numbers.get_mut(..members_of(kind))?;
+    if count != places.len() {
+        return None;
+    }
+    for place in places {
+        *place = number(lines.next()?, b':')?;
+    }
+    lines.next().is_none().then_some(numbers)
+}
+
 /// `None` for a status or a number that the script of this kind does not return.
-fn read(
-    kind: Kind,
-    status: Option<i64>,
-    counter: impl Fn() -> Option<u64>,
-    left: impl Fn() -> Option<i64>,
-) -> Option<Answer> {
-    Some(match (kind, status?) {
+fn read(kind: Kind, [status, counter, third, _]: [i64; NUMBERS_MAX]) -> Option<Answer> {
+    let counter = || u64::try_from(counter).ok();
+    Some(match (kind, status) {
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
         (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
         (Kind::Acquire, 0) => {
             // Negative: no expiry. It must not be read as "free now".
-            let left = u64::try_from(left()?).ok().map(Duration::from_millis);
+            let left = u64::try_from(third).ok().map(Duration::from_millis);
             Answer::Acquire(AcquireReply::Held { counter: counter()?, left })
         }
         (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType),
@@ -127,23 +147,32 @@ mod tests {
     fn replies_of_the_scripts_are_read() {
         let read = |kind, frame: &str| Answer::read(kind, frame.as_bytes());
         assert_eq!(
-            read(Kind::Acquire, "*4\r\n:0\r\n:7\r\n:1\r\n:1500\r\n"),
+            read(Kind::Acquire, "*3\r\n:0\r\n:7\r\n:1500\r\n"),
             Answer::Acquire(AcquireReply::Held { counter: 7, left: Some(Duration::from_millis(1500)) })
         );
         assert_eq!(
-            read(Kind::Acquire, "*4\r\n:0\r\n:7\r\n:1\r\n:-1\r\n"),
+            read(Kind::Acquire, "*3\r\n:0\r\n:7\r\n:-1\r\n"),
             Answer::Acquire(AcquireReply::Held { counter: 7, left: None })
         );
-        assert_eq!(read(Kind::Raise, "*3\r\n:2\r\n:7\r\n:1\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
-        assert_eq!(read(Kind::Release, "*2\r\n:1\r\n:1\r\n"), Answer::Release(ReleaseReply::Deleted));
+        assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
+        assert_eq!(read(Kind::Release, "*1\r\n:1\r\n"), Answer::Release(ReleaseReply::Deleted));
         assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
     }
 
     #[test]
     fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
-        for frame in
-            ["+OK\r\n", ":1\r\n", "*0\r\n", "*1\r\n:9\r\n", "*1\r\n+1\r\n", "*2\r\n:2\r\n:-5\r\n", "$1\r\n1\r\n", "_\r\n"]
-        {
+        for frame in [
+            "+OK\r\n",
+            ":1\r\n",
+            "*0\r\n",
+            "*1\r\n:9\r\n",
+            "*1\r\n+1\r\n",
+            "*2\r\n:2\r\n:-5\r\n",
+            "*3\r\n:0\r\n:-5\r\n:1\r\n",
+            "*1\r\n:1\r\n:1\r\n",
+            "$1\r\n1\r\n",
+            "_\r\n",
+        ] {
             for kind in Kind::ALL {
                 let answer = Answer::read(kind, frame.as_bytes());
                 assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");

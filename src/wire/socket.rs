@@ -75,8 +75,44 @@ impl Socket {
         }
     }
 
+    /// Announces to the waiting thread behind `registry` when the connection is established, and what comes then.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         self.source().register(registry, token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Changes what is announced to the thread behind `registry`. What is so already is announced at once.
+    pub(crate) fn watch(&self, registry: &Registry, token: Token, from: Watch, to: Watch) -> io::Result<()> {
+        #[cfg(unix)]
+        {
+            use std::os::fd::AsRawFd;
+            let fd = match self {
+                Socket::Tcp(stream) => stream.as_raw_fd(),
+                Socket::Unix(stream) => stream.as_raw_fd(),
+            };
+            let mut socket = mio::unix::SourceFd(&fd);
+            match (from.interest(), to.interest()) {
+                (None, Some(interest)) => socket.register(registry, token, interest),
+                (Some(_), Some(interest)) => socket.reregister(registry, token, interest),
+                (Some(_), None) => socket.deregister(registry),
+                (None, None) => Ok(()),
+            }
+        }
+        #[cfg(not(unix))]
+        {
+            // Announced all the time there, as `register` has asked.
+            let _not_changed = (registry, token, from, to);
+            Ok(())
+        }
+    }
+
+    /// Ends both directions: wakes whoever waits on the socket.
+    pub(crate) fn shut_down(&self) {
+        // It may be broken already.
+        let _ = match self {
+            Socket::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
+            #[cfg(unix)]
+            Socket::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
+        };
     }
 
     fn source(&mut self) -> &mut dyn Source {
@@ -140,6 +176,56 @@ fn watch_link(_stream: &mio::net::TcpStream) {
     let _not_available = (DEAD_LINK, IDLE_PROBE);
 }
 
+/// What is announced to the thread that waits for a socket.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Watch {
+    /// Nothing at all, not even that the connection broke.
+    Nothing,
+    Read,
+    Write,
+    #[default]
+    ReadAndWrite,
+}
+
+impl Watch {
+    #[cfg(unix)]
+    fn interest(self) -> Option<Interest> {
+        match self {
+            Watch::Nothing => None,
+            Watch::Read => Some(Interest::READABLE),
+            Watch::Write => Some(Interest::WRITABLE),
+            Watch::ReadAndWrite => Some(Interest::READABLE | Interest::WRITABLE),
+        }
+    }
+}
+
+/// Whether [`wait_readable`] works here.
+pub(crate) const CAN_WAIT_FOR_SEVERAL: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// Waits until at least one of the sockets can be read or is broken, or until `timeout`; which of them, in order.
+///
+/// `None` if the system does not let us wait. A signal ends the wait early, with none.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn wait_readable<'a>(sockets: impl Iterator<Item = &'a Socket>, timeout: Duration) -> Option<Vec<bool>> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds: Vec<PollFd<'_>> = sockets
+        .map(|it| match it {
+            Socket::Tcp(stream) => PollFd::new(stream, PollFlags::IN),
+            Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
+        })
+        .collect();
+    let timeout = rustix::time::Timespec::try_from(timeout).ok()?;
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Some(fds.iter().map(|it| !it.revents().is_empty()).collect()),
+        Err(_) => None,
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn wait_readable<'a>(_sockets: impl Iterator<Item = &'a Socket>, _timeout: Duration) -> Option<Vec<bool>> {
+    None
+}
+
 /// How much a read found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Filled {
@@ -149,6 +235,12 @@ pub(crate) enum Filled {
     Short,
     /// As much as there was room for: there may be more.
     Full,
+}
+
+/// What the system says of an error, without its number.
+pub(crate) fn reason(err: &io::Error) -> String {
+    let text = err.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 /// Bytes that have come and are not complete replies yet. Lives and dies with its connection.

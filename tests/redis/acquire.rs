@@ -1,27 +1,258 @@
-//! Taking and giving back a lock.
+//! Taking a lock: who gets it, who does not, and what is said about it.
 
-use devnodes::Servers;
-use quorlock::LockManager;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
 
-type TestResult = Result<(), Box<dyn std::error::Error>>;
+use devnodes::{Servers, eventually};
+use quorlock::{AcquireError, NodeAnswer};
+
+use crate::support::*;
 
 #[test]
 fn a_lock_is_taken_on_a_majority_and_is_gone_after_its_scope() -> TestResult {
     let servers = Servers::start(5)?;
-    let locks = LockManager::builder(servers.urls()).build()?;
+    let locks = manager(&servers);
 
     let guard = locks.mutex("report").try_lock()?;
     assert!(guard.is_valid());
     assert!(3 <= servers.holders("report"));
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    assert!(err.is_held(), "{err}");
-    eprintln!("{err}");
-    let first = guard.fencing_token();
     drop(guard);
 
     servers.wait_until_free("report")?;
-    let again = locks.mutex("report").try_lock()?;
-    assert!(first < again.fencing_token());
-    eprintln!("{:?}", again.release()?);
+    Ok(())
+}
+
+#[test]
+fn two_managers_exclude_each_other_on_one_to_five_nodes() -> TestResult {
+    let servers = Servers::start(5)?;
+    for nodes in 1..=5 {
+        let urls = &servers.urls()[..nodes];
+        let (first, second) = (builder(urls).build()?, builder(urls).build()?);
+        let name = format!("of {nodes}");
+
+        let guard = first.mutex(&name).try_lock()?;
+        assert!(nodes / 2 < servers.holders(&name));
+        assert_held(&second.mutex(&name).try_lock().unwrap_err());
+        assert_held(&first.mutex(&name).try_lock().unwrap_err());
+        drop(guard);
+
+        let guard = second.mutex(&name).try_lock()?;
+        assert_held(&first.mutex(&name).try_lock().unwrap_err());
+        drop(guard);
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a3_four_nodes_survive_one_failure_and_two_nodes_none() -> TestResult {
+    let servers = Servers::start(4)?;
+    let four = manager(&servers);
+    let two = builder(&servers.urls()[..2]).build()?;
+
+    servers[0].kill()?;
+    drop(four.mutex("report").try_lock()?);
+    assert_no_quorum(&two.mutex("report").try_lock().unwrap_err());
+
+    servers[3].kill()?;
+    let again = manager(&servers);
+    for locks in [four, again] {
+        let err = error_in_the_end(&locks, "report", |it| matches!(it, AcquireError::NoQuorum { .. }));
+        assert_eq!(err.nodes().len(), 4);
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn threads_of_two_managers_never_hold_one_lock_together() -> TestResult {
+    const THREADS: u64 = 6;
+    const TURNS: u64 = 8;
+    let servers = Servers::start(3)?;
+    let managers = [manager(&servers), manager(&servers)];
+    // Read and written in two steps: holders who overlap lose counts.
+    let count = AtomicU64::new(0);
+    let inside = AtomicU64::new(0);
+    let tokens = Mutex::new(Vec::new());
+
+    thread::scope(|scope| {
+        for i in 0..THREADS {
+            let report = managers[usize::try_from(i % 2).unwrap()].mutex("report");
+            let (count, inside, tokens) = (&count, &inside, &tokens);
+            scope.spawn(move || {
+                for _ in 0..TURNS {
+                    let guard = report.lock().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    let read = count.load(Ordering::SeqCst);
+                    thread::yield_now();
+                    count.store(read + 1, Ordering::SeqCst);
+                    tokens.lock().unwrap().push(guard.fencing_token());
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    assert!(guard.is_valid());
+                }
+            });
+        }
+    });
+
+    assert_eq!(count.into_inner(), THREADS * TURNS);
+    let tokens = tokens.into_inner()?;
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn fencing_tokens_grow_from_holder_to_holder_and_from_manager_to_manager() -> TestResult {
+    let servers = Servers::start(3)?;
+    let managers = [manager(&servers), manager(&servers)];
+
+    let mut last = managers[0].mutex("report").try_lock()?.fencing_token();
+    for i in 0..20 {
+        let token = managers[i % 2].mutex("report").try_lock()?.fencing_token();
+        assert!(last < token, "{last} then {token}");
+        last = token;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refusal_says_how_long_the_holders_keys_still_live() -> TestResult {
+    let servers = Servers::start(3)?;
+    for server in &servers {
+        set_px(server, "report", "foreign", 60_000);
+    }
+
+    let err = manager(&servers).mutex("report").try_lock().unwrap_err();
+
+    assert_held(&err);
+    let lefts: Vec<_> = (0..3)
+        .filter_map(|i| match answer(&err, i) {
+            NodeAnswer::Held { left } => Some(*left),
+            NodeAnswer::NotWaitedFor => None,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(2 <= lefts.len(), "{err:?}");
+    assert!(lefts.iter().all(|it| it.is_some_and(|it| secs(0) < it && it <= secs(60))), "{lefts:?}");
+    Ok(())
+}
+
+#[test]
+fn a_refused_attempt_leaves_its_token_nowhere() -> TestResult {
+    let servers = Servers::start(5)?;
+    for i in 0..3 {
+        set(&servers[i], "report", "foreign");
+    }
+    let locks = manager(&servers);
+
+    for _ in 0..20 {
+        assert_held(&locks.mutex("report").try_lock().unwrap_err());
+    }
+
+    eventually("only the foreign keys are there", || servers.holders("report") == 3);
+    for i in 0..3 {
+        assert_eq!(servers[i].get("report").as_deref(), Some(&b"foreign"[..]));
+        assert_eq!(servers[i].pttl("report"), -1);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_minority_of_foreign_keys_does_not_keep_us_out_and_is_left_alone() -> TestResult {
+    let servers = Servers::start(3)?;
+    set(&servers[1], "report", "foreign");
+    let locks = manager(&servers);
+
+    let guard = locks.mutex("report").try_lock()?;
+    assert_eq!(servers.holders("report"), 3);
+    guard.release()?;
+
+    eventually("ours are gone", || servers.holders("report") == 1);
+    assert_eq!(servers[1].get("report").as_deref(), Some(&b"foreign"[..]));
+    Ok(())
+}
+
+#[test]
+fn a_key_without_expiry_is_held_and_never_taken_for_free() -> TestResult {
+    let servers = Servers::start(3)?;
+    set(&servers[0], "report", "foreign");
+    set(&servers[1], "report", "foreign");
+    let locks = manager(&servers);
+
+    let err = locks.mutex("report").try_lock_for(ms(300)).unwrap_err();
+    assert_held(&err);
+    assert_eq!((0..2).filter(|i| *answer(&err, *i) == NodeAnswer::Held { left: None }).count(), 2, "{err:?}");
+    assert_eq!(servers[0].get("report").as_deref(), Some(&b"foreign"[..]));
+
+    del(&servers[0], "report");
+    drop(locks.mutex("report").lock()?);
+    Ok(())
+}
+
+#[test]
+fn a5_every_attempt_of_a_waiting_call_has_a_token_of_its_own() -> TestResult {
+    let servers = Servers::start(1)?;
+    set(&servers[0], "report", "foreign");
+    let locks = connected(builder(servers.urls()), 1);
+    let mut monitor = servers[0].client()?;
+    monitor.command(&["MONITOR"])?;
+
+    let waiter = thread::spawn({
+        let report = locks.mutex("report");
+        move || report.lock().map(drop)
+    });
+    wait_for_refusals(&locks, 5);
+    del(&servers[0], "report");
+    join(waiter)?;
+    servers[0].command(&["ECHO", "the end"])?;
+
+    // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "2" "report" "quorlock:fence:{report}" "TOKEN" "TTL" …
+    let mut tokens = Vec::new();
+    loop {
+        let line = monitor.receive()?;
+        let line = line.as_str().unwrap_or_default();
+        if line.contains("the end") {
+            break;
+        }
+        let words: Vec<_> = line.split_whitespace().map(|it| it.trim_matches('"')).collect();
+        if let [_, _, _, "EVALSHA", _, "2", "report", _, token, ..] = words[..] {
+            tokens.push(token.to_owned());
+        }
+    }
+    let attempts = tokens.len();
+    tokens.sort();
+    tokens.dedup();
+    assert!(5 <= attempts, "{attempts}");
+    assert_eq!(tokens.len(), attempts);
+    assert!(tokens.iter().all(|it| it.len() == 32), "{tokens:?}");
+    Ok(())
+}
+
+#[test]
+fn a13_a_majority_that_grants_after_the_lease_is_over_is_too_late_and_given_back() -> TestResult {
+    let servers = Servers::start(1)?;
+    let (proxies, urls) = proxies(&servers);
+    // The margin leaves about half of the ttl.
+    let locks = connected(builder(urls).ttl(secs(1)).response_timeout(ms(250)).clock_margin(0.49, ms(0)), 1);
+
+    // Connecting again gives the round more time than its lease has.
+    proxies[0].hold_replies();
+    proxies[0].cut();
+    eventually("it connects again", || 2 <= proxies[0].connections());
+    let commands = locks.stats().commands;
+    let attempt = thread::spawn({
+        let report = locks.mutex("report");
+        move || report.try_lock().map(drop)
+    });
+    eventually("the attempt is under way", || commands < locks.stats().commands);
+    let lease_is_over = Instant::now() + ms(510);
+    eventually("its lease would be over", || lease_is_over < Instant::now());
+    proxies[0].release_replies();
+
+    let err = join(attempt).unwrap_err();
+    assert!(matches!(err, AcquireError::TooLate { .. }), "{err:?}");
+    servers.wait_until_free("report")?;
     Ok(())
 }

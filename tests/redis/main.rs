@@ -1,3 +1,20 @@
 //! Claims about locking, against real Redis servers and real faults.
+//!
+//! Each test starts servers of its own and shares nothing with the others. A test's name is the claim; where it starts
+//! with a letter and a number, that is the hazard it belongs to.
+#![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
 
 mod acquire;
+mod bad_nodes;
+mod building;
+mod failures;
+mod fencing;
+mod guard;
+mod late;
+mod log_lines;
+mod names;
+mod process;
+mod renewal;
+mod secrets;
+mod support;
+mod waiting;

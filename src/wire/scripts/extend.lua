@@ -11,7 +11,7 @@
 --   status     1 extended
 --              2 the counter is above the token: not extended, another owner has been granted the lock since
 --              0 the lock key is gone or someone else's
---             -1 the lock key or the counter is not a string
+--             -1 the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
 --   node time  microseconds since 1970
@@ -22,17 +22,8 @@
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
 
-local owner = redis.pcall("GET", KEYS[1])
-local counter = redis.pcall("GET", KEYS[2])
-for _, value in ipairs({ owner, counter }) do
-  if type(value) == "table" then
-    if string.find(value.err, "WRONGTYPE", 1, true) then
-      return { -1, 0, now, 0 }
-    end
-    return value
-  end
-end
-
+local found = redis.call("MGET", KEYS[1], KEYS[2])
+local owner, counter = found[1], found[2]
 local seen = 0
 if counter then
   if #counter > 16 or not string.find(counter, "^%d+$") then
@@ -42,6 +33,8 @@ if counter then
   if seen >= 9007199254740992 then
     return { -2, 0, now, 0 }
   end
+elseif redis.call("EXISTS", KEYS[2]) == 1 then
+  return { -1, 0, now, 0 }
 end
 
 if owner ~= ARGV[1] then

@@ -6,51 +6,40 @@
 -- ARGV[2]  fencing token, a whole number below 2^53
 -- ARGV[3]  life of the counter, whole milliseconds; 0 for no end
 --
--- Returns { status, counter, node time }
+-- Returns { status, counter }
 --   status     1 the token is the counter now
 --              2 the counter was not below the token: not taken, and this node must not be counted
 --              0 the lock key is gone or someone else's: not taken
---             -1 the lock key or the counter is not a string
+--             -1 the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
---   node time  microseconds since 1970
 --
 -- Only while our key stands here: a raise that arrives after our release would lift the counter in the middle of
 -- another owner's hold, and then tokens would not be ordered like holds.
-local clock = redis.call("TIME")
-local now = clock[1] * 1000000 + clock[2]
-
-local owner = redis.pcall("GET", KEYS[1])
-local counter = redis.pcall("GET", KEYS[2])
-for _, value in ipairs({ owner, counter }) do
-  if type(value) == "table" then
-    if string.find(value.err, "WRONGTYPE", 1, true) then
-      return { -1, 0, now }
-    end
-    return value
-  end
-end
-
+local found = redis.call("MGET", KEYS[1], KEYS[2])
+local owner, counter = found[1], found[2]
 local seen = 0
 if counter then
   if #counter > 16 or not string.find(counter, "^%d+$") then
-    return { -2, 0, now }
+    return { -2, 0 }
   end
   seen = tonumber(counter)
   if seen >= 9007199254740992 then
-    return { -2, 0, now }
+    return { -2, 0 }
   end
+elseif redis.call("EXISTS", KEYS[2]) == 1 then
+  return { -1, 0 }
 end
 
 if owner ~= ARGV[1] then
-  return { 0, seen, now }
+  return { 0, seen }
 end
 if tonumber(ARGV[2]) <= seen then
-  return { 2, seen, now }
+  return { 2, seen }
 end
 if ARGV[3] == "0" then
   redis.call("SET", KEYS[2], ARGV[2])
 else
   redis.call("SET", KEYS[2], ARGV[2], "PX", ARGV[3])
 end
-return { 1, seen, now }
+return { 1, seen }

@@ -1,0 +1,104 @@
+//! The reading half of a node: bytes into answers, answers to whoever waits for them.
+
+use std::ops::Range;
+
+use log::trace;
+
+use crate::engine::node::Node;
+use crate::engine::outbox::Owed;
+use crate::error::NodeFailure;
+use crate::stats::count;
+use crate::time::{self, Tick};
+use crate::wire::{self, Answer, Filled, Inbox, Socket, is_push};
+
+/// What has come from a node and is not dealt with yet. Guarded by one mutex: one thread reads at a time, so that
+/// answers meet their commands in order.
+pub(crate) struct Intake {
+    inbox: Inbox,
+    /// Something that makes sense has come back on this connection.
+    pub(crate) answered: bool,
+    /// A caller that was reading found that the connection is of no use; the worker ends it.
+    pub(crate) broken: Option<NodeFailure>,
+    /// Kept for their memory.
+    replies: Vec<Range<usize>>,
+    owed: Vec<Owed>,
+}
+
+impl Intake {
+    /// The intake of a new connection; `inbox` may hold bytes that came behind the login.
+    pub(crate) fn new(inbox: Inbox) -> Intake {
+        Intake { inbox, answered: false, broken: None, replies: Vec::new(), owed: Vec::new() }
+    }
+
+    /// Reads once and hands out the replies that are complete. Each belongs to the oldest command without one.
+    ///
+    /// An error ends the connection; what had come before it has been handed out.
+    pub(crate) fn receive(&mut self, node: &Node, socket: &Socket) -> Result<Filled, NodeFailure> {
+        let filled = self.inbox.fill(socket).map_err(|err| NodeFailure::Disconnected { reason: wire::reason(&err) })?;
+        if filled == Filled::Nothing {
+            return Ok(filled);
+        }
+        let found = self.inbox.take_replies(&mut self.replies);
+        self.hand_out(node);
+        found.map_err(|reason| NodeFailure::Protocol { reason })?;
+        Ok(filled)
+    }
+
+    fn hand_out(&mut self, node: &Node) {
+        let answers = self.replies.iter().filter(|it| !is_push(self.inbox.get((*it).clone()))).count();
+        if answers == 0 {
+            return;
+        }
+        let owed = &mut self.owed;
+        node.with_outbox(|outbox| owed.extend((0..answers).map_while(|_| outbox.pop())));
+        let now = time::tick();
+        let inbox = &self.inbox;
+        let frames = self.replies.drain(..).map(|it| inbox.get(it)).filter(|it| !is_push(it));
+        for (frame, owed) in frames.zip(self.owed.drain(..)) {
+            node.note_answers(node.response_timeout() < now.saturating_duration_since(owed.since));
+            let answer = Answer::read(owed.job.kind(), frame);
+            trace!("{}: {answer:?}", node.id);
+            self.answered |= !matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
+            take_answer(node, owed, answer, now);
+        }
+    }
+}
+
+fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
+    if answer == Answer::NoScript && !owed.with_source {
+        send_with_source(node, owed, now);
+        return;
+    }
+    let refused = matches!(answer, Answer::Failed(_));
+    if !owed.job.answer(node.id, answer, true) {
+        count(&node.counters.late_answers);
+    }
+    if refused && owed.job.is_worth_keeping(now) {
+        // A server that is busy or cannot write refuses releases as well, and the key would stay for its ttl.
+        node.put_back(owed.job, now);
+    }
+}
+
+/// The server has forgotten the script and has run nothing, so the command is sent once more, with the source.
+fn send_with_source(node: &Node, owed: Owed, now: Tick) {
+    let unwanted = node.with_outbox(|outbox| {
+        // RACE: a round that is over has queued its releases already, and an acquire sent now would run behind them
+        // and leave its key. Whoever ends a round first closes it and then gives the releases, which takes the
+        // outbox or the queue behind it. So, with the outbox locked: if the round is still open, its releases come
+        // after what is put in line here.
+        if owed.job.is_wanted() {
+            outbox.push_with_source(owed.job, now);
+            None
+        } else {
+            Some(owed.job)
+        }
+    });
+    match unwanted {
+        Some(mut job) => {
+            job.answer(node.id, Answer::NoScript, true);
+            count(&node.counters.late_answers);
+        }
+        // Written by the worker, whoever has read this.
+        None => node.wake(),
+    }
+}

@@ -1,0 +1,205 @@
+//! A caller that is alone does the work of the workers itself: it writes to all nodes, waits on all their sockets and
+//! reads what comes, as a program of one thread would. That spares five wake-ups a round, which cost more than all the
+//! rest of it.
+//!
+//! Who reads a node's connection is decided with its outbox locked: its worker, a caller at the wheel, or nobody for a
+//! moment. A worker that does not read has its socket's readiness switched off, so that it sleeps on. After a round
+//! the caller leaves the connections to nobody: often the next round follows at once. If none follows, the renewal
+//! thread gives them back to their workers, a few milliseconds later; answers that were still open are read then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::engine::intake::Intake;
+use crate::engine::node::Node;
+use crate::engine::pending::{Pending, Reads};
+use crate::ids::NodeSet;
+use crate::time::{self, Tick};
+use crate::wire::{self, Socket};
+
+/// For how long connections are left to nobody after a round, at least; twice that at most.
+pub(crate) const LINGER: Duration = Duration::from_millis(2);
+/// With response timeouts shorter than this, an answer that lies unread for a moment could pass for a late one.
+const RESPONSE_TIMEOUT_MIN: Duration = Duration::from_millis(20);
+
+/// Who reads the connection of a node.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Reader {
+    #[default]
+    Worker,
+    Caller,
+    Nobody,
+}
+
+/// The one place at which a caller can sit, and what is left after it.
+#[derive(Debug, Default)]
+pub(crate) struct Wheel {
+    seat: Mutex<Seat>,
+    /// Rounds that were driven.
+    rounds: AtomicU64,
+    /// Connections may be left to nobody.
+    lingering: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Seat {
+    #[default]
+    Free,
+    /// The manager is shutting down, and soon nobody looks after what a caller leaves.
+    Closed,
+}
+
+/// A caller at the wheel. It reads all connections that are up and not stalled.
+pub(crate) struct Driver<'a> {
+    wheel: &'a Wheel,
+    nodes: Vec<Driven<'a>>,
+    _seat: MutexGuard<'a, Seat>,
+}
+
+struct Driven<'a> {
+    node: &'a Node,
+    socket: Arc<Socket>,
+    intake: MutexGuard<'a, Intake>,
+}
+
+impl Wheel {
+    /// Takes the wheel, if that is possible now; otherwise the workers do their work.
+    pub(crate) fn take<'a>(&'a self, nodes: &'a [Arc<Node>], now: Tick) -> Option<Driver<'a>> {
+        if !wire::CAN_WAIT_FOR_SEVERAL || nodes.iter().any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN) {
+            return None;
+        }
+        let seat = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
+        let mut driver = Driver { wheel: self, nodes: Vec::with_capacity(nodes.len()), _seat: seat };
+        for node in nodes {
+            if node.is_connecting() {
+                // Its worker delivers, and could decide the round while we wait for the others.
+                driver.give_back();
+                return None;
+            }
+            if !node.is_up() {
+                continue;
+            }
+            let Some(mut intake) = node.intake.try_lock() else {
+                driver.give_back();
+                return None;
+            };
+            let Some(socket) = node.take_reading() else {
+                driver.give_back();
+                return None;
+            };
+            if node.is_overdue(now) {
+                intake.broken = intake.receive(node, &socket).err();
+            }
+            driver.nodes.push(Driven { node, socket, intake });
+            if driver.nodes.last().is_some_and(|it| it.intake.broken.is_some()) {
+                driver.give_back();
+                return None;
+            }
+            if node.is_overdue(now) {
+                // Not just unread: it does not answer. Its worker waits for it.
+                driver.nodes.truncate(driver.nodes.len().saturating_sub(1));
+                node.leave_reading(Reader::Worker);
+            }
+        }
+        Some(driver)
+    }
+
+    /// Whether connections may have been left to nobody; then [`Wheel::look_after`] has to be called every
+    /// [`LINGER`].
+    pub(crate) fn is_lingering(&self) -> bool {
+        self.lingering.load(Ordering::Acquire)
+    }
+
+    /// Gives all connections back to their workers, for good. Waits for a caller that is at the wheel, until `deadline`.
+    pub(crate) fn close(&self, nodes: &[Arc<Node>], deadline: Tick) {
+        if let Some(mut seat) = self.seat.try_lock_until(deadline) {
+            *seat = Seat::Closed;
+        }
+        for node in nodes {
+            node.settle();
+        }
+    }
+
+    /// Gives connections that were left to nobody back to their workers, unless rounds go on. `seen` is the caller's,
+    /// between calls.
+    pub(crate) fn look_after(&self, nodes: &[Arc<Node>], seen: &mut u64) {
+        let rounds = self.rounds.load(Ordering::Acquire);
+        if std::mem::replace(seen, rounds) != rounds {
+            return;
+        }
+        // RACE: taken back before the connections are looked at. A driver that leaves in between announces it anew.
+        self.lingering.store(false, Ordering::Release);
+        for node in nodes {
+            node.settle();
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// Whether an answer of one of `asked` would be read by somebody else.
+    pub(crate) fn misses(&self, asked: NodeSet) -> bool {
+        let mut missed = asked;
+        self.nodes.iter().for_each(|it| missed.remove(it.node.id));
+        missed != NodeSet::default()
+    }
+
+    /// Leaves the wheel: the workers read.
+    pub(crate) fn leave(mut self) {
+        self.give_back();
+    }
+
+    /// Reads until the round is over or `deadline` has come, then leaves the wheel. True if somebody has to look after
+    /// the connections from now on; false if somebody does, or nobody needs to.
+    pub(crate) fn drive<R>(mut self, pending: &Pending<R>, deadline: Tick, in_company: impl Fn() -> bool) -> bool
+    where
+        R: Reads + Send,
+        R::End: Copy + Send,
+    {
+        while !pending.is_over() {
+            let left = deadline.saturating_duration_since(time::tick());
+            if left.is_zero() {
+                break;
+            }
+            let sockets = self.nodes.iter().map(|it| &*it.socket);
+            let Some(readable) = wire::wait_readable(sockets, left) else {
+                break;
+            };
+            for (driven, readable) in self.nodes.iter_mut().zip(readable) {
+                if readable && let Err(failure) = driven.intake.receive(driven.node, &driven.socket) {
+                    driven.intake.broken = Some(failure);
+                    // Its worker ends the connection, and that can decide the round. We are told by the round then,
+                    // not by a socket: back to the ordinary way of waiting.
+                    self.give_back();
+                    return false;
+                }
+            }
+        }
+        self.wheel.rounds.fetch_add(1, Ordering::AcqRel);
+        if in_company() {
+            self.give_back();
+            return false;
+        }
+        let mut lingers = false;
+        for driven in self.nodes.drain(..) {
+            lingers |= driven.node.leave_reading(Reader::Nobody);
+        }
+        lingers && !self.wheel.lingering.swap(true, Ordering::AcqRel)
+    }
+
+    /// Gives all connections back to their workers, at once.
+    fn give_back(&mut self) {
+        for driven in self.nodes.drain(..) {
+            driven.node.leave_reading(Reader::Worker);
+            let broken = driven.intake.broken.is_some();
+            // The worker must find the intake unlocked when it gets up.
+            let Driven { node, intake, .. } = driven;
+            drop(intake);
+            if broken {
+                node.report_broken();
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Longer explanations, a page each.
+
+#[doc = include_str!("guide/safety.md")]
+pub mod safety {}
+
+#[doc = include_str!("guide/nodes.md")]
+pub mod nodes {}
+
+#[doc = include_str!("guide/architecture.md")]
+pub mod architecture {}

@@ -1,0 +1,255 @@
+//! The rounds of an acquisition, in every course.
+//!
+//! Orders. A round knows nodes only as places for votes, so with the nodes in one order and every *list* of votes, all
+//! orders of answers are covered; that the places make no difference is then checked with every order of fewer nodes
+//! or of fewer kinds of votes.
+
+use super::*;
+use crate::logic::acquire::AcquireVote::{Accepted, Behind, Held, Unusable};
+use crate::logic::acquire::RaiseVote::{Above, Gone, Taken};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, AcquireVote, RaiseRound, RaiseVote, Why};
+use crate::logic::token::LIMIT;
+
+const PROPOSAL: u64 = 10;
+
+/// Counters below, at and above the proposal, some of them different, so that a largest one taken from the wrong votes
+/// shows. The first vote is none that a script gives: a node that did not accept must not be counted even if its
+/// counter is no obstacle, and without this vote the check of counters alone would do.
+const ACQUIRE_VOTES: [AcquireVote; 9] = [
+    Behind { counter: 4 },
+    Accepted,
+    Behind { counter: PROPOSAL },
+    Behind { counter: 13 },
+    Held { counter: 3 },
+    Held { counter: PROPOSAL },
+    Held { counter: 15 },
+    Unusable,
+    AcquireVote::Failed,
+];
+
+fn acquire_round(course: &Course<'_, AcquireVote>) -> AcquireRound {
+    AcquireRound::new(course.order.len(), PROPOSAL, Some(deadline()))
+}
+
+fn acquire_oracle(facts: &Facts<'_, AcquireVote>) -> Step<AcquireEnd> {
+    let nodes = facts.nodes;
+    let failed = facts.count(|it| *it == AcquireVote::Failed) + facts.silent();
+    let unusable = facts.count(|it| *it == Unusable);
+    let held = facts.count(|it| matches!(it, Held { .. }));
+    let accepted = facts.count(|it| *it == Accepted);
+    let granted = accepted + facts.count(|it| matches!(it, Behind { .. }));
+    let largest = facts.votes.iter().fold(0, |largest, it| match it {
+        Behind { counter } | Held { counter } => largest.max(*counter),
+        _ => largest,
+    });
+
+    if !facts.within_reach(granted) {
+        // Blame what alone is enough to explain it.
+        return Step::Decided(AcquireEnd::Lost(if !majority(nodes, nodes - failed) {
+            Why::NoQuorum
+        } else if !majority(nodes, nodes - unusable) {
+            Why::KeyInUse
+        } else if 0 < held {
+            Why::Held
+        } else {
+            Why::NoQuorum
+        }));
+    }
+    if facts.late {
+        return Step::Decided(AcquireEnd::Lost(Why::TooLate));
+    }
+    if !majority(nodes, granted) {
+        return Step::Wait;
+    }
+    if majority(nodes, accepted) && largest < PROPOSAL {
+        Step::Decided(AcquireEnd::Won { token: PROPOSAL })
+    } else {
+        Step::Decided(AcquireEnd::Raise { token: largest.max(PROPOSAL) + 1 })
+    }
+}
+
+/// Every list of votes of every length. For five nodes the deadline passes on both clocks at once: which of them says
+/// so is a matter of `Moment` alone, and four nodes have covered it; so they have the vote that no script gives.
+#[test]
+fn a3_no_answers_win_without_a_majority_in_time() {
+    let mut courses = 0;
+    let all_clocks = if long() { 1..=5 } else { 1..=4 };
+    let votes = &ACQUIRE_VOTES;
+    for (nodes, kinds, late) in [(all_clocks, &votes[..], &too_late()[..]), (5..=5, &votes[1..], &[deadline()])] {
+        let plan = Plan { nodes, every_order: false, kinds, late, echoes: &[], stragglers: Accepted };
+        courses += plan.each_course(|course| play(acquire_round(course), course, acquire_oracle));
+    }
+    assert!(long() || courses == 422_864, "{courses}");
+}
+
+/// Every order of the nodes, and each of them says everything once more right after its vote.
+#[test]
+fn a3_no_order_of_answers_and_no_second_answer_makes_a_difference() {
+    let few = [Accepted, Behind { counter: 13 }, AcquireVote::Failed];
+    let echoes = [Accepted, Held { counter: 99 }, AcquireVote::Failed];
+    let (every_order, stragglers) = (true, Accepted);
+    let mut courses = 0;
+    let five = if long() { &few[..] } else { &[Accepted, AcquireVote::Failed] };
+    for (nodes, kinds) in [(1..=3, &ACQUIRE_VOTES[..]), (4..=4, &few[..]), (5..=5, five)] {
+        let plan = Plan { nodes, every_order, kinds, late: &[deadline()], echoes: &echoes, stragglers };
+        courses += plan.each_course(|course| play(acquire_round(course), course, acquire_oracle));
+    }
+    assert!(long() || courses == 86_835, "{courses}");
+}
+
+#[test]
+fn a3_a_node_that_is_none_of_ours_has_no_vote() {
+    for nodes in 1..=5_u8 {
+        let mut round = AcquireRound::new(usize::from(nodes), PROPOSAL, Some(deadline()));
+        for stranger in nodes..=u8::MAX {
+            assert_eq!(round.on_vote(NodeId::new(stranger), Accepted, in_time()), Step::Late);
+        }
+        assert_eq!(round.on_timeout(in_time()), Step::Decided(AcquireEnd::Lost(Why::NoQuorum)));
+    }
+}
+
+#[test]
+fn a13_a_deadline_that_no_clock_can_show_is_never_met() {
+    let plan = Plan {
+        nodes: 1..=3,
+        every_order: false,
+        kinds: &ACQUIRE_VOTES,
+        late: &[in_time()],
+        echoes: &[],
+        stragglers: Accepted,
+    };
+    plan.each_course(|course| {
+        let round = AcquireRound::new(course.order.len(), PROPOSAL, None);
+        play(round, course, |facts| acquire_oracle(&Facts { late: true, ..*facts }));
+    });
+    for nodes in 1..=3 {
+        let mut round = RaiseRound::new(nodes, TOKEN, None);
+        assert_eq!(round.on_vote(NodeId::new(0), Taken, in_time()), Step::Decided(AcquireEnd::Lost(Why::TooLate)));
+    }
+}
+
+/// The oracle's answers once more, as the promises that users rely on: about the history alone, and without a case
+/// distinction that a mistake could hide in.
+#[test]
+fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
+    let mut won = 0;
+    for nodes in 1..=4_u8 {
+        each_list(&ACQUIRE_VOTES, usize::from(nodes), &mut |votes| {
+            for late_from in 0..=votes.len() {
+                let mut round = AcquireRound::new(votes.len(), PROPOSAL, Some(deadline()));
+                let ends: Vec<_> = (0..nodes)
+                    .zip(votes)
+                    .enumerate()
+                    .filter_map(|(event, (node, vote))| {
+                        let now = if late_from <= event { deadline() } else { in_time() };
+                        match round.on_vote(NodeId::new(node), *vote, now) {
+                            Step::Decided(end) => Some((event, end)),
+                            Step::Wait | Step::Late => None,
+                        }
+                    })
+                    .collect();
+                let [(event, end)] = ends[..] else { panic!("{ends:?} after {votes:?}") };
+                let known = &votes[..=event];
+                let granted = known.iter().filter(|it| matches!(it, Accepted | Behind { .. })).count();
+                match end {
+                    AcquireEnd::Won { token } => {
+                        won += 1;
+                        let accepted = known.iter().filter(|it| **it == Accepted).count();
+                        assert!(majority(votes.len(), accepted) && event < late_from, "{known:?}");
+                        assert_eq!(token, PROPOSAL);
+                        assert!(known.iter().all(|it| counter(*it) < token), "{known:?}");
+                    }
+                    AcquireEnd::Raise { token } => {
+                        assert!(majority(votes.len(), granted) && event < late_from, "{known:?}");
+                        assert!(PROPOSAL < token && known.iter().all(|it| counter(*it) < token), "{known:?}");
+                    }
+                    AcquireEnd::Lost(_) => {
+                        assert!(late_from <= event || !majority(votes.len(), granted), "{known:?}");
+                    }
+                }
+            }
+        });
+    }
+    assert_eq!(won, 53);
+}
+
+fn counter(vote: AcquireVote) -> u64 {
+    if let Behind { counter } | Held { counter } = vote { counter } else { 0 }
+}
+
+#[test]
+fn a_token_that_a_script_could_not_compare_is_never_offered() {
+    for (counter, end) in [
+        (LIMIT - 2, AcquireEnd::Raise { token: LIMIT - 1 }),
+        (LIMIT - 1, AcquireEnd::Lost(Why::KeyInUse)),
+        (LIMIT, AcquireEnd::Lost(Why::KeyInUse)),
+        (u64::MAX, AcquireEnd::Lost(Why::KeyInUse)),
+    ] {
+        let mut round = AcquireRound::new(3, PROPOSAL, Some(deadline()));
+        assert_eq!(round.on_vote(NodeId::new(0), Held { counter }, in_time()), Step::Wait);
+        assert_eq!(round.on_vote(NodeId::new(1), Accepted, in_time()), Step::Wait);
+        assert_eq!(round.on_vote(NodeId::new(2), Accepted, in_time()), Step::Decided(end), "{counter}");
+        assert_eq!(round.seen(), counter);
+    }
+}
+
+const TOKEN: u64 = 20;
+
+/// A counter below the token comes with "above" only if it was lost in between: not counted, and no reason to give up.
+const RAISE_VOTES: [RaiseVote; 6] = [
+    Taken,
+    Above { counter: TOKEN - 1 },
+    Above { counter: TOKEN },
+    Above { counter: TOKEN + 1 },
+    Gone,
+    RaiseVote::Failed,
+];
+
+fn raise_round(course: &Course<'_, RaiseVote>) -> RaiseRound {
+    RaiseRound::new(course.order.len(), TOKEN, Some(deadline()))
+}
+
+fn raise_oracle(facts: &Facts<'_, RaiseVote>) -> Step<AcquireEnd> {
+    let taken = facts.count(|it| *it == Taken);
+    let failed = facts.count(|it| *it == RaiseVote::Failed) + facts.silent();
+    let overtaken = facts.votes.iter().any(|it| matches!(it, Above { counter } if TOKEN <= *counter));
+    let lost = |why| Step::Decided(AcquireEnd::Lost(why));
+
+    if facts.late {
+        lost(Why::TooLate)
+    } else if overtaken {
+        lost(Why::Overtaken)
+    } else if majority(facts.nodes, taken) {
+        Step::Decided(AcquireEnd::Won { token: TOKEN })
+    } else if !majority(facts.nodes, facts.nodes - failed) {
+        lost(Why::NoQuorum)
+    } else if !facts.within_reach(taken) {
+        lost(Why::Overtaken)
+    } else {
+        Step::Wait
+    }
+}
+
+#[test]
+fn a7_no_answers_to_a_raise_win_unless_a_majority_took_the_token_in_time() {
+    let mut courses = 0;
+    for (nodes, late) in [(1..=4, &too_late()[..]), (5..=5, &[deadline()])] {
+        let plan = Plan { nodes, every_order: false, kinds: &RAISE_VOTES, late, echoes: &[], stragglers: Taken };
+        courses += plan.each_course(|course| play(raise_round(course), course, raise_oracle));
+    }
+    assert_eq!(courses, 99_652);
+}
+
+#[test]
+fn a7_no_order_of_answers_to_a_raise_and_no_second_answer_makes_a_difference() {
+    let few = [Taken, Gone, RaiseVote::Failed];
+    let echoes = [Taken, Above { counter: 99 }, RaiseVote::Failed];
+    let (every_order, stragglers) = (true, Taken);
+    let mut courses = 0;
+    let five = if long() { &few[..] } else { &[Taken, RaiseVote::Failed] };
+    for (nodes, kinds) in [(1..=3, &RAISE_VOTES[..]), (4..=4, &few[..]), (5..=5, five)] {
+        let plan = Plan { nodes, every_order, kinds, late: &[deadline()], echoes: &echoes, stragglers };
+        courses += plan.each_course(|course| play(raise_round(course), course, raise_oracle));
+    }
+    assert!(long() || courses == 69_924, "{courses}");
+}

@@ -1,0 +1,281 @@
+//! Other Redlock clients on the same nodes: they exclude us and we exclude them.
+//!
+//! | client | language | key of a lock |
+//! | --- | --- | --- |
+//! | redlock-py | Python | the name |
+//! | pottery | Python | `redlock:` and the name |
+//! | redlock 5 with ioredis | Node | the name |
+//!
+//! Each is a child process, `client.py` or `client.mjs`, that is told line by line what to do. Runs only with
+//! `QUORLOCK_INTEROP=1`, because it needs python3 with pip and node with npm, and downloads the clients once: to below
+//! cargo's target folder, at versions and hashes that `requirements.txt` and `package-lock.json` pin.
+
+mod install;
+mod peer;
+
+use std::io::{self, Write};
+use std::sync::Once;
+use std::thread;
+use std::time::Duration;
+
+use devnodes::{PATIENCE, Servers, eventually};
+use peer::{Client, Peer};
+use quorlock::{LockManager, NodeAnswer};
+
+type TestResult = Result<(), Box<dyn std::error::Error>>;
+
+const VARIABLE: &str = "QUORLOCK_INTEROP";
+
+/// Outlives any test that is not about the end of a lock.
+const TTL: Duration = Duration::from_secs(60);
+
+/// The shortest that the default response timeout allows.
+const SHORT: Duration = Duration::from_millis(400);
+
+/// One client and us, on the same nodes.
+struct World {
+    servers: Servers,
+    locks: LockManager,
+    peer: Peer,
+    /// What the lock "report" is called on the nodes.
+    key: String,
+}
+
+impl World {
+    fn new(client: Client, nodes: usize) -> Result<World, Box<dyn std::error::Error>> {
+        let servers = Servers::start(nodes)?;
+        let locks = LockManager::builder(servers.urls()).ttl(TTL).prefix(client.prefix()).build()?;
+        let peer = Peer::start(client, &servers.urls())?;
+        Ok(World { servers, locks, peer, key: format!("{}report", client.prefix()) })
+    }
+
+    /// The peer takes the lock, on every node: it may say so when a majority has answered.
+    fn peer_takes_it(&mut self) -> TestResult {
+        assert!(self.peer.acquire("report", TTL)?, "the lock is free");
+        self.wait_until_everywhere();
+        Ok(())
+    }
+
+    fn wait_until_everywhere(&self) {
+        eventually("the lock is on every node", || self.servers.holders(&self.key) == self.servers.len());
+    }
+
+    /// The value of the lock on each node.
+    fn values(&self) -> Vec<Option<Vec<u8>>> {
+        self.servers.iter().map(|it| it.get(&self.key)).collect()
+    }
+
+    fn key_counts(&self) -> Vec<usize> {
+        self.servers.iter().map(devnodes::Server::key_count).collect()
+    }
+
+    /// Somebody deletes the lock, so that it is free although its owner believes in it.
+    fn delete_lock(&self) -> TestResult {
+        for server in &self.servers {
+            server.command(&["DEL", &self.key])?;
+        }
+        Ok(())
+    }
+}
+
+/// Each claim, for each client, on three nodes or five.
+macro_rules! claims {
+    ($($claim:ident),* $(,)?) => {
+        mod redlock_py { $(#[test] fn $claim() -> super::TestResult { super::run(super::Client::RedlockPy, 3, super::$claim) })* }
+        mod pottery { $(#[test] fn $claim() -> super::TestResult { super::run(super::Client::Pottery, 5, super::$claim) })* }
+        mod node_redlock { $(#[test] fn $claim() -> super::TestResult { super::run(super::Client::NodeRedlock, 5, super::$claim) })* }
+    };
+}
+
+claims! {
+    what_they_hold_we_are_refused_and_leave_alone,
+    what_they_hold_on_a_bare_majority_we_are_refused_and_give_back,
+    what_we_hold_they_are_refused,
+    what_we_hold_on_a_bare_majority_they_are_refused,
+    what_they_release_we_get_at_once,
+    what_they_release_we_get_while_waiting,
+    what_we_release_they_get_at_once,
+    what_we_lose_they_get_and_our_release_leaves_alone,
+    what_they_lose_we_get_and_their_release_leaves_alone,
+    what_expired_for_us_they_get_and_our_guard_leaves_alone,
+    what_expired_for_them_we_get_and_their_release_leaves_alone,
+}
+
+fn run(client: Client, nodes: usize, claim: fn(World) -> TestResult) -> TestResult {
+    static SAY: Once = Once::new();
+    if std::env::var_os(VARIABLE).is_none_or(|it| it != "1") {
+        // Not eprintln: the test runner would keep it for itself.
+        SAY.call_once(|| {
+            let _ = writeln!(
+                io::stderr(),
+                "interop: NOT RUN, no other client was tried: {VARIABLE} is not 1; it needs python3 with pip and \
+                 node with npm, and downloads the clients"
+            );
+        });
+        return Ok(());
+    }
+    claim(World::new(client, nodes)?)
+}
+
+fn what_they_hold_we_are_refused_and_leave_alone(mut world: World) -> TestResult {
+    world.peer_takes_it()?;
+    let (values, counts) = (world.values(), world.key_counts());
+
+    let err = world.locks.mutex("report").try_lock().unwrap_err();
+
+    assert!(err.is_held(), "{err}");
+    let mut refusals = 0;
+    for row in err.nodes() {
+        match row.answer {
+            NodeAnswer::Held { left: Some(left) } if Duration::ZERO < left && left <= TTL => refusals += 1,
+            NodeAnswer::NotWaitedFor => {}
+            _ => panic!("{row}"),
+        }
+    }
+    assert!(world.servers.len() / 2 < refusals, "{err}");
+    assert_eq!(world.values(), values);
+    assert_eq!(world.key_counts(), counts, "nothing of ours stays behind");
+    Ok(())
+}
+
+fn what_they_hold_on_a_bare_majority_we_are_refused_and_give_back(mut world: World) -> TestResult {
+    world.peer_takes_it()?;
+    for server in world.servers.iter().take(world.servers.len() / 2) {
+        server.command(&["DEL", &world.key])?;
+    }
+    let values = world.values();
+
+    let err = world.locks.mutex("report").try_lock().unwrap_err();
+
+    assert!(err.is_held(), "{err}");
+    // A node that was not waited for gives back a moment later.
+    eventually("our grants are given back", || world.values() == values);
+    Ok(())
+}
+
+fn what_we_hold_they_are_refused(mut world: World) -> TestResult {
+    let guard = world.locks.mutex("report").try_lock()?;
+    world.wait_until_everywhere();
+    let values = world.values();
+
+    assert!(!world.peer.acquire("report", TTL)?, "held by us");
+
+    assert_eq!(world.values(), values);
+    guard.check()?;
+    guard.extend(TTL)?;
+    Ok(())
+}
+
+fn what_we_hold_on_a_bare_majority_they_are_refused(mut world: World) -> TestResult {
+    // Without renewal, which would heal the nodes that lost it.
+    let guard = world.locks.mutex("report").renew(false).try_lock()?;
+    world.wait_until_everywhere();
+    for server in world.servers.iter().take(world.servers.len() / 2) {
+        server.command(&["DEL", &world.key])?;
+    }
+
+    assert!(!world.peer.acquire("report", TTL)?, "held by us");
+
+    guard.check()?;
+    guard.release()?;
+    Ok(())
+}
+
+fn what_they_release_we_get_at_once(mut world: World) -> TestResult {
+    world.peer_takes_it()?;
+    let report = world.locks.mutex("report");
+    assert!(report.try_lock().is_err_and(|it| it.is_held()));
+
+    assert_eq!(world.peer.release()?, "released");
+
+    report.try_lock()?.release()?;
+    Ok(())
+}
+
+fn what_they_release_we_get_while_waiting(mut world: World) -> TestResult {
+    world.peer_takes_it()?;
+    let report = world.locks.mutex("report");
+    let before = world.locks.stats().rounds_held;
+
+    let waiter = thread::Builder::new().spawn(move || report.try_lock_for(PATIENCE))?;
+    eventually("we were refused", || before < world.locks.stats().rounds_held);
+    assert_eq!(world.peer.release()?, "released");
+
+    waiter.join().unwrap()?.release()?;
+    Ok(())
+}
+
+fn what_we_release_they_get_at_once(mut world: World) -> TestResult {
+    let guard = world.locks.mutex("report").try_lock()?;
+    assert!(!world.peer.acquire("report", TTL)?, "held by us");
+
+    drop(guard);
+
+    assert!(world.peer.acquire("report", TTL)?, "the scope of our guard is over");
+    assert_eq!(world.peer.release()?, "released");
+    world.servers.wait_until_free(&world.key)?;
+    Ok(())
+}
+
+fn what_we_lose_they_get_and_our_release_leaves_alone(mut world: World) -> TestResult {
+    let guard = world.locks.mutex("report").renew(false).try_lock()?;
+    world.wait_until_everywhere();
+    world.delete_lock()?;
+    world.peer_takes_it()?;
+    let values = world.values();
+
+    // We have not noticed: this release is really sent.
+    guard.release()?;
+
+    world.locks.shut_down(); // sends whatever is still queued
+    assert_eq!(world.values(), values);
+    assert_eq!(world.peer.release()?, "released", "theirs was there to be released");
+    Ok(())
+}
+
+fn what_they_lose_we_get_and_their_release_leaves_alone(mut world: World) -> TestResult {
+    world.peer_takes_it()?;
+    world.delete_lock()?;
+    let guard = world.locks.mutex("report").try_lock()?;
+    world.wait_until_everywhere();
+    let values = world.values();
+
+    world.peer.release()?; // an error for some clients and none for others
+
+    assert_eq!(world.values(), values);
+    guard.extend(TTL)?;
+    guard.release()?;
+    Ok(())
+}
+
+fn what_expired_for_us_they_get_and_our_guard_leaves_alone(mut world: World) -> TestResult {
+    let guard = world.locks.mutex("report").ttl(SHORT).renew(false).try_lock()?;
+    world.servers.wait_until_free(&world.key)?;
+    assert!(!guard.is_valid(), "the nodes forget it after the holder does");
+    world.peer_takes_it()?;
+    let values = world.values();
+
+    drop(guard);
+
+    world.locks.shut_down();
+    assert_eq!(world.values(), values);
+    Ok(())
+}
+
+fn what_expired_for_them_we_get_and_their_release_leaves_alone(mut world: World) -> TestResult {
+    assert!(world.peer.acquire("report", SHORT)?, "the lock is free");
+    let guard = world.locks.mutex("report").try_lock_for(PATIENCE)?;
+    // We have a majority; on the other nodes theirs may last a moment longer.
+    eventually("only our key is left", || {
+        let values: Vec<_> = world.values().into_iter().flatten().collect();
+        values.windows(2).all(|pair| pair[0] == pair[1])
+    });
+    let values = world.values();
+
+    world.peer.release()?; // an error for some clients and none for others
+
+    assert_eq!(world.values(), values);
+    guard.extend(TTL)?;
+    guard.release()?;
+    Ok(())
+}

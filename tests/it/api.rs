@@ -1,0 +1,104 @@
+//! What users may rely on at compile time, and what works without any node.
+
+use std::time::{Duration, Instant};
+
+use quorlock::{
+    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost, Mutex,
+    NodeReport, ReleaseError, RunError, Stats,
+};
+
+fn shared<T: Send + Sync + 'static>() {}
+fn error<T: std::error::Error + Send + Sync + 'static>() {}
+
+#[test]
+fn handles_and_guards_can_be_sent_and_shared() {
+    shared::<LockManager>();
+    shared::<Builder>();
+    shared::<Mutex>();
+    shared::<LockGuard>();
+    shared::<CancelHandle>();
+    shared::<NodeReport>();
+    shared::<Stats>();
+}
+
+#[test]
+fn every_error_is_one_that_the_question_mark_takes() {
+    error::<AcquireError>();
+    error::<BuildError>();
+    error::<ExtendError>();
+    error::<ReleaseError>();
+    error::<Lost>();
+    error::<RunError<u8>>();
+}
+
+#[test]
+fn fencing_tokens_compare_as_numbers() {
+    let (first, second) = (FencingToken::from(7), FencingToken::from(8));
+    assert!(first < second);
+    assert_eq!((second.get(), second.to_string()), (8, "8".to_owned()));
+}
+
+/// Nobody listens on these ports of the loopback range; nothing is asked before the checks anyway.
+fn nowhere() -> LockManager {
+    LockManager::builder(["redis://127.0.0.1:1", "redis://127.0.0.1:2"]).build().unwrap()
+}
+
+#[test]
+fn a_lock_that_cannot_exist_is_an_error_before_any_node_is_asked() {
+    let locks = nowhere();
+    let too_long = "x".repeat(64 * 1024 + 1);
+
+    let err = locks.mutex(&too_long).try_lock().unwrap_err();
+    assert_eq!(err, AcquireError::NameTooLong { len: 65_537, max: 65_536 });
+    assert_eq!(locks.mutex("quorlock:fence:{x}").lock().unwrap_err(), AcquireError::NameReserved);
+    for ttl in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(99), Duration::MAX] {
+        let err = locks.mutex("x").ttl(ttl).lock().unwrap_err();
+        assert!(matches!(err, AcquireError::BadTtl(_)), "{ttl:?}: {err}");
+    }
+
+    assert_eq!((locks.stats().commands, locks.stats().connection_failures), (0, 0));
+}
+
+#[test]
+fn an_outage_is_no_quorum_with_a_row_per_node_and_never_held() {
+    let err = nowhere().mutex("x").try_lock().unwrap_err();
+
+    assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err}");
+    assert!(!err.is_held());
+    let addresses: Vec<_> = err.nodes().iter().map(|it| it.address.to_string()).collect();
+    assert_eq!(addresses, ["127.0.0.1:1", "127.0.0.1:2"]);
+    assert!(err.to_string().contains("n0 (127.0.0.1:1): cannot connect: connection refused"), "{err}");
+}
+
+#[test]
+fn a_cancelled_handle_ends_every_wait_before_it_begins() {
+    let cancel = CancelHandle::new();
+    let lock = nowhere().mutex("x").cancelled_by(&cancel);
+    assert!(!cancel.is_cancelled());
+
+    cancel.clone().cancel();
+
+    assert!(cancel.is_cancelled());
+    assert!(matches!(lock.lock().unwrap_err(), AcquireError::Cancelled { .. }));
+    assert!(matches!(lock.try_lock_until(Instant::now()).unwrap_err(), AcquireError::Cancelled { .. }));
+}
+
+#[test]
+fn a_manager_that_was_shut_down_says_so_and_can_be_shut_down_again() {
+    let locks = nowhere();
+    let lock = locks.mutex("x");
+
+    locks.shut_down();
+    locks.clone().shut_down();
+
+    assert_eq!(lock.lock().unwrap_err(), AcquireError::ShutDown);
+    assert_eq!(locks.mutex("y").try_lock().unwrap_err(), AcquireError::ShutDown);
+}
+
+#[test]
+fn names_are_shown_escaped_in_debug_forms() {
+    let lock = nowhere().mutex(b"a\n\xff");
+
+    assert_eq!(lock.name(), b"a\n\xff");
+    assert_eq!(format!("{lock:?}"), r#"Mutex { name: "a\n\xff", ttl: 10s, renew: true, .. }"#);
+}

@@ -1,0 +1,58 @@
+//! Messages are one line, without a full stop, and say what to do.
+
+use std::time::Duration;
+
+use quorlock::{AcquireError, ExtendError, LockManager, Lost, NodeFailure, Problem, ReleaseError, RunError};
+
+#[test]
+fn an_error_reads_the_same_from_main_as_from_a_log() {
+    let err = AcquireError::NoQuorum { nodes: vec![], waited: Duration::from_micros(10_065_228) };
+    assert_eq!(err.to_string(), "no quorum (tried for 10.1s): ");
+    assert_eq!(format!("{err:?}"), err.to_string());
+    assert_eq!(format!("{:?}", Lost::Gone), "lock lost: too many nodes no longer hold it");
+}
+
+#[test]
+fn build_errors_say_what_is_allowed() {
+    let err = LockManager::builder(["10.0.0.1"]).ttl(Duration::from_millis(5)).build().unwrap_err();
+    assert_eq!(
+        err.to_string(),
+        "cannot build the lock manager: \
+         node 0: not a URL: expected redis://[user:password@]host[:port][/database] or redis+unix:///path; \
+         ttl is 5ms: allowed are 100ms to 3600s",
+    );
+}
+
+#[test]
+fn no_message_ends_with_a_full_stop_or_has_two_lines() {
+    let out_of_range = Problem::OutOfRange {
+        option: "ttl",
+        value: Duration::ZERO,
+        min: Duration::from_millis(100),
+        max: Duration::from_secs(3600),
+    };
+    let messages = [
+        AcquireError::Held { nodes: vec![], waited: Duration::ZERO }.to_string(),
+        AcquireError::TooLate { took: Duration::from_secs(1), ttl: Duration::from_secs(1) }.to_string(),
+        AcquireError::KeyInUse { nodes: vec![] }.to_string(),
+        AcquireError::Cancelled { waited: Duration::ZERO }.to_string(),
+        AcquireError::ShutDown.to_string(),
+        AcquireError::Forked.to_string(),
+        AcquireError::NameReserved.to_string(),
+        AcquireError::BadTtl(out_of_range.clone()).to_string(),
+        ExtendError::Lost(Lost::Expired).to_string(),
+        ExtendError::BadTtl(out_of_range).to_string(),
+        ReleaseError::Lost(Lost::MaxHold).to_string(),
+        RunError::Lost { lost: Lost::Gone, value: () }.to_string(),
+        Lost::LeaseOver.to_string(),
+        Lost::ShutDown.to_string(),
+        Lost::Forked.to_string(),
+        NodeFailure::WrongPassword.to_string(),
+        NodeFailure::Replica.to_string(),
+        NodeFailure::OutOfMemory.to_string(),
+        NodeFailure::ClusterNode.to_string(),
+    ];
+    for message in messages {
+        assert!(10 < message.len() && !message.ends_with('.') && !message.contains('\n'), "{message}");
+    }
+}

@@ -1,0 +1,211 @@
+//! Fencing tokens: larger with every holder, whatever the counters on the nodes say.
+
+use devnodes::Servers;
+use quorlock::{AcquireError, LockManager, NodeFailure};
+
+use crate::support::*;
+
+/// Far in the future as a clock, and still a token.
+const AHEAD: u64 = 9_007_199_000_000_000;
+
+fn is_used(err: &AcquireError) -> bool {
+    matches!(err, AcquireError::KeyInUse { .. })
+}
+
+fn token(locks: &LockManager) -> u64 {
+    locks.mutex("report").try_lock().unwrap().fencing_token().get()
+}
+
+#[test]
+fn a_counter_that_is_ahead_on_any_voting_node_is_passed() -> TestResult {
+    for ahead in 1..=3 {
+        let servers = Servers::start(3)?;
+        for i in 0..ahead {
+            set(&servers[i], &fence("report"), &(AHEAD + u64::try_from(i)?).to_string());
+        }
+        // So that the node with the counter is needed for every majority.
+        if ahead == 1 {
+            servers[2].kill()?;
+        }
+        let (first, second) = (manager(&servers), manager(&servers));
+
+        let token_1 = token(&first);
+        assert!(AHEAD < token_1, "{ahead} ahead: {token_1}");
+        assert_eq!(first.stats().fencing_raises, 1);
+        let token_2 = token(&second);
+        let token_3 = token(&first);
+
+        assert!(token_1 < token_2 && token_2 < token_3, "{ahead} ahead: {token_1} {token_2} {token_3}");
+        nothing_is_left(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn tokens_grow_over_every_change_of_the_majority() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    // As lost rounds and clocks leave them: all different, and far apart.
+    for (i, counter) in [AHEAD + 7_000, AHEAD, 5].into_iter().enumerate() {
+        set(&servers[i], &fence("report"), &counter.to_string());
+    }
+
+    let mut last = 0;
+    for round in 0..9 {
+        // Each node is missing in turn.
+        servers[round % 3].pause()?;
+        let guard = locks.mutex("report").lock()?;
+        assert!(last < guard.fencing_token().get(), "{last} then {guard:?}");
+        last = guard.fencing_token().get();
+        servers[round % 3].resume()?;
+        drop(guard);
+        // With all it must grow as well.
+        let guard = locks.mutex("report").lock()?;
+        assert!(last < guard.fencing_token().get(), "{last} then {guard:?}");
+        last = guard.fencing_token().get();
+    }
+    assert!(AHEAD < last);
+    Ok(())
+}
+
+#[test]
+fn a_counter_in_the_future_outlives_the_clock_that_wrote_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    let today = token(&locks);
+
+    // Another client's clock was an hour ahead, and is right again.
+    for server in &servers {
+        set(server, &fence("report"), &(today + 3_600_000_000).to_string());
+    }
+
+    let mut last = today + 3_600_000_000;
+    for _ in 0..5 {
+        let token = token(&locks);
+        assert!(last < token);
+        last = token;
+    }
+    Ok(())
+}
+
+#[test]
+fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    let before = token(&locks);
+
+    for server in &servers {
+        server.command(&["FLUSHALL"])?;
+    }
+
+    assert!(before < token(&manager(&servers)));
+    assert!(before < token(&locks));
+    Ok(())
+}
+
+#[test]
+fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let nonsense =
+        ["abc", "", "-1", "1.5", "1e3", " 5", "0x10", "9007199254740992", "99999999999999999999", "\u{661}", "5\n"];
+
+    for (i, value) in nonsense.into_iter().enumerate() {
+        let name = format!("report {i}");
+        set(&servers[0], &fence(&name), value);
+        set(&servers[2], &fence(&name), value);
+
+        let err = locks.mutex(&name).try_lock().unwrap_err();
+        assert!(is_used(&err), "{value:?}: {err:?}");
+        for node in [0, 2] {
+            assert_eq!(*failure(&err, node), NodeFailure::BadCounter, "{value:?}");
+        }
+        assert!(is_used(&locks.mutex(&name).lock().unwrap_err()), "waiting would not help");
+        assert_eq!(servers[0].get(fence(&name)).as_deref(), Some(value.as_bytes()), "not ours to mend");
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn the_largest_counter_leaves_no_token() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    for server in &servers {
+        set(server, &fence("report"), "9007199254740991");
+    }
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert!(is_used(&err), "{err:?}");
+    assert_eq!(servers[0].get(fence("report")).as_deref(), Some(&b"9007199254740991"[..]));
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn counters_of_another_type_make_the_key_in_use() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    for i in 0..2 {
+        servers[i].command(&["HSET", &fence("report"), "field", "value"])?;
+    }
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert!(is_used(&err), "{err:?}");
+    for node in 0..2 {
+        assert_eq!(*failure(&err, node), NodeFailure::WrongType);
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_minority_of_nonsense_costs_nothing() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (manager(&servers), manager(&servers));
+    connect(&first, 3);
+    set(&servers[1], &fence("report"), "abc");
+    servers[1].command(&["HSET", &fence("other"), "field", "value"])?;
+
+    for name in ["report", "other"] {
+        let guard = first.mutex(name).try_lock()?;
+        assert_held(&second.mutex(name).try_lock().unwrap_err());
+        guard.extend(secs(20))?;
+        guard.release()?;
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+    let servers = Servers::start(3)?;
+    let (by_default, for_ever) = (manager(&servers), builder(servers.urls()).fencing_life(None).build()?);
+    let an_hour = builder(servers.urls()).fencing_life(Some(secs(3600))).build()?;
+    let lives = |name: &str| -> Vec<_> {
+        servers.iter().filter(|it| it.exists(fence(name))).map(|it| it.pttl(fence(name))).collect()
+    };
+
+    drop(by_default.mutex("a").try_lock()?);
+    drop(for_ever.mutex("b").try_lock()?);
+    drop(an_hour.mutex("c").try_lock()?);
+
+    assert!(
+        2 <= lives("a").len() && lives("a").iter().all(|it| (DAY - 600_000..=DAY).contains(it)),
+        "{:?}",
+        lives("a")
+    );
+    assert!(2 <= lives("b").len() && lives("b").iter().all(|it| *it == -1), "{:?}", lives("b"));
+    assert!(2 <= lives("c").len() && lives("c").iter().all(|it| (3_000_000..=3_600_000).contains(it)));
+
+    // A use renews it.
+    for server in &servers {
+        server.command(&["PEXPIRE", &fence("a"), "100000"])?;
+    }
+    drop(by_default.mutex("a").try_lock()?);
+    assert!(2 <= lives("a").iter().filter(|it| DAY - 600_000 < **it).count(), "{:?}", lives("a"));
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! Answers and commands that come late: they are undone, and never taken for something else.
+
+use std::thread;
+
+use devnodes::{Proxy, Server, Servers, eventually};
+use quorlock::NodeFailure;
+
+use crate::support::*;
+
+fn wait_for_scripts(server: &Server, count: u64) {
+    eventually("the node has run the scripts", || count <= scripts_run(server));
+}
+
+#[test]
+fn e3_a_grant_after_the_round_is_undone() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(impatient(urls), 3);
+    nothing_is_left(&servers);
+    let before = [scripts_run(&servers[1]), scripts_run(&servers[2])];
+
+    proxies[1].hold_requests();
+    proxies[2].hold_requests();
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    proxies[1].release_requests();
+    proxies[2].release_requests();
+
+    // Acquire and release have come, in this order.
+    wait_for_scripts(&servers[1], before[0] + 2);
+    wait_for_scripts(&servers[2], before[1] + 2);
+    nothing_is_left(&servers);
+    assert!(servers[1].exists(fence("report")), "the late acquire was never run");
+    Ok(())
+}
+
+#[test]
+fn a4_grants_whose_answers_came_too_late_are_taken_back() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(impatient(urls), 3);
+
+    proxies[0].hold_replies();
+    proxies[1].hold_replies();
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    for node in 0..2 {
+        assert_eq!(*failure(&err, node), NodeFailure::TimedOut, "{err:?}");
+    }
+
+    // The nodes need not be heard to be told.
+    nothing_is_left(&servers);
+    proxies[0].release_replies();
+    proxies[1].release_replies();
+    drop(lock_in_the_end(&locks, "report"));
+    nothing_is_left(&servers);
+    assert_eq!((locks.stats().connections, locks.stats().connection_failures), (3, 0));
+    Ok(())
+}
+
+#[test]
+fn e3_a_script_that_was_forgotten_is_not_sent_again_for_a_round_that_is_over() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(impatient(urls), 3);
+    let other = connected(builder(servers.urls()), 3);
+    let others = other.mutex("other").lock()?;
+    eventually("it is on all nodes", || servers.holders("other") == 3);
+
+    // The servers know how to release, and not how to acquire.
+    for server in &servers {
+        server.command(&["SCRIPT", "FLUSH"])?;
+    }
+    others.release()?;
+    nothing_is_left(&servers);
+    let before: Vec<_> = servers.iter().map(scripts_run).collect();
+    proxies[0].hold_replies();
+    proxies[1].hold_replies();
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    // The releases have run; only now it is heard that the acquisitions have not.
+    wait_for_scripts(&servers[0], before[0] + 1);
+    wait_for_scripts(&servers[1], before[1] + 1);
+    proxies[0].release_replies();
+    proxies[1].release_replies();
+
+    drop(lock_in_the_end(&locks, "the next"));
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a4_nodes_that_a_won_round_did_not_wait_for_are_released_as_well() -> TestResult {
+    let servers = Servers::start(5)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG), 5);
+    let before = scripts_run(&servers[4]);
+
+    proxies[4].hold_requests();
+    let guard = locks.mutex("report").lock()?;
+    drop(guard);
+    proxies[4].release_requests();
+
+    wait_for_scripts(&servers[4], before + 2);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn g1_a_late_answer_is_never_read_as_the_answer_to_a_later_command() -> TestResult {
+    let servers = Servers::start(3)?;
+    let proxy = Proxy::start(servers[0].addr())?;
+    let urls = [proxy.url(), servers[1].url(), servers[2].url()];
+    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+    // "taken" is someone else's on a majority; node 0 says so only after it was heard to grant others.
+    set(&servers[0], "taken", "foreign");
+    set(&servers[1], "taken", "foreign");
+    let before = scripts_run(&servers[0]);
+
+    proxy.hold_replies();
+    for i in 0..5 {
+        locks.mutex(format!("free {i}")).try_lock()?.release()?;
+    }
+    let taken = locks.mutex("taken");
+    let attempt = thread::spawn(move || taken.try_lock().map(drop));
+    wait_for_scripts(&servers[0], before + 11);
+    assert!(!attempt.is_finished(), "the round is open until node 0 is heard");
+    let connections = locks.stats().connections;
+    proxy.release_replies();
+
+    assert_held(&join(attempt).unwrap_err());
+    assert_eq!(locks.stats().connections, connections, "the connection was kept");
+    eventually("only foreign keys are left", || {
+        (lock_keys(&servers[0]), lock_keys(&servers[2])) == (vec!["taken".to_owned()], vec![])
+    });
+    assert_eq!(servers[0].get("taken").as_deref(), Some(&b"foreign"[..]));
+
+    // Node 0 votes again, and for the right lock.
+    servers[2].kill()?;
+    let guard = locks.mutex("report").lock()?;
+    assert_eq!(servers[0].get("report"), servers[1].get("report"));
+    assert!(servers[0].exists("report"));
+    guard.release()?;
+    Ok(())
+}
+
+#[test]
+fn g1_many_locks_stay_consistent_while_one_nodes_answers_lag() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+    let other = manager(&servers);
+    proxies[0].set_delay(ms(30));
+    proxies[1].set_delay(ms(5));
+
+    thread::scope(|scope| {
+        for t in 0..4 {
+            let (locks, other) = (&locks, &other);
+            scope.spawn(move || {
+                for i in 0..12 {
+                    let name = format!("report {}", (t + i) % 6);
+                    let guard = locks.mutex(&name).lock().unwrap();
+                    if i % 4 == 0 {
+                        assert_held(&other.mutex(&name).try_lock().unwrap_err());
+                    }
+                    guard.release().unwrap();
+                }
+            });
+        }
+    });
+
+    nothing_is_left(&servers);
+    assert_eq!((locks.stats().connections, locks.stats().locks_lost), (3, 0));
+    Ok(())
+}
+
+#[test]
+fn answers_that_come_after_their_round_are_counted() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls), 3);
+    let before = locks.stats().late_answers;
+
+    proxies[2].hold_replies();
+    locks.mutex("report").try_lock()?.release()?;
+    proxies[2].release_replies();
+
+    eventually("the third node's answers have come", || before + 2 <= locks.stats().late_answers);
+    Ok(())
+}
+
+#[test]
+fn a10_answers_that_trickle_in_byte_by_byte_delay_nothing() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+
+    proxies[2].trickle(ms(1));
+    for i in 0..10 {
+        locks.mutex(format!("report {i}")).try_lock()?.release()?;
+    }
+
+    nothing_is_left(&servers);
+    // All of them count once the third node is needed.
+    servers[0].kill()?;
+    locks.mutex("report").lock()?.release()?;
+    Ok(())
+}
+
+#[test]
+fn a_round_in_which_all_answers_trickle_is_put_together_correctly() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+    for proxy in &proxies {
+        proxy.trickle(ms(1));
+    }
+
+    let guard = locks.mutex("report").try_lock()?;
+    assert_held(&locks.mutex("report").try_lock().unwrap_err());
+    guard.release()?;
+
+    nothing_is_left(&servers);
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! What the log says: changes once, and no secrets.
+//!
+//! A logger is the whole process's, so it is another process that listens.
+
+use std::sync::Mutex;
+
+use devnodes::Servers;
+use log::{LevelFilter, Log, Metadata, Record};
+
+use crate::support::*;
+
+struct Lines(Mutex<Vec<String>>);
+
+static LINES: Lines = Lines(Mutex::new(Vec::new()));
+
+impl Log for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if record.target().starts_with("quorlock") {
+            self.0.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
+    let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
+    let mut child = ChildProcess::start("log_lines::child_that_logs", &servers.urls());
+
+    assert_eq!(child.hear(), "connected");
+    servers[0].kill()?;
+    child.go_on();
+    assert_eq!(child.hear(), "one is down");
+    servers[0].restart()?;
+    child.go_on();
+    assert_eq!(child.hear(), "all are up");
+    servers[1].pause()?;
+    child.go_on();
+    assert_eq!(child.hear(), "one does not respond");
+    servers[1].resume()?;
+    child.go_on();
+
+    let mut lines = Vec::new();
+    loop {
+        match child.hear() {
+            line if line == "the end" => break,
+            line => lines.push(line),
+        }
+    }
+    let of = |what: &str| lines.iter().filter(|it| it.contains(what)).count();
+    let all = lines.join("\n");
+    assert_eq!((of("INFO n0: down"), of("INFO n0: up after")), (1, 1), "{all}");
+    assert_eq!((of("INFO n1: not responding"), of("INFO n1: responding again")), (1, 1), "{all}");
+    assert_eq!((of("WARN"), of("ERROR")), (0, 0), "{all}");
+    assert_eq!(of("hunter2"), 0, "{all}");
+    // Owner tokens are 32 hex digits, and shown by their start.
+    let words = all.split(|it: char| !it.is_ascii_hexdigit());
+    assert_eq!(words.filter(|it| it.len() == 32).count(), 0, "{all}");
+    assert!(20 < lines.len(), "{all}");
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_logs() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    log::set_logger(&LINES).unwrap();
+    log::set_max_level(LevelFilter::Trace);
+    let locks = builder(urls).response_timeout(secs(1)).ttl(LONG).build().unwrap();
+    connect(&locks, 3);
+    say("connected");
+    wait_for_parent();
+    let has = |what: &str| LINES.0.lock().unwrap().iter().any(|it| it.contains(what));
+    let cycle_until = |line: &str| {
+        devnodes::eventually(line, || {
+            drop(locks.mutex("report").lock().unwrap());
+            has(line)
+        });
+    };
+    cycle_until("n0: still down");
+    say("one is down");
+    wait_for_parent();
+    cycle_until("n0: up");
+    say("all are up");
+    wait_for_parent();
+    cycle_until("n1: not responding");
+    say("one does not respond");
+    wait_for_parent();
+    cycle_until("n1: responding again");
+    for line in LINES.0.lock().unwrap().iter() {
+        say(line.replace('\n', " "));
+    }
+    say("the end");
+}

@@ -1,0 +1,270 @@
+//! What the tests have in common.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{env, iter};
+
+use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
+use quorlock::{AcquireError, Builder, LockGuard, LockManager, NodeAnswer, NodeFailure};
+
+pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
+
+/// Longer than any test waits: a key with this ttl that is gone was deleted, and did not expire.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Options under which a busy machine fails no test: for everything that is not about these limits.
+pub(crate) fn builder<I>(urls: I) -> Builder
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    LockManager::builder(urls)
+        .ttl(secs(20))
+        .response_timeout(secs(5))
+        .connect_timeout(secs(10))
+        .outage_patience(PATIENCE)
+        .shutdown_grace(secs(5))
+}
+
+pub(crate) fn manager(servers: &Servers) -> LockManager {
+    builder(servers.urls()).build().unwrap()
+}
+
+/// For tests in which nodes do not answer: the limit is spent in each of their rounds.
+pub(crate) fn impatient(urls: impl IntoIterator<Item = String>) -> Builder {
+    builder(urls).response_timeout(ms(250)).ttl(LONG)
+}
+
+/// A manager that is connected to all its nodes, so that what follows does not depend on who comes first.
+pub(crate) fn connected(builder: Builder, nodes: u64) -> LockManager {
+    let locks = builder.build().unwrap();
+    connect(&locks, nodes);
+    locks
+}
+
+/// Takes and gives back locks until the manager has as many connections.
+pub(crate) fn connect(locks: &LockManager, connections: u64) {
+    let guard = locks.mutex("warm-up").lock().unwrap();
+    eventually("all nodes are connected", || connections <= locks.stats().connections);
+    drop(guard);
+}
+
+/// A proxy in front of each server.
+pub(crate) fn proxies(servers: &Servers) -> (Vec<Proxy>, Vec<String>) {
+    let proxies: Vec<_> = servers.iter().map(|it| Proxy::start(it.addr()).unwrap()).collect();
+    let urls = proxies.iter().map(Proxy::url).collect();
+    (proxies, urls)
+}
+
+/// Keys of the server that are locks: not the counters that stay beside them.
+pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
+    let keys = server.command(&["KEYS", "*"]).unwrap();
+    let keys = keys.as_array().unwrap().iter().map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
+    keys.filter(|it| !it.starts_with("quorlock:")).collect()
+}
+
+/// Waits until no server holds a lock.
+#[track_caller]
+pub(crate) fn nothing_is_left(servers: &Servers) {
+    eventually("no lock is left on any server", || {
+        servers.iter().filter(|it| it.is_running() && !it.is_paused()).all(|it| lock_keys(it).is_empty())
+    });
+}
+
+/// How often the server was asked to run a script by its hash, the first of which are acquisitions.
+pub(crate) fn scripts_run(server: &Server) -> u64 {
+    let line = server.info("cmdstat_evalsha").unwrap_or_default();
+    let calls = line.split(',').find_map(|it| it.strip_prefix("calls=")).unwrap_or("0");
+    calls.parse().unwrap()
+}
+
+/// Sets `key` as another client would.
+pub(crate) fn set(server: &Server, key: &str, value: &str) {
+    server.command(&["SET", key, value]).unwrap();
+}
+
+pub(crate) fn set_px(server: &Server, key: &str, value: &str, millis: u64) {
+    server.command(&["SET", key, value, "PX", &millis.to_string()]).unwrap();
+}
+
+pub(crate) fn del(server: &Server, key: &str) {
+    server.command(&["DEL", key]).unwrap();
+}
+
+/// Where a lock's fencing counter is.
+pub(crate) fn fence(name: &str) -> String {
+    format!("quorlock:fence:{{{name}}}")
+}
+
+/// What the node said in the round that failed.
+pub(crate) fn answer(err: &AcquireError, node: usize) -> &NodeAnswer {
+    assert_eq!(err.nodes()[node].node.index(), node);
+    &err.nodes()[node].answer
+}
+
+/// Why the node failed in that round.
+#[track_caller]
+pub(crate) fn failure(err: &AcquireError, node: usize) -> &NodeFailure {
+    match answer(err, node) {
+        NodeAnswer::Failed(failure) => failure,
+        other => panic!("n{node} did not fail but said {other:?}: {err}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn assert_no_quorum(err: &AcquireError) {
+    assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err:?}");
+}
+
+#[track_caller]
+pub(crate) fn assert_held(err: &AcquireError) {
+    assert!(err.is_held(), "{err:?}");
+}
+
+/// Takes the lock with [`try_lock`](quorlock::Mutex::try_lock), and again until it works: for nodes that come back.
+#[track_caller]
+pub(crate) fn lock_in_the_end(locks: &LockManager, name: &str) -> LockGuard {
+    let mut guard = None;
+    eventually("the lock can be taken", || {
+        guard = locks.mutex(name).try_lock().ok();
+        guard.is_some()
+    });
+    guard.unwrap()
+}
+
+/// Waits until a try for the lock ends in an error that looks as it should; returns it.
+#[track_caller]
+pub(crate) fn error_in_the_end(locks: &LockManager, name: &str, looks: impl Fn(&AcquireError) -> bool) -> AcquireError {
+    let mut last = String::new();
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        match locks.mutex(name).try_lock() {
+            Err(err) if looks(&err) => return err,
+            Err(err) => last = format!("{err:?}"),
+            Ok(_) => last = "the lock was taken".to_owned(),
+        }
+        thread::sleep(ms(2));
+    }
+    panic!("no try ended as it should; the last: {last}");
+}
+
+/// Waits until the manager has had this many more refusals: somebody is really waiting.
+#[track_caller]
+pub(crate) fn wait_for_refusals(locks: &LockManager, more: u64) {
+    let before = locks.stats().rounds_held;
+    eventually("a waiter is refused", || before + more <= locks.stats().rounds_held);
+}
+
+/// Joins a thread; a panic in it goes on here. Gives up where it hangs.
+#[track_caller]
+pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
+    eventually("a thread ends", || thread.is_finished());
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Whether the tests that take long were asked for; says so if not.
+pub(crate) fn long_tests() -> bool {
+    let asked = env::var_os("QUORLOCK_LONG").is_some();
+    if !asked {
+        eprintln!("skipped: set QUORLOCK_LONG=1 to run it");
+    }
+    asked
+}
+
+const CHILD_URLS: &str = "QUORLOCK_CHILD_URLS";
+const SAYS: &str = "child: ";
+
+/// This test binary, run once more for one of its ignored tests: a process to stop, to kill and to count threads in.
+pub(crate) struct ChildProcess {
+    process: Child,
+    says: Receiver<String>,
+}
+
+impl ChildProcess {
+    /// Runs the ignored test `name`, which finds the servers with [`child_urls`].
+    pub(crate) fn start(name: &str, urls: &[String]) -> ChildProcess {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+            .env(CHILD_URLS, urls.join(" "))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        let (sender, says) = mpsc::channel();
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                // The test harness begins the line.
+                if let Some((_, said)) = line.split_once(SAYS) {
+                    let _ = sender.send(said.to_owned());
+                }
+            }
+        });
+        ChildProcess { process, says }
+    }
+
+    /// Waits for what it says next.
+    #[track_caller]
+    pub(crate) fn hear(&self) -> String {
+        self.says.recv_timeout(PATIENCE).expect("the child process says something")
+    }
+
+    /// Lets it go on from [`wait_for_parent`].
+    pub(crate) fn go_on(&mut self) {
+        self.process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the child process ends", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// In a child process: its servers. Empty if this is none, and then there is nothing to do.
+pub(crate) fn child_urls() -> Vec<String> {
+    let urls = env::var(CHILD_URLS).unwrap_or_default();
+    urls.split_whitespace().map(str::to_owned).collect()
+}
+
+/// In a child process: tells the parent.
+pub(crate) fn say(what: impl std::fmt::Display) {
+    println!("{SAYS}{what}");
+}
+
+/// In a child process: waits until the parent lets it go on.
+pub(crate) fn wait_for_parent() {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+}
+
+/// `n` times the same.
+pub(crate) fn repeat<T>(n: usize, make: impl FnMut() -> T) -> Vec<T> {
+    iter::repeat_with(make).take(n).collect()
+}
