@@ -61,6 +61,10 @@ impl Intake {
             self.answered |= !matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
             take_answer(node, owed, answer, now);
         }
+        // What waited for an answer, to be written together, is written now: by the worker, whoever has read this.
+        if node.has_queue() {
+            node.wake();
+        }
     }
 }
 
@@ -99,6 +103,6 @@ fn send_with_source(node: &Node, owed: Owed, now: Tick) {
             count(&node.counters.late_answers);
         }
         // Written by the worker, whoever has read this.
-        None => node.wake(),
+        None => node.wake_now(),
     }
 }

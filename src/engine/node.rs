@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -19,6 +19,11 @@ use crate::ids::NodeId;
 use crate::stats::{Counters, count};
 use crate::time::Tick;
 use crate::wire::{Inbox, Socket, Watch};
+
+/// How many batches of commands may be under way on a connection before further commands wait, to be written together
+/// when an answer comes. With fewer, commands wait longer for their turn where the network is slow; with more, batches
+/// are small, and every small batch costs a wake-up here and one at the server.
+pub(crate) const BATCHES_MAX: usize = 4;
 
 /// How long a release that the server refused is kept before it is sent again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -53,6 +58,8 @@ pub(crate) struct Node {
     registry: Registry,
     /// When the oldest owed answer was asked for, in nanoseconds since `start`, plus one; 0 if none is owed.
     oldest: AtomicU64,
+    /// Batches under way: see [`BATCHES_MAX`].
+    batches: AtomicUsize,
     /// Whether the log has said that the node does not respond.
     stall_logged: AtomicBool,
     /// A caller that was reading found the connection of no use.
@@ -93,6 +100,7 @@ impl Node {
             intake: Mutex::new(Intake::new(Inbox::new())),
             registry,
             oldest: AtomicU64::new(0),
+            batches: AtomicUsize::new(0),
             stall_logged: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             start,
@@ -137,11 +145,21 @@ impl Node {
         // RACE: the worker announces that it will sleep and then looks at its queue once more; we put into the queue
         // and then look at the announcement. One of the two sees the other, in whatever order they run.
         fence(Ordering::SeqCst);
-        if self.asleep.swap(false, Ordering::SeqCst)
+        if self.may_write()
+            && self.asleep.load(Ordering::SeqCst)
+            && self.asleep.swap(false, Ordering::SeqCst)
             && let Err(err) = self.waker.wake()
         {
             debug!("{}: cannot wake its thread: {err}", self.id);
         }
+    }
+
+    /// Whether what has queued is written now, and not together with more when an answer comes.
+    ///
+    /// RACE: looked at after something was put into the queue, as the sleep is. Whoever takes an answer looks at the
+    /// queue after that.
+    pub(crate) fn may_write(&self) -> bool {
+        self.batches.load(Ordering::SeqCst) < BATCHES_MAX
     }
 
     /// Whether commands wait for the worker.
@@ -165,7 +183,7 @@ impl Node {
         if flushed.is_err() || !outbox.is_flushed() {
             // The worker writes the rest, or finds the same error and deals with it.
             drop(outbox);
-            self.wake();
+            self.wake_now();
         }
         None
     }
@@ -308,12 +326,21 @@ impl Node {
         })
     }
 
+    /// Wakes the worker whatever is under way.
+    pub(crate) fn wake_now(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst)
+            && let Err(err) = self.waker.wake()
+        {
+            debug!("{}: cannot wake its thread: {err}", self.id);
+        }
+    }
+
     /// Keeps a release that the server refused; the worker sends it again after a pause.
     pub(crate) fn put_back(&self, job: Job, now: Tick) {
         let again_at = now.checked_add(REFUSED_PAUSE).unwrap_or(now);
         self.refused.lock().push_back((again_at, job));
         // It has to plan its sleep anew.
-        self.wake();
+        self.wake_now();
     }
 
     /// The refused releases that are due again, and when the next one is.
@@ -333,7 +360,7 @@ impl Node {
     /// Tells the worker that the connection is of no use.
     pub(crate) fn report_broken(&self) {
         self.broken.store(true, Ordering::Release);
-        self.wake();
+        self.wake_now();
     }
 
     pub(crate) fn take_broken(&self) -> bool {
@@ -361,6 +388,7 @@ impl Node {
     }
 
     fn note_oldest(&self, outbox: &Outbox) {
+        self.batches.store(outbox.batches(), Ordering::SeqCst);
         let oldest = outbox.oldest().map_or(0, |it| self.nanos(it).saturating_add(1));
         self.oldest.store(oldest, Ordering::Release);
     }

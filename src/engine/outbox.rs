@@ -57,6 +57,8 @@ pub(crate) struct Owed {
     pub(crate) since: Tick,
     /// Whether it carries the script's source.
     pub(crate) with_source: bool,
+    /// The last command of a batch that was written at once.
+    ends_batch: bool,
 }
 
 /// The writing half of a node: guarded by one mutex, so that the order of writes is the order of owed answers.
@@ -73,6 +75,8 @@ pub(crate) struct Outbox {
     unsent: Vec<u8>,
     /// Where the bytes that the system has not taken yet begin.
     unsent_from: usize,
+    /// Batches that were written and are not answered to their end.
+    batches: usize,
 }
 
 impl Outbox {
@@ -111,18 +115,24 @@ impl Outbox {
     /// Puts a command in line behind all others.
     pub(crate) fn push(&mut self, job: Job, now: Tick) {
         self.unsent.extend_from_slice(job.command.bytes());
-        self.owed.push_back(Owed { job, since: now, with_source: false });
+        self.owed.push_back(Owed { job, since: now, with_source: false, ends_batch: false });
     }
 
     /// Puts a command in line whose script the server does not know.
     pub(crate) fn push_with_source(&mut self, job: Job, now: Tick) {
         self.unsent.extend_from_slice(&job.command.with_source());
-        self.owed.push_back(Owed { job, since: now, with_source: true });
+        self.owed.push_back(Owed { job, since: now, with_source: true, ends_batch: false });
     }
 
     /// Writes what the system takes now. After an error the connection is of no use: half a command may be written.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
+        if let Some(last) = self.owed.back_mut()
+            && !last.ends_batch
+        {
+            last.ends_batch = true;
+            self.batches = self.batches.saturating_add(1);
+        }
         while let Some(rest @ [_, ..]) = self.unsent.get(self.unsent_from..) {
             match socket.write(rest)? {
                 0 => return Ok(()),
@@ -137,7 +147,16 @@ impl Outbox {
     /// Takes the command that the next answer belongs to. Answers come in the order of commands, so an answer that
     /// is late is still that command's and nobody else's.
     pub(crate) fn pop(&mut self) -> Option<Owed> {
-        self.owed.pop_front()
+        let owed = self.owed.pop_front()?;
+        if owed.ends_batch {
+            self.batches = self.batches.saturating_sub(1);
+        }
+        Some(owed)
+    }
+
+    /// How many batches are under way.
+    pub(crate) fn batches(&self) -> usize {
+        self.batches
     }
 
     /// Since when the oldest answer is owed.

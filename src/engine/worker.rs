@@ -15,7 +15,7 @@ use mio::{Events, Poll, Token};
 
 use crate::engine::identities::Identities;
 use crate::engine::intake::Intake;
-use crate::engine::node::{Health, Node};
+use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opening, Progress};
 use crate::engine::outbox::{Job, Outbox};
 use crate::error::NodeFailure;
@@ -167,7 +167,8 @@ impl Worker {
         let deadline = [deadline, stop_at].into_iter().flatten().min();
         self.node.fall_asleep();
         // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
-        let timeout = if self.jobs.is_empty() {
+        let may_write = !matches!(self.link, Link::Open(_)) || self.node.may_write();
+        let timeout = if self.jobs.is_empty() || !may_write {
             deadline.map(|it| it.saturating_duration_since(time::tick()))
         } else {
             Some(Duration::ZERO)
@@ -261,10 +262,12 @@ impl Worker {
         let written = node.with_outbox(|outbox| {
             let mut wrote = !outbox.is_flushed() || !again.is_empty();
             again.into_iter().filter(|it| it.is_worth_keeping(now)).for_each(|job| outbox.push(job, now));
-            self.jobs.try_iter().for_each(|job| {
-                outbox.push(job, now);
-                wrote = true;
-            });
+            if outbox.batches() < BATCHES_MAX {
+                self.jobs.try_iter().for_each(|job| {
+                    outbox.push(job, now);
+                    wrote = true;
+                });
+            }
             let written = outbox.flush();
             node.after_write(outbox, wrote);
             written

@@ -126,6 +126,12 @@ pub enum NodeFailure {
     /// The server is still loading its data.
     #[error("loading its data")]
     Loading,
+    /// The server is too old.
+    #[error("Redis {version} is too old: 6.2 or newer is needed")]
+    TooOld {
+        /// What the server calls its version.
+        version: String,
+    },
     /// The server is a replica. Only a master may vote.
     #[error("a replica: give the address of a master")]
     Replica,

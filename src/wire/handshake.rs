@@ -136,11 +136,23 @@ impl Handshake {
             text.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
         };
         self.greeting.run_id = field("run_id");
+        if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
+            return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
+        }
         match field("redis_mode").as_deref() {
             Some("cluster") => Some(NodeFailure::ClusterNode),
             Some("sentinel") => Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() }),
             _ => None,
         }
+    }
+}
+
+/// Whether the scripts do not run there. What is not a version is left to show itself.
+fn is_too_old(version: &str) -> bool {
+    let mut numbers = version.split('.').map_while(|it| it.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => (major, minor) < (6, 2),
+        _ => false,
     }
 }
 
@@ -234,6 +246,23 @@ mod tests {
         let mut answers = answers("%0\r\n");
         answers[5] = info("redis_mode:cluster\r\n");
         assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+    }
+
+    #[test]
+    fn a_server_that_is_too_old_has_no_vote() {
+        for (version, too_old) in [
+            ("2.8.4", true),
+            ("6.0.16", true),
+            ("6.2.0", false),
+            ("7.0.15", false),
+            ("255.255.255", false),
+            ("x", false),
+        ] {
+            let mut answers = answers("%0\r\n");
+            answers[5] = info(&format!("redis_version:{version}\r\nrun_id:abc\r\n"));
+            let failure = talk("redis://a", &answers).err();
+            assert_eq!(failure, too_old.then(|| NodeFailure::TooOld { version: version.to_owned() }));
+        }
     }
 
     #[test]

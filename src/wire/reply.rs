@@ -74,7 +74,7 @@ impl Answer {
 /// The largest number of numbers that a script returns.
 const NUMBERS_MAX: usize = 4;
 
-/// How many numbers the script of this kind returns.
+/// How many numbers the script of this kind returns, where it returns several.
 fn members_of(kind: Kind) -> usize {
     match kind {
         Kind::Acquire => 3,
@@ -89,22 +89,27 @@ fn members_of(kind: Kind) -> usize {
 /// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller at the wheel waits
 /// for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
 fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
+    let mut numbers = [0; NUMBERS_MAX];
     let mut lines =
         frame.strip_suffix(b"\r\n")?.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
-    let number = |line: &[u8], sign: u8| {
-        let text = std::str::from_utf8(line.strip_prefix(&[sign])?).ok()?;
-        text.parse::<i64>().ok()
-    };
-    let count = usize::try_from(number(lines.next()?, b'*')?).ok()?;
-    let mut numbers = [0; NUMBERS_MAX];
+    let first = lines.next()?;
+    if let Some(status) = number(first, b':') {
+        // The short form of the ordinary outcome.
+        let short = kind == Kind::Release || (kind == Kind::Acquire && status == 1);
+        return short.then_some([status, 0, 0, 0]);
+    }
     let places = numbers.get_mut(..members_of(kind))?;
-    if count != places.len() {
+    if kind == Kind::Release || number(first, b'*') != i64::try_from(places.len()).ok() {
         return None;
     }
     for place in places {
         *place = number(lines.next()?, b':')?;
     }
     lines.next().is_none().then_some(numbers)
+}
+
+fn number(line: &[u8], sign: u8) -> Option<i64> {
+    std::str::from_utf8(line.strip_prefix(&[sign])?).ok()?.parse().ok()
 }
 
 /// `None` for a status or a number that the script of this kind does not return.
@@ -155,7 +160,8 @@ mod tests {
             Answer::Acquire(AcquireReply::Held { counter: 7, left: None })
         );
         assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
-        assert_eq!(read(Kind::Release, "*1\r\n:1\r\n"), Answer::Release(ReleaseReply::Deleted));
+        assert_eq!(read(Kind::Release, ":1\r\n"), Answer::Release(ReleaseReply::Deleted));
+        assert_eq!(read(Kind::Acquire, ":1\r\n"), Answer::Acquire(AcquireReply::Accepted));
         assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
     }
 
@@ -163,13 +169,14 @@ mod tests {
     fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
         for frame in [
             "+OK\r\n",
-            ":1\r\n",
+            ":7\r\n",
+            ":1x\r\n",
             "*0\r\n",
             "*1\r\n:9\r\n",
+            "*1\r\n:1\r\n",
             "*1\r\n+1\r\n",
             "*2\r\n:2\r\n:-5\r\n",
             "*3\r\n:0\r\n:-5\r\n:1\r\n",
-            "*1\r\n:1\r\n:1\r\n",
             "$1\r\n1\r\n",
             "_\r\n",
         ] {

@@ -231,6 +231,30 @@ fn lock_is_told_of_the_end(guard: &quorlock::LockGuard) -> bool {
 }
 
 #[test]
+fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> TestResult {
+    let servers = Servers::start(3)?;
+    for turn in 0..6 {
+        let locks = builder(servers.urls()).response_timeout(ms(200)).ttl(ms(900)).build()?;
+        connect(&locks, 3);
+        let guards: Vec<_> = (0..60).map(|i| lock_in_the_end(&locks, &format!("of {turn} {i}"))).collect();
+        let lost: Vec<_> = guards.iter().map(quorlock::LockGuard::lost).collect();
+
+        let commands = locks.stats().commands;
+        while locks.stats().commands == commands {
+            thread::yield_now();
+        }
+        locks.shut_down();
+
+        for lost in lost {
+            lost.recv_timeout(PATIENCE).expect("the loss is announced");
+        }
+        drop(guards);
+        nothing_is_left(&servers);
+    }
+    Ok(())
+}
+
+#[test]
 fn a_guard_that_outlives_the_shutdown_is_never_valid_again() -> TestResult {
     let servers = Servers::start(3)?;
     for _ in 0..20 {
