@@ -23,7 +23,7 @@ use crate::wire::{Inbox, Socket, Watch};
 /// How many batches of commands may be under way on a connection before further commands wait, to be written together
 /// when an answer comes. With fewer, commands wait longer for their turn where the network is slow; with more, batches
 /// are small, and every small batch costs a wake-up here and one at the server.
-pub(crate) const BATCHES_MAX: usize = 4;
+pub(crate) const BATCHES_MAX: usize = 3;
 
 /// How long a release that the server refused is kept before it is sent again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
