@@ -345,7 +345,7 @@ fn b1_one_server_behind_two_addresses_has_one_vote() -> TestResult {
         guard.release()?;
 
         servers[1].pause()?;
-        let impatient = impatient(urls.into_iter()).connect_timeout(ms(500)).build()?;
+        let impatient = impatient(urls).connect_timeout(ms(500)).build()?;
         let err = error_in_the_end(&impatient, "report", |it| matches!(it, AcquireError::NoQuorum { .. }));
         let err = if has_double(&err) { err } else { error_in_the_end(&impatient, "report", has_double) };
         assert_no_quorum(&err);

@@ -80,10 +80,9 @@ fn a_held_lock_is_renewed_for_longer_than_three_ttls() -> TestResult {
         let life = servers[0].pttl("report");
         raised += i32::from(last < life);
         last = life;
-        7 <= raised && secs(3) < began.elapsed()
+        1 <= raised && 7 <= locks.stats().extensions && secs(3) < began.elapsed()
     });
 
-    assert!(7 <= locks.stats().extensions);
     assert!(use_until < guard.use_until());
     assert_eq!(locks.stats().locks_lost, 0);
     guard.release()?;
