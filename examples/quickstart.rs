@@ -143,7 +143,7 @@ fn show_second_program_refused(urls: &[String]) -> Result {
     let mut second = Second::start("try", urls)?;
     while second.next_line()?.is_some() {}
     second.end()?;
-    println!("   A majority has refused, and that decides: the others were not waited for.");
+    println!("   A majority has refused, and that decides.");
     Ok(())
 }
 

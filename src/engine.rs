@@ -42,10 +42,17 @@ pub(crate) struct Engine {
     core: Arc<Core>,
     /// Given at shutdown: wakes everybody who waits.
     shut_down: Signal,
-    /// Lock calls under way: they notice the signal, and the workers must not end under them.
-    calls: Mutex<usize>,
+    calls: Mutex<Calls>,
     call_ended: Condvar,
     threads: Mutex<Option<Threads>>,
+}
+
+/// Acquisitions and releases under way: the workers must not end under them.
+#[derive(Default)]
+struct Calls {
+    under_way: usize,
+    /// The shutdown has waited for them; what is still held is released by it, and by nobody else.
+    closed: bool,
 }
 
 struct Threads {
@@ -69,7 +76,7 @@ impl Engine {
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| core.fanout.stop(time::tick()))?;
         let threads = Mutex::new(Some(Threads { workers, renewal }));
-        let (calls, call_ended) = (Mutex::new(0), Condvar::new());
+        let (calls, call_ended) = (Mutex::default(), Condvar::new());
         Ok(Engine { core, shut_down: Signal::default(), calls, call_ended, threads })
     }
 
@@ -81,15 +88,24 @@ impl Engine {
         &self.shut_down
     }
 
-    /// Counts a call of a lock method while the result lives; `None` once the manager is shutting down.
-    pub(crate) fn begin_call(&self) -> Option<Call<'_>> {
+    /// Counts an acquisition while the result lives; `None` once the manager is shutting down.
+    pub(crate) fn begin_acquire(&self) -> Option<Call<'_>> {
         let mut calls = self.calls.lock();
         // RACE: looked at with the count locked, so that a shutdown either sees this call or is seen by it.
-        if self.shut_down.is_given() {
-            return None;
-        }
-        *calls = calls.saturating_add(1);
-        Some(Call(self))
+        let begins = !self.shut_down.is_given();
+        begins.then(|| self.count(&mut calls))
+    }
+
+    /// Counts a release while the result lives; `None` once the shutdown releases everything itself.
+    pub(crate) fn begin_release(&self) -> Option<Call<'_>> {
+        let mut calls = self.calls.lock();
+        let begins = !calls.closed;
+        begins.then(|| self.count(&mut calls))
+    }
+
+    fn count(&self, calls: &mut Calls) -> Call<'_> {
+        calls.under_way = calls.under_way.saturating_add(1);
+        Call(self)
     }
 
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
@@ -102,9 +118,10 @@ impl Engine {
         self.shut_down.give();
         let Some(threads) = self.threads.lock().take() else { return };
         let deadline = deadline(grace);
-        // Each ends its round, and gives back what it won.
+        // Acquisitions end their round and give back what they won; releases end theirs.
         let mut calls = self.calls.lock();
-        while *calls != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out() {}
+        while calls.under_way != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out() {}
+        calls.closed = true;
         drop(calls);
         for lock in self.core.schedule.stop() {
             lock.lose(Lost::ShutDown);
@@ -121,14 +138,14 @@ impl Engine {
     }
 }
 
-/// See [`Engine::begin_call`].
+/// See [`Engine::begin_acquire`] and [`Engine::begin_release`].
 pub(crate) struct Call<'a>(&'a Engine);
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         let mut calls = self.0.calls.lock();
-        *calls = calls.saturating_sub(1);
-        if *calls == 0 {
+        calls.under_way = calls.under_way.saturating_sub(1);
+        if calls.under_way == 0 {
             self.0.call_ended.notify_all();
         }
     }

@@ -15,6 +15,7 @@ use crate::engine::core::Core;
 use crate::engine::lease::{HeldLock, Look};
 use crate::engine::pending::Pending;
 use crate::engine::wheel::LINGER;
+use crate::error::Lost;
 use crate::ids::NodeSet;
 use crate::logic::tally::ExtendRound;
 use crate::time::{self, Moment, Tick};
@@ -55,12 +56,22 @@ impl Schedule {
     ///
     /// The thread is woken only if it would come too late: with a steady stream of short locks of the same ttl it
     /// wakes a few times per ttl, not once per lock.
+    ///
+    /// RACE: a lease that is being looked after is not entered, so [`Schedule::stop`] does not return it. Whoever enters
+    /// it again after that learns here that nobody will look after it, and ends it.
     pub(crate) fn plan(&self, lock: &Arc<HeldLock>, wait: Duration) {
+        if !self.enter(lock, wait) {
+            lock.lose(Lost::ShutDown);
+        }
+    }
+
+    /// False once stopped.
+    fn enter(&self, lock: &Arc<HeldLock>, wait: Duration) -> bool {
         // Zero means "not entered".
         let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
         let mut queue = self.queue.lock();
         if queue.stopped {
-            return;
+            return false;
         }
         let old = lock.scheduled.swap(at, Ordering::Relaxed);
         queue.due.remove(&(old, lock.id));
@@ -68,6 +79,7 @@ impl Schedule {
         if queue.asleep && queue.sleeps_until.is_none_or(|it| at < it) {
             self.wake.notify_one();
         }
+        true
     }
 
     pub(crate) fn remove(&self, lock: &HeldLock) {

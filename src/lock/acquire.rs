@@ -78,7 +78,7 @@ impl Request<'_> {
             // Before anything is locked: see `Core`.
             return Err(AcquireError::Forked);
         }
-        let Some(_call) = self.engine.begin_call() else { return Err(AcquireError::ShutDown) };
+        let Some(_call) = self.engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
         let began = time::tick();
         let mut tries = 0_u32;
         let mut seen = 0;

@@ -126,6 +126,7 @@ impl LockGuard {
         if engine.core().is_forked() {
             return Err(Lost::Forked.into());
         }
+        let Some(_call) = engine.begin_release() else { return Err(Lost::ShutDown.into()) };
         let (was_valid, round) = self.lock.release();
         let Some(round) = round else {
             // It was lost, and what was left of it has been released then.
@@ -148,6 +149,7 @@ impl Drop for LockGuard {
         if engine.core().is_forked() {
             return;
         }
+        let Some(_call) = engine.begin_release() else { return };
         let (was_valid, round) = self.lock.release();
         let Some((end, _)) = round else { return };
         let name = self.lock.name();
