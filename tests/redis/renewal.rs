@@ -11,9 +11,10 @@ use quorlock::{Builder, ExtendError, LockGuard, Lost, ReleaseError};
 
 use crate::support::*;
 
-/// Locks that are renewed three times a second: for tests in which that must happen or fail.
+/// Locks that are renewed every two thirds of a second: for tests in which that must happen or fail. Not shorter: on a
+/// busy machine the renewal thread must get its turn in time.
 fn short(servers: &Servers) -> Builder {
-    builder(servers.urls()).response_timeout(ms(250)).ttl(secs(1))
+    builder(servers.urls()).response_timeout(ms(500)).ttl(secs(2))
 }
 
 /// Every door through which a loss is announced.
@@ -81,7 +82,7 @@ fn a_held_lock_is_renewed_for_longer_than_three_ttls() -> TestResult {
         let life = servers[0].pttl("report");
         raised += i32::from(last < life);
         last = life;
-        1 <= raised && 7 <= locks.stats().extensions && secs(3) < began.elapsed()
+        1 <= raised && 7 <= locks.stats().extensions && secs(6) < began.elapsed()
     });
 
     assert!(use_until < guard.use_until());
@@ -330,14 +331,14 @@ fn d2_failed_renewals_end_nothing_while_there_is_time() -> TestResult {
 #[test]
 fn d10_a_lock_ends_at_the_maximum_hold_and_is_free_afterwards() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = short(&servers).max_hold(Some(ms(1500))).build()?;
+    let locks = short(&servers).max_hold(Some(ms(3000))).build()?;
     let began = Instant::now();
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
 
     eventually("it is over", || !guard.is_valid());
 
-    assert!(ms(1500) <= began.elapsed());
+    assert!(ms(3000) <= began.elapsed());
     doors.assert_said_once(guard, Lost::MaxHold);
     servers.wait_until_free("report")?;
     drop(locks.mutex("report").lock()?);
@@ -430,7 +431,7 @@ fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_me
 fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(secs(1)).ttl(secs(4)), 3);
+    let locks = connected(builder(urls).response_timeout(secs(1)).ttl(secs(9)), 3);
     let guard = lock_in_the_end(&locks, "report");
     let lost = guard.lost();
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -443,15 +444,17 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
     for server in &servers {
         del(server, "report");
     }
-    eventually("the renewal has been sent", || commands + 3 <= locks.stats().commands);
+    // To a majority: the third node may not have been heard since it granted, and is not asked.
+    eventually("the renewal has been sent", || commands + 2 <= locks.stats().commands);
     let releasing = thread::spawn(move || guard.release());
-    eventually("the release has been sent", || commands + 6 <= locks.stats().commands || releasing.is_finished());
+    eventually("the release has been sent", || commands + 5 <= locks.stats().commands || releasing.is_finished());
     for proxy in &proxies {
         proxy.release_replies();
     }
 
     // Released before the answers came, or so late that the machine was too slow: lost it is not.
-    assert!(!matches!(join(releasing), Err(ReleaseError::Lost(_))));
+    let released = join(releasing);
+    assert!(!matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
     assert_eq!(lost.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
     assert_eq!(locks.stats().locks_lost, 0);
     Ok(())
@@ -460,7 +463,7 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
 #[test]
 fn d11_a_paused_node_delays_no_renewal() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(300)).ttl(ms(1500)).build()?;
+    let locks = builder(servers.urls()).response_timeout(ms(500)).ttl(ms(3000)).build()?;
     connect(&locks, 3);
     let guards: Vec<_> = (0..20).map(|i| lock_in_the_end(&locks, &format!("report {i}"))).collect();
 
@@ -481,7 +484,7 @@ fn d11_a_paused_node_delays_no_renewal() -> TestResult {
 #[test]
 fn d11_one_lock_that_cannot_be_renewed_does_not_stop_the_others() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(300)).ttl(ms(1500)).build()?;
+    let locks = builder(servers.urls()).response_timeout(ms(500)).ttl(ms(3000)).build()?;
     connect(&locks, 3);
     let stuck = lock_in_the_end(&locks, "stuck");
     let doors = Doors::of(&stuck);
