@@ -40,9 +40,9 @@ fn a_waiter_gets_the_lock_when_a_foreign_key_expires() -> TestResult {
     let guard = manager(&servers).mutex("report").lock()?;
 
     assert!(guard.is_valid());
-    for i in 0..2 {
-        assert_ne!(servers[i].get("report").as_deref(), Some(&b"foreign"[..]));
-    }
+    // One of the two may have a few milliseconds left: with the third node, the other is a majority.
+    let foreign = servers.iter().filter(|it| it.get("report").as_deref() == Some(b"foreign"));
+    assert!(foreign.count() <= 1);
     assert_held(&locks.mutex("report").try_lock().unwrap_err());
     Ok(())
 }
