@@ -64,6 +64,8 @@ pub(crate) struct Node {
     stall_logged: AtomicBool,
     /// A caller that was reading found the connection of no use.
     broken: AtomicBool,
+    /// The worker has to take a turn before it sleeps.
+    kicked: AtomicBool,
     start: Tick,
     response_timeout: Duration,
     /// Releases that the server refused, in the order in which they are due again.
@@ -103,6 +105,7 @@ impl Node {
             batches: AtomicUsize::new(0),
             stall_logged: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            kicked: AtomicBool::new(false),
             start,
             response_timeout,
             refused: Mutex::default(),
@@ -145,9 +148,13 @@ impl Node {
         // RACE: the worker announces that it will sleep and then looks at its queue once more; we put into the queue
         // and then look at the announcement. One of the two sees the other, in whatever order they run.
         fence(Ordering::SeqCst);
-        if self.may_write()
-            && self.asleep.load(Ordering::SeqCst)
-            && self.asleep.swap(false, Ordering::SeqCst)
+        if self.may_write() && self.asleep.load(Ordering::SeqCst) {
+            self.rouse();
+        }
+    }
+
+    fn rouse(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst)
             && let Err(err) = self.waker.wake()
         {
             debug!("{}: cannot wake its thread: {err}", self.id);
@@ -326,13 +333,17 @@ impl Node {
         })
     }
 
-    /// Wakes the worker whatever is under way.
+    /// Makes the worker take a turn, whatever is under way and whether or not it sleeps yet.
+    ///
+    /// RACE: what it has to look at is not in the queue that it looks at before it sleeps. The mark is.
     pub(crate) fn wake_now(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst)
-            && let Err(err) = self.waker.wake()
-        {
-            debug!("{}: cannot wake its thread: {err}", self.id);
-        }
+        self.kicked.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.rouse();
+    }
+
+    pub(crate) fn take_kick(&self) -> bool {
+        self.kicked.swap(false, Ordering::SeqCst)
     }
 
     /// Keeps a release that the server refused; the worker sends it again after a pause.

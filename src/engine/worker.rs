@@ -168,7 +168,8 @@ impl Worker {
         self.node.fall_asleep();
         // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
         let may_write = !matches!(self.link, Link::Open(_)) || self.node.may_write();
-        let timeout = if self.jobs.is_empty() || !may_write {
+        let queued = !self.jobs.is_empty() && may_write;
+        let timeout = if !queued && !self.node.take_kick() {
             deadline.map(|it| it.saturating_duration_since(time::tick()))
         } else {
             Some(Duration::ZERO)
