@@ -1,5 +1,6 @@
 //! Threads, channels and shared state: the only place that has any.
 
+mod attempt;
 mod core;
 mod fanout;
 mod identities;
@@ -9,6 +10,7 @@ mod node;
 mod opening;
 mod outbox;
 mod pending;
+mod queue;
 mod renewal;
 mod threads;
 mod waiters;
@@ -24,17 +26,21 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::config::Config;
 use crate::error::Lost;
+use crate::ids::ClientId;
 use crate::stats::Counters;
 use crate::time;
 use crate::wire::Address;
 
+pub(crate) use crate::engine::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
 pub(crate) use crate::engine::core::Core;
 pub(crate) use crate::engine::lease::{HeldLock, Won};
-pub(crate) use crate::engine::pending::{Pending, deadline};
+pub(crate) use crate::engine::pending::deadline;
+pub(crate) use crate::engine::queue::{Place, Woken};
 pub use crate::engine::waiters::CancelHandle;
 pub(crate) use crate::engine::waiters::{Signal, sleep};
 
 use crate::engine::fanout::Fanout;
+use crate::engine::queue::Queues;
 use crate::engine::threads::OwnThread;
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
@@ -70,8 +76,10 @@ impl Engine {
     /// Starts the threads. Touches no network.
     pub(crate) fn start(config: Config, addresses: Vec<Address>) -> io::Result<Engine> {
         let counters = Arc::new(Counters::default());
-        let (fanout, workers) = Fanout::start(addresses, &config, &counters)?;
-        let core = Arc::new(Core::new(config, fanout, counters));
+        let client = ClientId::draw().map_err(io::Error::other)?;
+        let queues = Arc::new(Queues::new(client, addresses.len(), Arc::clone(&counters)));
+        let (fanout, workers) = Fanout::start(addresses, &config, &counters, &queues)?;
+        let core = Arc::new(Core::new(config, fanout, queues, counters));
         let for_renewal = Arc::clone(&core);
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| core.fanout.stop(time::tick()))?;

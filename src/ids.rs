@@ -49,6 +49,10 @@ impl NodeSet {
         self.0 & bit(node) != 0
     }
 
+    pub(crate) fn len(self) -> usize {
+        usize::try_from(self.0.count_ones()).unwrap_or(0)
+    }
+
     pub(crate) fn union(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 | other.0)
     }
@@ -118,6 +122,11 @@ impl OwnerToken {
         Ok(OwnerToken(uuid::Builder::from_random_bytes(bytes).into_uuid()))
     }
 
+    /// A token that nobody draws: a release with it releases nothing.
+    pub(crate) fn nobody() -> OwnerToken {
+        OwnerToken(Uuid::nil())
+    }
+
     /// The value as it stands in the key: 32 hex digits, which every client and every tool can show.
     pub(crate) fn to_value(self) -> [u8; 32] {
         let mut value = [0; 32];
@@ -130,6 +139,29 @@ impl fmt::Debug for OwnerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, ..] = *self.0.as_bytes();
         write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}..")
+    }
+}
+
+/// One manager, in the waiting lists and as a channel. Not a secret: whoever knows it can wake the manager for nothing.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct ClientId([u8; 16]);
+
+impl ClientId {
+    /// Draws an id from the operating system's generator.
+    pub(crate) fn draw() -> Result<ClientId, getrandom::Error> {
+        let mut digits = [0; 16];
+        digits.copy_from_slice(format!("{:016x}", getrandom::u64()?).as_bytes());
+        Ok(ClientId(digits))
+    }
+
+    /// The id as it stands in a list: 16 hex digits.
+    pub(crate) fn to_value(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The channel on which the manager is told of releases.
+    pub(crate) fn channel(self) -> String {
+        format!("quorlock:wake:{}", self.0.escape_ascii())
     }
 }
 

@@ -7,7 +7,7 @@ macro_rules! counters {
         /// What the manager has done since it was built.
         ///
         /// A snapshot: the counters are read one after another, so under load two of them may be a few events apart.
-        /// All of them only grow.
+        /// All but `waiting` only grow.
         #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
         #[non_exhaustive]
         pub struct Stats {
@@ -37,6 +37,12 @@ counters! {
     rounds_without_quorum,
     /// Rounds that a majority granted, but too late to be of use.
     rounds_too_late,
+    /// Calls that wait for a lock right now, or make their first attempt.
+    waiting,
+    /// Locks that were handed to a waiting call of the same manager in the release itself.
+    hand_overs,
+    /// Releases that nodes have announced to this manager, each node for itself. Hints: a release is rarely missed.
+    notices,
     /// Second rounds, in which nodes whose fencing counter was ahead were asked to accept a larger token.
     fencing_raises,
     /// Renewals and extensions that a majority confirmed in time.
@@ -61,4 +67,8 @@ counters! {
 
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn count_down(counter: &AtomicU64) {
+    counter.fetch_sub(1, Ordering::Relaxed);
 }

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use crate::config::Config;
-use crate::engine::fanout::Fanout;
+use crate::engine::fanout::{Fanout, Next, Release};
 use crate::engine::pending::{Pending, Reads, deadline};
+use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
-use crate::ids::NodeSet;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
-use crate::stats::Counters;
+use crate::stats::{Counters, count};
 use crate::time::Tick;
 use crate::wire::Command;
 
@@ -20,6 +19,7 @@ pub(crate) struct Core {
     pub(crate) fanout: Fanout,
     pub(crate) schedule: Schedule,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) queues: Arc<Queues>,
     pub(crate) next_lock: AtomicU64,
     /// The process that has the threads. A child after a fork has copies of everything but them, and its copies of
     /// the mutexes may be locked for ever: look here before locking anything.
@@ -27,9 +27,9 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: Config, fanout: Fanout, counters: Arc<Counters>) -> Core {
-        let schedule = Schedule::new();
-        Core { config, fanout, schedule, counters, next_lock: AtomicU64::new(0), process: std::process::id() }
+    pub(crate) fn new(config: Config, fanout: Fanout, queues: Arc<Queues>, counters: Arc<Counters>) -> Core {
+        let (schedule, next_lock, process) = (Schedule::new(), AtomicU64::new(0), std::process::id());
+        Core { config, fanout, schedule, counters, queues, next_lock, process }
     }
 
     /// One round: the same command to every node that can take it, and the decision.
@@ -45,17 +45,29 @@ impl Core {
         end
     }
 
-    /// One round of releases.
+    /// One round of releases. `next` waits for the lock: its acquire goes along, in the same write.
     pub(crate) fn release_round(
         &self,
-        command: Command,
-        to: NodeSet,
-        keep: Duration,
+        release: Release,
         pending: &Arc<Pending<ReleaseRound>>,
+        next: Option<&Ticket>,
     ) -> ReleaseEnd {
         let _busy = self.fanout.busy();
         let deadline = deadline(self.fanout.response_timeout());
-        let (end, lingers) = self.fanout.release_round(command, to, keep, pending, deadline);
+        let prepared = next.and_then(|ticket| {
+            let prepared = ticket.prepare(self);
+            let Ok((attempt, command)) = prepared else {
+                ticket.make_none();
+                return None;
+            };
+            count(&self.counters.hand_overs);
+            Some(Next { ticket, attempt, command: Arc::new(command) })
+        });
+        let (end, lingers) = self.fanout.release_round(release, pending, prepared, deadline);
+        if let Some(ticket) = next {
+            // It has slept on until its attempt was decided; if that has not happened it goes on by itself now.
+            ticket.wake();
+        }
         if lingers {
             self.schedule.nudge();
         }

@@ -9,15 +9,18 @@ use crossbeam_channel::unbounded;
 use mio::{Poll, Waker};
 
 use crate::config::Config;
+use crate::engine::attempt::Attempt;
 use crate::engine::identities::Identities;
 use crate::engine::node::{Node, ToWorker};
 use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink};
+use crate::engine::queue::{Queues, Ticket};
 use crate::engine::threads::OwnThread;
 use crate::engine::wheel::{Driver, Wheel};
 use crate::engine::worker::{WAKE, Worker};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
+use crate::logic::acquire::AcquireRound;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::stats::Counters;
 use crate::time::{self, Tick};
@@ -42,6 +45,21 @@ pub(crate) struct Given {
     refused: Vec<(NodeId, NodeFailure)>,
 }
 
+/// A release and where it goes.
+pub(crate) struct Release {
+    pub(crate) command: Command,
+    pub(crate) to: NodeSet,
+    /// How long it is worth sending.
+    pub(crate) keep: Duration,
+}
+
+/// The attempt of whoever comes next.
+pub(crate) struct Next<'a> {
+    pub(crate) ticket: &'a Ticket,
+    pub(crate) attempt: Attempt,
+    pub(crate) command: Arc<Command>,
+}
+
 impl Given {
     /// Hands the refusals to the round.
     pub(crate) fn report<R>(self, pending: &Pending<R>)
@@ -61,6 +79,7 @@ impl Fanout {
         addresses: Vec<Address>,
         config: &Config,
         counters: &Arc<Counters>,
+        queues: &Arc<Queues>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
         let identities = Arc::new(Identities::new(addresses.len()));
         let start = time::tick();
@@ -73,7 +92,7 @@ impl Fanout {
             let (sender, jobs) = unbounded();
             let to_worker = ToWorker { jobs: sender, registry: poll.registry().try_clone()?, waker };
             let (shown, counters, timeout) = (address.shown(), Arc::clone(counters), config.response_timeout);
-            let node = Arc::new(Node::new(id, shown, to_worker, start, timeout, counters));
+            let node = Arc::new(Node::new(id, shown, to_worker, start, timeout, counters, Arc::clone(queues)));
             let identities = Arc::clone(&identities);
             let worker = Worker::new(Arc::clone(&node), address, config.connect_timeout, identities, jobs, poll);
             nodes.push(node);
@@ -172,10 +191,13 @@ impl Fanout {
     {
         let mut given = Given::default();
         for node in &self.nodes {
-            let sink: Arc<dyn Sink> = Arc::<Pending<R>>::clone(pending);
-            match node.offer(Job::new(Arc::clone(command), sink), now, directly) {
-                Ok(()) => given.taken.insert(node.id),
-                Err((_, failure)) => given.refused.push((node.id, failure)),
+            match node.refusal(now) {
+                None => {
+                    given.taken.insert(node.id);
+                    let job = Job::new(Arc::clone(command), Arc::<Pending<R>>::clone(pending));
+                    node.give([Some(job), None], now, directly);
+                }
+                Some(failure) => given.refused.push((node.id, failure)),
             }
         }
         given
@@ -189,34 +211,81 @@ impl Fanout {
         keep: Duration,
         pending: Option<&Arc<Pending<ReleaseRound>>>,
     ) {
+        self.release_and(command, to, keep, pending, None);
+    }
+
+    /// Like [`Fanout::release`], and sends the acquire of whoever comes next along, to every node that can take it.
+    fn release_and(
+        &self,
+        command: Command,
+        to: NodeSet,
+        keep: Duration,
+        pending: Option<&Arc<Pending<ReleaseRound>>>,
+        next: Option<(&Arc<Command>, &Arc<Pending<AcquireRound>>)>,
+    ) -> Given {
         let now = time::tick();
         let keep_until = now.checked_add(keep).unwrap_or(now);
         let alone = self.is_alone();
         let command = Arc::new(command);
-        for node in self.nodes.iter().filter(|it| to.contains(it.id)) {
-            let sink = pending.map(|it| -> Arc<dyn Sink> { Arc::<Pending<ReleaseRound>>::clone(it) });
-            node.give(Job::release(Arc::clone(&command), sink, keep_until), now, alone);
+        let mut given = Given::default();
+        for node in &self.nodes {
+            let release = to.contains(node.id).then(|| {
+                let sink = pending.map(|it| -> Arc<dyn Sink> { Arc::<Pending<ReleaseRound>>::clone(it) });
+                Job::release(Arc::clone(&command), sink, keep_until)
+            });
+            let acquire = next.and_then(|(command, round)| match node.refusal(now) {
+                None => {
+                    given.taken.insert(node.id);
+                    Some(Job::new(Arc::clone(command), Arc::<Pending<AcquireRound>>::clone(round)))
+                }
+                Some(failure) => {
+                    given.refused.push((node.id, failure));
+                    None
+                }
+            });
+            if release.is_some() || acquire.is_some() {
+                node.give([release, acquire], now, alone);
+            }
         }
-        self.wake(to, alone);
+        self.wake(to.union(given.taken), alone);
         if let Some(pending) = pending {
             for node in self.ids().filter(|it| !to.contains(*it)) {
                 pending.put(node, false, NodeAnswer::NotAsked);
             }
         }
+        given
     }
 
-    /// Like [`Fanout::release`], and waits as [`Fanout::round`] does.
+    /// Like [`Fanout::release`], and waits as [`Fanout::round`] does. `next` waits for the lock: its attempt goes along.
     pub(crate) fn release_round(
         &self,
-        command: Command,
-        to: NodeSet,
-        keep: Duration,
+        release: Release,
         pending: &Arc<Pending<ReleaseRound>>,
+        next: Option<Next<'_>>,
         deadline: Tick,
     ) -> (ReleaseEnd, bool) {
+        let Release { command, to, keep } = release;
         let driver = if self.is_alone() { self.wheel.take(&self.nodes, time::tick()) } else { None };
-        self.release(command, to, keep, Some(pending));
-        self.wait(driver, to, pending, deadline)
+        let acquire = next.as_ref().map(|it| (&it.command, &it.attempt.round));
+        let given = self.release_and(command, to, keep, Some(pending), acquire);
+        let asked = to.union(given.taken);
+        if let Some(Next { ticket, attempt, .. }) = next {
+            let round = Arc::clone(&attempt.round);
+            round.set_reached(given.taken);
+            ticket.make(attempt);
+            given.report(&round);
+        }
+        self.wait(driver, asked, pending, deadline)
+    }
+
+    /// Gives connections that were left to nobody back to their workers.
+    pub(crate) fn settle(&self) {
+        self.nodes.iter().for_each(|it| it.settle());
+    }
+
+    /// How many nodes announce releases to us.
+    pub(crate) fn listening(&self) -> usize {
+        self.nodes.iter().filter(|it| it.is_listening()).count()
     }
 
     /// Wakes the workers of `nodes`.

@@ -9,7 +9,7 @@ use crate::engine::outbox::Owed;
 use crate::error::NodeFailure;
 use crate::stats::count;
 use crate::time::{self, Tick};
-use crate::wire::{self, Answer, Filled, Inbox, Socket, is_push};
+use crate::wire::{self, Answer, Filled, Inbox, Kind, Push, Socket};
 
 /// What has come from a node and is not dealt with yet. Guarded by one mutex: one thread reads at a time, so that
 /// answers meet their commands in order.
@@ -21,13 +21,13 @@ pub(crate) struct Intake {
     pub(crate) broken: Option<NodeFailure>,
     /// Kept for their memory.
     replies: Vec<Range<usize>>,
-    owed: Vec<Owed>,
+    answers: Vec<(Range<usize>, Owed)>,
 }
 
 impl Intake {
     /// The intake of a new connection; `inbox` may hold bytes that came behind the login.
     pub(crate) fn new(inbox: Inbox) -> Intake {
-        Intake { inbox, answered: false, broken: None, replies: Vec::new(), owed: Vec::new() }
+        Intake { inbox, answered: false, broken: None, replies: Vec::new(), answers: Vec::new() }
     }
 
     /// Reads once and hands out the replies that are complete. Each belongs to the oldest command without one.
@@ -45,21 +45,38 @@ impl Intake {
     }
 
     fn hand_out(&mut self, node: &Node) {
-        let answers = self.replies.iter().filter(|it| !is_push(self.inbox.get((*it).clone()))).count();
-        if answers == 0 {
+        if self.replies.is_empty() {
             return;
         }
-        let owed = &mut self.owed;
-        node.with_outbox(|outbox| owed.extend((0..answers).map_while(|_| outbox.pop())));
+        let (inbox, answers) = (&self.inbox, &mut self.answers);
+        let mut notices = Vec::new();
+        let replies = self.replies.drain(..);
+        node.with_outbox(|outbox| {
+            for reply in replies {
+                let belongs = match wire::push(inbox.get(reply.clone())) {
+                    Push::None => true,
+                    Push::Subscribed => outbox.next_kind() == Some(Kind::Subscribe),
+                    Push::Message(key) => {
+                        notices.push(key);
+                        false
+                    }
+                    Push::Other => false,
+                };
+                if belongs && let Some(owed) = outbox.pop() {
+                    answers.push((reply, owed));
+                }
+            }
+        });
         let now = time::tick();
-        let inbox = &self.inbox;
-        let frames = self.replies.drain(..).map(|it| inbox.get(it)).filter(|it| !is_push(it));
-        for (frame, owed) in frames.zip(self.owed.drain(..)) {
+        for (reply, owed) in answers.drain(..) {
             node.note_answers(node.response_timeout() < now.saturating_duration_since(owed.since));
-            let answer = Answer::read(owed.job.kind(), frame);
+            let answer = Answer::read(owed.job.kind(), inbox.get(reply));
             trace!("{}: {answer:?}", node.id);
             self.answered |= !matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
             take_answer(node, owed, answer, now);
+        }
+        for key in notices {
+            node.take_notice(&key, now);
         }
         // What waited for an answer, to be written together, is written now: by the worker, whoever has read this.
         if node.has_queue() {
@@ -71,6 +88,10 @@ impl Intake {
 fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
     if answer == Answer::NoScript && !owed.with_source {
         send_with_source(node, owed, now);
+        return;
+    }
+    if owed.job.kind() == Kind::Subscribe {
+        node.set_listening(&answer);
         return;
     }
     let refused = matches!(answer, Answer::Failed(_));

@@ -10,7 +10,7 @@ use log::{debug, warn};
 use parking_lot::Mutex;
 
 use crate::engine::core::Core;
-use crate::engine::fanout::Given;
+use crate::engine::fanout::{Given, Release};
 use crate::engine::pending::Pending;
 use crate::engine::threads;
 use crate::error::{ExtendError, Lost};
@@ -21,7 +21,7 @@ use crate::logic::tally::{ExtendEnd, ExtendRound, ReleaseEnd, ReleaseRound};
 use crate::logic::validity;
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
-use crate::wire::Plan;
+use crate::wire::{Parting, Plan};
 
 /// What a won acquisition knows.
 pub(crate) struct Won {
@@ -36,6 +36,8 @@ pub(crate) struct Won {
     pub(crate) use_until: Moment,
     /// Nodes to which the acquire may have come.
     pub(crate) reached: NodeSet,
+    /// The call may be in waiting lists, of nodes that refused it.
+    pub(crate) in_lists: bool,
 }
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
@@ -48,6 +50,7 @@ pub(crate) struct HeldLock {
     owner: OwnerToken,
     token: FencingToken,
     ttl: Duration,
+    in_lists: bool,
     core: Arc<Core>,
     state: Mutex<State>,
 }
@@ -97,6 +100,7 @@ impl HeldLock {
             owner: won.owner,
             token: won.token,
             ttl: won.ttl,
+            in_lists: won.in_lists,
             core,
             state: Mutex::new(state),
         }
@@ -172,10 +176,21 @@ impl HeldLock {
         }
         let nodes = self.core.fanout.len();
         let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes))));
-        let end = self.core.release_round(self.plan.release(self.owner), reached, keep, &pending);
+        let next = self.core.queues.pass_on(self.plan.key(), self.id);
+        let client = self.core.queues.client();
+        let parting = match &next {
+            Some(next) => Parting::HandOver { client, since: next.since() },
+            None => self.parting(),
+        };
+        let release = Release { command: self.plan.release(self.owner, parting), to: reached, keep };
+        let end = self.core.release_round(release, &pending, next.as_deref());
         let counters = &self.core.counters;
         count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
         (was_valid, Some((end, pending)))
+    }
+
+    fn parting(&self) -> Parting {
+        if self.in_lists { Parting::Leave(self.core.queues.client()) } else { Parting::None }
     }
 
     /// Ends the lease for `reason` and tells everybody who asked, once; nothing happens if it was over already.
@@ -198,7 +213,8 @@ impl HeldLock {
         self.core.schedule.remove(self);
         // What is left of it on the nodes must not keep others waiting, and an extension that arrives late must not
         // keep it alive.
-        self.core.fanout.release(self.plan.release(self.owner), reached, keep, None);
+        self.core.fanout.release(self.plan.release(self.owner, self.parting()), reached, keep, None);
+        self.core.queues.end_hold(self.plan.key(), self.id);
         for listener in listeners {
             // A channel of one place, used once; nobody may listen any more.
             let _ = listener.try_send(reason);

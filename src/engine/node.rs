@@ -11,14 +11,15 @@ use mio::{Registry, Waker};
 use parking_lot::Mutex;
 
 use crate::engine::intake::Intake;
-use crate::engine::outbox::{Job, Outbox};
+use crate::engine::outbox::{Job, Outbox, Owed};
+use crate::engine::queue::Queues;
 use crate::engine::wheel::Reader;
 use crate::engine::worker::SOCKET;
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::stats::{Counters, count};
 use crate::time::Tick;
-use crate::wire::{Inbox, Socket, Watch};
+use crate::wire::{Answer, Command, Inbox, Socket, Watch};
 
 /// How many batches of commands may be under way on a connection before further commands wait, to be written together
 /// when an answer comes. With fewer, commands wait longer for their turn where the network is slow; with more, batches
@@ -72,7 +73,17 @@ pub(crate) struct Node {
     refused: Mutex<VecDeque<(Tick, Job)>>,
     stop_at: Mutex<Option<Tick>>,
     pub(crate) counters: Arc<Counters>,
+    /// Who wants to know of releases.
+    queues: Arc<Queues>,
+    subscribe: Arc<Command>,
+    /// Some call has waited, so a new connection listens from its beginning.
+    wants_notices: AtomicBool,
+    /// The connection listens.
+    listening: AtomicBool,
 }
+
+/// Commands that go out together: at most a release, and the acquire of whoever comes next.
+pub(crate) type Jobs = [Option<Job>; 2];
 
 /// How a node reaches its worker.
 pub(crate) struct ToWorker {
@@ -89,7 +100,9 @@ impl Node {
         start: Tick,
         response_timeout: Duration,
         counters: Arc<Counters>,
+        queues: Arc<Queues>,
     ) -> Node {
+        let subscribe = Arc::new(Command::subscribe(&queues.client().channel()));
         Node {
             id,
             address,
@@ -111,32 +124,32 @@ impl Node {
             refused: Mutex::default(),
             stop_at: Mutex::new(None),
             counters,
+            queues,
+            subscribe,
+            wants_notices: AtomicBool::new(false),
+            listening: AtomicBool::new(false),
         }
     }
 
-    /// Takes a command, or says why the node cannot be asked now; then nothing of the command has come to the node.
-    ///
-    /// `directly`: the caller writes it itself if the connection has nothing else to write. That spares the worker a
-    /// wake-up when there is little to do, and batching is better when there is much. Otherwise the worker must be
-    /// [woken](Node::wake).
-    pub(crate) fn offer(&self, job: Job, now: Tick, directly: bool) -> Result<(), (Job, NodeFailure)> {
+    /// Why the node is not to be asked now, if so.
+    pub(crate) fn refusal(&self, now: Tick) -> Option<NodeFailure> {
         if !self.up.load(Ordering::Acquire)
             && let Some(failure) = self.why_not(now)
         {
-            return Err((job, failure));
+            return Some(failure);
         }
-        if self.is_stalled(now) {
-            return Err((job, NodeFailure::Stalled));
-        }
-        self.give(job, now, directly);
-        Ok(())
+        self.is_stalled(now).then_some(NodeFailure::Stalled)
     }
 
-    /// Takes a command whatever the node's health: releases must not be dropped.
-    pub(crate) fn give(&self, job: Job, now: Tick, directly: bool) {
-        count(&self.counters.commands);
-        let job = if directly { self.write_directly(job, now) } else { Some(job) };
-        if let Some(job) = job {
+    /// Takes commands whatever the node's health, one behind the other and in one write: releases must not be dropped.
+    ///
+    /// `directly`: the caller writes them itself if the connection has nothing else to write. That spares the worker a
+    /// wake-up when there is little to do, and batching is better when there is much. Otherwise the worker must be
+    /// [woken](Node::wake).
+    pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
+        let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
+        for job in jobs.into_iter().flatten().flatten() {
+            count(&self.counters.commands);
             // The worker owns the receiver for as long as the node can be reached from here; if it has ended, the
             // job comes back in the error and is dropped: its sender hears of it by its own time-out.
             drop(self.jobs.send(job));
@@ -174,14 +187,18 @@ impl Node {
         !self.jobs.is_empty()
     }
 
-    fn write_directly(&self, job: Job, now: Tick) -> Option<Job> {
-        let Some(mut outbox) = self.outbox.try_lock() else { return Some(job) };
+    /// Writes them, or gives them back.
+    fn write_directly(&self, jobs: Jobs, now: Tick) -> Option<Jobs> {
+        let Some(mut outbox) = self.outbox.try_lock() else { return Some(jobs) };
         // RACE: the worker takes commands out of the queue only with the outbox locked. So an empty queue, seen with
         // the outbox locked, means that every command given earlier is in the outbox already, and ours goes behind it.
         if !outbox.is_open() || !outbox.is_flushed() || !self.jobs.is_empty() {
-            return Some(job);
+            return Some(jobs);
         }
-        outbox.push(job, now);
+        for job in jobs.into_iter().flatten() {
+            count(&self.counters.commands);
+            self.push(&mut outbox, job, now);
+        }
         let flushed = outbox.flush();
         self.note_oldest(&outbox);
         if outbox.reader == Reader::Nobody {
@@ -193,6 +210,47 @@ impl Node {
             self.wake_now();
         }
         None
+    }
+
+    /// Puts a command in line, behind the subscription that it needs.
+    ///
+    /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
+    /// go over this connection, in this order.
+    pub(crate) fn push(&self, outbox: &mut Outbox, job: Job, now: Tick) {
+        if job.command.waits() {
+            self.wants_notices.store(true, Ordering::Relaxed);
+            self.listen(outbox, now);
+        }
+        outbox.push(job, now);
+    }
+
+    fn listen(&self, outbox: &mut Outbox, now: Tick) {
+        if outbox.pushes && !outbox.subscribed {
+            outbox.subscribed = true;
+            outbox.push(Job::of_connection(Arc::clone(&self.subscribe)), now);
+        }
+    }
+
+    /// Whether releases are announced on this connection.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
+    }
+
+    /// The answer to the subscription has come.
+    pub(crate) fn set_listening(&self, answer: &Answer) {
+        let listening = *answer == Answer::Subscribed;
+        if !listening {
+            debug!("{}: releases cannot be announced, calls that wait try now and then: {answer:?}", self.id);
+        }
+        self.listening.store(listening, Ordering::Release);
+    }
+
+    /// The node has announced a release.
+    pub(crate) fn take_notice(&self, key: &[u8], now: Tick) {
+        self.queues.tell(self.id, key, |farewell| {
+            self.give([Some(Job::release(Arc::new(farewell), None, now)), None], now, false);
+        });
+        self.wake();
     }
 
     /// Why commands are refused at once, if they are.
@@ -325,12 +383,28 @@ impl Node {
     }
 
     /// Begins with a new connection, read by the worker, and writes what was left from the time before.
-    pub(crate) fn open(&self, socket: Arc<Socket>, carried: impl Iterator<Item = Job>, now: Tick) -> bool {
+    pub(crate) fn open(
+        &self,
+        socket: Arc<Socket>,
+        pushes: bool,
+        carried: impl Iterator<Item = Job>,
+        now: Tick,
+    ) -> bool {
+        self.listening.store(false, Ordering::Release);
         self.with_outbox(|outbox| {
-            outbox.open(socket);
-            carried.for_each(|job| outbox.push(job, now));
+            outbox.open(socket, pushes);
+            if self.wants_notices.load(Ordering::Relaxed) {
+                self.listen(outbox, now);
+            }
+            carried.for_each(|job| self.push(outbox, job, now));
             self.set_watch(outbox)
         })
+    }
+
+    /// Ends with the connection: everything that is still owed on it.
+    pub(crate) fn close(&self) -> VecDeque<Owed> {
+        self.listening.store(false, Ordering::Release);
+        self.with_outbox(Outbox::close)
     }
 
     /// Makes the worker take a turn, whatever is under way and whether or not it sleeps yet.

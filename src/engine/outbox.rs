@@ -25,6 +25,11 @@ impl Job {
         Job { command, sink: Some(sink), keep_until: None }
     }
 
+    /// A command whose answer says something about the connection, and to nobody else.
+    pub(crate) fn of_connection(command: Arc<Command>) -> Job {
+        Job { command, sink: None, keep_until: None }
+    }
+
     /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
     pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
         Job { command, sink, keep_until: Some(keep_until) }
@@ -69,6 +74,10 @@ pub(crate) struct Outbox {
     pub(crate) reader: Reader,
     /// What of the socket is announced to the worker.
     pub(crate) watch: Watch,
+    /// It can carry pushes.
+    pub(crate) pushes: bool,
+    /// The client's channel was asked for on it.
+    pub(crate) subscribed: bool,
     /// The worker has written since a caller took over reading: somebody else waits for answers as well.
     pub(crate) shared: bool,
     owed: VecDeque<Owed>,
@@ -81,8 +90,8 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// Begins with a new connection, on which nothing is owed.
-    pub(crate) fn open(&mut self, socket: Arc<Socket>) {
-        *self = Outbox { socket: Some(socket), ..Outbox::default() };
+    pub(crate) fn open(&mut self, socket: Arc<Socket>, pushes: bool) {
+        *self = Outbox { socket: Some(socket), pushes, ..Outbox::default() };
     }
 
     /// Ends with the connection: everything that is still owed on it.
@@ -152,6 +161,11 @@ impl Outbox {
             self.batches = self.batches.saturating_sub(1);
         }
         Some(owed)
+    }
+
+    /// What the next answer belongs to.
+    pub(crate) fn next_kind(&self) -> Option<Kind> {
+        self.owed.front().map(|it| it.job.kind())
     }
 
     /// How many batches are under way.

@@ -219,7 +219,9 @@ fn failed(answer: Answer) -> NodeAnswer {
     match answer {
         Answer::Failed(failure) => NodeAnswer::Failed(failure),
         Answer::NoScript => NodeAnswer::Failed(NodeFailure::Refused { message: "the script is gone".to_owned() }),
-        Answer::Acquire(_) | Answer::Raise(_) | Answer::Extend(_) | Answer::Release(_) => unexpected(),
+        Answer::Acquire(_) | Answer::Raise(_) | Answer::Extend(_) | Answer::Release(_) | Answer::Subscribed => {
+            unexpected()
+        }
     }
 }
 
@@ -230,8 +232,11 @@ impl Reads for AcquireRound {
             Answer::Acquire(AcquireReply::Behind { counter }) => {
                 (AcquireVote::Behind { counter }, NodeAnswer::GrantedBehind)
             }
-            Answer::Acquire(AcquireReply::Held { counter, left }) => {
-                (AcquireVote::Held { counter }, NodeAnswer::Held { left })
+            Answer::Acquire(AcquireReply::Held { counter, left, entered }) => {
+                (AcquireVote::Held { counter, entered }, NodeAnswer::Held { left })
+            }
+            Answer::Acquire(AcquireReply::Promised { counter, left, entered }) => {
+                (AcquireVote::Held { counter, entered }, NodeAnswer::Promised { left })
             }
             Answer::Acquire(AcquireReply::WrongType) | Answer::Failed(NodeFailure::WrongType) => {
                 (AcquireVote::Unusable, NodeAnswer::Failed(NodeFailure::WrongType))

@@ -1,6 +1,4 @@
 //! Threads that wait for something that is not a reply, and how to wake them before their time.
-//!
-//! The local queue and the release notices of waiting locks will live here as well.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,9 +23,38 @@ struct Sleepers {
 
 /// What one thread sleeps on; it may be listed with several signals.
 #[derive(Default)]
-struct Bed {
+pub(crate) struct Bed {
     woken: Mutex<bool>,
     wake: Condvar,
+}
+
+impl Bed {
+    /// Wakes the thread, or lets its next sleep end at once.
+    pub(crate) fn wake(&self) {
+        *self.woken.lock() = true;
+        self.wake.notify_one();
+    }
+
+    /// Sleeps until `until` (`None`: without end), until somebody wakes it, or until one of the signals is given.
+    pub(crate) fn sleep(self: &Arc<Bed>, until: Option<Tick>, signals: &[&Signal]) {
+        // RACE: listed first and looked at after: a signal that is given in between finds the bed and marks it.
+        let listed: Vec<_> = signals.iter().map(|it| (it, it.list(self))).collect();
+        let mut woken = self.woken.lock();
+        while !*woken && listed.iter().all(|(_, id)| id.is_some()) {
+            match until {
+                Some(until) if self.wake.wait_until(&mut woken, until).timed_out() => break,
+                Some(_) => {}
+                None => self.wake.wait(&mut woken),
+            }
+        }
+        *woken = false;
+        drop(woken);
+        for (signal, id) in listed {
+            if let Some(id) = id {
+                signal.strike(id);
+            }
+        }
+    }
 }
 
 impl Signal {
@@ -37,10 +64,7 @@ impl Signal {
             shared.given = true;
             shared.sleepers.drain().map(|(_, it)| it).collect()
         };
-        for bed in sleepers {
-            *bed.woken.lock() = true;
-            bed.wake.notify_one();
-        }
+        sleepers.iter().for_each(|it| it.wake());
     }
 
     pub(crate) fn is_given(&self) -> bool {
@@ -66,22 +90,7 @@ impl Signal {
 
 /// Sleeps until `until`, or until one of the signals is given.
 pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
-    let bed = Arc::new(Bed::default());
-    // RACE: listed first and looked at after: a signal that is given in between finds the bed and marks it.
-    let listed: Vec<_> = signals.iter().map(|it| (it, it.list(&bed))).collect();
-    if listed.iter().all(|(_, id)| id.is_some()) {
-        let mut woken = bed.woken.lock();
-        while !*woken {
-            if bed.wake.wait_until(&mut woken, until).timed_out() {
-                break;
-            }
-        }
-    }
-    for (signal, id) in listed {
-        if let Some(id) = id {
-            signal.strike(id);
-        }
-    }
+    Arc::new(Bed::default()).sleep(Some(until), signals);
 }
 
 /// Ends waiting calls from another thread.

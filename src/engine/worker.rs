@@ -17,7 +17,7 @@ use crate::engine::identities::Identities;
 use crate::engine::intake::Intake;
 use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opening, Progress};
-use crate::engine::outbox::{Job, Outbox};
+use crate::engine::outbox::Job;
 use crate::error::NodeFailure;
 use crate::stats::count;
 use crate::time::{self, Tick};
@@ -238,7 +238,7 @@ impl Worker {
         // Releases of the time before come first: they are older than anything in the queue.
         let carried = std::mem::take(&mut self.carried).into_iter();
         let carried = carried.filter(|it| it.is_worth_keeping(now));
-        if !self.node.open(Arc::clone(&socket), carried, now) {
+        if !self.node.open(Arc::clone(&socket), greeting.pushes, carried, now) {
             self.go_down(&NodeFailure::Internal);
             return;
         }
@@ -262,10 +262,10 @@ impl Worker {
         let (again, next_again) = node.take_refused(now);
         let written = node.with_outbox(|outbox| {
             let mut wrote = !outbox.is_flushed() || !again.is_empty();
-            again.into_iter().filter(|it| it.is_worth_keeping(now)).for_each(|job| outbox.push(job, now));
+            again.into_iter().filter(|it| it.is_worth_keeping(now)).for_each(|job| node.push(outbox, job, now));
             if outbox.batches() < BATCHES_MAX {
                 self.jobs.try_iter().for_each(|job| {
-                    outbox.push(job, now);
+                    node.push(outbox, job, now);
                     wrote = true;
                 });
             }
@@ -338,7 +338,7 @@ impl Worker {
     /// Closes the connection: everybody who waits for an answer is told, and releases are kept.
     fn disconnect(&mut self, failure: &NodeFailure) {
         self.link = Link::Unused;
-        let owed = self.node.with_outbox(Outbox::close);
+        let owed = self.node.close();
         if *failure != NodeFailure::ShutDown {
             count(&self.node.counters.connection_failures);
             if self.down_since.is_none() {

@@ -52,6 +52,11 @@ pub enum NodeAnswer {
         /// operator can remove it.
         left: Option<Duration>,
     },
+    /// The lock is free there, but it is the turn of a caller who waits for it.
+    Promised {
+        /// How long that caller may take to come.
+        left: Duration,
+    },
     /// The lock was extended there.
     Extended,
     /// The lock was released there, or was not there any more.
@@ -62,7 +67,8 @@ pub enum NodeAnswer {
     Superseded,
     /// The round was decided before this node answered; it was not waited for.
     NotWaitedFor,
-    /// Nothing of this lock was ever sent to the node, so there is nothing to release there.
+    /// Nothing was sent to the node: there is nothing to release there, or it was clear without asking that this
+    /// manager holds the lock itself.
     NotAsked,
     /// It could not vote.
     Failed(NodeFailure),
@@ -75,6 +81,7 @@ impl fmt::Display for NodeAnswer {
             NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, given back"),
             NodeAnswer::Held { left: Some(left) } => write!(f, "held, {left:.1?} left"),
             NodeAnswer::Held { left: None } => f.write_str("held, no expiry"),
+            NodeAnswer::Promised { .. } => f.write_str("free, but another caller's turn"),
             NodeAnswer::Extended => f.write_str("extended"),
             NodeAnswer::Released => f.write_str("released"),
             NodeAnswer::Gone => f.write_str("no longer ours"),

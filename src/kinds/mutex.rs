@@ -28,6 +28,7 @@ pub struct Mutex {
     plan: Arc<Plan>,
     ttl: Duration,
     renew: bool,
+    fair: bool,
     cancel: Option<CancelHandle>,
 }
 
@@ -37,7 +38,7 @@ impl Mutex {
         let fence_life = config.fence_life.map_or(0, validity::millis);
         let plan = Arc::new(Plan::mutex(&config.prefix, name, fence_life));
         let (ttl, renew) = (config.ttl, config.renew);
-        Mutex { engine, name: LockName::new(name), plan, ttl, renew, cancel: None }
+        Mutex { engine, name: LockName::new(name), plan, ttl, renew, fair: true, cancel: None }
     }
 
     /// The name, without the manager's prefix.
@@ -63,6 +64,15 @@ impl Mutex {
     #[must_use]
     pub fn renew(mut self, renew: bool) -> Mutex {
         self.renew = renew;
+        self
+    }
+
+    /// Sets whether a free lock is left to those who have waited for longer.
+    ///
+    /// Default: `false`.
+    #[must_use]
+    pub fn fair(mut self, fair: bool) -> Mutex {
+        self.fair = fair;
         self
     }
 
@@ -221,6 +231,7 @@ impl Mutex {
             plan: &self.plan,
             ttl: validity::whole_millis(self.ttl),
             renewed: self.renew,
+            fair: self.fair,
             cancel: self.cancel.as_ref(),
         };
         request.acquire(patience)

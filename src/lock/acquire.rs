@@ -1,4 +1,4 @@
-//! The blocking loop: a round, and if it was lost, take back, wait, try again.
+//! The blocking loop: an attempt, and if it was lost, wait and try again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use log::debug;
 
-use crate::engine::{self, CancelHandle, Core, Engine, HeldLock, Pending, Won};
+use crate::engine::{
+    self, Attempt, CancelHandle, Core, Engine, HeldLock, Known, LostAttempt, NoAttempt, Place, Wish, Woken, Won,
+};
 use crate::error::{AcquireError, NodeAnswer};
-use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+use crate::ids::LockName;
 use crate::lock::LockGuard;
-use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Why};
-use crate::logic::tally::ReleaseRound;
-use crate::logic::wait::{self, Obstacle};
-use crate::logic::{token, validity};
-use crate::stats::count;
+use crate::logic::acquire::Why;
+use crate::logic::wait;
 use crate::time::{self, Moment, Tick};
-use crate::wire::Plan;
+use crate::wire::{Entry, Manners, Plan};
 
 /// Rounds of one `try_lock`, if those before may have been lost to contenders of whom none got the lock: they split the
 /// nodes between them, or pushed each other's fencing counters. Without a second try a fleet that starts a job at the
@@ -24,6 +23,8 @@ use crate::wire::Plan;
 const UNDECIDED_MAX: u32 = 4;
 /// How long an error waits for the reasons of nodes that were not needed to decide it.
 const REASONS: Duration = Duration::from_millis(20);
+/// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
+const PAUSES_IN_A_LIFE: u32 = 3;
 
 /// Everything that one call of a lock method needs.
 pub(crate) struct Request<'a> {
@@ -33,6 +34,7 @@ pub(crate) struct Request<'a> {
     /// Whole milliseconds, checked.
     pub(crate) ttl: Duration,
     pub(crate) renewed: bool,
+    pub(crate) fair: bool,
     pub(crate) cancel: Option<&'a CancelHandle>,
 }
 
@@ -47,27 +49,14 @@ pub(crate) enum Patience {
     Forever,
 }
 
-/// A lost attempt, with everything of it taken back.
-struct Lost {
-    why: Why,
-    round: Arc<Pending<AcquireRound>>,
-    took: Duration,
-    /// The largest fencing counter that was seen.
-    seen: u64,
-    /// The release of what was granted, on its way.
-    release: Option<Arc<Pending<ReleaseRound>>>,
-}
-
-impl Lost {
-    /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.
-    fn is_undecided(&self) -> bool {
-        let granted = |it: &NodeAnswer| matches!(it, NodeAnswer::Granted | NodeAnswer::GrantedBehind);
-        match self.why {
-            Why::Overtaken => true,
-            Why::Held => self.round.rows().iter().any(granted),
-            Why::NoQuorum | Why::TooLate | Why::KeyInUse => false,
-        }
-    }
+/// A call under way.
+struct Calling<'a> {
+    request: &'a Request<'a>,
+    began: Tick,
+    /// Since when no majority could be reached.
+    outage: Option<Tick>,
+    /// The last lost attempt.
+    lost: Option<LostAttempt>,
 }
 
 impl Request<'_> {
@@ -80,53 +69,32 @@ impl Request<'_> {
         }
         let Some(_call) = self.engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
         let began = time::tick();
-        let mut tries = 0_u32;
-        let mut seen = 0;
-        // Since when no majority could be reached.
-        let mut outage: Option<Tick> = None;
-        loop {
-            if let Some(err) = self.stopped(began) {
-                return Err(err);
-            }
-            let lost = match self.attempt(seen)? {
-                Ok(won) => return self.hold(won),
-                Err(lost) => lost,
-            };
-            seen = seen.max(lost.seen);
-            let now = time::tick();
-            let until = match patience {
-                Patience::None if lost.is_undecided() && tries < UNDECIDED_MAX.saturating_sub(1) => None,
-                Patience::None => return Err(self.give_up(lost, began)),
-                Patience::Until(until) if until <= now => return Err(self.give_up(lost, began)),
-                Patience::Until(until) => Some(until),
-                Patience::Forever => None,
-            };
-            match lost.why {
-                Why::NoQuorum => {
-                    let since = *outage.get_or_insert(now);
-                    if core.config.outage_patience <= now.saturating_duration_since(since) {
-                        return Err(self.give_up(lost, began));
-                    }
-                }
-                Why::KeyInUse => return Err(self.give_up(lost, began)),
-                Why::Held | Why::TooLate | Why::Overtaken => outage = None,
-            }
-            let free_in = wait::free_in(&obstacles(&lost.round.rows()));
-            let pause = wait::pause(tries, core.config.retry_min, core.config.retry_max, free_in, fastrand::f64());
-            tries = tries.saturating_add(1);
-            debug!("{}: lost round ({:?}) in {:?}, next try in {pause:?}", self.name, lost.why, lost.took);
-            let wake = now.checked_add(pause).unwrap_or(now);
-            let wake = until.map_or(wake, |it| it.min(wake));
-            self.sleep(wake);
+        let mut calling = Calling { request: self, began, outage: None, lost: None };
+        match patience {
+            Patience::None => calling.once(true),
+            Patience::Until(until) if until <= began => calling.once(false),
+            Patience::Until(until) => calling.wait(Some(until)),
+            Patience::Forever => calling.wait(None),
         }
     }
 
-    fn sleep(&self, until: Tick) {
-        let shut_down = self.engine.shut_down_signal();
-        match self.cancel {
-            Some(cancel) => engine::sleep(until, &[shut_down, cancel.signal()]),
-            None => engine::sleep(until, &[shut_down]),
+    fn wish(&self, enters: bool) -> Wish {
+        let core = self.engine.core();
+        let life = wait::longest_pause(core.config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let enters = enters.then(|| Entry { client: core.queues.client(), life });
+        Wish {
+            name: self.name.clone(),
+            plan: Arc::clone(self.plan),
+            ttl: self.ttl,
+            renewed: self.renewed,
+            manners: Manners { fair: self.fair, since: Moment::now().wall_micros(), enters, listed: false },
         }
+    }
+
+    fn signals(&self) -> Vec<&engine::Signal> {
+        let cancel = self.cancel.map(CancelHandle::signal);
+        [Some(self.engine.shut_down_signal()), cancel].into_iter().flatten().collect()
     }
 
     /// Why no further round may begin, if so.
@@ -138,122 +106,16 @@ impl Request<'_> {
         cancelled.then(|| AcquireError::Cancelled { waited: time::tick().saturating_duration_since(began) })
     }
 
-    /// The error of the last attempt. Waits, within a response timeout, until what was granted is given back, so that
-    /// nothing of the call is left where it can be helped.
-    fn give_up(&self, lost: Lost, began: Tick) -> AcquireError {
-        let core = self.engine.core();
-        if let Some(release) = lost.release {
-            release.wait(engine::deadline(core.fanout.response_timeout()));
-        }
-        if lost.why == Why::NoQuorum {
-            lost.round.wait_for_rows(engine::deadline(REASONS));
-        }
-        let nodes = core.fanout.report(lost.round.rows());
-        let waited = time::tick().saturating_duration_since(began);
-        match lost.why {
-            Why::Held | Why::Overtaken => AcquireError::Held { nodes, waited },
-            Why::NoQuorum => AcquireError::NoQuorum { nodes, waited },
-            Why::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.ttl },
-            Why::KeyInUse => AcquireError::KeyInUse { nodes },
-        }
-    }
-
-    /// One attempt: an acquire round, and a raise round if fencing counters were ahead.
-    fn attempt(&self, seen: u64) -> Result<Result<Won, Lost>, AcquireError> {
-        let core = self.engine.core();
-        let _busy = core.fanout.busy();
-        let owner = OwnerToken::draw().map_err(|err| AcquireError::NoRandomness { reason: err.to_string() })?;
-        // Read before the first byte can leave, anew for every attempt.
-        let (sent, tick) = (Moment::now(), time::tick());
-        let use_until = validity::use_until(sent, self.ttl, core.config.margin.of(self.ttl));
-        let nodes = core.fanout.len();
-        let proposal = token::propose(sent.wall_micros(), seen);
-        let round = Arc::new(Pending::new(nodes, AcquireRound::new(nodes, proposal.unwrap_or(0), use_until)));
-        let Some(proposal) = proposal else {
-            return Ok(Err(Lost { why: Why::KeyInUse, round, took: Duration::ZERO, seen, release: None }));
-        };
-        let deadline = core.fanout.deadline(tick);
-        let mut end = core.round(self.plan.acquire(owner, validity::millis(self.ttl), proposal), &round, deadline);
-        let mut seen = seen.max(round.with_round(AcquireRound::seen));
-        if let AcquireEnd::Raise { token } = end {
-            count(&core.counters.fencing_raises);
-            let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, use_until)));
-            let deadline = engine::deadline(core.fanout.response_timeout());
-            end = core.round(self.plan.raise(owner, token), &raise, deadline);
-            seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
-        }
-        let took = Moment::now().since(sent);
-        match (end, use_until) {
-            (AcquireEnd::Won { token }, Some(use_until)) => {
-                count(&core.counters.rounds_won);
-                debug!("{}: won in {took:?}, token {token}, {owner:?}", self.name);
-                Ok(Ok(Won {
-                    name: self.name.clone(),
-                    plan: Arc::clone(self.plan),
-                    owner,
-                    token: FencingToken::new(token),
-                    ttl: self.ttl,
-                    renewed: self.renewed,
-                    sent,
-                    use_until,
-                    reached: round.reached(),
-                }))
-            }
-            (end, _) => {
-                let why = if let AcquireEnd::Lost(why) = end { why } else { Why::Overtaken };
-                count(match why {
-                    Why::Held | Why::Overtaken | Why::KeyInUse => &core.counters.rounds_held,
-                    Why::NoQuorum => &core.counters.rounds_without_quorum,
-                    Why::TooLate => &core.counters.rounds_too_late,
-                });
-                let release = self.take_back(owner, round.reached(), &round.rows());
-                Ok(Err(Lost { why, round, took, seen, release }))
-            }
-        }
-    }
-
-    /// Takes back whatever a lost attempt may have left on the nodes.
-    fn take_back(
-        &self,
-        owner: OwnerToken,
-        reached: NodeSet,
-        answers: &[NodeAnswer],
-    ) -> Option<Arc<Pending<ReleaseRound>>> {
-        let core = self.engine.core();
-        let mut to = reached;
-        let mut granted = 0_usize;
-        for (node, answer) in core.fanout.ids().zip(answers) {
-            match answer {
-                NodeAnswer::Granted | NodeAnswer::GrantedBehind => granted = granted.saturating_add(1),
-                // The only answer that proves that nothing of ours is there.
-                NodeAnswer::Held { .. } => to.remove(node),
-                _ => {}
-            }
-        }
-        // RACE: a node may grant the lock after we have given up on it. We do not wait to find out. The release goes
-        // into the same line as the acquire, and a worker talks to its node over one connection, so the node runs
-        // them in that order: whatever the late acquire does, the release undoes.
-        //
-        // One gap stays open on purpose. If the connection itself breaks between the two, the node may still find the
-        // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
-        // Nobody counted that vote, so there is no second holder; the price is a node that refuses everyone until the
-        // key expires.
-        let command = self.plan.release(owner);
-        if granted == 0 {
-            core.fanout.release(command, to, self.ttl, None);
-            return None;
-        }
-        let nodes = core.fanout.len();
-        let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, granted)));
-        core.fanout.release(command, to, self.ttl, Some(&pending));
-        Some(pending)
-    }
-
-    fn hold(&self, won: Won) -> Result<LockGuard, AcquireError> {
+    /// The hold, looked after from now on.
+    fn hold(&self, won: Won) -> Arc<HeldLock> {
         let core: &Arc<Core> = self.engine.core();
         let id = core.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(HeldLock::new(Arc::clone(core), id, won));
         lock.plan_next(true, Moment::now());
+        lock
+    }
+
+    fn guard(&self, lock: Arc<HeldLock>) -> Result<LockGuard, AcquireError> {
         let guard = LockGuard::new(Arc::clone(self.engine), lock);
         if self.engine.shut_down_signal().is_given() {
             // Nobody would look after it. Dropped here, it is released before the workers end.
@@ -264,23 +126,145 @@ impl Request<'_> {
     }
 }
 
-/// What stands in the way at each node.
-fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
-    let obstacle = |it: &NodeAnswer| match it {
-        NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
-        NodeAnswer::Held { left: Some(left) } => Obstacle::Until(*left),
-        _ => Obstacle::Unknown,
-    };
-    answers.iter().map(obstacle).collect()
-}
+impl Calling<'_> {
+    /// One attempt, out of line. `to_the_end`: repeated as long as it may be that nobody got the lock.
+    fn once(&mut self, to_the_end: bool) -> Result<LockGuard, AcquireError> {
+        let core = self.request.engine.core();
+        let wish = self.request.wish(false);
+        let mut known = Known::default();
+        for tries in 0..UNDECIDED_MAX {
+            if let Some(err) = self.request.stopped(self.began) {
+                return Err(err);
+            }
+            match self.result(Attempt::run(core, &wish, known), known)? {
+                Ok(won) => {
+                    let lock = self.request.hold(won);
+                    core.queues.begin_hold(self.request.plan.key(), lock.id);
+                    return self.request.guard(lock);
+                }
+                Err(lost) => {
+                    known.seen = known.seen.max(lost.seen);
+                    let again = to_the_end && lost.is_undecided();
+                    let pause = wait::pause(
+                        tries,
+                        core.config.retry_min,
+                        core.config.retry_max,
+                        lost.free_in(),
+                        fastrand::f64(),
+                    );
+                    self.note(lost, pause);
+                    if !again {
+                        break;
+                    }
+                    if tries.saturating_add(1) < UNDECIDED_MAX {
+                        engine::sleep(engine::deadline(pause), &self.request.signals());
+                    }
+                }
+            }
+        }
+        Err(self.give_up())
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Attempts until the lock is won, in line with others of this manager, until `until`.
+    fn wait(&mut self, until: Option<Tick>) -> Result<LockGuard, AcquireError> {
+        let core = self.request.engine.core();
+        let signals = self.request.signals();
+        let mut place = Place::join(core, self.request.wish(true));
+        loop {
+            let woken = place.wait(until, &signals);
+            let stopped = matches!(woken, Woken::Stopped);
+            let result = match woken {
+                Woken::Made(attempt) => place.finish(attempt),
+                Woken::Try => {
+                    let known = place.known();
+                    let result = place.try_now();
+                    self.result(result, known)?
+                }
+                Woken::Stopped => match place.stop() {
+                    // The lock was on its way to us.
+                    Some(attempt) => place.finish(attempt),
+                    None => return Err(self.request.stopped(self.began).unwrap_or_else(|| self.give_up())),
+                },
+            };
+            match result {
+                Ok(won) => {
+                    let lock = self.request.hold(won);
+                    place.leave_with(lock.id);
+                    return self.request.guard(lock);
+                }
+                Err(lost) => self.note(lost, place.pause()),
+            }
+            if stopped {
+                drop(place);
+                return Err(self.request.stopped(self.began).unwrap_or_else(|| self.give_up()));
+            }
+            if self.is_hopeless() {
+                drop(place);
+                return Err(self.give_up());
+            }
+        }
+    }
 
-    #[test]
-    fn nodes_without_an_answer_are_not_taken_for_free() {
-        let answers = [NodeAnswer::Held { left: None }, NodeAnswer::NotWaitedFor, NodeAnswer::Granted];
-        assert_eq!(obstacles(&answers), [Obstacle::Unknown, Obstacle::Unknown, Obstacle::Free]);
+    /// The result of an attempt, if there was one.
+    fn result(
+        &self,
+        result: Result<Result<Won, LostAttempt>, NoAttempt>,
+        known: Known,
+    ) -> Result<Result<Won, LostAttempt>, AcquireError> {
+        match result {
+            Ok(result) => Ok(result),
+            Err(NoAttempt::NoTokens) => {
+                Ok(Err(LostAttempt::without_tokens(self.request.engine.core().fanout.len(), known.seen)))
+            }
+            Err(NoAttempt::NoRandomness(reason)) => Err(AcquireError::NoRandomness { reason }),
+        }
+    }
+
+    fn note(&mut self, lost: LostAttempt, pause: Duration) {
+        debug!("{}: lost round ({:?}) in {:?}, next try in {pause:?}", self.request.name, lost.why, lost.took);
+        match lost.why {
+            Why::NoQuorum => {
+                self.outage.get_or_insert_with(time::tick);
+            }
+            Why::KeyInUse => {}
+            Why::Held | Why::TooLate | Why::Overtaken => self.outage = None,
+        }
+        self.lost = Some(lost);
+    }
+
+    /// Whether waiting is of no use any more.
+    fn is_hopeless(&self) -> bool {
+        let outage = self.outage.map(|since| time::tick().saturating_duration_since(since));
+        let patience = self.request.engine.core().config.outage_patience;
+        outage.is_some_and(|it| patience <= it) || self.lost.as_ref().is_some_and(|it| it.why == Why::KeyInUse)
+    }
+
+    /// The error of the last attempt. Waits, within a response timeout, until what was granted is given back, so that
+    /// nothing of the call is left where it can be helped.
+    fn give_up(&mut self) -> AcquireError {
+        let core = self.request.engine.core();
+        let waited = time::tick().saturating_duration_since(self.began);
+        let Some(lost) = self.lost.take() else {
+            // The manager holds the lock itself, or others of it were first: nobody had to be asked.
+            let nodes = core.fanout.report(vec![NodeAnswer::NotAsked; core.fanout.len()]);
+            return AcquireError::Held { nodes, waited };
+        };
+        if let Some(release) = &lost.release {
+            release.wait(engine::deadline(core.fanout.response_timeout()));
+        }
+        let mut rows = lost.rows;
+        if let Some(round) = &lost.round {
+            if lost.why == Why::NoQuorum {
+                round.wait_for_rows(engine::deadline(REASONS));
+            }
+            rows = round.rows();
+        }
+        let nodes = core.fanout.report(rows);
+        match lost.why {
+            Why::Held | Why::Overtaken => AcquireError::Held { nodes, waited },
+            Why::NoQuorum => AcquireError::NoQuorum { nodes, waited },
+            Why::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.request.ttl },
+            Why::KeyInUse => AcquireError::KeyInUse { nodes },
+        }
     }
 }

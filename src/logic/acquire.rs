@@ -11,8 +11,8 @@ pub(crate) enum AcquireVote {
     Accepted,
     /// Granted, but the counter is ahead. Not counted towards the majority: such a node does not order holders.
     Behind { counter: u64 },
-    /// Another owner's key stands there.
-    Held { counter: u64 },
+    /// Another owner's key stands there, or it is another caller's turn. `entered`: we are in the waiting list there.
+    Held { counter: u64, entered: bool },
     /// The lock's key or counter holds something else.
     Unusable,
     /// No vote, for whatever reason.
@@ -66,11 +66,16 @@ impl AcquireRound {
         self.votes
             .iter()
             .map(|it| match it {
-                AcquireVote::Behind { counter } | AcquireVote::Held { counter } => *counter,
+                AcquireVote::Behind { counter } | AcquireVote::Held { counter, .. } => *counter,
                 AcquireVote::Accepted | AcquireVote::Unusable | AcquireVote::Failed => 0,
             })
             .max()
             .unwrap_or(0)
+    }
+
+    /// How many nodes have entered us in their waiting lists.
+    pub(crate) fn entered(&self) -> usize {
+        self.votes.count(|it| matches!(it, AcquireVote::Held { entered: true, .. }))
     }
 
     fn end(&mut self, end: AcquireEnd) -> Step<AcquireEnd> {

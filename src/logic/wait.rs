@@ -3,6 +3,12 @@
 use std::time::Duration;
 
 use crate::logic::quorum;
+use crate::time::Tick;
+
+/// How much longer a caller waits that is told of releases.
+const LONGER: u32 = 5;
+/// For how long a caller that some nodes have told of a release waits for the others, at least.
+const GRACE_MIN: Duration = Duration::from_millis(2);
 
 /// What a node said about the key that stands in the way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,6 +48,37 @@ pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Du
         None | Some(Duration::ZERO) => backoff,
         Some(free_in) => backoff.min(free_in.saturating_add(share(min, random))),
     }
+}
+
+/// Like [`pause`], for a caller who will be told of releases and tries on suspicion only: from `max` to five times that,
+/// and a quarter up or down.
+pub(crate) fn long_pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
+    let limit = max.saturating_mul(2_u32.saturating_pow(tries.min(31)).min(LONGER));
+    let pause = limit.saturating_sub(limit / 4).saturating_add(share(limit / 2, random));
+    match free_in {
+        None | Some(Duration::ZERO) => pause,
+        Some(free_in) => pause.min(free_in.saturating_add(share(min, random))),
+    }
+}
+
+/// The longest pause there is: a caller that has not been heard of for several of them is gone.
+pub(crate) fn longest_pause(max: Duration) -> Duration {
+    max.saturating_mul(LONGER).saturating_mul(5) / 4
+}
+
+/// How long to wait for the other nodes once one has announced a release. They are as far apart as the answers of the
+/// last round, which took `took`.
+pub(crate) fn grace(took: Duration) -> Duration {
+    took.max(GRACE_MIN)
+}
+
+/// When a caller tries again that has planned to do so at `planned`; `None` for at once. `told` nodes have announced a
+/// release; a majority is enough, and fewer are at `in_time`.
+pub(crate) fn next_try(planned: Tick, majority: usize, told: usize, in_time: Option<Tick>) -> Option<Tick> {
+    if majority <= told {
+        return None;
+    }
+    Some(in_time.map_or(planned, |it| it.min(planned)))
 }
 
 fn share(of: Duration, random: f64) -> Duration {

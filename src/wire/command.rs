@@ -11,30 +11,46 @@ pub(crate) enum Kind {
     Raise,
     Extend,
     Release,
+    /// Opens the channel of this client. No script.
+    Subscribe,
 }
 
 impl Kind {
-    /// All kinds: a connection loads the script of each before it is used.
-    pub(crate) const ALL: [Kind; 4] = [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release];
+    /// Those that are scripts: a connection loads each before it is used.
+    pub(crate) const SCRIPTS: [Kind; 4] = [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release];
 
+    /// The source of the script; empty if it is none.
     pub(crate) fn source(self) -> &'static str {
-        match self {
-            Kind::Acquire => include_str!("scripts/acquire.lua"),
-            Kind::Raise => include_str!("scripts/raise.lua"),
-            Kind::Extend => include_str!("scripts/extend.lua"),
-            Kind::Release => include_str!("scripts/release.lua"),
-        }
+        self.script().map_or("", |it| &it.0)
     }
 
-    /// The SHA-1 of the source in hex: 40 digits.
+    /// The SHA-1 of the source in hex: 40 digits; empty if it is no script.
     pub(crate) fn hash(self) -> &'static str {
-        static SCRIPTS: LazyLock<[Script; 4]> = LazyLock::new(|| Kind::ALL.map(|it| Script::new(it.source())));
+        self.script().map_or("", |it| it.1.get_hash())
+    }
+
+    fn script(self) -> Option<&'static (String, Script)> {
+        static SCRIPTS: LazyLock<[(String, Script); 4]> = LazyLock::new(|| {
+            [
+                include_str!("scripts/acquire.lua"),
+                include_str!("scripts/raise.lua"),
+                include_str!("scripts/extend.lua"),
+                include_str!("scripts/release.lua"),
+            ]
+            .map(|source| {
+                // Servers have no means for scripts to share code.
+                let source = source.replace("-- include turn.lua\n", include_str!("scripts/turn.lua"));
+                let script = Script::new(&source);
+                (source, script)
+            })
+        });
         let [acquire, raise, extend, release] = &*SCRIPTS;
         match self {
-            Kind::Acquire => acquire.get_hash(),
-            Kind::Raise => raise.get_hash(),
-            Kind::Extend => extend.get_hash(),
-            Kind::Release => release.get_hash(),
+            Kind::Acquire => Some(acquire),
+            Kind::Raise => Some(raise),
+            Kind::Extend => Some(extend),
+            Kind::Release => Some(release),
+            Kind::Subscribe => None,
         }
     }
 }
@@ -48,6 +64,8 @@ pub(crate) struct Command {
     /// Where in `bytes` the arguments after the hash begin.
     rest: usize,
     args: usize,
+    /// The client may be in a waiting list after it, and should hear of releases before.
+    waits: bool,
 }
 
 impl Command {
@@ -58,7 +76,22 @@ impl Command {
         let args = keys.len().saturating_add(args.len()).saturating_add(3);
         // The start up to here has a fixed layout: "*N", "$7", "EVALSHA", "$40", the hash, a line end after each.
         let rest = format!("*{args}\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", kind.hash()).len();
-        Command { kind, bytes, rest, args }
+        Command { kind, bytes, rest, args, waits: false }
+    }
+
+    /// Listens to `channel` on the connection that this is written to.
+    pub(crate) fn subscribe(channel: &str) -> Command {
+        let bytes = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
+        Command { kind: Kind::Subscribe, bytes, rest: 0, args: 0, waits: false }
+    }
+
+    /// Marks the command as one after which the client may be in a waiting list.
+    pub(crate) fn that_waits(self) -> Command {
+        Command { waits: true, ..self }
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -71,6 +104,9 @@ impl Command {
 
     /// The same command with the script's source in place of its hash: for a server that has forgotten the script.
     pub(crate) fn with_source(&self) -> Vec<u8> {
+        if self.kind == Kind::Subscribe {
+            return self.bytes.clone();
+        }
         let source = self.kind.source();
         let mut bytes = format!("*{}\r\n$4\r\nEVAL\r\n${}\r\n{source}\r\n", self.args, source.len()).into_bytes();
         bytes.extend_from_slice(self.bytes.get(self.rest..).unwrap_or_default());
@@ -84,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_command_with_its_source_is_the_same_command() {
-        for kind in Kind::ALL {
+        for kind in Kind::SCRIPTS {
             let (keys, args): ([&[u8]; 2], [&[u8]; 2]) = ([b"a\r\n", b""], [b"1", b"\xff"]);
             let mut eval = redis::cmd("EVAL");
             eval.arg(kind.source()).arg(2).arg(&keys).arg(&args);
@@ -95,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_script_states_its_interface() {
-        for kind in Kind::ALL {
+        for kind in Kind::SCRIPTS {
             let source = kind.source();
             assert!(source.starts_with("-- ") && source.contains("-- KEYS[1]") && source.contains("-- Returns"));
         }

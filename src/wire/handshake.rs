@@ -14,6 +14,8 @@ use crate::wire::{Address, refusal};
 pub(crate) struct Greeting {
     /// Changes with every start of the process. `None` if the access list forbids `INFO`.
     pub(crate) run_id: Option<String>,
+    /// It can say something unasked on this connection: `RESP3`.
+    pub(crate) pushes: bool,
 }
 
 /// What comes next.
@@ -100,6 +102,10 @@ impl Handshake {
                 let old = error.code() == "NOPROTO" || error.details().is_some_and(|it| it.contains("unknown command"));
                 self.ask_again = old && self.fallback.is_some();
                 Some(refusal::of_login(error))
+            }
+            (Question::Hello, _) => {
+                self.greeting.pushes = true;
+                None
             }
             (Question::Auth, Value::ServerError(error)) => Some(refusal::of_login(error)),
             (Question::Select, Value::ServerError(error)) => Some(match refusal::of(error) {
@@ -192,7 +198,7 @@ fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
     if address.database != 0 {
         ask(Question::Select, cmd("SELECT").arg(address.database));
     }
-    for kind in Kind::ALL {
+    for kind in Kind::SCRIPTS {
         ask(Question::Load(kind), cmd("SCRIPT").arg("LOAD").arg(kind.source()));
     }
     ask(Question::Info, cmd("INFO").arg("server"));
@@ -206,7 +212,7 @@ mod tests {
 
     fn answers(hello: &str) -> Vec<String> {
         let mut all = vec![hello.to_owned()];
-        all.extend(Kind::ALL.map(|it| format!("$40\r\n{}\r\n", it.hash())));
+        all.extend(Kind::SCRIPTS.map(|it| format!("$40\r\n{}\r\n", it.hash())));
         all.push("$26\r\nrun_id:abc\r\nuptime:1\r\nx:y\r\n".to_owned());
         all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
         all
@@ -230,7 +236,10 @@ mod tests {
     fn a_master_that_answers_everything_may_vote() {
         let mut answers = answers("%1\r\n+server\r\n$5\r\nredis\r\n");
         answers[5] = info("# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
-        assert_eq!(talk("redis://a", &answers), Ok(Next::Done(Greeting { run_id: Some("abc".to_owned()) })));
+        assert_eq!(
+            talk("redis://a", &answers),
+            Ok(Next::Done(Greeting { run_id: Some("abc".to_owned()), pushes: true }))
+        );
     }
 
     #[test]

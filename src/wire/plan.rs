@@ -4,25 +4,76 @@
 //! same nodes excludes us, and we it. Keys of ours beside it begin with `quorlock:` and the kind, *before* the name,
 //! so that no two names can meet: a name with a suffix could be another name.
 
+use std::sync::Arc;
+
 use crate::config::RESERVED;
-use crate::ids::OwnerToken;
+use crate::ids::{ClientId, OwnerToken};
 use crate::wire::command::{Command, Kind};
 
 /// What a round of one lock sends: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    lock: Vec<u8>,
+    lock: Arc<[u8]>,
     fence: Vec<u8>,
+    waiters: Vec<u8>,
+    turn: Vec<u8>,
     /// Life of the fencing counter in milliseconds; 0 for no end.
     fence_life: u64,
+}
+
+/// How an acquire deals with those who wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Manners {
+    /// Leave a free lock to those who have waited for longer.
+    pub(crate) fair: bool,
+    /// When the call began: microseconds since 1970.
+    pub(crate) since: u64,
+    /// Enter the waiting list if refused.
+    pub(crate) enters: Option<Entry>,
+    /// It may be in the list already.
+    pub(crate) listed: bool,
+}
+
+/// A client's entry in a waiting list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) client: ClientId,
+    /// Life of the list after it, in milliseconds.
+    pub(crate) life: u64,
+}
+
+/// What a release says about the waiting list, besides telling the first in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Parting {
+    /// Nothing: the client has had no part in it.
+    None,
+    /// The client leaves the list.
+    Leave(ClientId),
+    /// A call of the client that began at `since` goes on waiting, and enters the list.
+    Stay { entry: Entry, since: u64 },
+    /// A call of the client that began at `since` comes next: its acquire follows on the same connection.
+    HandOver { client: ClientId, since: u64 },
 }
 
 impl Plan {
     /// A mutex called `name`. `fence_life_ms` is 0 for a counter that never expires.
     pub(crate) fn mutex(prefix: &[u8], name: &[u8], fence_life_ms: u64) -> Plan {
-        let lock = [prefix, name].concat();
-        let fence = beside("fence", &lock);
-        Plan { lock, fence, fence_life: fence_life_ms }
+        Plan::of_key([prefix, name].concat().into(), fence_life_ms)
+    }
+
+    fn of_key(lock: Arc<[u8]>, fence_life: u64) -> Plan {
+        let [fence, waiters, turn] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
+        Plan { lock, fence, waiters, turn, fence_life }
+    }
+
+    /// Takes `client` off the waiting list of the lock whose key is `lock`.
+    pub(crate) fn leave(lock: &[u8], client: ClientId) -> Command {
+        Plan::of_key(lock.into(), 0).release(OwnerToken::nobody(), Parting::Leave(client))
+    }
+
+    /// The lock key: what locks of the same manager are told apart by.
+    pub(crate) fn key(&self) -> &Arc<[u8]> {
+        &self.lock
     }
 
     /// Length of the lock key, in bytes.
@@ -35,9 +86,25 @@ impl Plan {
         self.lock.starts_with(RESERVED)
     }
 
-    pub(crate) fn acquire(&self, owner: OwnerToken, ttl_ms: u64, proposal: u64) -> Command {
-        let args = [&owner.to_value()[..], &digits(ttl_ms), &digits(proposal), &digits(self.fence_life)];
-        Command::script(Kind::Acquire, &[&self.lock, &self.fence], &args)
+    pub(crate) fn acquire(&self, owner: OwnerToken, ttl_ms: u64, proposal: u64, manners: &Manners) -> Command {
+        let owner = owner.to_value();
+        let (ttl, proposal, fence_life) = (digits(ttl_ms), digits(proposal), digits(self.fence_life));
+        let mut args: Vec<&[u8]> = vec![&owner, &ttl, &proposal, &fence_life];
+        if !manners.fair && manners.enters.is_none() {
+            return Command::script(Kind::Acquire, &[&self.lock, &self.fence], &args);
+        }
+        let keys: [&[u8]; 4] = [&self.lock, &self.fence, &self.waiters, &self.turn];
+        let since = digits(manners.since);
+        let client = manners.enters.map(|it| it.client.to_value());
+        let life = digits(manners.enters.map_or(0, |it| it.life));
+        let way: &[u8] = match (manners.fair, manners.listed) {
+            (true, _) => b"fair",
+            (false, true) => b"again",
+            (false, false) => b"new",
+        };
+        args.extend([way, &since, client.as_ref().map_or(&[][..], |it| it), &life]);
+        let command = Command::script(Kind::Acquire, &keys, &args);
+        if manners.enters.is_some() { command.that_waits() } else { command }
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
@@ -50,8 +117,20 @@ impl Plan {
         Command::script(Kind::Extend, &[&self.lock, &self.fence], &args)
     }
 
-    pub(crate) fn release(&self, owner: OwnerToken) -> Command {
-        Command::script(Kind::Release, &[&self.lock], &[&owner.to_value()])
+    pub(crate) fn release(&self, owner: OwnerToken, parting: Parting) -> Command {
+        let owner = owner.to_value();
+        let (client, since, life) = match parting {
+            Parting::None => (None, None, None),
+            Parting::Leave(client) => (Some(client), None, None),
+            Parting::HandOver { client, since } => (Some(client), Some(since), None),
+            Parting::Stay { entry, since } => (Some(entry.client), Some(since), Some(entry.life)),
+        };
+        let (client, since, life) = (client.map(ClientId::to_value), since.map(digits), life.map(digits));
+        let mut args: Vec<&[u8]> = vec![&owner];
+        args.extend(client.as_ref().map(|it| &it[..]));
+        args.extend(since.as_deref());
+        args.extend(life.as_deref());
+        Command::script(Kind::Release, &[&self.lock, &self.waiters, &self.turn], &args)
     }
 }
 
@@ -91,7 +170,7 @@ mod tests {
     #[test]
     fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
         let plan = Plan::mutex(b"app:", b"report", 0);
-        assert_eq!(plan.lock, b"app:report");
+        assert_eq!(**plan.key(), *b"app:report");
         assert_eq!(plan.fence, b"quorlock:fence:{app:report}");
     }
 

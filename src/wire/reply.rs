@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::Value;
+use redis::{PushKind, Value};
 
 use crate::error::NodeFailure;
 use crate::wire::command::Kind;
@@ -15,6 +15,8 @@ pub(crate) enum Answer {
     Raise(RaiseReply),
     Extend(ExtendReply),
     Release(ReleaseReply),
+    /// Releases are announced on this connection from now on.
+    Subscribed,
     /// The script is not known there, and nothing was executed.
     NoScript,
     Failed(NodeFailure),
@@ -23,8 +25,21 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AcquireReply {
     Accepted,
-    Behind { counter: u64 },
-    Held { counter: u64, left: Option<Duration> },
+    Behind {
+        counter: u64,
+    },
+    Held {
+        counter: u64,
+        left: Option<Duration>,
+        /// The client is in the waiting list now.
+        entered: bool,
+    },
+    /// Free, but another client's turn.
+    Promised {
+        counter: u64,
+        left: Duration,
+        entered: bool,
+    },
     WrongType,
     BadCounter,
 }
@@ -57,6 +72,9 @@ impl Answer {
         if let Some(numbers) = numbers(kind, frame) {
             return read(kind, numbers).unwrap_or_else(nonsense);
         }
+        if kind == Kind::Subscribe && push(frame) == Push::Subscribed {
+            return Answer::Subscribed;
+        }
         match redis::parse_redis_value(frame) {
             Ok(Value::ServerError(error)) => match refusal::of(&error) {
                 Refusal::NoScript => Answer::NoScript,
@@ -77,10 +95,9 @@ const NUMBERS_MAX: usize = 4;
 /// How many numbers the script of this kind returns, where it returns several.
 fn members_of(kind: Kind) -> usize {
     match kind {
-        Kind::Acquire => 3,
+        Kind::Acquire | Kind::Extend => NUMBERS_MAX,
         Kind::Raise => 2,
-        Kind::Extend => NUMBERS_MAX,
-        Kind::Release => 1,
+        Kind::Release | Kind::Subscribe => 1,
     }
 }
 
@@ -99,7 +116,7 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
         return short.then_some([status, 0, 0, 0]);
     }
     let places = numbers.get_mut(..members_of(kind))?;
-    if kind == Kind::Release || number(first, b'*') != i64::try_from(places.len()).ok() {
+    if matches!(kind, Kind::Release | Kind::Subscribe) || number(first, b'*') != i64::try_from(places.len()).ok() {
         return None;
     }
     for place in places {
@@ -113,16 +130,16 @@ fn number(line: &[u8], sign: u8) -> Option<i64> {
 }
 
 /// `None` for a status or a number that the script of this kind does not return.
-fn read(kind: Kind, [status, counter, third, _]: [i64; NUMBERS_MAX]) -> Option<Answer> {
+fn read(kind: Kind, [status, counter, third, fourth]: [i64; NUMBERS_MAX]) -> Option<Answer> {
     let counter = || u64::try_from(counter).ok();
+    // Negative: no end. It must not be read as "free now".
+    let left = u64::try_from(third).ok().map(Duration::from_millis);
+    let entered = fourth == 1;
     Some(match (kind, status) {
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
         (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
-        (Kind::Acquire, 0) => {
-            // Negative: no expiry. It must not be read as "free now".
-            let left = u64::try_from(third).ok().map(Duration::from_millis);
-            Answer::Acquire(AcquireReply::Held { counter: counter()?, left })
-        }
+        (Kind::Acquire, 0) => Answer::Acquire(AcquireReply::Held { counter: counter()?, left, entered }),
+        (Kind::Acquire, 3) => Answer::Acquire(AcquireReply::Promised { counter: counter()?, left: left?, entered }),
         (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType),
         (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter),
         (Kind::Raise, 1) => Answer::Raise(RaiseReply::Taken),
@@ -139,6 +156,32 @@ fn read(kind: Kind, [status, counter, third, _]: [i64; NUMBERS_MAX]) -> Option<A
     })
 }
 
+/// What a server said unasked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Push {
+    /// Nothing: it is an ordinary reply.
+    None,
+    /// The confirmation of a subscription: the one push that answers a command.
+    Subscribed,
+    /// A message on the client's channel: the key of a lock that was released.
+    Message(Vec<u8>),
+    /// Something else, which nobody asked for.
+    Other,
+}
+
+/// Reads a reply as a push.
+pub(crate) fn push(frame: &[u8]) -> Push {
+    if frame.first() != Some(&b'>') {
+        return Push::None;
+    }
+    let Ok(Value::Push { kind, mut data }) = redis::parse_redis_value(frame) else { return Push::Other };
+    match (kind, data.pop()) {
+        (PushKind::Subscribe, _) => Push::Subscribed,
+        (PushKind::Message, Some(Value::BulkString(key))) => Push::Message(key),
+        _ => Push::Other,
+    }
+}
+
 fn nonsense() -> Answer {
     Answer::Failed(NodeFailure::Protocol { reason: "an answer of another form than the script gives".to_owned() })
 }
@@ -152,13 +195,18 @@ mod tests {
     fn replies_of_the_scripts_are_read() {
         let read = |kind, frame: &str| Answer::read(kind, frame.as_bytes());
         assert_eq!(
-            read(Kind::Acquire, "*3\r\n:0\r\n:7\r\n:1500\r\n"),
-            Answer::Acquire(AcquireReply::Held { counter: 7, left: Some(Duration::from_millis(1500)) })
+            read(Kind::Acquire, "*4\r\n:0\r\n:7\r\n:1500\r\n:0\r\n"),
+            Answer::Acquire(AcquireReply::Held { counter: 7, left: Some(Duration::from_millis(1500)), entered: false })
         );
         assert_eq!(
-            read(Kind::Acquire, "*3\r\n:0\r\n:7\r\n:-1\r\n"),
-            Answer::Acquire(AcquireReply::Held { counter: 7, left: None })
+            read(Kind::Acquire, "*4\r\n:0\r\n:7\r\n:-1\r\n:1\r\n"),
+            Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: true })
         );
+        assert_eq!(
+            read(Kind::Acquire, "*4\r\n:3\r\n:7\r\n:900\r\n:1\r\n"),
+            Answer::Acquire(AcquireReply::Promised { counter: 7, left: Duration::from_millis(900), entered: true })
+        );
+        assert_eq!(read(Kind::Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"), Answer::Subscribed);
         assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
         assert_eq!(read(Kind::Release, ":1\r\n"), Answer::Release(ReleaseReply::Deleted));
         assert_eq!(read(Kind::Acquire, ":1\r\n"), Answer::Acquire(AcquireReply::Accepted));
@@ -176,23 +224,43 @@ mod tests {
             "*1\r\n:1\r\n",
             "*1\r\n+1\r\n",
             "*2\r\n:2\r\n:-5\r\n",
-            "*3\r\n:0\r\n:-5\r\n:1\r\n",
+            "*3\r\n:0\r\n:5\r\n:1\r\n",
+            "*4\r\n:3\r\n:5\r\n:-1\r\n:0\r\n",
+            ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n",
             "$1\r\n1\r\n",
             "_\r\n",
         ] {
-            for kind in Kind::ALL {
+            for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe]) {
                 let answer = Answer::read(kind, frame.as_bytes());
                 assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");
             }
         }
     }
 
+    #[test]
+    fn a_refusal_with_a_counter_below_zero_is_none() {
+        let answer = Answer::read(Kind::Acquire, b"*4\r\n:0\r\n:-5\r\n:1\r\n:0\r\n");
+        assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{answer:?}");
+    }
+
+    #[test]
+    fn pushes_are_told_from_replies() {
+        assert_eq!(push(b":1\r\n"), Push::None);
+        assert_eq!(push(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$6\r\nreport\r\n"), Push::Message(b"report".to_vec()));
+        for other in
+            [">1\r\n+x\r\n", ">0\r\n", ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n:1\r\n", ">2\r\n+invalidate\r\n*0\r\n"]
+        {
+            assert_eq!(push(other.as_bytes()), Push::Other, "{other}");
+        }
+    }
+
     proptest! {
         #[test]
         fn g4_no_bytes_make_it_panic(bytes: Vec<u8>) {
-            for kind in Kind::ALL {
+            for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe]) {
                 let _ = Answer::read(kind, &bytes);
             }
+            let _ = push(&[b">", &bytes[..]].concat());
         }
     }
 }

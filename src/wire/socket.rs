@@ -293,8 +293,3 @@ impl Inbox {
         self.bytes.get(reply).unwrap_or_default()
     }
 }
-
-/// Whether a reply is a push: something the server says unasked, which answers no command.
-pub(crate) fn is_push(reply: &[u8]) -> bool {
-    reply.first() == Some(&b'>')
-}

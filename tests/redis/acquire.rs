@@ -217,7 +217,7 @@ fn a5_every_attempt_of_a_waiting_call_has_a_token_of_its_own() -> TestResult {
             break;
         }
         let words: Vec<_> = line.split_whitespace().map(|it| it.trim_matches('"')).collect();
-        if let [_, _, _, "EVALSHA", _, "2", "report", _, token, ..] = words[..] {
+        if let [_, _, _, "EVALSHA", _, "4", "report", _, _, _, token, ..] = words[..] {
             tokens.push(token.to_owned());
         }
     }

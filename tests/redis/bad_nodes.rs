@@ -155,7 +155,7 @@ fn a_password_that_is_changed_later_counts_from_the_next_connection_on() -> Test
 
     servers[0].command(&["CONFIG", "SET", "requirepass", "later"])?;
     drop(locks.mutex("report").try_lock()?);
-    servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])?;
+    servers[0].command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
     let err = error_in_the_end(&locks, "report", |it| *failure(it, 0) == NodeFailure::WrongPassword);
     assert_no_quorum(&err);
 

@@ -395,7 +395,7 @@ fn killed_clients_come_back() -> TestResult {
 
     for turn in 1..=3 {
         for server in &servers {
-            server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])?;
+            server.command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
         }
         eventually("it connects again by itself", || 3 + 3 * turn <= locks.stats().connections);
     }

@@ -474,7 +474,7 @@ fn acquire_vote(said: Said) -> AcquireVote {
     match said {
         Said::Accepted => AcquireVote::Accepted,
         Said::Behind(counter) => AcquireVote::Behind { counter: u64::from(counter) },
-        Said::Held(counter) => AcquireVote::Held { counter: u64::from(counter) },
+        Said::Held(counter) => AcquireVote::Held { counter: u64::from(counter), entered: false },
         other => panic!("{other:?} is no answer to an acquire"),
     }
 }

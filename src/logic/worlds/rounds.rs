@@ -20,9 +20,9 @@ const ACQUIRE_VOTES: [AcquireVote; 9] = [
     Accepted,
     Behind { counter: PROPOSAL },
     Behind { counter: 13 },
-    Held { counter: 3 },
-    Held { counter: PROPOSAL },
-    Held { counter: 15 },
+    Held { counter: 3, entered: true },
+    Held { counter: PROPOSAL, entered: false },
+    Held { counter: 15, entered: true },
     Unusable,
     AcquireVote::Failed,
 ];
@@ -39,7 +39,7 @@ fn acquire_oracle(facts: &Facts<'_, AcquireVote>) -> Step<AcquireEnd> {
     let accepted = facts.count(|it| *it == Accepted);
     let granted = accepted + facts.count(|it| matches!(it, Behind { .. }));
     let largest = facts.votes.iter().fold(0, |largest, it| match it {
-        Behind { counter } | Held { counter } => largest.max(*counter),
+        Behind { counter } | Held { counter, .. } => largest.max(*counter),
         _ => largest,
     });
 
@@ -86,7 +86,7 @@ fn a3_no_answers_win_without_a_majority_in_time() {
 #[test]
 fn a3_no_order_of_answers_and_no_second_answer_makes_a_difference() {
     let few = [Accepted, Behind { counter: 13 }, AcquireVote::Failed];
-    let echoes = [Accepted, Held { counter: 99 }, AcquireVote::Failed];
+    let echoes = [Accepted, Held { counter: 99, entered: true }, AcquireVote::Failed];
     let (every_order, stragglers) = (true, Accepted);
     let mut courses = 0;
     let five = if long() { &few[..] } else { &[Accepted, AcquireVote::Failed] };
@@ -174,7 +174,7 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
 }
 
 fn counter(vote: AcquireVote) -> u64 {
-    if let Behind { counter } | Held { counter } = vote { counter } else { 0 }
+    if let Behind { counter } | Held { counter, .. } = vote { counter } else { 0 }
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_token_that_a_script_could_not_compare_is_never_offered() {
         (u64::MAX, AcquireEnd::Lost(Why::KeyInUse)),
     ] {
         let mut round = AcquireRound::new(3, PROPOSAL, Some(deadline()));
-        assert_eq!(round.on_vote(NodeId::new(0), Held { counter }, in_time()), Step::Wait);
+        assert_eq!(round.on_vote(NodeId::new(0), Held { counter, entered: false }, in_time()), Step::Wait);
         assert_eq!(round.on_vote(NodeId::new(1), Accepted, in_time()), Step::Wait);
         assert_eq!(round.on_vote(NodeId::new(2), Accepted, in_time()), Step::Decided(end), "{counter}");
         assert_eq!(round.seen(), counter);

@@ -2,24 +2,88 @@
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
+-- KEYS[3]  waiting list   } both, or neither: the caller does not wait, and does not care who does
+-- KEYS[4]  turn           }
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
+-- and with a waiting list:
+-- ARGV[5]  "fair": leaves a free lock to those who have waited for longer
+--          "new": takes it, and is in no list yet; "again": takes it, and may be in the list
+-- ARGV[6]  when the call began, microseconds since 1970
+-- ARGV[7]  client that enters the waiting list if it is refused; empty for none
+-- ARGV[8]  life of the waiting list, whole milliseconds
 --
--- Returns 1 if granted and the proposal is the counter now; otherwise { status, counter, time left }
+-- Returns 1 if granted and the proposal is the counter now; otherwise { status, counter, time left, entered }
 --   status     2 granted, but the counter is not below the proposal
 --              0 held by someone else
+--              3 free, but it is another client's turn
 --             -1 the lock key or the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
---   time left  of a key that is held: milliseconds, -1 if it has no expiry
+--   time left  of a key that is held, or of a turn: milliseconds, -1 if it has no end
+--   entered    1 if the client is in the waiting list now
 --
--- A lock that is free takes two commands, and the way to the first return is short: this runs on every node for every
--- acquisition. Needs SET with GET: Redis 6.2.
+-- A lock that is free takes two commands, three for one who looks at the list first, and the way to the first return
+-- is short: this runs on every node for every acquisition. Needs SET with GET: Redis 6.2.
 --
 -- A key that already holds our token is a grant (the command may have been executed twice), but a counter that
 -- already is our proposal is never an acceptance: it may be another owner's.
+local found = KEYS[3] and ARGV[5] ~= "new" and redis.call("MGET", KEYS[1], KEYS[2], KEYS[4])
+
+if found and (found[1] or found[3]) or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
+  -- include turn.lua
+  local turn, whose, turn_left = false, "", 0
+
+  -- The answer to a caller that does not get the lock. It enters the list here, in the same step: what is released
+  -- after this is announced to it.
+  local function refuse(status, counter, left)
+    local seen = type(counter) == "string" and #counter <= 16 and tonumber(counter) or 0
+    local entered = 0
+    if KEYS[3] and ARGV[7] ~= "" then
+      entered = enter(KEYS[3], KEYS[4], ARGV[7], ARGV[6], ARGV[8], whose)
+    end
+    return { status, seen, left, entered }
+  end
+
+  if KEYS[3] then
+    found = found or redis.call("MGET", KEYS[1], KEYS[2], KEYS[4])
+    turn = found[3]
+    if turn then
+      whose, turn_left = read_turn(turn)
+    end
+    if turn and not found[1] and ARGV[5] == "fair" and (whose == "" or whose ~= ARGV[7]) then
+      if whose == "" then
+        whose, turn_left = offer(KEYS[1], KEYS[3], KEYS[4], ARGV[7], tonumber(ARGV[6])), TURN
+      end
+      if whose ~= "" then
+        return refuse(3, found[2], turn_left)
+      end
+    end
+  end
+
+  if not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
+    local owner = redis.pcall("GET", KEYS[1])
+    if type(owner) == "table" then
+      return { -1, 0, 0, 0 }
+    end
+    if owner ~= ARGV[1] then
+      -- A counter that is none shows when somebody is granted the lock.
+      return refuse(0, redis.pcall("GET", KEYS[2]), redis.call("PTTL", KEYS[1]))
+    end
+  end
+
+  if turn and ARGV[7] ~= "" then
+    redis.pcall("ZREM", KEYS[3], ARGV[7])
+    if whose == "" or whose == ARGV[7] then
+      end_turn(KEYS[3], KEYS[4])
+    end
+  end
+end
+
+-- Stored as it came: a number formatted by the script would lose digits. Compared as text while the lengths are
+-- equal, which is as numbers; text of that length that is no number may be replaced.
 local function set_counter(value)
   if ARGV[4] == "0" then
     return redis.pcall("SET", KEYS[2], value, "GET")
@@ -27,21 +91,6 @@ local function set_counter(value)
   return redis.pcall("SET", KEYS[2], value, "PX", ARGV[4], "GET")
 end
 
-if not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
-  local owner = redis.pcall("GET", KEYS[1])
-  if type(owner) == "table" then
-    return { -1, 0, 0 }
-  end
-  if owner ~= ARGV[1] then
-    -- A counter that is none shows when somebody is granted the lock.
-    local counter = redis.pcall("GET", KEYS[2])
-    local seen = type(counter) == "string" and #counter <= 16 and tonumber(counter) or 0
-    return { 0, seen, redis.call("PTTL", KEYS[1]) }
-  end
-end
-
--- Stored as it came: a number formatted by the script would lose digits. Compared as text while the lengths are
--- equal, which is as numbers; text of that length that is no number may be replaced.
 local seen = set_counter(ARGV[3])
 if not seen or type(seen) == "string" and #seen == #ARGV[3] and seen < ARGV[3] then
   return 1
@@ -54,14 +103,14 @@ if number and number < 9007199254740992 then
     return 1
   end
   set_counter(seen)
-  return { 2, number, 0 }
+  return { 2, number, 0, 0 }
 end
 redis.call("DEL", KEYS[1])
 if type(seen) == "string" then
   set_counter(seen)
-  return { -2, 0, 0 }
+  return { -2, 0, 0, 0 }
 end
 if string.find(seen.err, "WRONGTYPE", 1, true) then
-  return { -1, 0, 0 }
+  return { -1, 0, 0, 0 }
 end
 return seen

@@ -1,13 +1,42 @@
--- release.lua: deletes a lock that its owner holds, and nothing else.
+-- release.lua: deletes a lock that its owner holds, and nothing else; then tells the first who waits for it.
 --
 -- KEYS[1]  lock key
+-- KEYS[2]  waiting list
+-- KEYS[3]  turn
 -- ARGV[1]  owner token
+-- and where the client has had part in the waiting list:
+-- ARGV[2]  client
+-- ARGV[3]  when another call of the client began that goes on, microseconds since 1970; without it the client leaves
+-- ARGV[4]  life of the waiting list, whole milliseconds: to enter that call. Without it, that call's acquire follows.
 --
 -- Returns 1 if deleted, 0 if gone already or someone else's.
 --
--- A key of another type is an error, and not ours either. Harmless when repeated, and when it arrives late: the token
--- of another round is another one.
-if redis.call("GET", KEYS[1]) ~= ARGV[1] then
-  return 0
+-- A key of another type is not ours either. Harmless when repeated, and when it arrives late: the token of another
+-- round is another one.
+local found = redis.call("MGET", KEYS[1], KEYS[3])
+local owner, turn = found[1], found[2]
+local deleted = 0
+if owner == ARGV[1] then
+  deleted = redis.call("DEL", KEYS[1])
 end
-return redis.call("DEL", KEYS[1])
+if not turn and not ARGV[4] then
+  return deleted
+end
+
+-- include turn.lua
+local me, whose = ARGV[2] or "", turn and read_turn(turn) or ""
+if ARGV[4] then
+  enter(KEYS[2], KEYS[3], me, ARGV[3], ARGV[4], whose)
+elseif me ~= "" and not ARGV[3] then
+  redis.pcall("ZREM", KEYS[2], me)
+end
+if whose ~= "" and whose ~= me then
+  -- Somebody has been told and is about to come.
+  return deleted
+end
+if deleted == 1 or not owner then
+  offer(KEYS[1], KEYS[2], KEYS[3], me, tonumber(ARGV[3]) or math.huge)
+else
+  end_turn(KEYS[2], KEYS[3])
+end
+return deleted

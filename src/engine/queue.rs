@@ -1,0 +1,391 @@
+//! Calls of this manager that wait for the same lock: in line, first come first served.
+//!
+//! Only the first asks the nodes, and nobody does while the manager holds the lock itself: a release sends the first
+//! one's acquire along, in the same write. Notices of releases come from the nodes and wake the first. They are hints:
+//! one too many costs a round, one too few the time until the next try.
+//!
+//! Locks are taken in this order: the lines, then a ticket.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::engine::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
+use crate::engine::core::Core;
+use crate::engine::lease::Won;
+use crate::engine::waiters::{Bed, Signal};
+use crate::ids::{ClientId, NodeId, NodeSet};
+use crate::logic::quorum;
+use crate::logic::wait;
+use crate::stats::{Counters, count, count_down};
+use crate::time::{self, Tick};
+use crate::wire::{Command, Manners, Plan};
+
+/// For how long it is worth to tell a node that a call has stopped waiting: its list forgets by itself, and until then
+/// it costs others the time of one turn.
+const LEAVE_FOR: Duration = Duration::from_secs(5);
+
+/// All lines of a manager.
+pub(crate) struct Queues {
+    client: ClientId,
+    nodes: usize,
+    lines: Mutex<Lines>,
+    counters: Arc<Counters>,
+}
+
+/// By lock key.
+type Lines = HashMap<Arc<[u8]>, Line>;
+
+/// Who waits for one lock.
+#[derive(Default)]
+struct Line {
+    /// The manager holds the lock, with this hold.
+    holder: Option<u64>,
+    tickets: VecDeque<Arc<Ticket>>,
+}
+
+/// One call's place in a line.
+pub(crate) struct Ticket {
+    wish: Wish,
+    bed: Arc<Bed>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// First in line, and the manager does not hold the lock: the call asks the nodes.
+    up: bool,
+    /// When it asks them next if it hears of nothing; at once if `None`.
+    try_at: Option<Tick>,
+    /// Nodes that have announced a release since the last attempt began, and when the first of them did.
+    told: NodeSet,
+    told_at: Option<Tick>,
+    /// How long the others are waited for after that.
+    grace: Duration,
+    known: Known,
+    handover: Handover,
+}
+
+/// An attempt that whoever releases the lock makes for the call.
+#[derive(Default)]
+enum Handover {
+    #[default]
+    None,
+    /// It is being made. `awaited`: the call has nothing else to wait for any more.
+    Coming {
+        awaited: bool,
+    },
+    Made(Attempt),
+}
+
+/// What became of a call's wait.
+pub(crate) enum Woken {
+    /// The nodes may be asked now.
+    Try,
+    /// Somebody has asked them for us.
+    Made(Attempt),
+    /// Time is up, or a signal was given.
+    Stopped,
+}
+
+impl Queues {
+    pub(crate) fn new(client: ClientId, nodes: usize, counters: Arc<Counters>) -> Queues {
+        Queues { client, nodes, lines: Mutex::default(), counters }
+    }
+
+    pub(crate) fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Notes that the manager holds the lock, by the hold `id`.
+    pub(crate) fn begin_hold(&self, key: &Arc<[u8]>, id: u64) {
+        let mut lines = self.lines.lock();
+        let line = lines.entry(Arc::clone(key)).or_default();
+        line.holder = Some(id);
+        line.set_up();
+    }
+
+    /// Notes that the hold `id` is over. The call that comes next, if one does, gets its attempt from the caller, who
+    /// must [make](Ticket::make) it or [leave it](Ticket::make_none) to the call.
+    pub(crate) fn pass_on(&self, key: &[u8], id: u64) -> Option<Arc<Ticket>> {
+        let mut lines = self.lines.lock();
+        let line = lines.get_mut(key).filter(|it| it.holder == Some(id))?;
+        line.holder = None;
+        let Some(first) = line.tickets.front() else {
+            lines.remove(key);
+            return None;
+        };
+        let mut state = first.state.lock();
+        // Up, so that a notice that comes in between is not lost on it.
+        state.up = true;
+        (state.told, state.told_at) = (NodeSet::default(), None);
+        state.handover = Handover::Coming { awaited: false };
+        drop(state);
+        Some(Arc::clone(first))
+    }
+
+    /// Notes that the hold `id` is over, for a reason that says nothing about the nodes. The next call tries by itself.
+    pub(crate) fn end_hold(&self, key: &[u8], id: u64) {
+        let mut lines = self.lines.lock();
+        let Some(line) = lines.get_mut(key).filter(|it| it.holder == Some(id)) else { return };
+        line.holder = None;
+        line.set_up();
+        if line.is_empty() {
+            lines.remove(key);
+        }
+    }
+
+    /// A node has announced that the lock `key` was released. `leave` is called if nobody waits for that, so that the
+    /// node tells the next one; it must not block.
+    pub(crate) fn tell(&self, node: NodeId, key: &[u8], leave: impl FnOnce(Command)) {
+        count(&self.counters.notices);
+        // RACE: with the lines locked. A call that begins to wait now enters the list behind the farewell.
+        let lines = self.lines.lock();
+        match lines.get(key).filter(|it| it.holder.is_none()).and_then(|it| it.tickets.front()) {
+            Some(first) => first.tell(node),
+            None => leave(Plan::leave(key, self.client)),
+        }
+    }
+
+    fn remove(&self, lines: &mut Lines, ticket: &Arc<Ticket>, held: Option<u64>) {
+        let key = ticket.wish.plan.key();
+        let Some(line) = lines.get_mut(key) else { return };
+        let before = line.tickets.len();
+        line.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
+        if line.tickets.len() < before {
+            count_down(&self.counters.waiting);
+        }
+        if held.is_some() {
+            line.holder = held;
+        }
+        line.set_up();
+        if line.is_empty() {
+            lines.remove(key);
+        }
+    }
+}
+
+impl Line {
+    fn is_empty(&self) -> bool {
+        self.holder.is_none() && self.tickets.is_empty()
+    }
+
+    /// Lets the first try if the manager does not hold the lock, and nobody otherwise.
+    fn set_up(&self) {
+        let Some(first) = self.tickets.front() else { return };
+        let mut state = first.state.lock();
+        let up = self.holder.is_none();
+        if up && !state.up {
+            state.try_at = None;
+            first.bed.wake();
+        }
+        state.up = up;
+    }
+}
+
+impl State {
+    /// When to ask the nodes; `None` for at once.
+    fn next_try(&self, nodes: usize) -> Option<Tick> {
+        let in_time = self.told_at.and_then(|it| it.checked_add(self.grace));
+        wait::next_try(self.try_at?, quorum(nodes), self.told.len(), in_time)
+    }
+}
+
+impl Ticket {
+    fn tell(&self, node: NodeId) {
+        let mut state = self.state.lock();
+        state.told.insert(node);
+        state.told_at.get_or_insert_with(time::tick);
+        drop(state);
+        self.bed.wake();
+    }
+
+    pub(crate) fn since(&self) -> u64 {
+        self.wish.manners.since
+    }
+
+    /// Prepares the attempt that the call will find made, see [`Queues::pass_on`]; the command has to be sent.
+    pub(crate) fn prepare(&self, core: &Core) -> Result<(Attempt, Command), NoAttempt> {
+        let known = self.state.lock().known;
+        let bed = Arc::clone(&self.bed);
+        // Also for a lock that is not fair: the calls of a busy manager would hand it on among themselves for ever.
+        let manners = Manners { fair: true, ..self.wish.manners };
+        Attempt::prepare(core, &self.wish, known, manners, Some(Box::new(move || bed.wake())))
+    }
+
+    /// Gives the call its attempt, which has been sent.
+    ///
+    /// RACE: not before it was sent. The call may end it at once, and what it then takes back must run behind it. The
+    /// call's thread sleeps on, until the attempt is decided.
+    pub(crate) fn make(&self, attempt: Attempt) {
+        self.set_handover(Handover::Made(attempt));
+    }
+
+    /// Lets the call try by itself.
+    pub(crate) fn make_none(&self) {
+        self.state.lock().try_at = None;
+        self.set_handover(Handover::None);
+        self.bed.wake();
+    }
+
+    fn set_handover(&self, to: Handover) {
+        let before = std::mem::replace(&mut self.state.lock().handover, to);
+        if matches!(before, Handover::Coming { awaited: true }) {
+            self.bed.wake();
+        }
+    }
+
+    /// Sees to it that the call looks after its attempt, decided or not.
+    pub(crate) fn wake(&self) {
+        self.bed.wake();
+    }
+}
+
+/// A call in line, until it is dropped.
+pub(crate) struct Place<'a> {
+    core: &'a Core,
+    ticket: Arc<Ticket>,
+    tries: u32,
+    pause: Duration,
+    /// Nodes that may have the call in their waiting lists.
+    listed: NodeSet,
+    /// The hold that it became.
+    held: Option<u64>,
+}
+
+impl<'a> Place<'a> {
+    /// Goes to the end of the line.
+    pub(crate) fn join(core: &'a Core, wish: Wish) -> Place<'a> {
+        let ticket = Arc::new(Ticket { wish, bed: Arc::default(), state: Mutex::default() });
+        let queues = &core.queues;
+        let mut lines = queues.lines.lock();
+        count(&queues.counters.waiting);
+        let line = lines.entry(Arc::clone(ticket.wish.plan.key())).or_default();
+        line.tickets.push_back(Arc::clone(&ticket));
+        line.set_up();
+        drop(lines);
+        Place { core, ticket, tries: 0, pause: Duration::ZERO, listed: NodeSet::default(), held: None }
+    }
+
+    pub(crate) fn wish(&self) -> &Wish {
+        &self.ticket.wish
+    }
+
+    /// Waits until there is something to do, until `until`, or until one of `signals` is given.
+    pub(crate) fn wait(&self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
+        loop {
+            let wake_at = {
+                let mut state = self.ticket.state.lock();
+                match std::mem::take(&mut state.handover) {
+                    Handover::Made(attempt) => return Woken::Made(attempt),
+                    other => state.handover = other,
+                }
+                let now = time::tick();
+                if until.is_some_and(|it| it <= now) || signals.iter().any(|it| it.is_given()) {
+                    return Woken::Stopped;
+                }
+                match &state.handover {
+                    Handover::None if state.up => match state.next_try(self.core.queues.nodes) {
+                        Some(at) if now < at => Some(until.map_or(at, |it| it.min(at))),
+                        _ => return Woken::Try,
+                    },
+                    _ => until,
+                }
+            };
+            self.ticket.bed.sleep(wake_at, signals);
+        }
+    }
+
+    pub(crate) fn known(&self) -> Known {
+        self.ticket.state.lock().known
+    }
+
+    /// How long the call waits after its last attempt if it hears of nothing.
+    pub(crate) fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// Asks the nodes.
+    pub(crate) fn try_now(&mut self) -> Result<Result<Won, LostAttempt>, NoAttempt> {
+        let known = {
+            let mut state = self.ticket.state.lock();
+            (state.told, state.told_at) = (NodeSet::default(), None);
+            state.known
+        };
+        let result = Attempt::run(self.core, &self.ticket.wish, known)?;
+        Ok(result.map_err(|lost| self.note(lost)))
+    }
+
+    /// Waits for the attempt that was made for the call.
+    pub(crate) fn finish(&mut self, attempt: Attempt) -> Result<Won, LostAttempt> {
+        attempt.finish(self.core, &self.ticket.wish).map_err(|lost| self.note(lost))
+    }
+
+    /// Plans the next try after a lost one.
+    fn note(&mut self, lost: LostAttempt) -> LostAttempt {
+        self.listed = self.listed.union(lost.round.as_ref().map(|it| it.reached()).unwrap_or_default());
+        let core = self.core;
+        let (min, max) = (core.config.retry_min, core.config.retry_max);
+        let free_in = lost.free_in();
+        let majority = quorum(core.queues.nodes);
+        let told = majority <= lost.entered && majority <= core.fanout.listening();
+        let pause = if told { wait::long_pause } else { wait::pause };
+        let pause = pause(self.tries, min, max, free_in, fastrand::f64());
+        self.tries = self.tries.saturating_add(1);
+        self.pause = pause;
+        let mut state = self.ticket.state.lock();
+        state.known = Known { seen: state.known.seen.max(lost.seen), listed: true };
+        state.try_at = time::tick().checked_add(pause);
+        state.grace = wait::grace(lost.took);
+        drop(state);
+        // Notices must be read.
+        core.fanout.settle();
+        lost
+    }
+
+    /// Leaves the line, unless an attempt was made for the call meanwhile: that has to be finished first.
+    pub(crate) fn stop(&mut self) -> Option<Attempt> {
+        loop {
+            {
+                let mut lines = self.core.queues.lines.lock();
+                let mut state = self.ticket.state.lock();
+                match std::mem::take(&mut state.handover) {
+                    Handover::Made(attempt) => return Some(attempt),
+                    Handover::None => {
+                        drop(state);
+                        self.core.queues.remove(&mut lines, &self.ticket, self.held);
+                        self.say_farewell();
+                        return None;
+                    }
+                    // RACE: whoever releases is just sending it. It is not ours to end before that.
+                    Handover::Coming { .. } => state.handover = Handover::Coming { awaited: true },
+                }
+            }
+            self.ticket.bed.sleep(None, &[]);
+        }
+    }
+
+    /// Leaves the waiting lists. Called with the lines locked: see [`Queues::tell`].
+    fn say_farewell(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        if self.held.is_none() && listed != NodeSet::default() {
+            let farewell = Plan::leave(self.wish().plan.key(), self.core.queues.client);
+            self.core.fanout.release(farewell, listed, LEAVE_FOR, None);
+        }
+    }
+
+    /// Leaves the line with the hold `id`.
+    pub(crate) fn leave_with(mut self, id: u64) {
+        self.held = Some(id);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        while let Some(attempt) = self.stop() {
+            attempt.abandon(self.core, self.wish());
+        }
+    }
+}
