@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::floor::Floor;
 use super::ours::Ours;
-use super::peers::{Peer, Peers};
+use super::peer::Peer;
+use super::peers::Peers;
 use super::servers::Nodes;
 use super::stats::{Batch, Samples, Window, process_cpu};
 use super::{Result, Setting};

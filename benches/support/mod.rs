@@ -3,10 +3,13 @@
 pub(crate) mod contenders;
 pub(crate) mod floor;
 pub(crate) mod ours;
+pub(crate) mod peer;
 pub(crate) mod peers;
 pub(crate) mod scenarios;
+pub(crate) mod sections;
 pub(crate) mod servers;
 pub(crate) mod stats;
+pub(crate) mod worker;
 
 /// What a scenario returns: a bench stops at the first thing that goes wrong.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,13 +1,18 @@
-//! This crate, as its users call it. The only file of the bench that names `quorlock`.
+//! This crate, as its users call it. Only this file and what is below it name `quorlock`.
+
+mod waiting;
 
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::{LockGuard, LockManager};
+use quorlock::{LockManager, Mutex};
 
 use super::Result;
+use super::sections::Counts;
 use super::stats::{Batch, Samples, Window, process_cpu};
+
+pub(crate) use quorlock::LockGuard as Guard;
 
 /// As the peers' and the floor's.
 const TTL: Duration = Duration::from_secs(10);
@@ -32,6 +37,11 @@ impl Ours {
             thread::sleep(Duration::from_millis(50));
         }
         Ok(ours)
+    }
+
+    /// The lock `name`; `fair` if waiters are to have it in the order in which they came.
+    pub(crate) fn mutex(&self, name: &str, fair: bool) -> Mutex {
+        self.locks.mutex(name).fair(fair)
     }
 
     /// Acquires, tried once, and releases; waits for the quorum both times.
@@ -89,7 +99,7 @@ impl Ours {
     }
 
     /// Acquires `n` locks and keeps them.
-    pub(crate) fn hold(&self, n: usize, name: &str) -> Result<Vec<LockGuard>> {
+    pub(crate) fn hold(&self, n: usize, name: &str) -> Result<Vec<Guard>> {
         let mut held = Vec::with_capacity(n);
         for i in 0..n {
             held.push(self.locks.mutex(format!("{name}:{i}")).try_lock()?);
@@ -98,8 +108,15 @@ impl Ours {
     }
 
     /// How many of `held` are still held, by their own account.
-    pub(crate) fn valid(held: &[LockGuard]) -> usize {
+    pub(crate) fn valid(held: &[Guard]) -> usize {
         held.iter().filter(|guard| guard.is_valid()).count()
+    }
+
+    /// What the manager has done so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let stats = self.locks.stats();
+        let rounds = stats.rounds_won + stats.rounds_held + stats.rounds_without_quorum + stats.rounds_too_late;
+        Counts { commands: stats.commands, rounds, won: stats.rounds_won }
     }
 
     /// Locks whose hold ended before their guard was dropped.

@@ -38,6 +38,11 @@ impl Nodes {
         Ok(sum)
     }
 
+    /// What each node has been asked for since it started; this question is not counted.
+    pub(crate) fn calls(&self) -> Result<Vec<Calls>> {
+        self.servers.iter().map(|server| Ok(Calls::read(server.command(&["INFO", "commandstats"])?.as_str()))).collect()
+    }
+
     /// Does to one node what `fault` says.
     pub(crate) fn break_one(&self, fault: Fault) -> Result {
         match fault {
@@ -54,6 +59,38 @@ impl Nodes {
             Fault::Killed => self.servers[VICTIM].restart()?,
         }
         Ok(())
+    }
+}
+
+/// Commands that a node has executed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Calls {
+    /// Scripts run by their hash: what a manager of ours does to a lock.
+    pub(crate) scripts: u64,
+    /// All commands, those that scripts call included.
+    pub(crate) all: u64,
+}
+
+impl Calls {
+    fn read(info: Option<&str>) -> Self {
+        let mut calls = Self::default();
+        for line in info.unwrap_or_default().lines() {
+            let Some((name, numbers)) = line.trim_start_matches("cmdstat_").split_once(':') else { continue };
+            let count = numbers.split(',').find_map(|it| it.strip_prefix("calls=")?.parse::<u64>().ok());
+            let count = count.filter(|_| name != "info").unwrap_or(0);
+            calls.all += count;
+            calls.scripts += if name == "evalsha" { count } else { 0 };
+        }
+        calls
+    }
+
+    /// How many more there are than in `before`, node by node.
+    pub(crate) fn since(now: &[Self], before: &[Self]) -> Vec<Self> {
+        let more = |(now, before): (&Self, &Self)| Self {
+            scripts: now.scripts.saturating_sub(before.scripts),
+            all: now.all.saturating_sub(before.all),
+        };
+        now.iter().zip(before).map(more).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -27,9 +28,19 @@ impl Samples {
         self.0.len()
     }
 
+    /// All of them, in the order in which they were taken.
+    pub(crate) fn all_ns(&self) -> &[u64] {
+        &self.0
+    }
+
     /// Microseconds below which half of the samples lie.
     pub(crate) fn median_us(&self) -> f64 {
         self.percentile_us(0.5)
+    }
+
+    /// Microseconds below which nine of ten samples lie.
+    pub(crate) fn p90_us(&self) -> f64 {
+        self.percentile_us(0.9)
     }
 
     /// Microseconds below which 99 of 100 samples lie.
@@ -110,6 +121,17 @@ impl Window {
     }
 }
 
+/// Nanoseconds of a clock that all processes of the machine share, so that one can say what another one took.
+pub(crate) fn shared_clock() -> u64 {
+    let time = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Sleeps until the shared clock shows `ns`.
+pub(crate) fn sleep_until(ns: u64) {
+    thread::sleep(Duration::from_nanos(ns.saturating_sub(shared_clock())));
+}
+
 /// User and system time of this process, all threads together.
 pub(crate) fn process_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
@@ -168,4 +190,23 @@ impl Table {
 /// `value` with `digits` after the point, or a dash where there is no number.
 pub(crate) fn num(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
+}
+
+/// Where a number is meant to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Target {
+    /// Prints what the number is, where it is meant to be, and whether it is there.
+    pub(crate) fn judge(self, what: &str, value: f64, digits: usize) {
+        let (bound, met) = match self {
+            Self::AtMost(limit) => (format!("at most {limit}"), value <= limit),
+            Self::AtLeast(limit) => (format!("at least {limit}"), limit <= value),
+        };
+        let verdict = if met { "met" } else { "MISSED" };
+        println!("  target: {what}: {}, meant to be {bound}: {verdict}", num(value, digits));
+    }
 }

@@ -1,6 +1,9 @@
 //! One file per question.
 
+pub(crate) mod contended;
 pub(crate) mod faults;
+pub(crate) mod handover;
 pub(crate) mod held;
+pub(crate) mod idle;
 pub(crate) mod threads;
 pub(crate) mod uncontended;

@@ -6,7 +6,8 @@ mod rslock;
 use std::io;
 use std::time::Duration;
 
-use crate::measure::{PairsReport, Stopwatch, ThreadsReport};
+use crate::measure::{LockReport, PairsReport, SectionsReport, Stopwatch, ThreadsReport};
+use crate::request::Job;
 
 /// A client with its connections, where it keeps any.
 pub(crate) enum Client {
@@ -61,5 +62,44 @@ impl Client {
         };
         let (elapsed, cpu) = watch.read();
         Ok(ThreadsReport { tally, elapsed, cpu })
+    }
+
+    /// Locks `name`, however long it takes, and keeps it until [`unlock`](Self::unlock).
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be locked, or the client is not one whose waiting is compared.
+    pub(crate) fn lock(&mut self, ttl: Duration, name: String) -> io::Result<LockReport> {
+        self.waiting()?.lock(ttl, name)
+    }
+
+    /// Releases what was locked `after` a time; returns when the release was called.
+    ///
+    /// # Errors
+    ///
+    /// If nothing was locked.
+    pub(crate) fn unlock(&mut self, after: Duration) -> io::Result<u64> {
+        self.waiting()?.unlock(after)
+    }
+
+    /// Runs critical sections in each of `tasks` tasks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock`](Self::lock).
+    pub(crate) fn sections(&mut self, tasks: usize, job: &Job) -> io::Result<SectionsReport> {
+        let client = self.waiting()?;
+        let watch = Stopwatch::start();
+        let sections = client.sections(tasks, job);
+        let (_, cpu) = watch.read();
+        Ok(SectionsReport { sections, cpu })
+    }
+
+    /// The client, if it is one that can wait for a lock.
+    fn waiting(&mut self) -> io::Result<&mut rslock::Rslock> {
+        match self {
+            Self::Rslock(client) => Ok(client),
+            Self::Redlock(_) => Err(io::Error::other("redlock is not compared where locks are waited for")),
+        }
     }
 }

@@ -1,18 +1,23 @@
 //! `rslock` on a tokio runtime of two threads, or on the calling thread alone.
 
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rslock::LockManager;
+use rslock::{LockGuard, LockManager};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::measure::Tally;
+use crate::measure::{LockReport, Section, Sections, Tally, shared_clock};
+use crate::request::Job;
 
 /// One manager, shared by all tasks as its documentation shows: one connection per server.
 pub(crate) struct Rslock {
     runtime: Runtime,
     manager: LockManager,
+    /// The same, with the retries that it comes with.
+    patient: LockManager,
+    locked: Option<LockGuard>,
 }
 
 impl Rslock {
@@ -29,11 +34,12 @@ impl Rslock {
 
     fn new(runtime: Runtime, urls: Vec<String>) -> io::Result<Self> {
         let clients: Result<Vec<_>, _> = urls.into_iter().map(redis::Client::open).collect();
-        let mut manager = LockManager::from_clients(clients.map_err(io::Error::other)?);
+        let patient = LockManager::from_clients(clients.map_err(io::Error::other)?);
+        let mut manager = patient.clone();
         // One try: a refused pair is counted, not hidden behind a random sleep. The delay goes
         // unused, but the crate draws from `0..delay`, so that it must not be zero.
         manager.set_retry(1, Duration::from_millis(1));
-        Ok(Self { runtime, manager })
+        Ok(Self { runtime, manager, patient, locked: None })
     }
 
     pub(crate) fn pairs(&self, n: usize, ttl: Duration, name: &str) -> Tally {
@@ -51,6 +57,48 @@ impl Rslock {
             let mut all = Tally::default();
             for task in tasks {
                 all.merge(task.await.unwrap_or_default());
+            }
+            all
+        })
+    }
+
+    /// Locks, however long it takes.
+    pub(crate) fn lock(&mut self, ttl: Duration, name: String) -> io::Result<LockReport> {
+        let manager = self.patient.clone();
+        // In a task for the same reason as `pairs`.
+        let task = self.runtime.spawn(async move {
+            let called = shared_clock();
+            let guard = manager.acquire(name.as_str(), ttl).await;
+            (guard, LockReport { called, at: shared_clock() })
+        });
+        let (guard, report) = self.runtime.block_on(task)?;
+        self.locked = Some(guard.map_err(io::Error::other)?);
+        Ok(report)
+    }
+
+    /// Releases what was locked; returns when it began to.
+    pub(crate) fn unlock(&mut self, after: Duration) -> io::Result<u64> {
+        let guard = self.locked.take().ok_or_else(|| io::Error::other("nothing is locked"))?;
+        thread::sleep(after);
+        let task = self.runtime.spawn(async move {
+            let called = shared_clock();
+            guard.release().await;
+            called
+        });
+        Ok(self.runtime.block_on(task)?)
+    }
+
+    pub(crate) fn sections(&self, tasks: usize, job: &Job) -> Sections {
+        thread::sleep(Duration::from_nanos(job.begin.saturating_sub(shared_clock())));
+        let task = || self.runtime.spawn(sections(self.patient.clone(), job.clone()));
+        let tasks: Vec<_> = (0..tasks).map(|_| task()).collect();
+        self.runtime.block_on(async {
+            let mut all = Sections::default();
+            for task in tasks {
+                match task.await {
+                    Ok(sections) => all.merge(sections),
+                    Err(err) => all.note(&err),
+                }
             }
             all
         })
@@ -78,4 +126,30 @@ impl Rslock {
             tally
         })
     }
+}
+
+async fn sections(manager: LockManager, job: Job) -> Sections {
+    let mut all = Sections::default();
+    let mut sections = Vec::new();
+    loop {
+        let called = shared_clock();
+        if job.end <= called {
+            break;
+        }
+        match manager.acquire(job.name.as_str(), job.ttl).await {
+            Ok(guard) => {
+                let entered = shared_clock();
+                if entered < job.end {
+                    // Blocks a thread of the runtime, but never more than one: there is one lock. A timer of tokio's
+                    // would make twice a millisecond of it.
+                    thread::sleep(job.inside);
+                }
+                sections.push(Section { called, entered, left: shared_clock() });
+                guard.release().await;
+            }
+            Err(err) => all.note(&err),
+        }
+    }
+    all.tasks.push(sections);
+    all
 }
