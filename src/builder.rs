@@ -120,11 +120,13 @@ impl Builder {
         self
     }
 
-    /// Sets the pause between the attempts of a call that waits for a lock: a random time between `shortest` and a limit
-    /// that doubles with every attempt, up to `longest`.
+    /// Sets the pause between the attempts of a call that waits for a lock and is not told of its release: a random time
+    /// between `shortest` and a limit that doubles with every attempt, up to `longest`.
     ///
-    /// A waiter also wakes when the keys in its way can have expired. Shorter takes a lock over sooner; longer asks the
-    /// nodes less.
+    /// That is where nodes cannot announce releases. Usually they do, and then the pause is only for releases that are
+    /// not announced: from about `longest` up to five times that. A waiter also wakes when the keys in its way can have
+    /// expired. Shorter takes such a lock over sooner; longer asks the nodes less. See
+    /// [`guide::waiting`](crate::guide::waiting).
     ///
     /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.
     pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Builder {

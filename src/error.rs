@@ -207,6 +207,23 @@ pub enum AcquireError {
     /// The ttl of this lock is not allowed under the manager's settings.
     #[error(transparent)]
     BadTtl(Problem),
+    /// This thread has guards of a hold of this [reentrant](crate::ReentrantMutex) lock that was lost. Drop them, and the
+    /// lock can be taken again.
+    #[error("this thread still has guards of a hold that was lost, drop them first: {lost}")]
+    HoldLost {
+        /// How the hold was lost.
+        lost: Lost,
+    },
+    /// This thread has as many guards of the [reentrant](crate::ReentrantMutex) lock as can be counted.
+    #[error("this thread holds the lock {max} times already, as often as can be counted")]
+    TooManyHolds {
+        /// The largest allowed.
+        max: u32,
+    },
+    /// A [reentrant](crate::ReentrantMutex) lock was taken in the destructor of a thread-local value, when the list of
+    /// what this thread holds was gone already.
+    #[error("the thread is ending, and has no list any more of the reentrant locks it holds")]
+    ThreadEnding,
     /// The operating system gave no random bytes for the owner token.
     #[error("no random bytes from the operating system: {reason}")]
     NoRandomness {
@@ -314,7 +331,7 @@ pub enum ReleaseError {
     },
 }
 
-/// What went wrong with [`Mutex::run`](crate::Mutex::run).
+/// What went wrong with [`Mutex::run`](crate::Mutex::run) or [`ReentrantMutex::run`](crate::ReentrantMutex::run).
 pub enum RunError<R> {
     /// The lock was not acquired, and the closure was not called.
     NotAcquired(AcquireError),

@@ -3,6 +3,9 @@
 #[doc = include_str!("guide/safety.md")]
 pub mod safety {}
 
+#[doc = include_str!("guide/waiting.md")]
+pub mod waiting {}
+
 #[doc = include_str!("guide/nodes.md")]
 pub mod nodes {}
 

@@ -166,7 +166,7 @@ impl ClientId {
 }
 
 /// The name of a lock: any bytes. Shown with everything that is not plain text escaped.
-#[derive(Clone, Eq, Hash, PartialEq)]
+#[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct LockName(Arc<[u8]>);
 
 impl LockName {

@@ -74,7 +74,7 @@ pub use error::{
     RunError,
 };
 pub use ids::{FencingToken, NodeId};
-pub use kinds::Mutex;
+pub use kinds::{Mutex, ReentrantGuard, ReentrantMutex};
 pub use lock::LockGuard;
 pub use manager::LockManager;
 pub use stats::Stats;

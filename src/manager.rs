@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::kinds::Mutex;
+use crate::kinds::{Mutex, ReentrantMutex};
 use crate::stats::Stats;
 
 /// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
@@ -33,6 +33,17 @@ impl LockManager {
     #[must_use]
     pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
         Mutex::new(Arc::clone(&self.engine), name.as_ref())
+    }
+
+    /// Describes the lock called `name`, for code that may hold it already: the thread that does gets it again. Does not
+    /// block; asks no node.
+    ///
+    /// On the nodes it is the same lock as [`mutex(name)`](LockManager::mutex), and names are as there. Only guards of
+    /// a reentrant mutex are found again: a thread that holds a `mutex` and takes the `reentrant_mutex` of the same name,
+    /// or the other way round, waits for itself.
+    #[must_use]
+    pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
+        ReentrantMutex::new(self.mutex(name))
     }
 
     /// What the manager has done since it was built. Does not block.

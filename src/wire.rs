@@ -14,4 +14,4 @@ pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
 pub(crate) use plan::{Entry, Manners, Parting, Plan};
 pub(crate) use reply::{AcquireReply, Answer, ExtendReply, Push, RaiseReply, ReleaseReply, push};
-pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Filled, Inbox, Socket, Watch, reason, wait_readable};
+pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Filled, Inbox, Socket, Watch, reason, wait_readable};

@@ -9,6 +9,7 @@ use log::debug;
 use crate::engine::core::Core;
 use crate::engine::lease::Won;
 use crate::engine::pending::{Pending, deadline};
+use crate::engine::wheel::Driver;
 use crate::error::NodeAnswer;
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Why};
@@ -129,10 +130,15 @@ impl Attempt {
     }
 
     /// Sends it, and waits until it is won or lost.
-    pub(crate) fn run(core: &Core, wish: &Wish, known: Known) -> Result<Result<Won, LostAttempt>, NoAttempt> {
+    pub(crate) fn run(
+        core: &Core,
+        wish: &Wish,
+        known: Known,
+        driver: Option<Driver<'_>>,
+    ) -> Result<Result<Won, LostAttempt>, NoAttempt> {
         let _busy = core.fanout.busy();
         let (attempt, command) = Attempt::prepare(core, wish, known, wish.manners, None)?;
-        let end = core.round(command, &attempt.round, attempt.deadline);
+        let end = core.round(command, &attempt.round, driver, attempt.deadline);
         Ok(attempt.conclude(core, wish, end))
     }
 
@@ -155,7 +161,8 @@ impl Attempt {
         if let AcquireEnd::Raise { token } = end {
             count(&core.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, self.use_until)));
-            end = core.round(wish.plan.raise(self.owner, token), &raise, deadline(core.fanout.response_timeout()));
+            let deadline = deadline(core.fanout.response_timeout());
+            end = core.round(wish.plan.raise(self.owner, token), &raise, None, deadline);
             seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
         }
         let took = Moment::now().since(self.sent);

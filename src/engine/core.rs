@@ -8,6 +8,7 @@ use crate::engine::fanout::{Fanout, Next, Release};
 use crate::engine::pending::{Pending, Reads, deadline};
 use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
+use crate::engine::wheel::Driver;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::stats::{Counters, count};
 use crate::time::Tick;
@@ -33,12 +34,18 @@ impl Core {
     }
 
     /// One round: the same command to every node that can take it, and the decision.
-    pub(crate) fn round<R>(&self, command: Command, pending: &Arc<Pending<R>>, deadline: Tick) -> R::End
+    pub(crate) fn round<R>(
+        &self,
+        command: Command,
+        pending: &Arc<Pending<R>>,
+        driver: Option<Driver<'_>>,
+        deadline: Tick,
+    ) -> R::End
     where
         R: Reads + Send + 'static,
         R::End: Copy + Send + 'static,
     {
-        let (end, lingers) = self.fanout.round(command, pending, deadline);
+        let (end, lingers) = self.fanout.round(command, pending, driver, deadline);
         if lingers {
             self.schedule.nudge();
         }

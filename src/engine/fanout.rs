@@ -134,16 +134,23 @@ impl Fanout {
 
     /// One round: gives a command to every node that can take it now, and waits until it is decided.
     ///
-    /// True if connections were left to nobody: see [`Wheel`].
-    pub(crate) fn round<R>(&self, command: Command, pending: &Arc<Pending<R>>, deadline: Tick) -> (R::End, bool)
+    /// A caller who sits at the wheel already gives it as `driver`. True if connections were left to nobody: see
+    /// [`Wheel`].
+    pub(crate) fn round<R>(
+        &self,
+        command: Command,
+        pending: &Arc<Pending<R>>,
+        driver: Option<Driver<'_>>,
+        deadline: Tick,
+    ) -> (R::End, bool)
     where
         R: Reads + Send + 'static,
         R::End: Copy + Send + 'static,
     {
         let now = time::tick();
         // Alone, a caller is faster if it writes and reads by itself; in company, workers that do it for many are.
-        let alone = self.is_alone();
-        let driver = if alone { self.wheel.take(&self.nodes, now) } else { None };
+        let alone = self.is_alone() || driver.is_some();
+        let driver = driver.or_else(|| if alone { self.wheel.take(&self.nodes, now) } else { None });
         let given = self.offer(&Arc::new(command), pending, now, alone);
         let taken = given.taken;
         pending.set_reached(taken);
@@ -164,12 +171,12 @@ impl Fanout {
         R::End: Copy + Send,
     {
         let mut lingers = false;
-        if let Some(driver) = driver {
-            if driver.misses(asked) {
-                driver.leave();
-            } else {
+        match driver {
+            Some(driver) if !driver.misses(asked) => {
                 lingers = driver.drive(pending, deadline, || !self.is_alone());
             }
+            // Some answers would be read by others: all are.
+            other => drop(other),
         }
         (pending.wait(deadline), lingers)
     }
@@ -276,6 +283,11 @@ impl Fanout {
             given.report(&round);
         }
         self.wait(driver, asked, pending, deadline)
+    }
+
+    /// Takes the wheel, to wait at it; `None` if the workers do that.
+    pub(crate) fn take_wheel(&self) -> Option<Driver<'_>> {
+        self.wheel.take(&self.nodes, time::tick())
     }
 
     /// Gives connections that were left to nobody back to their workers.

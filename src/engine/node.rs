@@ -291,9 +291,9 @@ impl Node {
         self.response_timeout.as_nanos() < u128::from(age)
     }
 
-    /// Whether the worker reads what comes; a caller at the wheel has looked before it took over.
+    /// Whether somebody reads what comes.
     fn is_attended(&self) -> bool {
-        self.outbox.lock().reader == Reader::Worker
+        self.outbox.lock().reader != Reader::Nobody
     }
 
     fn nanos(&self, at: Tick) -> u64 {

@@ -16,6 +16,7 @@ use crate::engine::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
 use crate::engine::core::Core;
 use crate::engine::lease::Won;
 use crate::engine::waiters::{Bed, Signal};
+use crate::engine::wheel::Driver;
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::quorum;
 use crate::logic::wait;
@@ -251,6 +252,8 @@ pub(crate) struct Place<'a> {
     pause: Duration,
     /// Nodes that may have the call in their waiting lists.
     listed: NodeSet,
+    /// It reads what the nodes say, for all, while it waits.
+    driver: Option<Driver<'a>>,
     /// The hold that it became.
     held: Option<u64>,
 }
@@ -266,7 +269,7 @@ impl<'a> Place<'a> {
         line.tickets.push_back(Arc::clone(&ticket));
         line.set_up();
         drop(lines);
-        Place { core, ticket, tries: 0, pause: Duration::ZERO, listed: NodeSet::default(), held: None }
+        Place { core, ticket, tries: 0, pause: Duration::ZERO, listed: NodeSet::default(), driver: None, held: None }
     }
 
     pub(crate) fn wish(&self) -> &Wish {
@@ -274,7 +277,9 @@ impl<'a> Place<'a> {
     }
 
     /// Waits until there is something to do, until `until`, or until one of `signals` is given.
-    pub(crate) fn wait(&self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
+    pub(crate) fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
+        let bed = Arc::clone(&self.ticket.bed);
+        let _listed = bed.listed_with(signals);
         loop {
             let wake_at = {
                 let mut state = self.ticket.state.lock();
@@ -294,7 +299,14 @@ impl<'a> Place<'a> {
                     _ => until,
                 }
             };
-            self.ticket.bed.sleep(wake_at, signals);
+            match &mut self.driver {
+                Some(driver) => {
+                    if !driver.listen(wake_at, &bed) {
+                        self.driver = None;
+                    }
+                }
+                None => bed.sleep(wake_at),
+            }
         }
     }
 
@@ -314,12 +326,13 @@ impl<'a> Place<'a> {
             (state.told, state.told_at) = (NodeSet::default(), None);
             state.known
         };
-        let result = Attempt::run(self.core, &self.ticket.wish, known)?;
+        let result = Attempt::run(self.core, &self.ticket.wish, known, self.driver.take())?;
         Ok(result.map_err(|lost| self.note(lost)))
     }
 
     /// Waits for the attempt that was made for the call.
     pub(crate) fn finish(&mut self, attempt: Attempt) -> Result<Won, LostAttempt> {
+        self.driver = None;
         attempt.finish(self.core, &self.ticket.wish).map_err(|lost| self.note(lost))
     }
 
@@ -341,12 +354,16 @@ impl<'a> Place<'a> {
         state.grace = wait::grace(lost.took);
         drop(state);
         // Notices must be read.
-        core.fanout.settle();
+        self.driver = core.fanout.take_wheel();
+        if self.driver.is_none() {
+            core.fanout.settle();
+        }
         lost
     }
 
     /// Leaves the line, unless an attempt was made for the call meanwhile: that has to be finished first.
     pub(crate) fn stop(&mut self) -> Option<Attempt> {
+        self.driver = None;
         loop {
             {
                 let mut lines = self.core.queues.lines.lock();
@@ -363,7 +380,7 @@ impl<'a> Place<'a> {
                     Handover::Coming { .. } => state.handover = Handover::Coming { awaited: true },
                 }
             }
-            self.ticket.bed.sleep(None, &[]);
+            self.ticket.bed.sleep(None);
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use crate::time::Tick;
+use crate::wire::Bell;
 
 /// A signal that is given once and stays given, and wakes everybody who sleeps on it.
 #[derive(Clone, Default)]
@@ -24,36 +25,74 @@ struct Sleepers {
 /// What one thread sleeps on; it may be listed with several signals.
 #[derive(Default)]
 pub(crate) struct Bed {
-    woken: Mutex<bool>,
+    sleep: Mutex<Sleep>,
     wake: Condvar,
+}
+
+#[derive(Default)]
+struct Sleep {
+    woken: bool,
+    /// The thread does not sleep here, but waits for sockets; this wakes it there.
+    bell: Option<Arc<Bell>>,
 }
 
 impl Bed {
     /// Wakes the thread, or lets its next sleep end at once.
     pub(crate) fn wake(&self) {
-        *self.woken.lock() = true;
-        self.wake.notify_one();
+        let mut sleep = self.sleep.lock();
+        sleep.woken = true;
+        match sleep.bell.take() {
+            Some(bell) => bell.ring(),
+            None => {
+                self.wake.notify_one();
+            }
+        }
     }
 
-    /// Sleeps until `until` (`None`: without end), until somebody wakes it, or until one of the signals is given.
-    pub(crate) fn sleep(self: &Arc<Bed>, until: Option<Tick>, signals: &[&Signal]) {
-        // RACE: listed first and looked at after: a signal that is given in between finds the bed and marks it.
-        let listed: Vec<_> = signals.iter().map(|it| (it, it.list(self))).collect();
-        let mut woken = self.woken.lock();
-        while !*woken && listed.iter().all(|(_, id)| id.is_some()) {
+    /// Sleeps until `until` (`None`: without end), or until somebody wakes it.
+    pub(crate) fn sleep(&self, until: Option<Tick>) {
+        let mut sleep = self.sleep.lock();
+        while !sleep.woken {
             match until {
-                Some(until) if self.wake.wait_until(&mut woken, until).timed_out() => break,
+                Some(until) if self.wake.wait_until(&mut sleep, until).timed_out() => break,
                 Some(_) => {}
-                None => self.wake.wait(&mut woken),
+                None => self.wake.wait(&mut sleep),
             }
         }
-        *woken = false;
-        drop(woken);
-        for (signal, id) in listed {
-            if let Some(id) = id {
-                signal.strike(id);
+        sleep.woken = false;
+    }
+
+    /// Lets `wait` wait for sockets and for the bell, unless somebody has woken the thread already.
+    pub(crate) fn sleep_elsewhere<T>(&self, bell: &Arc<Bell>, wait: impl FnOnce() -> T) -> Option<T> {
+        {
+            let mut sleep = self.sleep.lock();
+            if std::mem::take(&mut sleep.woken) {
+                return None;
             }
+            sleep.bell = Some(Arc::clone(bell));
         }
+        let result = wait();
+        let mut sleep = self.sleep.lock();
+        *sleep = Sleep::default();
+        Some(result)
+    }
+
+    /// Lets `signals` wake it, while the result lives.
+    ///
+    /// RACE: a signal that was given before wakes nobody: look at it after this.
+    pub(crate) fn listed_with<'a>(self: &Arc<Bed>, signals: &'a [&'a Signal]) -> Listed<'a> {
+        Listed { entries: signals.iter().filter_map(|it| Some((*it, it.list(self)?))).collect() }
+    }
+}
+
+/// See [`Bed::listed_with`].
+pub(crate) struct Listed<'a> {
+    entries: Vec<(&'a Signal, u64)>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.entries.iter().for_each(|(signal, id)| signal.strike(*id));
     }
 }
 
@@ -90,7 +129,11 @@ impl Signal {
 
 /// Sleeps until `until`, or until one of the signals is given.
 pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
-    Arc::new(Bed::default()).sleep(Some(until), signals);
+    let bed = Arc::new(Bed::default());
+    let _listed = bed.listed_with(signals);
+    if !signals.iter().any(|it| it.is_given()) {
+        bed.sleep(Some(until));
+    }
 }
 
 /// Ends waiting calls from another thread.

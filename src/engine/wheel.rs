@@ -1,14 +1,15 @@
 //! A caller that is alone does the work of the workers itself: it writes to all nodes, waits on all their sockets and
 //! reads what comes, as a program of one thread would. That spares five wake-ups a round, which cost more than all the
-//! rest of it.
+//! rest of it. A call that waits for notices does so at the wheel, too: it reads what comes, for everybody else as well,
+//! and its next round costs no wake-up either.
 //!
 //! Who reads a node's connection is decided with its outbox locked: its worker, a caller at the wheel, or nobody for a
 //! moment. A worker that does not read has its socket's readiness switched off, so that it sleeps on. After a round
 //! the caller leaves the connections to nobody: often the next round follows at once. If none follows, the renewal
 //! thread gives them back to their workers, a few milliseconds later; answers that were still open are read then.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -16,9 +17,10 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::engine::intake::Intake;
 use crate::engine::node::Node;
 use crate::engine::pending::{Pending, Reads};
+use crate::engine::waiters::Bed;
 use crate::ids::NodeSet;
 use crate::time::{self, Tick};
-use crate::wire::{self, Socket};
+use crate::wire::{self, Bell, Socket};
 
 /// For how long connections are left to nobody after a round, at least; twice that at most.
 pub(crate) const LINGER: Duration = Duration::from_millis(2);
@@ -42,6 +44,8 @@ pub(crate) struct Wheel {
     rounds: AtomicU64,
     /// Connections may be left to nobody.
     lingering: AtomicBool,
+    /// Wakes a caller who waits for notices at the wheel.
+    bell: OnceLock<Option<Arc<Bell>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -76,26 +80,18 @@ impl Wheel {
         for node in nodes {
             if node.is_connecting() {
                 // Its worker delivers, and could decide the round while we wait for the others.
-                driver.give_back();
                 return None;
             }
             if !node.is_up() {
                 continue;
             }
-            let Some(mut intake) = node.intake.try_lock() else {
-                driver.give_back();
-                return None;
-            };
-            let Some(socket) = node.take_reading() else {
-                driver.give_back();
-                return None;
-            };
+            let mut intake = node.intake.try_lock()?;
+            let socket = node.take_reading()?;
             if node.is_overdue(now) {
                 intake.broken = intake.receive(node, &socket).err();
             }
             driver.nodes.push(Driven { node, socket, intake });
             if driver.nodes.last().is_some_and(|it| it.intake.broken.is_some()) {
-                driver.give_back();
                 return None;
             }
             if node.is_overdue(now) {
@@ -105,6 +101,11 @@ impl Wheel {
             }
         }
         Some(driver)
+    }
+
+    /// `None` if the system has no more of them.
+    fn bell(&self) -> Option<Arc<Bell>> {
+        self.bell.get_or_init(|| Bell::new().ok().map(Arc::new)).clone()
     }
 
     /// Whether connections may have been left to nobody; then [`Wheel::look_after`] has to be called every
@@ -138,17 +139,19 @@ impl Wheel {
     }
 }
 
+/// Leaves the wheel: the workers read.
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 impl Driver<'_> {
     /// Whether an answer of one of `asked` would be read by somebody else.
     pub(crate) fn misses(&self, asked: NodeSet) -> bool {
         let mut missed = asked;
         self.nodes.iter().for_each(|it| missed.remove(it.node.id));
         missed != NodeSet::default()
-    }
-
-    /// Leaves the wheel: the workers read.
-    pub(crate) fn leave(mut self) {
-        self.give_back();
     }
 
     /// Reads until the round is over or `deadline` has come, then leaves the wheel. True if somebody has to look after
@@ -163,18 +166,12 @@ impl Driver<'_> {
             if left.is_zero() {
                 break;
             }
-            let sockets = self.nodes.iter().map(|it| &*it.socket);
-            let Some(readable) = wire::wait_readable(sockets, left) else {
-                break;
-            };
-            for (driven, readable) in self.nodes.iter_mut().zip(readable) {
-                if readable && let Err(failure) = driven.intake.receive(driven.node, &driven.socket) {
-                    driven.intake.broken = Some(failure);
-                    // Its worker ends the connection, and that can decide the round. We are told by the round then,
-                    // not by a socket: back to the ordinary way of waiting.
-                    self.give_back();
-                    return false;
-                }
+            let Some(readable) = self.wait_readable(None, Some(left)) else { break };
+            if !self.receive(readable) {
+                // Its worker ends the connection, and that can decide the round. We are told by the round then,
+                // not by a socket: back to the ordinary way of waiting.
+                self.give_back();
+                return false;
             }
         }
         self.wheel.rounds.fetch_add(1, Ordering::AcqRel);
@@ -187,6 +184,36 @@ impl Driver<'_> {
             lingers |= driven.node.leave_reading(Reader::Nobody);
         }
         lingers && !self.wheel.lingering.swap(true, Ordering::AcqRel)
+    }
+
+    /// Waits at the wheel, for notices: reads what comes, for everybody, until `until`, or until `bed` is woken. False
+    /// if that is no longer possible, and the workers must read.
+    pub(crate) fn listen(&mut self, until: Option<Tick>, bed: &Bed) -> bool {
+        let Some(bell) = self.wheel.bell() else { return false };
+        let readable = bed.sleep_elsewhere(&bell, || {
+            let left = until.map(|it| it.saturating_duration_since(time::tick()));
+            self.wait_readable(Some(&bell), left)
+        });
+        match readable {
+            Some(Some(readable)) => self.receive(readable),
+            Some(None) => false,
+            None => true,
+        }
+    }
+
+    fn wait_readable(&self, bell: Option<&Bell>, timeout: Option<Duration>) -> Option<Vec<bool>> {
+        wire::wait_readable(self.nodes.iter().map(|it| &*it.socket), bell, timeout)
+    }
+
+    /// Reads what has come. False if a connection is of no use any more.
+    fn receive(&mut self, readable: Vec<bool>) -> bool {
+        for (driven, readable) in self.nodes.iter_mut().zip(readable) {
+            if readable && let Err(failure) = driven.intake.receive(driven.node, &driven.socket) {
+                driven.intake.broken = Some(failure);
+                return false;
+            }
+        }
+        true
     }
 
     /// Gives all connections back to their workers, at once.

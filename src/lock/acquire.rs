@@ -136,7 +136,7 @@ impl Calling<'_> {
             if let Some(err) = self.request.stopped(self.began) {
                 return Err(err);
             }
-            match self.result(Attempt::run(core, &wish, known), known)? {
+            match self.result(Attempt::run(core, &wish, known, None), known)? {
                 Ok(won) => {
                     let lock = self.request.hold(won);
                     core.queues.begin_hold(self.request.plan.key(), lock.id);

@@ -54,7 +54,7 @@ pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Du
 /// and a quarter up or down.
 pub(crate) fn long_pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
     let limit = max.saturating_mul(2_u32.saturating_pow(tries.min(31)).min(LONGER));
-    let pause = limit.saturating_sub(limit / 4).saturating_add(share(limit / 2, random));
+    let pause = share(limit, 0.75).saturating_add(share(share(limit, 0.5), random));
     match free_in {
         None | Some(Duration::ZERO) => pause,
         Some(free_in) => pause.min(free_in.saturating_add(share(min, random))),
@@ -63,7 +63,8 @@ pub(crate) fn long_pause(tries: u32, min: Duration, max: Duration, free_in: Opti
 
 /// The longest pause there is: a caller that has not been heard of for several of them is gone.
 pub(crate) fn longest_pause(max: Duration) -> Duration {
-    max.saturating_mul(LONGER).saturating_mul(5) / 4
+    let limit = max.saturating_mul(LONGER);
+    limit.saturating_add(share(limit, 0.25))
 }
 
 /// How long to wait for the other nodes once one has announced a release. They are as far apart as the answers of the
@@ -126,6 +127,39 @@ mod tests {
     fn a_pause_ends_when_the_keys_can_have_expired() {
         assert_eq!(pause(9, ms(10), ms(200), Some(ms(50)), 0.5), ms(55));
         assert_eq!(pause(9, ms(10), ms(200), Some(ms(900)), 1.0), ms(200));
+    }
+
+    #[test]
+    fn who_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause() {
+        let (min, max) = (ms(10), ms(200));
+        assert_eq!(long_pause(0, min, max, None, 0.0), ms(150));
+        assert_eq!(long_pause(0, min, max, None, 1.0), ms(250));
+        assert_eq!(long_pause(1, min, max, None, 0.5), ms(400));
+        for tries in [2, 3, 100, u32::MAX] {
+            let pauses = [0.0, 1.0].map(|random| long_pause(tries, min, max, None, random));
+            assert!(ms(600) <= pauses[0] && pauses[1] <= longest_pause(max), "{tries}: {pauses:?}");
+        }
+        assert_eq!(long_pause(9, min, max, Some(ms(50)), 0.5), ms(55));
+        assert_eq!(long_pause(9, min, max, Some(Duration::ZERO), 0.5), ms(1000));
+        assert_eq!(long_pause(9, min, Duration::MAX, None, 1.0), Duration::MAX);
+    }
+
+    #[test]
+    fn a_majority_that_announces_a_release_is_answered_at_once_and_fewer_after_a_moment() {
+        let planned = crate::time::tick();
+        let soon = planned.checked_sub(ms(1)).unwrap();
+        let late = planned.checked_add(ms(1)).unwrap();
+        assert_eq!(next_try(planned, 3, 0, None), Some(planned));
+        assert_eq!(next_try(planned, 3, 1, Some(soon)), Some(soon));
+        assert_eq!(next_try(planned, 3, 2, Some(late)), Some(planned), "never later than without the notice");
+        assert_eq!(next_try(planned, 3, 3, Some(late)), None);
+        assert_eq!(next_try(planned, 3, 5, None), None);
+    }
+
+    #[test]
+    fn notices_are_waited_for_as_long_as_answers_took() {
+        assert_eq!(grace(ms(0)), GRACE_MIN);
+        assert_eq!(grace(ms(80)), ms(80));
     }
 
     #[test]

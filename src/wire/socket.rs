@@ -202,11 +202,49 @@ impl Watch {
 /// Whether [`wait_readable`] works here.
 pub(crate) const CAN_WAIT_FOR_SEVERAL: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
-/// Waits until at least one of the sockets can be read or is broken, or until `timeout`; which of them, in order.
+/// Wakes a thread that waits in [`wait_readable`].
+#[derive(Debug)]
+pub(crate) struct Bell {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fd: rustix::fd::OwnedFd,
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Bell {
+    pub(crate) fn new() -> io::Result<Bell> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Bell { fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    pub(crate) fn ring(&self) {
+        // It fails only if it has been rung 2^64 times.
+        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+    }
+
+    fn hush(&self) {
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+impl Bell {
+    pub(crate) fn new() -> io::Result<Bell> {
+        Ok(Bell {})
+    }
+
+    pub(crate) fn ring(&self) {}
+}
+
+/// Waits until at least one of the sockets can be read or is broken, until the bell is rung, or until `timeout`
+/// (`None`: without end); which of them, in order.
 ///
 /// `None` if the system does not let us wait. A signal ends the wait early, with none.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn wait_readable<'a>(sockets: impl Iterator<Item = &'a Socket>, timeout: Duration) -> Option<Vec<bool>> {
+pub(crate) fn wait_readable<'a>(
+    sockets: impl Iterator<Item = &'a Socket>,
+    bell: Option<&Bell>,
+    timeout: Option<Duration>,
+) -> Option<Vec<bool>> {
     use rustix::event::{PollFd, PollFlags, poll};
     let mut fds: Vec<PollFd<'_>> = sockets
         .map(|it| match it {
@@ -214,15 +252,27 @@ pub(crate) fn wait_readable<'a>(sockets: impl Iterator<Item = &'a Socket>, timeo
             Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
         })
         .collect();
-    let timeout = rustix::time::Timespec::try_from(timeout).ok()?;
-    match poll(&mut fds, Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Some(fds.iter().map(|it| !it.revents().is_empty()).collect()),
-        Err(_) => None,
+    fds.extend(bell.map(|it| PollFd::new(&it.fd, PollFlags::IN)));
+    let timeout = timeout.map(rustix::time::Timespec::try_from).transpose().ok()?;
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(_) => return None,
     }
+    let mut ready: Vec<bool> = fds.iter().map(|it| !it.revents().is_empty()).collect();
+    if let Some(bell) = bell
+        && ready.pop() == Some(true)
+    {
+        bell.hush();
+    }
+    Some(ready)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn wait_readable<'a>(_sockets: impl Iterator<Item = &'a Socket>, _timeout: Duration) -> Option<Vec<bool>> {
+pub(crate) fn wait_readable<'a>(
+    _sockets: impl Iterator<Item = &'a Socket>,
+    _bell: Option<&Bell>,
+    _timeout: Option<Duration>,
+) -> Option<Vec<bool>> {
     None
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use quorlock::{
     AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost, Mutex,
-    NodeReport, ReleaseError, RunError, Stats,
+    NodeReport, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Stats,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -15,10 +15,31 @@ fn handles_and_guards_can_be_sent_and_shared() {
     shared::<LockManager>();
     shared::<Builder>();
     shared::<Mutex>();
+    shared::<ReentrantMutex>();
     shared::<LockGuard>();
     shared::<CancelHandle>();
     shared::<NodeReport>();
     shared::<Stats>();
+}
+
+/// Has one implementation for types that stay in their thread and two for the others, so that `is` is ambiguous there.
+trait InItsThread<T> {
+    fn is() {}
+}
+struct Sendable;
+struct Shareable;
+impl<T> InItsThread<()> for T {}
+impl<T: Send> InItsThread<Sendable> for T {}
+impl<T: Sync> InItsThread<Shareable> for T {}
+
+#[test]
+fn a_guard_of_a_reentrant_lock_stays_in_its_thread_and_can_be_lent_as_a_plain_one() {
+    <ReentrantGuard as InItsThread<_>>::is();
+    fn lent(guard: &ReentrantGuard) -> impl Send + Sync {
+        let guard: &LockGuard = guard;
+        guard
+    }
+    let _ = lent;
 }
 
 #[test]
@@ -55,6 +76,11 @@ fn a_lock_that_cannot_exist_is_an_error_before_any_node_is_asked() {
         let err = locks.mutex("x").ttl(ttl).lock().unwrap_err();
         assert!(matches!(err, AcquireError::BadTtl(_)), "{ttl:?}: {err}");
     }
+
+    assert_eq!(locks.reentrant_mutex(&too_long).lock().unwrap_err(), locks.mutex(&too_long).lock().unwrap_err());
+    assert_eq!(locks.reentrant_mutex("quorlock:x").try_lock().unwrap_err(), AcquireError::NameReserved);
+    let err = locks.reentrant_mutex("x").ttl(Duration::ZERO).lock().unwrap_err();
+    assert!(matches!(err, AcquireError::BadTtl(_)), "{err}");
 
     assert_eq!((locks.stats().commands, locks.stats().connection_failures), (0, 0));
 }
@@ -95,6 +121,7 @@ fn a_manager_that_was_shut_down_says_so_and_can_be_shut_down_again() {
 
     assert_eq!(lock.lock().unwrap_err(), AcquireError::ShutDown);
     assert_eq!(locks.mutex("y").try_lock().unwrap_err(), AcquireError::ShutDown);
+    assert_eq!(locks.reentrant_mutex("y").try_lock().unwrap_err(), AcquireError::ShutDown);
 }
 
 #[test]
@@ -103,4 +130,8 @@ fn names_are_shown_escaped_in_debug_forms() {
 
     assert_eq!(lock.name(), b"a\n\xff");
     assert_eq!(format!("{lock:?}"), r#"Mutex { name: "a\n\xff", ttl: 10s, renew: true, .. }"#);
+
+    let lock = nowhere().reentrant_mutex("report").ttl(Duration::from_secs(7)).renew(false);
+    assert_eq!(lock.name(), b"report");
+    assert_eq!(format!("{lock:?}"), r#"ReentrantMutex(Mutex { name: "report", ttl: 7s, renew: false, .. })"#);
 }

@@ -24,6 +24,19 @@ fn build_errors_say_what_is_allowed() {
 }
 
 #[test]
+fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
+    assert_eq!(
+        AcquireError::HoldLost { lost: Lost::Gone }.to_string(),
+        "this thread still has guards of a hold that was lost, drop them first: \
+         lock lost: too many nodes no longer hold it",
+    );
+    assert_eq!(
+        AcquireError::TooManyHolds { max: u32::MAX }.to_string(),
+        "this thread holds the lock 4294967295 times already, as often as can be counted",
+    );
+}
+
+#[test]
 fn no_message_ends_with_a_full_stop_or_has_two_lines() {
     let out_of_range = Problem::OutOfRange {
         option: "ttl",
@@ -40,6 +53,9 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         AcquireError::Forked.to_string(),
         AcquireError::NameReserved.to_string(),
         AcquireError::BadTtl(out_of_range.clone()).to_string(),
+        AcquireError::HoldLost { lost: Lost::Gone }.to_string(),
+        AcquireError::TooManyHolds { max: 3 }.to_string(),
+        AcquireError::ThreadEnding.to_string(),
         ExtendError::Lost(Lost::Expired).to_string(),
         ExtendError::BadTtl(out_of_range).to_string(),
         ReleaseError::Lost(Lost::MaxHold).to_string(),

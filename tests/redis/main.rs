@@ -14,6 +14,7 @@ mod late;
 mod log_lines;
 mod names;
 mod process;
+mod reentrant;
 mod renewal;
 mod secrets;
 mod support;

@@ -1,0 +1,459 @@
+//! The lock that the thread that holds it can take again.
+
+mod holds;
+
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::engine::CancelHandle;
+use crate::error::{AcquireError, Lost, ReleaseError, Released, RunError};
+use crate::kinds::Mutex;
+use crate::kinds::reentrant::holds::{Hold, Key};
+use crate::lock::LockGuard;
+
+/// A lock that one thread at a time can have, in the whole fleet, and that this thread can take again.
+///
+/// For code that calls itself, or calls other code that needs the same lock. A description, made by
+/// [`LockManager::reentrant_mutex`](crate::LockManager::reentrant_mutex): cheap, cloneable, and without any state of a
+/// hold, so it can be shared by threads. Each time the lock is taken gives a [`ReentrantGuard`], which stays in its
+/// thread; the lock is released when the thread's last guard of it goes, in whatever order they do.
+///
+/// Two descriptions with the same name are the same lock, as with [`Mutex`]. On a thread they are the same *hold* if
+/// they are of the same manager or of clones of it; two managers are two owners, also on one thread. A plain `Mutex` of
+/// the same name is the same lock on the nodes, but knows nothing of what the thread holds: a thread that holds one of
+/// the two and takes the other waits for itself.
+///
+/// # Taking it again
+///
+/// A thread that holds the lock gets it without a command to any node, at once, with the same
+/// [fencing token](LockGuard::fencing_token). Waiting times and cancellation do not matter then.
+///
+/// Unless the lock may soon run out: if less than a third of the [ttl](ReentrantMutex::ttl) of this description is left,
+/// it is extended by that ttl first, though not beyond the [maximum hold](crate::Builder::max_hold). That blocks for one
+/// round trip, at most one response timeout, whatever the waiting time of the call. If too few nodes confirm that, the call succeeds all the same, because the lock is still held until
+/// the time it had before; [`remaining`](LockGuard::remaining) says how long that is. Otherwise the hold stays as it was
+/// first taken: with its own ttl, with or without renewal.
+///
+/// A hold that was lost is not taken again: that is [`AcquireError::HoldLost`], until all guards of it are dropped.
+/// Another acquisition would let the outer code believe that it had held the lock all along.
+#[derive(Clone)]
+pub struct ReentrantMutex {
+    inner: Mutex,
+    /// How many guards a thread can have. Always the same, and here so that a test can reach it.
+    holds_max: u32,
+}
+
+impl ReentrantMutex {
+    pub(crate) fn new(inner: Mutex) -> ReentrantMutex {
+        ReentrantMutex { inner, holds_max: u32::MAX }
+    }
+
+    /// The name, without the manager's prefix.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.inner.name()
+    }
+
+    /// Sets the ttl of this lock. See [`Builder::ttl`](crate::Builder::ttl) for what it means and what is allowed.
+    ///
+    /// A thread that takes the lock again keeps the ttl of its first guard. This one then says when there is too little
+    /// time left, and by how much the lock is extended, once.
+    ///
+    /// Default: the manager's. Checked when the lock is taken, also if the thread holds it.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> ReentrantMutex {
+        self.inner = self.inner.ttl(ttl);
+        self
+    }
+
+    /// Sets whether a thread of the manager extends the lock for as long as it is held.
+    ///
+    /// Without renewal the lock ends by itself after its ttl, unless it is taken again when little of it is left. Changes
+    /// nothing for a thread that holds the lock already.
+    ///
+    /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
+    #[must_use]
+    pub fn renew(mut self, renew: bool) -> ReentrantMutex {
+        self.inner = self.inner.renew(renew);
+        self
+    }
+
+    /// Sets whether the lock is handed out in the order in which calls began: see [`Mutex::fair`].
+    ///
+    /// Default: `true`.
+    #[must_use]
+    pub fn fair(mut self, fair: bool) -> ReentrantMutex {
+        self.inner = self.inner.fair(fair);
+        self
+    }
+
+    /// Lets `handle` end calls that wait for this lock. A thread that holds it does not wait, and gets it.
+    ///
+    /// Default: none.
+    #[must_use]
+    pub fn cancelled_by(mut self, handle: &CancelHandle) -> ReentrantMutex {
+        self.inner = self.inner.cancelled_by(handle);
+        self
+    }
+
+    /// Acquires the lock, waiting for as long as someone else holds it; takes it again if this thread does.
+    ///
+    /// Blocks without a limit while another thread holds the lock, as [`Mutex::lock`] does, and an outage ends the wait
+    /// in the same way. Does not block if this thread holds it, except for an extension, see
+    /// [above](ReentrantMutex#taking-it-again).
+    ///
+    /// # Errors
+    ///
+    /// - [`AcquireError::NoQuorum`]: too many nodes failed for too long.
+    /// - [`AcquireError::KeyInUse`]: something that is not a lock has this name.
+    /// - [`AcquireError::Cancelled`]: the wait was ended from another thread.
+    /// - [`AcquireError::ShutDown`]: the manager was shut down, before or during the wait.
+    /// - [`AcquireError::HoldLost`]: this thread held the lock and has lost it. Drop its guards first.
+    /// - [`AcquireError::TooManyHolds`]: this thread has 4,294,967,295 guards of it.
+    /// - [`AcquireError::NameTooLong`], [`AcquireError::NameReserved`], [`AcquireError::BadTtl`]: the description
+    ///   cannot be used. No node was asked.
+    /// - [`AcquireError::ThreadEnding`]: called by the destructor of a thread-local value, too late.
+    /// - [`AcquireError::Forked`], [`AcquireError::NoRandomness`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::{AcquireError, LockManager};
+    ///
+    /// fn write_report(locks: &LockManager) -> Result<(), AcquireError> {
+    ///     let _guard = locks.reentrant_mutex("nightly-report").lock()?;
+    ///     write_page(locks, 1)
+    /// }
+    ///
+    /// /// Also called by others, who do not hold the lock.
+    /// fn write_page(locks: &LockManager, page: u32) -> Result<(), AcquireError> {
+    ///     let guard = locks.reentrant_mutex("nightly-report").lock()?;
+    ///     println!("page {page}, {} guards of this thread", guard.holds());
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn lock(&self) -> Result<ReentrantGuard, AcquireError> {
+        self.take(Mutex::lock)
+    }
+
+    /// Acquires the lock if it is free, or held by this thread.
+    ///
+    /// Blocks for one round trip and at most as long as [`Mutex::try_lock`], which says why. Does not block if this
+    /// thread holds the lock, except for an extension, see [above](ReentrantMutex#taking-it-again).
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock`](ReentrantMutex::lock), and besides:
+    ///
+    /// - [`AcquireError::Held`]: another thread, of whatever process, or another manager holds it.
+    /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let report = locks.reentrant_mutex("nightly-report");
+    /// let outer = report.try_lock()?;
+    /// let inner = report.try_lock()?; // would be refused on any other thread
+    /// assert_eq!(outer.fencing_token(), inner.fencing_token());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_lock(&self) -> Result<ReentrantGuard, AcquireError> {
+        self.take(Mutex::try_lock)
+    }
+
+    /// Acquires the lock, waiting for at most `timeout` if another thread holds it; takes it again if this thread does.
+    ///
+    /// Blocks, within the limits of [`Mutex::try_lock_for`]. Does not block if this thread holds the lock, except for an
+    /// extension, see [above](ReentrantMutex#taking-it-again).
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_lock`](ReentrantMutex::try_lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<ReentrantGuard, AcquireError> {
+        self.take(|it| it.try_lock_for(timeout))
+    }
+
+    /// Acquires the lock, waiting until `deadline` if another thread holds it; takes it again if this thread does.
+    ///
+    /// Like [`try_lock_for`](ReentrantMutex::try_lock_for), for callers that have one deadline for several steps. A
+    /// deadline in the past makes one attempt.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_lock`](ReentrantMutex::try_lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<ReentrantGuard, AcquireError> {
+        self.take(|it| it.try_lock_until(deadline))
+    }
+
+    /// Takes the lock like [`lock`](ReentrantMutex::lock), calls `work`, and gives it back; can be called in `work` again.
+    ///
+    /// Blocks as `lock` does, then for the time of `work`, then for the release if the thread has no other guard. If
+    /// `work` panics its guard is dropped and the panic goes on. That a release was not confirmed is logged and is no
+    /// error: the work is done.
+    ///
+    /// # Errors
+    ///
+    /// - [`RunError::NotAcquired`]: as for [`lock`](ReentrantMutex::lock); `work` was not called.
+    /// - [`RunError::Lost`]: `work` was called and has returned, but the lock was lost before that; its value is in the
+    ///   error. Inner and outer calls report a loss alike.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {
+    /// let report = locks.reentrant_mutex("nightly-report");
+    /// let pages = report.run(|_| {
+    ///     let first = report.run(|guard| guard.holds())?; // 2: the outer call's and this one's
+    ///     Ok::<_, quorlock::RunError<u32>>(first)
+    /// })?;
+    /// # let _ = pages;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<R>(&self, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
+        let guard = self.lock()?;
+        let value = work(&guard);
+        super::ran(self.inner.lock_name(), value, guard.release())
+    }
+
+    fn take(
+        &self,
+        acquire: impl FnOnce(&Mutex) -> Result<LockGuard, AcquireError>,
+    ) -> Result<ReentrantGuard, AcquireError> {
+        // Also if the thread holds the lock: the same call should not be an error on some days only.
+        self.inner.check()?;
+        let key = Key::new(self.inner.engine(), self.inner.lock_name());
+        match holds::find(&key)? {
+            Some(hold) => self.take_again(ReentrantGuard { hold }),
+            None => Ok(ReentrantGuard { hold: holds::enter(key, acquire(&self.inner)?)? }),
+        }
+    }
+
+    /// Lets one more guard pass, or drops it.
+    fn take_again(&self, guard: ReentrantGuard) -> Result<ReentrantGuard, AcquireError> {
+        if !counts(Rc::strong_count(&guard.hold), self.holds_max) {
+            return Err(AcquireError::TooManyHolds { max: self.holds_max });
+        }
+        let ttl = self.inner.own_ttl();
+        if is_low(guard.remaining(), ttl)
+            && let Err(err) = guard.extend(ttl)
+        {
+            log::debug!("{}: little left of it when taken again: {err}", self.inner.lock_name());
+        }
+        // Whatever the extension said. If nobody confirmed it, the hold has its old time, as its other guards have.
+        guard.check().map_err(not_again)?;
+        Ok(guard)
+    }
+}
+
+impl fmt::Debug for ReentrantMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReentrantMutex").field(&self.inner).finish()
+    }
+}
+
+/// One of the guards with which a thread holds a [`ReentrantMutex`].
+///
+/// Everything that a [`LockGuard`] says of the hold can be asked of each of them, by [`Deref`]: all of them say the same.
+/// The lock is held until the last one is dropped; that one releases as a `LockGuard` does, and blocks as that does. To
+/// drop the others does not block.
+///
+/// A guard stays in the thread that took it, because it is one of that thread's holds:
+///
+/// ```compile_fail,E0277
+/// fn can_be_sent<T: Send>() {}
+/// can_be_sent::<quorlock::ReentrantGuard>(); // compiles with quorlock::LockGuard
+/// ```
+///
+/// Scoped threads can be lent its `LockGuard`, to ask whether the lock is still held.
+///
+/// In a child process after `fork` no guard is held, and dropping them there does nothing.
+#[must_use = "a guard that is not bound to a name is dropped at once, and releases the lock if it is the only one"]
+pub struct ReentrantGuard {
+    hold: Rc<Hold>,
+}
+
+impl ReentrantGuard {
+    /// How many guards of this hold the thread has, with this one; those that were forgotten count. Does not block.
+    #[must_use]
+    pub fn holds(&self) -> u32 {
+        // More than that are refused.
+        u32::try_from(Rc::strong_count(&self.hold)).unwrap_or(u32::MAX)
+    }
+
+    /// Drops this guard and says how that went.
+    ///
+    /// If it is the thread's last one the lock is released. That blocks for one round trip, at most one response timeout.
+    /// Otherwise the lock stays held, the answer is `None`, and nothing blocks.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end. Each guard of
+    ///   the hold says so, not the last one only.
+    /// - [`ReleaseError::NotConfirmed`]: this was the last guard, and no majority confirmed in time. The release stays
+    ///   queued for nodes that did not; where it never arrives the key expires within one ttl.
+    pub fn release(self) -> Result<Option<Released>, ReleaseError> {
+        if self.holds() != 1 {
+            return Ok(self.check().map(|()| None)?);
+        }
+        Rc::into_inner(self.hold).map(Hold::release).transpose()
+    }
+}
+
+impl Deref for ReentrantGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.hold.guard
+    }
+}
+
+impl fmt::Debug for ReentrantGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("ReentrantGuard");
+        f.field("holds", &self.holds()).field("guard", &self.hold.guard).finish()
+    }
+}
+
+/// Whether so many guards can be counted.
+fn counts(guards: usize, max: u32) -> bool {
+    u32::try_from(guards).is_ok_and(|it| it <= max)
+}
+
+/// Whether so little is left of a lock that it is extended before it is taken again: less than a third of its ttl.
+fn is_low(remaining: Duration, ttl: Duration) -> bool {
+    remaining.saturating_mul(3) < ttl
+}
+
+/// Why a lost hold is not taken again. After a fork or a shutdown it would not help to drop guards, so these are said as
+/// to a thread that has none.
+fn not_again(lost: Lost) -> AcquireError {
+    match lost {
+        Lost::Forked => AcquireError::Forked,
+        Lost::ShutDown => AcquireError::ShutDown,
+        lost => AcquireError::HoldLost { lost },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::engine::{Engine, HeldLock, Won};
+    use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+    use crate::time::Moment;
+    use crate::wire::{Address, Plan};
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    /// A manager of a node that nobody asks anything.
+    fn engine() -> Arc<Engine> {
+        let config = Config { response_timeout: Duration::from_millis(1), ..Config::default() };
+        Arc::new(Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap())
+    }
+
+    /// A lock that was won on no node; its release asks none.
+    fn won(engine: &Arc<Engine>, token: u64) -> LockGuard {
+        let sent = Moment::now();
+        let won = Won {
+            name: LockName::new(b"x"),
+            plan: Arc::new(Plan::mutex(b"", b"x", 0)),
+            owner: OwnerToken::draw().unwrap(),
+            token: FencingToken::new(token),
+            ttl: TTL,
+            renewed: false,
+            sent,
+            use_until: sent.checked_add(TTL).unwrap(),
+            reached: NodeSet::default(),
+            in_lists: false,
+        };
+        LockGuard::new(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.core()), token, won)))
+    }
+
+    fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {
+        ReentrantMutex::new(Mutex::new(Arc::clone(engine), name.as_bytes()))
+    }
+
+    fn hold(engine: &Arc<Engine>, name: &str, token: u64) -> ReentrantGuard {
+        lock(engine, name).take(|_| Ok(won(engine, token))).unwrap()
+    }
+
+    #[test]
+    fn a_thread_can_have_as_many_guards_as_can_be_counted_and_no_more() {
+        let engine = engine();
+        let mut lock = lock(&engine, "x");
+        assert_eq!(lock.holds_max, u32::MAX);
+        lock.holds_max = 3;
+
+        let first = hold(&engine, "x", 1);
+        let others = [lock.lock().unwrap(), lock.lock().unwrap()];
+        for _ in 0..2 {
+            assert_eq!(lock.try_lock().unwrap_err(), AcquireError::TooManyHolds { max: 3 });
+            assert_eq!((first.holds(), first.check()), (3, Ok(())), "the refused one is not counted");
+        }
+
+        drop(others);
+        assert_eq!(lock.lock().unwrap().holds(), 2);
+    }
+
+    #[test]
+    fn the_count_has_32_bits_and_does_not_wrap() {
+        let max = usize::try_from(u32::MAX).unwrap();
+        assert!(counts(max, u32::MAX));
+        assert!(max.checked_add(1).is_none_or(|it| !counts(it, u32::MAX)));
+        assert!(max.checked_add(2).is_none_or(|it| !counts(it, u32::MAX)));
+    }
+
+    #[test]
+    fn a_thread_remembers_what_it_holds_and_nothing_else() {
+        let engines = [engine(), engine()];
+        let before = holds::entries();
+
+        let guards: Vec<_> =
+            engines.iter().flat_map(|it| [hold(it, "a", 1), hold(it, "b", 2), hold(it, "b", 3)]).collect();
+        assert_eq!(holds::entries(), before + 4);
+        assert_eq!(guards.iter().map(|it| it.fencing_token().get()).collect::<Vec<_>>(), [1, 2, 2, 1, 2, 2]);
+
+        for (i, guard) in guards.into_iter().enumerate() {
+            if i % 2 == 0 {
+                drop(guard);
+            } else {
+                let _ = guard.release();
+            }
+        }
+        assert_eq!(holds::entries(), before);
+    }
+
+    #[test]
+    fn a_hold_that_ends_leaves_the_place_of_a_later_one_alone() {
+        let engine = engine();
+        let key = || Key::new(&engine, &LockName::new(b"x"));
+        let earlier = holds::enter(key(), won(&engine, 1)).ok().unwrap();
+        let later = holds::enter(key(), won(&engine, 2)).ok().unwrap();
+
+        drop(earlier);
+
+        let found = holds::find(&key()).ok().unwrap().unwrap();
+        assert!(Rc::ptr_eq(&found, &later));
+    }
+
+    #[test]
+    fn less_than_a_third_of_the_ttl_is_low() {
+        let ms = Duration::from_millis;
+        assert!(is_low(ms(99), ms(300)) && is_low(Duration::ZERO, ms(300)));
+        assert!(!is_low(ms(100), ms(300)) && !is_low(Duration::MAX, ms(300)));
+    }
+
+    #[test]
+    fn f1_a_child_process_is_told_that_it_was_forked() {
+        assert_eq!(not_again(Lost::Forked), AcquireError::Forked);
+        assert_eq!(not_again(Lost::ShutDown), AcquireError::ShutDown);
+        assert_eq!(not_again(Lost::Gone), AcquireError::HoldLost { lost: Lost::Gone });
+    }
+}

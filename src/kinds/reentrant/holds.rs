@@ -1,0 +1,90 @@
+//! Which locks this thread holds, so that it can take them again.
+//!
+//! Invariant: an entry has a hold for as long as that has a guard. The last guard removes it, so entries do not pile
+//! up, and one that has no hold any more counts for nothing.
+//!
+//! The table is not borrowed while anything else runs: giving back a lock blocks, ends managers and calls loggers, and
+//! any of that may come back here.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::error::{AcquireError, ReleaseError, Released};
+use crate::ids::LockName;
+use crate::lock::LockGuard;
+
+thread_local! {
+    static HOLDS: RefCell<BTreeMap<Key, Weak<Hold>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// One lock of one manager. The prefix is the manager's, so the name says which key it is.
+///
+/// The address says which manager: that of one that is gone could become another's, but a hold keeps its manager, so
+/// an entry that counts has the address of one that is there.
+#[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Key {
+    engine: *const Engine,
+    name: LockName,
+}
+
+impl Key {
+    pub(super) fn new(engine: &Arc<Engine>, name: &LockName) -> Key {
+        Key { engine: Arc::as_ptr(engine), name: name.clone() }
+    }
+}
+
+/// One hold, shared by the thread's guards: they are counted by their `Rc`.
+pub(super) struct Hold {
+    // The first to go: a thread that is already giving the lock back does not hold it any more.
+    entry: Entry,
+    pub(super) guard: LockGuard,
+}
+
+impl Hold {
+    /// Gives the lock back, and says how that went.
+    pub(super) fn release(self) -> Result<Released, ReleaseError> {
+        let Hold { entry, guard } = self;
+        drop(entry);
+        guard.release()
+    }
+}
+
+/// The place of a hold in the table; removes it when dropped.
+struct Entry(Key);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // The table is gone where a guard in another thread-local outlives it: then there is nothing to remove.
+        let removed = HOLDS.try_with(|it| {
+            let mut holds = it.borrow_mut();
+            // Only if nobody has the place now: where this hold was lost, and a logger ran in between, someone may.
+            let is_over = holds.get(&self.0).is_some_and(|it| it.strong_count() == 0);
+            is_over.then(|| holds.remove(&self.0))
+        });
+        drop(removed);
+    }
+}
+
+/// This thread's hold of a lock, if there is one. Counted: whoever has it is a guard.
+pub(super) fn find(key: &Key) -> Result<Option<Rc<Hold>>, AcquireError> {
+    let found = HOLDS.try_with(|it| it.borrow().get(key).and_then(Weak::upgrade));
+    found.map_err(|_| AcquireError::ThreadEnding)
+}
+
+/// Enters a hold that was just won.
+pub(super) fn enter(key: Key, guard: LockGuard) -> Result<Rc<Hold>, AcquireError> {
+    let hold = Rc::new(Hold { entry: Entry(key.clone()), guard });
+    let replaced = HOLDS.try_with(|it| it.borrow_mut().insert(key, Rc::downgrade(&hold)));
+    // Not entered it could not be found again, and the thread would wait for itself: better given back.
+    replaced.map(drop).map_err(|_| AcquireError::ThreadEnding)?;
+    Ok(hold)
+}
+
+/// How many entries this thread has.
+#[cfg(test)]
+pub(super) fn entries() -> usize {
+    HOLDS.with(|it| it.borrow().len())
+}
