@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::*;
 
-fn signal(child: &ChildProcess, signal: Signal) {
+pub(crate) fn signal(child: &ChildProcess, signal: Signal) {
     let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(id, signal).unwrap();
 }

@@ -55,7 +55,8 @@ pub(crate) fn connected(builder: Builder, nodes: u64) -> LockManager {
 
 /// Takes and gives back locks until the manager has as many connections.
 pub(crate) fn connect(locks: &LockManager, connections: u64) {
-    let guard = locks.mutex("warm-up").lock().unwrap();
+    // A single try: it does not make the manager listen for releases.
+    let guard = lock_in_the_end(locks, "warm-up");
     eventually("all nodes are connected", || connections <= locks.stats().connections);
     drop(guard);
 }
@@ -222,7 +223,12 @@ impl ChildProcess {
 
     /// Lets it go on from [`wait_for_parent`].
     pub(crate) fn go_on(&mut self) {
-        self.process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.tell("");
+    }
+
+    /// Tells it a line, for [`hear_parent`].
+    pub(crate) fn tell(&mut self, line: &str) {
+        self.process.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -260,8 +266,14 @@ pub(crate) fn say(what: impl std::fmt::Display) {
 
 /// In a child process: waits until the parent lets it go on.
 pub(crate) fn wait_for_parent() {
+    let _ = hear_parent();
+}
+
+/// In a child process: waits for what the parent tells; nothing, once it is gone.
+pub(crate) fn hear_parent() -> Option<String> {
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
+    let read = std::io::stdin().read_line(&mut line).unwrap();
+    (0 < read).then(|| line.trim_end().to_owned())
 }
 
 /// `n` times the same.

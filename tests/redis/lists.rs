@@ -1,0 +1,177 @@
+//! What the nodes know of those who wait: the lists, whose turn it is, and who listens for notices. And calls that wait.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use devnodes::{PATIENCE, Reply, Server, Servers, eventually};
+use quorlock::{AcquireError, Builder, LockGuard, LockManager};
+
+use crate::support::*;
+
+/// The lock that the tests of waiting are about.
+pub(crate) const NAME: &str = "report";
+
+/// Options under which whoever waits asks again in a minute at the earliest, and no key expires: nothing but a notice
+/// lets him in before a test has run out of patience.
+pub(crate) fn far(servers: &Servers) -> Builder {
+    builder(servers.urls()).ttl(LONG).retry_delay(secs(50), secs(60))
+}
+
+/// The same with the usual pauses between attempts.
+pub(crate) fn near(servers: &Servers) -> Builder {
+    builder(servers.urls()).ttl(LONG)
+}
+
+/// A manager with these options that is connected to all servers.
+pub(crate) fn on_all(servers: &Servers, options: fn(&Servers) -> Builder) -> LockManager {
+    connected(options(servers), u64::try_from(servers.len()).unwrap())
+}
+
+/// The list of those who wait for `name`.
+pub(crate) fn list(name: &str) -> String {
+    format!("quorlock:waiters:{{{name}}}")
+}
+
+/// Whose turn it is to take `name`.
+pub(crate) fn turn(name: &str) -> String {
+    format!("quorlock:turn:{{{name}}}")
+}
+
+const CHANNEL: &str = "quorlock:wake:";
+
+/// Where a waiting manager hears of releases.
+pub(crate) fn channel(member: &str) -> String {
+    format!("{CHANNEL}{member}")
+}
+
+/// Whether the server can be asked.
+pub(crate) fn is_up(server: &Server) -> bool {
+    server.is_running() && !server.is_paused()
+}
+
+pub(crate) fn strings(reply: &Reply) -> Vec<String> {
+    reply.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
+/// The managers that wait for `name` there, first come first.
+pub(crate) fn waiters_of(server: &Server, name: &str) -> Vec<String> {
+    strings(&server.command(&["ZRANGE", &list(name), "0", "-1"]).unwrap())
+}
+
+/// When the call began for which the manager waits there, in microseconds since 1970.
+pub(crate) fn since(server: &Server, name: &str, member: &str) -> Option<i64> {
+    server.command(&["ZSCORE", &list(name), member]).unwrap().as_int()
+}
+
+/// The managers that listen for notices there.
+pub(crate) fn listeners_of(server: &Server) -> Vec<String> {
+    let channels = strings(&server.command(&["PUBSUB", "CHANNELS", &format!("{CHANNEL}*")]).unwrap());
+    channels.iter().map(|it| it.strip_prefix(CHANNEL).unwrap().to_owned()).collect()
+}
+
+/// Waits until so many managers wait for `name` on every server that can be asked, and listen there.
+#[track_caller]
+pub(crate) fn wait_until_listed(servers: &Servers, name: &str, count: usize) {
+    eventually("all waiting managers are on the lists and listen", || {
+        servers.iter().filter(|it| is_up(it)).all(|server| {
+            let (waiters, listeners) = (waiters_of(server, name), listeners_of(server));
+            waiters.len() == count && waiters.iter().all(|it| listeners.contains(it))
+        })
+    });
+}
+
+/// Waits until none of these managers listens on any server that can be asked.
+#[track_caller]
+pub(crate) fn wait_until_deaf(servers: &Servers, members: &[String]) {
+    eventually("they do not listen any more", || {
+        servers.iter().filter(|it| is_up(it)).all(|it| listeners_of(it).iter().all(|it| !members.contains(it)))
+    });
+}
+
+/// Waits until nothing is left on the servers but fencing counters: no lock, no list, no turn.
+#[track_caller]
+pub(crate) fn nothing_waits(servers: &Servers) {
+    let is_counter = |key: &Reply| key.as_bytes().unwrap().starts_with(b"quorlock:fence");
+    let mut left = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        left.clear();
+        for server in servers.iter().filter(|it| is_up(it)) {
+            let keys = server.command(&["KEYS", "*"]).unwrap();
+            left.extend(keys.as_array().unwrap().iter().filter(|it| !is_counter(it)).cloned());
+        }
+        if left.is_empty() {
+            return;
+        }
+        thread::sleep(ms(2));
+    }
+    panic!("something is left on the servers: {left:?}");
+}
+
+/// Takes the lock; returns once it stands on every server that can be asked, so that nothing of it is still to come.
+#[track_caller]
+pub(crate) fn hold(locks: &LockManager, servers: &Servers, name: &str) -> LockGuard {
+    let guard = lock_in_the_end(locks, name);
+    eventually("the lock is on all servers", || servers.holders(name) == servers.iter().filter(|it| is_up(it)).count());
+    guard
+}
+
+/// A call that waits, in a thread, and what comes of it.
+pub(crate) type Waiter = JoinHandle<Result<LockGuard, AcquireError>>;
+
+/// Waits for the lock in a thread.
+pub(crate) fn wait_in_thread(lock: quorlock::Mutex) -> Waiter {
+    thread::spawn(move || lock.lock())
+}
+
+/// Starts a call of the manager that waits, and returns once it does: later ones are behind it.
+#[track_caller]
+pub(crate) fn queue_up<T: Send + 'static>(
+    locks: &LockManager,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let before = locks.stats().waiting;
+    let thread = thread::spawn(call);
+    eventually("the call is among those that wait", || before < locks.stats().waiting);
+    thread
+}
+
+/// As [`queue_up`], for the lock [`NAME`].
+#[track_caller]
+pub(crate) fn queue(locks: &LockManager) -> Waiter {
+    let lock = locks.mutex(NAME);
+    queue_up(locks, move || lock.lock())
+}
+
+/// Who has had the lock, and when.
+#[derive(Clone, Default)]
+pub(crate) struct Order(Arc<Mutex<Vec<(String, Instant)>>>);
+
+impl Order {
+    pub(crate) fn note(&self, who: &str) {
+        let mut order = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        order.push((who.to_owned(), Instant::now()));
+    }
+
+    /// Starts a call that waits for the lock, notes that it has it, and gives it back. Later ones are behind it.
+    #[track_caller]
+    pub(crate) fn queue(&self, locks: &LockManager, lock: quorlock::Mutex, who: &str) -> JoinHandle<()> {
+        let (order, who) = (self.clone(), who.to_owned());
+        queue_up(locks, move || {
+            let guard = lock.lock().unwrap();
+            order.note(&who);
+            drop(guard);
+        })
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(who, _)| who.clone()).collect()
+    }
+
+    /// The longest time from one note to the next.
+    pub(crate) fn longest_gap(&self) -> Duration {
+        let order = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        order.windows(2).map(|it| it[1].1.duration_since(it[0].1)).max().unwrap_or_default()
+    }
+}
