@@ -156,6 +156,34 @@ impl Builder {
         self
     }
 
+    /// Sets whether a node that may have forgotten locks has no vote until those have expired.
+    ///
+    /// A server that was restarted without its data, was emptied, or whose clock was set forward, would grant locks that
+    /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count. `lock` waits
+    /// through it, other calls report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal
+    /// goes on meanwhile. A server that has never been used for locks counts as one that was emptied.
+    ///
+    /// How it is noticed: [`guide::safety`](crate::guide::safety). Switch it off for tests with fresh servers, where
+    /// nothing is protected; not because of an outage.
+    ///
+    /// Default: `true`.
+    pub fn quarantine(mut self, quarantine: bool) -> Builder {
+        self.config.quarantine = quarantine;
+        self
+    }
+
+    /// Sets the longest ttl of any lock on these nodes, in whatever program: for so long a node that may have forgotten
+    /// locks has [no vote](Builder::quarantine).
+    ///
+    /// Set it where locks or programs have different ttls, to the same value everywhere. A lock with a longer ttl is
+    /// refused.
+    ///
+    /// Default: the [`ttl`](Builder::ttl). Allowed: 100 ms to 1 h, at least the ttl.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
+        self.config.max_ttl = Some(max_ttl);
+        self
+    }
+
     /// Sets how long the end of the manager may take: sending what is queued, releases above all, and joining threads.
     ///
     /// Default: 1 s. Allowed: up to 60 s.

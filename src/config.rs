@@ -17,6 +17,8 @@ pub(crate) struct Config {
     pub(crate) retry_max: Duration,
     pub(crate) outage_patience: Duration,
     pub(crate) fence_life: Option<Duration>,
+    pub(crate) quarantine: bool,
+    pub(crate) max_ttl: Option<Duration>,
     pub(crate) shutdown_grace: Duration,
     pub(crate) prefix: Vec<u8>,
 }
@@ -34,6 +36,8 @@ impl Default for Config {
             retry_max: Duration::from_millis(200),
             outage_patience: Duration::from_secs(10),
             fence_life: Some(Duration::from_secs(24 * 60 * 60)),
+            quarantine: true,
+            max_ttl: None,
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
         }
@@ -85,6 +89,7 @@ impl Config {
             ("retry_delay (shortest)", self.retry_min, RETRY_MIN, RETRY_MAX),
             ("retry_delay (longest)", self.retry_max, RETRY_MIN, RETRY_MAX),
             ("shutdown_grace", self.shutdown_grace, Duration::ZERO, GRACE_MAX),
+            ("max_ttl", self.max_ttl.unwrap_or(TTL_MIN), TTL_MIN, TTL_MAX),
             ("fencing_life", self.fence_life.unwrap_or(FENCE_LIFE_MIN), FENCE_LIFE_MIN, FENCE_LIFE_MAX),
         ] {
             if value < min || max < value {
@@ -107,11 +112,23 @@ impl Config {
         problems
     }
 
+    /// For how long a node that may have forgotten something has no vote; `None` for not at all.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        let longest = self.max_ttl.unwrap_or(self.ttl);
+        self.quarantine.then(|| longest.saturating_add(self.margin.of(longest)))
+    }
+
     /// What is wrong with `ttl` under these options; also for the ttl of one lock and of one extension.
     pub(crate) fn ttl_problem(&self, ttl: Duration) -> Option<Problem> {
         let needed = self.response_timeout.saturating_mul(RESPONSE_TIMEOUTS_IN_A_TTL);
         if ttl < TTL_MIN || TTL_MAX < ttl {
             return Some(Problem::OutOfRange { option: "ttl", value: ttl, min: TTL_MIN, max: TTL_MAX });
+        }
+        // Without quarantine nothing depends on the others' ttls.
+        if let Some(max_ttl) = self.max_ttl.or(self.quarantine.then_some(self.ttl))
+            && max_ttl < ttl
+        {
+            return Some(Problem::TtlAboveMax { ttl, max_ttl });
         }
         if ttl < needed {
             return Some(Problem::TtlBelowTimeouts { ttl, response_timeout: self.response_timeout, needed });

@@ -3,14 +3,17 @@
 mod attempt;
 mod core;
 mod fanout;
+mod healing;
 mod identities;
 mod intake;
 mod lease;
+mod look;
 mod node;
 mod opening;
 mod outbox;
 mod pending;
 mod queue;
+mod record;
 mod renewal;
 mod threads;
 mod waiters;
@@ -24,6 +27,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::check::NodeCheck;
 use crate::config::Config;
 use crate::error::Lost;
 use crate::ids::ClientId;
@@ -109,6 +113,17 @@ impl Engine {
         let mut calls = self.calls.lock();
         let begins = !calls.closed;
         begins.then(|| self.count(&mut calls))
+    }
+
+    /// Looks at all nodes. Nobody is asked after a shutdown, nor in a forked child, which has no threads for it.
+    pub(crate) fn look(&self) -> Vec<NodeCheck> {
+        if self.core.is_forked() {
+            return self.core.look_at_nothing();
+        }
+        match self.begin_acquire() {
+            Some(_call) => self.core.look(),
+            None => self.core.look_at_nothing(),
+        }
     }
 
     fn count(&self, calls: &mut Calls) -> Call<'_> {

@@ -94,6 +94,14 @@ pub enum Problem {
         /// The smallest ttl for that response timeout.
         needed: Duration,
     },
+    /// The ttl is longer than the longest that a node which has forgotten its locks waits for.
+    #[error("ttl is {ttl:?}, above max_ttl, which is {max_ttl:?}: raise max_ttl, in all programs that use these locks")]
+    TtlAboveMax {
+        /// The ttl that was given.
+        ttl: Duration,
+        /// The largest allowed; the manager's ttl if it was not set.
+        max_ttl: Duration,
+    },
     /// The margin for clock drift takes more than half of the ttl.
     #[error("the margin for clock drift is {margin:?} of a ttl of {ttl:?}: at most half of the ttl is allowed")]
     MarginTooLarge {

@@ -54,6 +54,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro)]
 
 mod builder;
+mod check;
 mod config;
 mod engine;
 mod error;
@@ -68,6 +69,7 @@ mod time;
 mod wire;
 
 pub use builder::Builder;
+pub use check::{Finding, NodeCheck};
 pub use engine::CancelHandle;
 pub use error::{
     AcquireError, BuildError, ExtendError, Lost, NodeAnswer, NodeFailure, NodeReport, Problem, ReleaseError, Released,

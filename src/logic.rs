@@ -3,7 +3,9 @@
 //! No I/O, no clock, no thread, no log. `now` is an argument everywhere, read once per step by the caller.
 
 pub(crate) mod acquire;
+pub(crate) mod clock;
 pub(crate) mod lease;
+pub(crate) mod standing;
 pub(crate) mod tally;
 pub(crate) mod token;
 pub(crate) mod validity;
@@ -65,6 +67,11 @@ impl<V> Votes<V> {
             }
             _ => false,
         }
+    }
+
+    /// The vote of `node`, if it has voted.
+    pub(crate) fn get(&self, node: NodeId) -> Option<&V> {
+        self.votes.get(node.index())?.as_ref()
     }
 
     /// Gives `vote` to every node that has none.

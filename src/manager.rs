@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::check::NodeCheck;
 use crate::engine::Engine;
 use crate::kinds::{Mutex, ReentrantMutex};
 use crate::stats::Stats;
@@ -49,7 +50,30 @@ impl LockManager {
     /// What the manager has done since it was built. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine.core().counters.snapshot()
+        let core = self.engine.core();
+        core.counters.snapshot(core.fanout.quarantined())
+    }
+
+    /// Looks at every node: whether its vote counts, and what is questionable about it. For start-up, health pages and
+    /// command lines.
+    ///
+    /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
+    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
+    /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shut_down) no node is
+    /// asked.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let locks = quorlock::LockManager::builder(["redis://10.0.0.1"]).build()?;
+    /// for node in locks.check_nodes().iter().filter(|it| !it.is_fine()) {
+    ///     eprintln!("{node}");
+    /// }
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn check_nodes(&self) -> Vec<NodeCheck> {
+        self.engine.look()
     }
 
     /// Ends the manager before its last handle goes.

@@ -1,17 +1,23 @@
 //! Counters of a manager.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::ids::NodeId;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// What the manager has done since it was built.
         ///
         /// A snapshot: the counters are read one after another, so under load two of them may be a few events apart.
-        /// All but `waiting` only grow.
-        #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+        /// All numbers but `waiting` only grow.
+        #[derive(Clone, Debug, Default, Eq, PartialEq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
+            /// Nodes that have no vote yet because they may have forgotten locks, and how long that lasts. Empty as long as
+            /// no call has come to the node.
+            pub quarantined: Vec<(NodeId, Duration)>,
         }
 
         /// The counters themselves, shared by all threads.
@@ -21,8 +27,8 @@ macro_rules! counters {
         }
 
         impl Counters {
-            pub(crate) fn snapshot(&self) -> Stats {
-                Stats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            pub(crate) fn snapshot(&self, quarantined: Vec<(NodeId, Duration)>) -> Stats {
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* quarantined }
             }
         }
     };
@@ -51,6 +57,8 @@ counters! {
     extensions_failed,
     /// Locks whose hold ended before their guard was dropped.
     locks_lost,
+    /// Keys of held locks that were set again on nodes which had lost them.
+    healed,
     /// Releases that a majority confirmed.
     releases,
     /// Releases that no majority confirmed within the response timeout.
@@ -63,6 +71,8 @@ counters! {
     connections,
     /// Connections or attempts to connect that failed, of all nodes.
     connection_failures,
+    /// Steps of nodes' clocks that were noticed, forward and back.
+    clock_steps,
 }
 
 pub(crate) fn count(counter: &AtomicU64) {

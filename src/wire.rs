@@ -12,6 +12,6 @@ mod socket;
 pub(crate) use address::{Address, Place};
 pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
-pub(crate) use plan::{Entry, Manners, Parting, Plan};
-pub(crate) use reply::{AcquireReply, Answer, ExtendReply, Push, RaiseReply, ReleaseReply, push};
+pub(crate) use plan::{Entry, Lives, Manners, Parting, Plan};
+pub(crate) use reply::{AcquireReply, Answer, ExtendReply, Push, RaiseReply, ReleaseReply, Reply, push};
 pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Filled, Inbox, Socket, Watch, reason, wait_readable};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["ids", "time"],
     &["error", "stats"],
-    &["config"],
+    &["check", "config"],
     &["logic", "wire"],
     &["engine"],
     &["lock"],

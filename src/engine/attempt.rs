@@ -10,12 +10,12 @@ use crate::engine::core::Core;
 use crate::engine::lease::Won;
 use crate::engine::pending::{Pending, deadline};
 use crate::engine::wheel::Driver;
-use crate::error::NodeAnswer;
+use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Why};
 use crate::logic::tally::ReleaseRound;
 use crate::logic::wait::{self, Obstacle};
-use crate::logic::{token, validity};
+use crate::logic::{quorum, token, validity};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Command, Manners, Parting, Plan};
@@ -88,8 +88,19 @@ impl LostAttempt {
         match self.why {
             Why::Overtaken => true,
             Why::Held => self.rows.iter().any(granted),
-            Why::NoQuorum | Why::TooLate | Why::KeyInUse => false,
+            // The next attempt knows the nodes' time.
+            Why::NoQuorum => self.rows.contains(&NodeAnswer::Failed(NodeFailure::ClockBehind)),
+            Why::TooLate | Why::KeyInUse => false,
         }
+    }
+
+    /// Whether a majority will be there when the quarantine of nodes is over: that is no outage.
+    pub(crate) fn waits_for_quarantine(&self) -> bool {
+        let quarantined = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
+        let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
+        let (silent, failed) = (self.rows.iter().filter(quarantined).count(), self.rows.iter().filter(failed).count());
+        let gone = failed.saturating_sub(silent);
+        silent != 0 && quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone)
     }
 
     /// The earliest time at which a majority of the nodes can be free if nobody releases anything.
@@ -102,7 +113,9 @@ impl LostAttempt {
 fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
     let obstacle = |it: &NodeAnswer| match it {
         NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
-        NodeAnswer::Held { left: Some(left) } | NodeAnswer::Promised { left } => Obstacle::Until(*left),
+        NodeAnswer::Held { left: Some(left) }
+        | NodeAnswer::Promised { left }
+        | NodeAnswer::Failed(NodeFailure::Quarantined { left }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,
     };
     answers.iter().map(obstacle).collect()
@@ -120,9 +133,10 @@ impl Attempt {
         let owner = OwnerToken::draw().map_err(|err| NoAttempt::NoRandomness(err.to_string()))?;
         let (sent, tick) = (Moment::now(), time::tick());
         let use_until = validity::use_until(sent, wish.ttl, core.config.margin.of(wish.ttl));
-        let proposal = token::propose(sent.wall_micros(), seen).ok_or(NoAttempt::NoTokens)?;
+        let time = token::time_to_propose(sent.wall_micros(), core.fanout.time(sent));
+        let proposal = token::propose(time, seen).ok_or(NoAttempt::NoTokens)?;
         let nodes = core.fanout.len();
-        let round = AcquireRound::new(nodes, proposal, use_until);
+        let round = AcquireRound::new(nodes, proposal, use_until).after(seen);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
         let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, &Manners { listed, ..manners });
@@ -207,7 +221,9 @@ fn take_back(
     let mut granted = 0_usize;
     for (node, answer) in core.fanout.ids().zip(answers) {
         match answer {
-            NodeAnswer::Granted | NodeAnswer::GrantedBehind => granted = granted.saturating_add(1),
+            NodeAnswer::Granted | NodeAnswer::GrantedBehind | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
+                granted = granted.saturating_add(1)
+            }
             // The only answers that prove that nothing of ours is there.
             NodeAnswer::Held { .. } | NodeAnswer::Promised { .. } => to.remove(node),
             _ => {}

@@ -11,7 +11,7 @@ use mio::{Poll, Waker};
 use crate::config::Config;
 use crate::engine::attempt::Attempt;
 use crate::engine::identities::Identities;
-use crate::engine::node::{Node, ToWorker};
+use crate::engine::node::{Common, Node, ToWorker};
 use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink};
 use crate::engine::queue::{Queues, Ticket};
@@ -21,9 +21,11 @@ use crate::engine::worker::{WAKE, Worker};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::AcquireRound;
+use crate::logic::clock;
+use crate::logic::standing::Standing;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::stats::Counters;
-use crate::time::{self, Tick};
+use crate::time::{self, Moment, Tick};
 use crate::wire::{Address, Answer, Command};
 
 /// All nodes of a manager, and their threads' names and beginnings.
@@ -83,6 +85,8 @@ impl Fanout {
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
         let identities = Arc::new(Identities::new(addresses.len()));
         let start = time::tick();
+        let (counters, queues) = (Arc::clone(counters), Arc::clone(queues));
+        let common = Common { start, response_timeout: config.response_timeout, counters, queues };
         let mut nodes = Vec::new();
         let mut threads = Vec::new();
         for (index, address) in addresses.into_iter().enumerate() {
@@ -91,8 +95,8 @@ impl Fanout {
             let waker = Waker::new(poll.registry(), WAKE)?;
             let (sender, jobs) = unbounded();
             let to_worker = ToWorker { jobs: sender, registry: poll.registry().try_clone()?, waker };
-            let (shown, counters, timeout) = (address.shown(), Arc::clone(counters), config.response_timeout);
-            let node = Arc::new(Node::new(id, shown, to_worker, start, timeout, counters, Arc::clone(queues)));
+            let standing = Standing::new(config.silence(), config.margin.share);
+            let node = Arc::new(Node::new(id, address.shown(), to_worker, common.clone(), standing));
             let identities = Arc::clone(&identities);
             let worker = Worker::new(Arc::clone(&node), address, config.connect_timeout, identities, jobs, poll);
             nodes.push(node);
@@ -151,7 +155,8 @@ impl Fanout {
         // Alone, a caller is faster if it writes and reads by itself; in company, workers that do it for many are.
         let alone = self.is_alone() || driver.is_some();
         let driver = driver.or_else(|| if alone { self.wheel.take(&self.nodes, now) } else { None });
-        let given = self.offer(&Arc::new(command), pending, now, alone);
+        let sink: Arc<dyn Sink> = Arc::<Pending<R>>::clone(pending);
+        let given = self.offer(&Arc::new(command), &sink, now, alone);
         let taken = given.taken;
         pending.set_reached(taken);
         self.wake(taken, alone);
@@ -191,18 +196,25 @@ impl Fanout {
     }
 
     /// Puts a command in line at every node that can take it now, without waking anybody: for many in a row.
-    pub(crate) fn offer<R>(&self, command: &Arc<Command>, pending: &Arc<Pending<R>>, now: Tick, directly: bool) -> Given
-    where
-        R: Reads + Send + 'static,
-        R::End: Copy + Send + 'static,
-    {
+    pub(crate) fn offer(&self, command: &Arc<Command>, sink: &Arc<dyn Sink>, now: Tick, directly: bool) -> Given {
+        self.offer_to(None, command, sink, now, directly)
+    }
+
+    /// Like [`Fanout::offer`], to some of the nodes.
+    pub(crate) fn offer_to(
+        &self,
+        some: Option<NodeSet>,
+        command: &Arc<Command>,
+        sink: &Arc<dyn Sink>,
+        now: Tick,
+        directly: bool,
+    ) -> Given {
         let mut given = Given::default();
-        for node in &self.nodes {
+        for node in self.nodes.iter().filter(|it| some.is_none_or(|some| some.contains(it.id))) {
             match node.refusal(now) {
                 None => {
                     given.taken.insert(node.id);
-                    let job = Job::new(Arc::clone(command), Arc::<Pending<R>>::clone(pending));
-                    node.give([Some(job), None], now, directly);
+                    node.give([Some(Job::new(Arc::clone(command), Arc::clone(sink))), None], now, directly);
                 }
                 Some(failure) => given.refused.push((node.id, failure)),
             }
@@ -319,6 +331,19 @@ impl Fanout {
     pub(crate) fn report(&self, answers: Vec<NodeAnswer>) -> Vec<NodeReport> {
         let nodes = self.nodes.iter();
         nodes.zip(answers).map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it)).collect()
+    }
+
+    /// The nodes' time: the median of what their clocks show, microseconds since 1970; `None` before any has answered.
+    pub(crate) fn time(&self, now: Moment) -> Option<u64> {
+        let shows = |it: &Arc<Node>| now.boot_micros().checked_add_signed(it.clock_offset()?);
+        clock::median(self.nodes.iter().filter_map(shows).collect())
+    }
+
+    /// Nodes whose grants do not count yet, and for how long.
+    pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
+        let now = time::tick();
+        let left = |it: &Arc<Node>| (it.id, it.silent_for(now));
+        self.nodes.iter().map(left).filter(|(_, left)| !left.is_zero()).collect()
     }
 
     pub(crate) fn stop(&self, deadline: Tick) {

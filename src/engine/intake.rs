@@ -7,9 +7,10 @@ use log::trace;
 use crate::engine::node::Node;
 use crate::engine::outbox::Owed;
 use crate::error::NodeFailure;
+use crate::logic::standing::{Standing, Times};
 use crate::stats::count;
-use crate::time::{self, Tick};
-use crate::wire::{self, Answer, Filled, Inbox, Kind, Push, Socket};
+use crate::time::{self, Moment, Tick};
+use crate::wire::{self, AcquireReply, Answer, Filled, Inbox, Kind, Push, RaiseReply, Reply, Socket};
 
 /// What has come from a node and is not dealt with yet. Guarded by one mutex: one thread reads at a time, so that
 /// answers meet their commands in order.
@@ -19,15 +20,23 @@ pub(crate) struct Intake {
     pub(crate) answered: bool,
     /// A caller that was reading found that the connection is of no use; the worker ends it.
     pub(crate) broken: Option<NodeFailure>,
+    /// Whether what the node grants counts.
+    pub(crate) standing: Standing,
     /// Kept for their memory.
     replies: Vec<Range<usize>>,
     answers: Vec<(Range<usize>, Owed)>,
 }
 
 impl Intake {
-    /// The intake of a new connection; `inbox` may hold bytes that came behind the login.
-    pub(crate) fn new(inbox: Inbox) -> Intake {
-        Intake { inbox, answered: false, broken: None, replies: Vec::new(), answers: Vec::new() }
+    pub(crate) fn new(standing: Standing) -> Intake {
+        let (replies, answers) = (Vec::new(), Vec::new());
+        Intake { inbox: Inbox::new(), answered: false, broken: None, standing, replies, answers }
+    }
+
+    /// Begins with a new connection; `inbox` may hold bytes that came behind the login.
+    pub(crate) fn begin(&mut self, inbox: Inbox) {
+        (self.inbox, self.answered, self.broken) = (inbox, false, None);
+        (self.replies, self.answers) = (Vec::new(), Vec::new());
     }
 
     /// Reads once and hands out the replies that are complete. Each belongs to the oldest command without one.
@@ -67,12 +76,14 @@ impl Intake {
                 }
             }
         });
-        let now = time::tick();
+        let (now, moment) = (time::tick(), Moment::now());
         for (reply, owed) in answers.drain(..) {
             node.note_answers(node.response_timeout() < now.saturating_duration_since(owed.since));
-            let answer = Answer::read(owed.job.kind(), inbox.get(reply));
-            trace!("{}: {answer:?}", node.id);
-            self.answered |= !matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
+            let reply = Reply::read(owed.job.kind(), inbox.get(reply));
+            trace!("{}: {:?}", node.id, reply.answer);
+            self.answered |= !matches!(reply.answer, Answer::Failed(NodeFailure::Protocol { .. }));
+            let times = Times { asked: owed.since, answered: now, now: moment };
+            let answer = judge(node, &mut self.standing, reply, times);
             take_answer(node, owed, answer, now);
         }
         for key in notices {
@@ -82,6 +93,32 @@ impl Intake {
         if node.has_queue() {
             node.wake();
         }
+    }
+}
+
+/// What an answer counts for: a grant of a node that may have forgotten who holds the lock is none.
+fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, times: Times) -> Answer {
+    if time.is_some() {
+        if let Some(news) = standing.on_time(time, times) {
+            node.note_news(news, standing.silent_for(times.answered));
+        }
+        node.note_clock(standing.clock_offset());
+    }
+    match answer {
+        Answer::Acquire(AcquireReply::Forgot { left }) => {
+            if standing.silent_for(times.answered) < left {
+                node.note_forgotten(left);
+                standing.be_silent(left, times.answered);
+            }
+            node.note_silence(standing.votes_from());
+            Answer::Failed(NodeFailure::Quarantined { left })
+        }
+        Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
+        | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => {
+            let left = standing.silent_for(times.asked);
+            if left.is_zero() { answer } else { Answer::Failed(NodeFailure::Quarantined { left }) }
+        }
+        _ => answer,
     }
 }
 

@@ -13,13 +13,15 @@ use parking_lot::Mutex;
 use crate::engine::intake::Intake;
 use crate::engine::outbox::{Job, Outbox, Owed};
 use crate::engine::queue::Queues;
+use crate::engine::record::Record;
 use crate::engine::wheel::Reader;
 use crate::engine::worker::SOCKET;
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
+use crate::logic::standing::Standing;
 use crate::stats::{Counters, count};
 use crate::time::Tick;
-use crate::wire::{Answer, Command, Inbox, Socket, Watch};
+use crate::wire::{Answer, Command, Socket, Watch};
 
 /// How many batches of commands may be under way on a connection before further commands wait, to be written together
 /// when an answer comes. With fewer, commands wait longer for their turn where the network is slow; with more, batches
@@ -80,6 +82,7 @@ pub(crate) struct Node {
     wants_notices: AtomicBool,
     /// The connection listens.
     listening: AtomicBool,
+    pub(crate) record: Record,
 }
 
 /// Commands that go out together: at most a release, and the acquire of whoever comes next.
@@ -92,15 +95,22 @@ pub(crate) struct ToWorker {
     pub(crate) waker: Waker,
 }
 
+/// What all nodes of a manager have in common.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) start: Tick,
+    pub(crate) response_timeout: Duration,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) queues: Arc<Queues>,
+}
+
 impl Node {
     pub(crate) fn new(
         id: NodeId,
         address: Arc<str>,
         ToWorker { jobs, registry, waker }: ToWorker,
-        start: Tick,
-        response_timeout: Duration,
-        counters: Arc<Counters>,
-        queues: Arc<Queues>,
+        Common { start, response_timeout, counters, queues }: Common,
+        standing: Standing,
     ) -> Node {
         let subscribe = Arc::new(Command::subscribe(&queues.client().channel()));
         Node {
@@ -112,7 +122,7 @@ impl Node {
             up: AtomicBool::new(false),
             health: Mutex::new(Health::Unused),
             outbox: Mutex::default(),
-            intake: Mutex::new(Intake::new(Inbox::new())),
+            intake: Mutex::new(Intake::new(standing)),
             registry,
             oldest: AtomicU64::new(0),
             batches: AtomicUsize::new(0),
@@ -128,6 +138,7 @@ impl Node {
             subscribe,
             wants_notices: AtomicBool::new(false),
             listening: AtomicBool::new(false),
+            record: Record::default(),
         }
     }
 
@@ -296,7 +307,7 @@ impl Node {
         self.outbox.lock().reader != Reader::Nobody
     }
 
-    fn nanos(&self, at: Tick) -> u64 {
+    pub(crate) fn nanos(&self, at: Tick) -> u64 {
         u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Opening {
     dialogue: Option<Handshake>,
     unsent: Vec<u8>,
     deadline: Tick,
+    /// When the dialogue began.
+    asked: Tick,
 }
 
 pub(crate) enum Progress {
@@ -39,11 +41,16 @@ impl Opening {
         let now = time::tick();
         let deadline = now.checked_add(timeout).unwrap_or(now);
         let (inbox, address) = (Inbox::new(), address.clone());
-        Ok(Opening { address, untried, socket, inbox, dialogue: None, unsent: Vec::new(), deadline })
+        Ok(Opening { address, untried, socket, inbox, dialogue: None, unsent: Vec::new(), deadline, asked: now })
     }
 
     pub(crate) fn into_parts(self) -> (Socket, Inbox) {
         (self.socket, self.inbox)
+    }
+
+    /// When the server was asked what the greeting answers, or before.
+    pub(crate) fn asked(&self) -> Tick {
+        self.asked
     }
 
     pub(crate) fn deadline(&self) -> Tick {
@@ -62,6 +69,7 @@ impl Opening {
                 Ok(false) => return Ok(Progress::Wait),
                 Ok(true) => {
                     let (dialogue, bytes) = Handshake::begin(&self.address);
+                    self.asked = now;
                     self.dialogue = Some(dialogue);
                     self.unsent = bytes;
                 }

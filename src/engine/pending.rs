@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote, RaiseRound, RaiseVote};
-use crate::logic::tally::{ExtendRound, ExtendVote, ReleaseRound};
+use crate::logic::tally::{ExtendRound, ExtendVote, LookRound, ReleaseRound};
 use crate::logic::{Round, Step};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
@@ -99,7 +99,12 @@ where
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.state.lock().end.is_some()
+        self.end().is_some()
+    }
+
+    /// How it was decided, if it was.
+    pub(crate) fn end(&self) -> Option<R::End> {
+        self.state.lock().end
     }
 
     /// Ends the round now; false if it was over already.
@@ -219,9 +224,12 @@ fn failed(answer: Answer) -> NodeAnswer {
     match answer {
         Answer::Failed(failure) => NodeAnswer::Failed(failure),
         Answer::NoScript => NodeAnswer::Failed(NodeFailure::Refused { message: "the script is gone".to_owned() }),
-        Answer::Acquire(_) | Answer::Raise(_) | Answer::Extend(_) | Answer::Release(_) | Answer::Subscribed => {
-            unexpected()
-        }
+        Answer::Acquire(_)
+        | Answer::Raise(_)
+        | Answer::Extend(_)
+        | Answer::Release(_)
+        | Answer::Subscribed
+        | Answer::Time => unexpected(),
     }
 }
 
@@ -243,6 +251,9 @@ impl Reads for AcquireRound {
             }
             Answer::Acquire(AcquireReply::BadCounter) => {
                 (AcquireVote::Unusable, NodeAnswer::Failed(NodeFailure::BadCounter))
+            }
+            Answer::Acquire(AcquireReply::Ahead { counter }) => {
+                (AcquireVote::Ahead { counter }, NodeAnswer::Failed(NodeFailure::ClockBehind))
             }
             other => (AcquireVote::Failed, failed(other)),
         }
@@ -266,10 +277,23 @@ impl Reads for ExtendRound {
         match answer {
             Answer::Extend(ExtendReply::Extended) => (ExtendVote::Extended, NodeAnswer::Extended),
             Answer::Extend(ExtendReply::Superseded) => (ExtendVote::Superseded, NodeAnswer::Superseded),
-            Answer::Extend(ExtendReply::Gone) => (ExtendVote::Gone, NodeAnswer::Gone),
+            Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => (ExtendVote::Gone, NodeAnswer::Gone),
             Answer::Extend(ExtendReply::Unusable) => (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter)),
             other => (ExtendVote::Failed, failed(other)),
         }
+    }
+}
+
+impl Reads for LookRound {
+    fn read(answer: Answer) -> (Option<NodeFailure>, NodeAnswer) {
+        let failure = match answer {
+            Answer::Time => None,
+            other => match failed(other) {
+                NodeAnswer::Failed(failure) => Some(failure),
+                _ => None,
+            },
+        };
+        (failure, NodeAnswer::NotWaitedFor)
     }
 }
 

@@ -14,13 +14,13 @@ use log::{debug, error, info};
 use mio::{Events, Poll, Token};
 
 use crate::engine::identities::Identities;
-use crate::engine::intake::Intake;
 use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opening, Progress};
 use crate::engine::outbox::Job;
 use crate::error::NodeFailure;
+use crate::logic::standing::{Introduction, Times};
 use crate::stats::count;
-use crate::time::{self, Tick};
+use crate::time::{self, Moment, Tick};
 use crate::wire::{self, Address, Answer, Filled, Greeting, Kind, Socket};
 
 pub(crate) const WAKE: Token = Token(0);
@@ -231,10 +231,23 @@ impl Worker {
         if !self.flapping {
             self.log_up();
         }
+        let asked = opening.asked();
         let (socket, inbox) = opening.into_parts();
         let socket = Arc::new(socket);
-        *self.node.intake.lock() = Intake::new(inbox);
         let now = time::tick();
+        {
+            let mut intake = self.node.intake.lock();
+            intake.begin(inbox);
+            let run_id = greeting.run_id.as_deref();
+            let intro = Introduction { run_id, uptime: greeting.uptime, time: greeting.time };
+            let news = intake.standing.on_connect(intro, Times { asked, answered: now, now: Moment::now() });
+            if let Some(news) = news {
+                self.node.note_news(news, intake.standing.silent_for(now));
+            }
+            self.node.note_silence(intake.standing.votes_from());
+            self.node.note_clock(intake.standing.clock_offset());
+        }
+        self.node.note_greeting(greeting);
         // Releases of the time before come first: they are older than anything in the queue.
         let carried = std::mem::take(&mut self.carried).into_iter();
         let carried = carried.filter(|it| it.is_worth_keeping(now));

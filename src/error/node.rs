@@ -142,6 +142,25 @@ pub enum NodeFailure {
     /// The server is a replica. Only a master may vote.
     #[error("a replica: give the address of a master")]
     Replica,
+    /// The server was started, lost its data, or had its clock set forward a short while ago. It may have forgotten locks
+    /// that are still held, so its grants do not count until those have expired.
+    ///
+    /// See [`Builder::quarantine`](crate::Builder::quarantine).
+    #[error("quarantined for {left:.1?} more: it may have forgotten locks that are still held")]
+    Quarantined {
+        /// For how long it has no vote yet.
+        left: Duration,
+    },
+    /// The server's clock is far behind the fencing token that was proposed to it: more than an hour. Either that clock
+    /// or the one of this machine is wrong.
+    #[error("its clock and the one of this machine are more than an hour apart: correct the wrong one")]
+    ClockBehind,
+    /// The server removes keys when its memory is full, and so may remove locks that are held.
+    #[error("may evict locks: its maxmemory-policy is {policy}, set it to noeviction")]
+    Evicts {
+        /// The server's `maxmemory-policy`.
+        policy: String,
+    },
     /// The server is out of memory.
     #[error("out of memory: raise maxmemory, or use a server of its own for locks")]
     OutOfMemory,

@@ -11,7 +11,7 @@ use crate::ids::LockName;
 use crate::lock::{LockGuard, Patience, Request};
 use crate::logic::validity;
 use crate::time;
-use crate::wire::Plan;
+use crate::wire::{Lives, Plan};
 
 /// A lock that one holder at a time can have, in the whole fleet.
 ///
@@ -35,8 +35,11 @@ pub struct Mutex {
 impl Mutex {
     pub(crate) fn new(engine: Arc<Engine>, name: &[u8]) -> Mutex {
         let config = &engine.core().config;
-        let fence_life = config.fence_life.map_or(0, validity::millis);
-        let plan = Arc::new(Plan::mutex(&config.prefix, name, fence_life));
+        let lives = Lives {
+            fence: config.fence_life.map_or(0, validity::millis),
+            quarantine: config.silence().map_or(0, validity::millis),
+        };
+        let plan = Arc::new(Plan::mutex(&config.prefix, name, lives));
         let (ttl, renew) = (config.ttl, config.renew);
         Mutex { engine, name: LockName::new(name), plan, ttl, renew, fair: true, cancel: None }
     }

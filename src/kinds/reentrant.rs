@@ -348,7 +348,7 @@ mod tests {
     use crate::engine::{Engine, HeldLock, Won};
     use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
     use crate::time::Moment;
-    use crate::wire::{Address, Plan};
+    use crate::wire::{Address, Lives, Plan};
 
     const TTL: Duration = Duration::from_secs(10);
 
@@ -363,7 +363,7 @@ mod tests {
         let sent = Moment::now();
         let won = Won {
             name: LockName::new(b"x"),
-            plan: Arc::new(Plan::mutex(b"", b"x", 0)),
+            plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
             owner: OwnerToken::draw().unwrap(),
             token: FencingToken::new(token),
             ttl: TTL,

@@ -88,8 +88,14 @@ impl Request<'_> {
             plan: Arc::clone(self.plan),
             ttl: self.ttl,
             renewed: self.renewed,
-            manners: Manners { fair: self.fair, since: Moment::now().wall_micros(), enters, listed: false },
+            manners: Manners { fair: self.fair, since: self.now_for_all(), enters, listed: false },
         }
+    }
+
+    /// What time it is, microseconds since 1970, by a clock that all clients share: calls are ordered by it.
+    fn now_for_all(&self) -> u64 {
+        let now = Moment::now();
+        self.engine.core().fanout.time(now).unwrap_or_else(|| now.wall_micros())
     }
 
     fn signals(&self) -> Vec<&engine::Signal> {
@@ -223,6 +229,7 @@ impl Calling<'_> {
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
         debug!("{}: lost round ({:?}) in {:?}, next try in {pause:?}", self.request.name, lost.why, lost.took);
         match lost.why {
+            Why::NoQuorum if lost.waits_for_quarantine() => self.outage = None,
             Why::NoQuorum => {
                 self.outage.get_or_insert_with(time::tick);
             }

@@ -13,6 +13,8 @@ pub(crate) enum AcquireVote {
     Behind { counter: u64 },
     /// Another owner's key stands there, or it is another caller's turn. `entered`: we are in the waiting list there.
     Held { counter: u64, entered: bool },
+    /// The proposal is far ahead of the node's clock, and nothing was done. Its counter all the same.
+    Ahead { counter: u64 },
     /// The lock's key or counter holds something else.
     Unusable,
     /// No vote, for whatever reason.
@@ -50,27 +52,33 @@ pub(crate) enum Why {
 pub(crate) struct AcquireRound {
     votes: Votes<AcquireVote>,
     proposal: u64,
+    /// The largest counter that was seen before the round.
+    known: u64,
     /// The holder's deadline if this round is won; `None` if no clock can show it, and then it cannot be won.
     use_until: Option<Moment>,
     over: bool,
 }
 
 impl AcquireRound {
-    /// A round that was sent with `proposal`. `seen` is not needed here: the proposal is larger than it.
+    /// A round that was sent with `proposal`.
     pub(crate) fn new(nodes: usize, proposal: u64, use_until: Option<Moment>) -> AcquireRound {
-        AcquireRound { votes: Votes::new(nodes), proposal, use_until, over: false }
+        AcquireRound { votes: Votes::new(nodes), proposal, known: 0, use_until, over: false }
     }
 
-    /// The largest counter that any node has shown, counted or not.
+    /// The same, after a counter of `known` was seen.
+    pub(crate) fn after(self, known: u64) -> AcquireRound {
+        AcquireRound { known, ..self }
+    }
+
+    /// The largest counter that nodes have shown, counted or not; see [`token::largest_seen`].
     pub(crate) fn seen(&self) -> u64 {
-        self.votes
-            .iter()
-            .map(|it| match it {
-                AcquireVote::Behind { counter } | AcquireVote::Held { counter, .. } => *counter,
-                AcquireVote::Accepted | AcquireVote::Unusable | AcquireVote::Failed => 0,
-            })
-            .max()
-            .unwrap_or(0)
+        let counters = self.votes.iter().filter_map(|it| match it {
+            AcquireVote::Behind { counter } | AcquireVote::Held { counter, .. } | AcquireVote::Ahead { counter } => {
+                Some(*counter)
+            }
+            AcquireVote::Accepted | AcquireVote::Unusable | AcquireVote::Failed => None,
+        });
+        token::largest_seen(counters, self.proposal, self.votes.spare())
     }
 
     /// How many nodes have entered us in their waiting lists.
@@ -87,7 +95,7 @@ impl AcquireRound {
         let quorum = self.votes.quorum();
         let accepted = self.votes.count(|it| *it == AcquireVote::Accepted);
         let granted = self.votes.count(|it| matches!(it, AcquireVote::Accepted | AcquireVote::Behind { .. }));
-        let seen = self.seen();
+        let seen = self.seen().max(self.known);
         let late = self.use_until.is_none_or(|it| now.has_reached(it));
         if late && quorum <= granted {
             return self.end(AcquireEnd::Lost(Why::TooLate));
@@ -115,7 +123,7 @@ impl AcquireRound {
     }
 
     fn why(&self) -> Why {
-        let failed = self.votes.count(|it| *it == AcquireVote::Failed);
+        let failed = self.votes.count(|it| matches!(it, AcquireVote::Failed | AcquireVote::Ahead { .. }));
         let unusable = self.votes.count(|it| *it == AcquireVote::Unusable);
         let held = self.votes.count(|it| matches!(it, AcquireVote::Held { .. }));
         if self.votes.spare() < failed {
@@ -178,10 +186,10 @@ impl RaiseRound {
         RaiseRound { votes: Votes::new(nodes), token, use_until, over: false }
     }
 
-    /// The largest counter that any node has shown.
+    /// The largest counter that nodes have shown; see [`token::largest_seen`].
     pub(crate) fn seen(&self) -> u64 {
-        let counters = self.votes.iter().map(|it| if let RaiseVote::Above { counter } = it { *counter } else { 0 });
-        counters.max().unwrap_or(0)
+        let counter = |it: &RaiseVote| if let RaiseVote::Above { counter } = it { Some(*counter) } else { None };
+        token::largest_seen(self.votes.iter().filter_map(counter), self.token, self.votes.spare())
     }
 
     fn decide(&mut self, open: usize, now: Moment) -> Step<AcquireEnd> {

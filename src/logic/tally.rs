@@ -1,5 +1,6 @@
 //! The rounds of a held lock: extension and release.
 
+use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::logic::{Round, Step, Votes};
 use crate::time::Moment;
@@ -130,5 +131,62 @@ impl Round for ReleaseRound {
         }
         self.votes.fill(false);
         self.decide(0)
+    }
+}
+
+/// A round that only looks at the nodes: over once every node has answered. A vote is what is wrong with it, if anything.
+#[derive(Debug)]
+pub(crate) struct LookRound {
+    votes: Votes<Option<NodeFailure>>,
+    over: bool,
+}
+
+impl LookRound {
+    pub(crate) fn new(nodes: usize) -> LookRound {
+        LookRound { votes: Votes::new(nodes), over: false }
+    }
+
+    /// What is wrong with `node`.
+    pub(crate) fn failure(&self, node: NodeId) -> Option<NodeFailure> {
+        self.votes.get(node).map_or(Some(NodeFailure::TimedOut), Option::clone)
+    }
+}
+
+impl Round for LookRound {
+    type Vote = Option<NodeFailure>;
+    type End = ();
+
+    fn on_vote(&mut self, node: NodeId, vote: Option<NodeFailure>, _now: Moment) -> Step<()> {
+        if self.over || !self.votes.put(node, vote) {
+            return Step::Late;
+        }
+        if self.votes.open() != 0 {
+            return Step::Wait;
+        }
+        self.over = true;
+        Step::Decided(())
+    }
+
+    fn on_timeout(&mut self, _now: Moment) -> Step<()> {
+        if self.over {
+            return Step::Late;
+        }
+        self.over = true;
+        Step::Decided(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_over_when_every_node_has_answered_and_who_has_not_is_late() {
+        let mut round = LookRound::new(2);
+        assert_eq!(round.on_vote(NodeId::new(1), Some(NodeFailure::Loading), Moment::now()), Step::Wait);
+        assert_eq!(round.failure(NodeId::new(0)), Some(NodeFailure::TimedOut));
+        assert_eq!(round.on_vote(NodeId::new(0), None, Moment::now()), Step::Decided(()));
+        assert_eq!(round.on_vote(NodeId::new(0), None, Moment::now()), Step::Late);
+        assert_eq!((round.failure(NodeId::new(0)), round.failure(NodeId::new(1))), (None, Some(NodeFailure::Loading)));
     }
 }

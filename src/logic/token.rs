@@ -17,11 +17,37 @@
 /// The first number that is not a token any more: above it, a script's floating-point comparison is not exact.
 pub(crate) const LIMIT: u64 = 1 << 53;
 
+/// How far a clock of ours may be ahead of the nodes' before theirs is proposed. Nodes refuse what is an hour ahead.
+const AHEAD_MAX: u64 = 30 * 60 * 1_000_000;
+/// How far a counter may be ahead of a proposal to be believed from a single node.
+const COUNTER_AHEAD_MAX: u64 = 24 * 3_600 * 1_000_000;
+
+/// The time to propose: ours, unless it is far ahead of the median of the nodes' clocks.
+pub(crate) fn time_to_propose(wall_micros: u64, nodes: Option<u64>) -> u64 {
+    nodes.filter(|it| it.saturating_add(AHEAD_MAX) < wall_micros).unwrap_or(wall_micros)
+}
+
+/// The largest of the `counters` that nodes have shown that has to be respected in a round that proposed `proposal`.
+///
+/// A number that is far ahead counts only as far as more than `spare` nodes show it: a majority can do without those that
+/// lie, and a single one must not use up the range of tokens for all.
+pub(crate) fn largest_seen(counters: impl Iterator<Item = u64>, proposal: u64, spare: usize) -> u64 {
+    let mut counters: Vec<u64> = counters.collect();
+    counters.sort_unstable_by(|a, b| b.cmp(a));
+    let limit = proposal.saturating_add(COUNTER_AHEAD_MAX);
+    let plausible = counters.iter().copied().find(|it| *it <= limit).unwrap_or(0);
+    plausible.max(counters.get(spare).copied().unwrap_or(0))
+}
+
 /// The number to propose: the wall clock's microseconds, or one more than the largest counter seen.
+///
+/// Not if that counter is far ahead: nodes that have not got it would take the proposal for that of a wrong clock. Then
+/// the raise that follows lifts them, which is a round more.
 ///
 /// `None` once the range is used up, which takes until the year 2255 or a counter that is none of ours.
 pub(crate) fn propose(wall_micros: u64, seen: u64) -> Option<u64> {
-    let proposal = wall_micros.max(above(seen)?);
+    let next = above(seen)?;
+    let proposal = if next <= wall_micros.saturating_add(AHEAD_MAX) { wall_micros.max(next) } else { wall_micros };
     (proposal < LIMIT).then_some(proposal)
 }
 
@@ -39,11 +65,36 @@ mod tests {
         assert_eq!(propose(1_000, 5), Some(1_000));
         assert_eq!(propose(1_000, 1_000), Some(1_001));
         assert_eq!(propose(1_000, 7_000), Some(7_001));
+        assert_eq!(propose(1_000, 1_000 + AHEAD_MAX), Some(1_000), "left to the raise");
+    }
+
+    #[test]
+    fn a_clock_that_is_far_ahead_of_the_nodes_is_not_proposed() {
+        let hour = 3_600_000_000;
+        assert_eq!(time_to_propose(9 * hour, None), 9 * hour);
+        assert_eq!(time_to_propose(9 * hour, Some(9 * hour - 1)), 9 * hour);
+        assert_eq!(time_to_propose(9 * hour, Some(8 * hour)), 8 * hour);
+        assert_eq!(
+            time_to_propose(9 * hour, Some(99 * hour)),
+            9 * hour,
+            "a clock that is behind is corrected by counters"
+        );
+    }
+
+    #[test]
+    fn a_counter_far_ahead_is_believed_only_if_more_nodes_show_it_than_a_majority_can_do_without() {
+        let (now, far) = (1_700_000_000_000_000, LIMIT - 1);
+        let seen = |counters: &[u64]| largest_seen(counters.iter().copied(), now, 1);
+        assert_eq!(seen(&[]), 0);
+        assert_eq!(seen(&[5, now + 7, 3]), now + 7);
+        assert_eq!(seen(&[far, 5, 3]), 5, "a single node does not use up the range");
+        assert_eq!(seen(&[far]), 0);
+        assert_eq!(seen(&[far, far - 9, 3]), far - 9);
     }
 
     #[test]
     fn tokens_stay_below_what_a_double_can_tell_apart() {
-        assert_eq!(propose(0, LIMIT - 2), Some(LIMIT - 1));
+        assert_eq!(propose(LIMIT - 9, LIMIT - 2), Some(LIMIT - 1));
         assert_eq!(propose(0, LIMIT - 1), None);
         assert_eq!(propose(LIMIT, 0), None);
         assert_eq!(propose(0, u64::MAX), None);

@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     Release,
     /// Opens the channel of this client. No script.
     Subscribe,
+    /// Asks for the node's time. No script.
+    Time,
 }
 
 impl Kind {
@@ -39,7 +41,9 @@ impl Kind {
             ]
             .map(|source| {
                 // Servers have no means for scripts to share code.
-                let source = source.replace("-- include turn.lua\n", include_str!("scripts/turn.lua"));
+                let source = source
+                    .replace("-- include turn.lua\n", include_str!("scripts/turn.lua"))
+                    .replace("-- include canary.lua\n", include_str!("scripts/canary.lua"));
                 let script = Script::new(&source);
                 (source, script)
             })
@@ -50,7 +54,7 @@ impl Kind {
             Kind::Raise => Some(raise),
             Kind::Extend => Some(extend),
             Kind::Release => Some(release),
-            Kind::Subscribe => None,
+            Kind::Subscribe | Kind::Time => None,
         }
     }
 }
@@ -85,6 +89,11 @@ impl Command {
         Command { kind: Kind::Subscribe, bytes, rest: 0, args: 0, waits: false }
     }
 
+    /// Asks for the node's time: something to answer for a node that is only looked at.
+    pub(crate) fn time() -> Command {
+        Command { kind: Kind::Time, bytes: redis::cmd("TIME").get_packed_command(), rest: 0, args: 0, waits: false }
+    }
+
     /// Marks the command as one after which the client may be in a waiting list.
     pub(crate) fn that_waits(self) -> Command {
         Command { waits: true, ..self }
@@ -104,7 +113,7 @@ impl Command {
 
     /// The same command with the script's source in place of its hash: for a server that has forgotten the script.
     pub(crate) fn with_source(&self) -> Vec<u8> {
-        if self.kind == Kind::Subscribe {
+        if matches!(self.kind, Kind::Subscribe | Kind::Time) {
             return self.bytes.clone();
         }
         let source = self.kind.source();

@@ -16,6 +16,16 @@ pub(crate) struct Greeting {
     pub(crate) run_id: Option<String>,
     /// It can say something unasked on this connection: `RESP3`.
     pub(crate) pushes: bool,
+    /// Whole seconds since its process was started, by its own wall clock.
+    pub(crate) uptime: Option<i64>,
+    /// Its wall clock: microseconds since 1970.
+    pub(crate) time: Option<u64>,
+    /// What to do when memory is full, unless that is to refuse writes; it has no limit now.
+    pub(crate) would_evict: Option<String>,
+    /// It was a replica once and has been promoted.
+    pub(crate) promoted: bool,
+    /// How many replicas are connected to it.
+    pub(crate) replicas: u64,
 }
 
 /// What comes next.
@@ -141,15 +151,31 @@ impl Handshake {
         let field = |name: &str| {
             text.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
         };
-        self.greeting.run_id = field("run_id");
+        let text_of = |name| field(name).map(|it| refusal::shown(&it));
+        let number = |name| field(name).and_then(|it| it.parse::<u64>().ok());
+        self.greeting.run_id = field("run_id").filter(|it| !it.is_empty());
+        self.greeting.uptime = field("uptime_in_seconds").and_then(|it| it.parse().ok());
+        self.greeting.time = number("server_time_usec");
+        self.greeting.replicas = number("connected_slaves").unwrap_or(0);
+        // The history that it had as a replica: no offset and no id if it never was one.
+        self.greeting.promoted = field("second_repl_offset").is_some_and(|it| !it.starts_with('-'))
+            && field("master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
         if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
             return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
         }
         match field("redis_mode").as_deref() {
-            Some("cluster") => Some(NodeFailure::ClusterNode),
-            Some("sentinel") => Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() }),
-            _ => None,
+            Some("cluster") => return Some(NodeFailure::ClusterNode),
+            Some("sentinel") => {
+                return Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() });
+            }
+            _ => {}
         }
+        let policy = text_of("maxmemory_policy").filter(|it| it != "noeviction")?;
+        if number("maxmemory") == Some(0) {
+            self.greeting.would_evict = Some(policy);
+            return None;
+        }
+        Some(NodeFailure::Evicts { policy })
     }
 }
 
@@ -201,7 +227,8 @@ fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
     for kind in Kind::SCRIPTS {
         ask(Question::Load(kind), cmd("SCRIPT").arg("LOAD").arg(kind.source()));
     }
-    ask(Question::Info, cmd("INFO").arg("server"));
+    // All of it: older servers give one section or all, and what matters is in several.
+    ask(Question::Info, &cmd("INFO"));
     ask(Question::Role, &cmd("ROLE"));
     (bytes, questions)
 }
@@ -238,7 +265,7 @@ mod tests {
         answers[5] = info("# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
         assert_eq!(
             talk("redis://a", &answers),
-            Ok(Next::Done(Greeting { run_id: Some("abc".to_owned()), pushes: true }))
+            Ok(Next::Done(Greeting { run_id: Some("abc".to_owned()), pushes: true, ..Greeting::default() }))
         );
     }
 
@@ -255,6 +282,44 @@ mod tests {
         let mut answers = answers("%0\r\n");
         answers[5] = info("redis_mode:cluster\r\n");
         assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+    }
+
+    #[test]
+    fn b5_a_server_that_may_evict_locks_has_no_vote() {
+        for (policy, limit, failure) in [
+            ("noeviction", "0", None),
+            ("noeviction", "1000", None),
+            ("allkeys-lru", "0", None),
+            ("allkeys-lru", "1000", Some("allkeys-lru")),
+            ("volatile-ttl", "1000", Some("volatile-ttl")),
+            ("volatile-ttl", "x", Some("volatile-ttl")),
+        ] {
+            let mut answers = answers("%0\r\n");
+            answers[5] = info(&format!("run_id:abc\r\nmaxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"));
+            let failure = failure.map(|it| NodeFailure::Evicts { policy: it.to_owned() });
+            let talked = talk("redis://a", &answers);
+            assert_eq!(talked.as_ref().err(), failure.as_ref(), "{policy} {limit}");
+            if let Ok(Next::Done(greeting)) = talked {
+                assert_eq!(greeting.would_evict.is_some(), policy != "noeviction");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_about_its_start_and_its_past_is_read() {
+        let mut answers = answers("%0\r\n");
+        let zeros = "0".repeat(40);
+        for (id, offset, promoted) in
+            [(&zeros[..], "-1", false), (&zeros, "7", false), ("8af3", "-1", false), ("8af3", "7", true)]
+        {
+            answers[5] = info(&format!(
+                "run_id:abc\r\nuptime_in_seconds:-3599\r\nserver_time_usec:1700000000000001\r\nconnected_slaves:2\r\n\
+                 master_replid2:{id}\r\nsecond_repl_offset:{offset}\r\n"
+            ));
+            let Ok(Next::Done(greeting)) = talk("redis://a", &answers) else { panic!() };
+            assert_eq!((greeting.uptime, greeting.time), (Some(-3599), Some(1_700_000_000_000_001)));
+            assert_eq!((greeting.replicas, greeting.promoted), (2, promoted), "{id} {offset}");
+        }
     }
 
     #[test]

@@ -17,8 +17,16 @@ pub(crate) struct Plan {
     fence: Vec<u8>,
     waiters: Vec<u8>,
     turn: Vec<u8>,
-    /// Life of the fencing counter in milliseconds; 0 for no end.
-    fence_life: u64,
+    lives: Lives,
+}
+
+/// How long things last on a node, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Lives {
+    /// Of a fencing counter; 0 for no end.
+    pub(crate) fence: u64,
+    /// Of the silence of a node that has forgotten; 0 for none.
+    pub(crate) quarantine: u64,
 }
 
 /// How an acquire deals with those who wait.
@@ -56,19 +64,19 @@ pub(crate) enum Parting {
 }
 
 impl Plan {
-    /// A mutex called `name`. `fence_life_ms` is 0 for a counter that never expires.
-    pub(crate) fn mutex(prefix: &[u8], name: &[u8], fence_life_ms: u64) -> Plan {
-        Plan::of_key([prefix, name].concat().into(), fence_life_ms)
+    /// A mutex called `name`.
+    pub(crate) fn mutex(prefix: &[u8], name: &[u8], lives: Lives) -> Plan {
+        Plan::of_key([prefix, name].concat().into(), lives)
     }
 
-    fn of_key(lock: Arc<[u8]>, fence_life: u64) -> Plan {
+    fn of_key(lock: Arc<[u8]>, lives: Lives) -> Plan {
         let [fence, waiters, turn] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
-        Plan { lock, fence, waiters, turn, fence_life }
+        Plan { lock, fence, waiters, turn, lives }
     }
 
     /// Takes `client` off the waiting list of the lock whose key is `lock`.
     pub(crate) fn leave(lock: &[u8], client: ClientId) -> Command {
-        Plan::of_key(lock.into(), 0).release(OwnerToken::nobody(), Parting::Leave(client))
+        Plan::of_key(lock.into(), Lives::default()).release(OwnerToken::nobody(), Parting::Leave(client))
     }
 
     /// The lock key: what locks of the same manager are told apart by.
@@ -88,8 +96,9 @@ impl Plan {
 
     pub(crate) fn acquire(&self, owner: OwnerToken, ttl_ms: u64, proposal: u64, manners: &Manners) -> Command {
         let owner = owner.to_value();
-        let (ttl, proposal, fence_life) = (digits(ttl_ms), digits(proposal), digits(self.fence_life));
-        let mut args: Vec<&[u8]> = vec![&owner, &ttl, &proposal, &fence_life];
+        let (ttl, proposal) = (digits(ttl_ms), digits(proposal));
+        let (fence_life, quarantine) = (digits(self.lives.fence), digits(self.lives.quarantine));
+        let mut args: Vec<&[u8]> = vec![&owner, &ttl, &proposal, &fence_life, &quarantine];
         if !manners.fair && manners.enters.is_none() {
             return Command::script(Kind::Acquire, &[&self.lock, &self.fence], &args);
         }
@@ -108,12 +117,26 @@ impl Plan {
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let args = [&owner.to_value()[..], &digits(token), &digits(self.fence_life)];
+        let args = [&owner.to_value()[..], &digits(token), &digits(self.lives.fence)];
         Command::script(Kind::Raise, &[&self.lock, &self.fence], &args)
     }
 
     pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64) -> Command {
-        let args = [&owner.to_value()[..], &digits(ttl_ms), &digits(token), &digits(self.fence_life)];
+        self.extend_or_heal(owner, ttl_ms, token, false)
+    }
+
+    /// Sets the lock again where it is gone. Only for an owner who has just been confirmed by a majority.
+    pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64) -> Command {
+        self.extend_or_heal(owner, ttl_ms, token, true)
+    }
+
+    fn extend_or_heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, heal: bool) -> Command {
+        let (owner, ttl, token) = (owner.to_value(), digits(ttl_ms), digits(token));
+        let (fence_life, quarantine) = (digits(self.lives.fence), digits(self.lives.quarantine));
+        let mut args: Vec<&[u8]> = vec![&owner, &ttl, &token, &fence_life, &quarantine];
+        if heal {
+            args.push(b"heal");
+        }
         Command::script(Kind::Extend, &[&self.lock, &self.fence], &args)
     }
 
@@ -164,12 +187,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn fence(name: &[u8]) -> String {
-        Plan::mutex(b"", name, 0).fence.escape_ascii().to_string()
+        Plan::mutex(b"", name, Lives::default()).fence.escape_ascii().to_string()
     }
 
     #[test]
     fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
-        let plan = Plan::mutex(b"app:", b"report", 0);
+        let plan = Plan::mutex(b"app:", b"report", Lives::default());
         assert_eq!(**plan.key(), *b"app:report");
         assert_eq!(plan.fence, b"quorlock:fence:{app:report}");
     }
@@ -182,9 +205,9 @@ mod tests {
 
     #[test]
     fn reserved_names_are_recognised_with_their_prefix() {
-        assert!(Plan::mutex(b"", b"quorlock:fence:{a}", 0).is_reserved());
-        assert!(Plan::mutex(b"quor", b"lock:x", 0).is_reserved());
-        assert!(!Plan::mutex(b"app:", b"quorlock:x", 0).is_reserved());
+        assert!(Plan::mutex(b"", b"quorlock:fence:{a}", Lives::default()).is_reserved());
+        assert!(Plan::mutex(b"quor", b"lock:x", Lives::default()).is_reserved());
+        assert!(!Plan::mutex(b"app:", b"quorlock:x", Lives::default()).is_reserved());
     }
 
     proptest! {

@@ -17,6 +17,8 @@ pub(crate) enum Answer {
     Release(ReleaseReply),
     /// Releases are announced on this connection from now on.
     Subscribed,
+    /// The node's time, and nothing else.
+    Time,
     /// The script is not known there, and nothing was executed.
     NoScript,
     Failed(NodeFailure),
@@ -40,6 +42,14 @@ pub(crate) enum AcquireReply {
         left: Duration,
         entered: bool,
     },
+    /// The node has lost its memory, and is silent.
+    Forgot {
+        left: Duration,
+    },
+    /// The proposal is far ahead of the node's clock.
+    Ahead {
+        counter: u64,
+    },
     WrongType,
     BadCounter,
 }
@@ -55,8 +65,13 @@ pub(crate) enum RaiseReply {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ExtendReply {
     Extended,
+    /// It had been gone and was set again.
+    Healed,
     Superseded,
+    /// Not there.
     Gone,
+    /// Someone else's.
+    Taken,
     Unusable,
 }
 
@@ -66,16 +81,24 @@ pub(crate) enum ReleaseReply {
     NotOurs,
 }
 
-impl Answer {
+/// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Reply {
+    pub(crate) answer: Answer,
+    pub(crate) time: Option<u64>,
+}
+
+impl Reply {
     /// Reads the reply to a command of `kind`. Never fails: what cannot be read is a failed node.
-    pub(crate) fn read(kind: Kind, frame: &[u8]) -> Answer {
+    pub(crate) fn read(kind: Kind, frame: &[u8]) -> Reply {
         if let Some(numbers) = numbers(kind, frame) {
-            return read(kind, numbers).unwrap_or_else(nonsense);
+            return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
-        if kind == Kind::Subscribe && push(frame) == Push::Subscribed {
-            return Answer::Subscribed;
-        }
-        match redis::parse_redis_value(frame) {
+        Reply::without_time(match redis::parse_redis_value(frame) {
+            Ok(Value::Push { .. }) if kind == Kind::Subscribe && push(frame) == Push::Subscribed => Answer::Subscribed,
+            Ok(Value::Array(parts)) if kind == Kind::Time => {
+                return time(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
+            }
             Ok(Value::ServerError(error)) => match refusal::of(&error) {
                 Refusal::NoScript => Answer::NoScript,
                 // Whoever has that key, it is not a lock of ours.
@@ -85,19 +108,39 @@ impl Answer {
                 Refusal::Failure(failure) => Answer::Failed(failure),
             },
             _ => nonsense(),
-        }
+        })
+    }
+
+    fn without_time(answer: Answer) -> Reply {
+        Reply { answer, time: None }
     }
 }
 
+/// The reply to `TIME`: seconds and microseconds, as text.
+fn time(parts: &[Value]) -> Option<Reply> {
+    let part = |part: &Value| match part {
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    let [seconds, micros] = parts else { return None };
+    let time = part(seconds)?.checked_mul(1_000_000)?.checked_add(part(micros)?)?;
+    Some(Reply { answer: Answer::Time, time: Some(time) })
+}
+
 /// The largest number of numbers that a script returns.
-const NUMBERS_MAX: usize = 4;
+const NUMBERS_MAX: usize = 5;
+
+/// A reply that is one number above this is a time, and means "granted": no status is as large, and no node's clock shows
+/// so little for longer than a second.
+const STATUS_MAX: i64 = 1_000_000;
 
 /// How many numbers the script of this kind returns, where it returns several.
 fn members_of(kind: Kind) -> usize {
     match kind {
-        Kind::Acquire | Kind::Extend => NUMBERS_MAX,
+        Kind::Acquire => NUMBERS_MAX,
+        Kind::Extend => 4,
         Kind::Raise => 2,
-        Kind::Release | Kind::Subscribe => 1,
+        Kind::Release | Kind::Subscribe | Kind::Time => 1,
     }
 }
 
@@ -110,13 +153,16 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
     let mut lines =
         frame.strip_suffix(b"\r\n")?.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
     let first = lines.next()?;
-    if let Some(status) = number(first, b':') {
-        // The short form of the ordinary outcome.
-        let short = kind == Kind::Release || (kind == Kind::Acquire && status == 1);
-        return short.then_some([status, 0, 0, 0]);
+    if let Some(number) = number(first, b':') {
+        return match kind {
+            Kind::Release => Some([number, 0, 0, 0, 0]),
+            // The short form of the ordinary outcome.
+            Kind::Acquire if STATUS_MAX < number => Some([1, 0, 0, 0, number]),
+            _ => None,
+        };
     }
     let places = numbers.get_mut(..members_of(kind))?;
-    if matches!(kind, Kind::Release | Kind::Subscribe) || number(first, b'*') != i64::try_from(places.len()).ok() {
+    if places.len() < 2 || number(first, b'*') != i64::try_from(places.len()).ok() {
         return None;
     }
     for place in places {
@@ -130,16 +176,23 @@ fn number(line: &[u8], sign: u8) -> Option<i64> {
 }
 
 /// `None` for a status or a number that the script of this kind does not return.
-fn read(kind: Kind, [status, counter, third, fourth]: [i64; NUMBERS_MAX]) -> Option<Answer> {
+fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX]) -> Option<Reply> {
     let counter = || u64::try_from(counter).ok();
     // Negative: no end. It must not be read as "free now".
     let left = u64::try_from(third).ok().map(Duration::from_millis);
     let entered = fourth == 1;
-    Some(match (kind, status) {
+    let time = match kind {
+        Kind::Acquire => u64::try_from(fifth).ok(),
+        Kind::Extend => u64::try_from(third).ok(),
+        _ => None,
+    };
+    let answer = match (kind, status) {
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
         (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
         (Kind::Acquire, 0) => Answer::Acquire(AcquireReply::Held { counter: counter()?, left, entered }),
         (Kind::Acquire, 3) => Answer::Acquire(AcquireReply::Promised { counter: counter()?, left: left?, entered }),
+        (Kind::Acquire, 4) => Answer::Acquire(AcquireReply::Forgot { left: left? }),
+        (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
         (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType),
         (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter),
         (Kind::Raise, 1) => Answer::Raise(RaiseReply::Taken),
@@ -148,12 +201,15 @@ fn read(kind: Kind, [status, counter, third, fourth]: [i64; NUMBERS_MAX]) -> Opt
         (Kind::Raise, -1 | -2) => Answer::Raise(RaiseReply::Unusable),
         (Kind::Extend, 1) => Answer::Extend(ExtendReply::Extended),
         (Kind::Extend, 2) => Answer::Extend(ExtendReply::Superseded),
+        (Kind::Extend, 3) => Answer::Extend(ExtendReply::Taken),
+        (Kind::Extend, 4) => Answer::Extend(ExtendReply::Healed),
         (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone),
         (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
         (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
         (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),
         _ => return None,
-    })
+    };
+    Some(Reply { answer, time })
 }
 
 /// What a server said unasked.
@@ -193,24 +249,47 @@ mod tests {
 
     #[test]
     fn replies_of_the_scripts_are_read() {
-        let read = |kind, frame: &str| Answer::read(kind, frame.as_bytes());
+        let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
         assert_eq!(
-            read(Kind::Acquire, "*4\r\n:0\r\n:7\r\n:1500\r\n:0\r\n"),
+            read(Kind::Acquire, "*5\r\n:0\r\n:7\r\n:1500\r\n:0\r\n:9\r\n"),
             Answer::Acquire(AcquireReply::Held { counter: 7, left: Some(Duration::from_millis(1500)), entered: false })
         );
         assert_eq!(
-            read(Kind::Acquire, "*4\r\n:0\r\n:7\r\n:-1\r\n:1\r\n"),
+            read(Kind::Acquire, "*5\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n"),
             Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: true })
         );
         assert_eq!(
-            read(Kind::Acquire, "*4\r\n:3\r\n:7\r\n:900\r\n:1\r\n"),
+            read(Kind::Acquire, "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:9\r\n"),
             Answer::Acquire(AcquireReply::Promised { counter: 7, left: Duration::from_millis(900), entered: true })
         );
         assert_eq!(read(Kind::Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"), Answer::Subscribed);
         assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
         assert_eq!(read(Kind::Release, ":1\r\n"), Answer::Release(ReleaseReply::Deleted));
-        assert_eq!(read(Kind::Acquire, ":1\r\n"), Answer::Acquire(AcquireReply::Accepted));
+        assert_eq!(read(Kind::Acquire, ":1700000000000000\r\n"), Answer::Acquire(AcquireReply::Accepted));
+        assert_eq!(
+            read(Kind::Acquire, "*5\r\n:4\r\n:0\r\n:900\r\n:0\r\n:9\r\n"),
+            Answer::Acquire(AcquireReply::Forgot { left: Duration::from_millis(900) })
+        );
+        assert_eq!(
+            read(Kind::Acquire, "*5\r\n:5\r\n:7\r\n:0\r\n:0\r\n:9\r\n"),
+            Answer::Acquire(AcquireReply::Ahead { counter: 7 })
+        );
+        assert_eq!(read(Kind::Extend, "*4\r\n:4\r\n:7\r\n:9\r\n:0\r\n"), Answer::Extend(ExtendReply::Healed));
         assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
+    }
+
+    #[test]
+    fn the_nodes_time_is_read() {
+        for (kind, frame) in [
+            (Kind::Acquire, ":1700000000000001\r\n"),
+            (Kind::Acquire, "*5\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n"),
+            (Kind::Extend, "*4\r\n:1\r\n:7\r\n:1700000000000001\r\n:0\r\n"),
+            (Kind::Time, "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n"),
+        ] {
+            let time = Reply::read(kind, frame.as_bytes()).time;
+            assert_eq!(time, Some(1_700_000_000_000_001), "{kind:?}");
+        }
+        assert_eq!(Reply::read(Kind::Release, b":1\r\n").time, None);
     }
 
     #[test]
@@ -218,6 +297,7 @@ mod tests {
         for frame in [
             "+OK\r\n",
             ":7\r\n",
+            ":-1700000000000000\r\n",
             ":1x\r\n",
             "*0\r\n",
             "*1\r\n:9\r\n",
@@ -225,13 +305,17 @@ mod tests {
             "*1\r\n+1\r\n",
             "*2\r\n:2\r\n:-5\r\n",
             "*3\r\n:0\r\n:5\r\n:1\r\n",
-            "*4\r\n:3\r\n:5\r\n:-1\r\n:0\r\n",
+            "*5\r\n:3\r\n:5\r\n:-1\r\n:0\r\n:9\r\n",
+            "*5\r\n:4\r\n:5\r\n:-1\r\n:0\r\n:9\r\n",
+            "*5\r\n:9\r\n:5\r\n:1\r\n:0\r\n:9\r\n",
+            "*2\r\n$1\r\nx\r\n$1\r\n1\r\n",
+            "*1\r\n$1\r\n1\r\n",
             ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n",
             "$1\r\n1\r\n",
             "_\r\n",
         ] {
-            for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe]) {
-                let answer = Answer::read(kind, frame.as_bytes());
+            for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe, Kind::Time]) {
+                let answer = Reply::read(kind, frame.as_bytes()).answer;
                 assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");
             }
         }
@@ -239,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_refusal_with_a_counter_below_zero_is_none() {
-        let answer = Answer::read(Kind::Acquire, b"*4\r\n:0\r\n:-5\r\n:1\r\n:0\r\n");
+        let answer = Reply::read(Kind::Acquire, b"*5\r\n:0\r\n:-5\r\n:1\r\n:0\r\n:9\r\n").answer;
         assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{answer:?}");
     }
 
@@ -257,8 +341,8 @@ mod tests {
     proptest! {
         #[test]
         fn g4_no_bytes_make_it_panic(bytes: Vec<u8>) {
-            for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe]) {
-                let _ = Answer::read(kind, &bytes);
+            for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe, Kind::Time]) {
+                let _ = Reply::read(kind, &bytes);
             }
             let _ = push(&[b">", &bytes[..]].concat());
         }

@@ -19,6 +19,7 @@ mod lost_notices;
 mod names;
 mod notices;
 mod process;
+mod quarantine;
 mod queue;
 mod reentrant;
 mod renewal;

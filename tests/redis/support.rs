@@ -23,7 +23,8 @@ pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Options under which a busy machine fails no test: for everything that is not about these limits.
+/// Options under which a busy machine fails no test: for everything that is not about these limits. The servers of tests
+/// are always new: only tests of the quarantine switch it on.
 pub(crate) fn builder<I>(urls: I) -> Builder
 where
     I: IntoIterator,
@@ -35,6 +36,7 @@ where
         .connect_timeout(secs(10))
         .outage_patience(PATIENCE)
         .shutdown_grace(secs(5))
+        .quarantine(false)
 }
 
 pub(crate) fn manager(servers: &Servers) -> LockManager {

@@ -185,11 +185,18 @@ fn a_token_that_a_script_could_not_compare_is_never_offered() {
         (LIMIT, AcquireEnd::Lost(Why::KeyInUse)),
         (u64::MAX, AcquireEnd::Lost(Why::KeyInUse)),
     ] {
+        // More nodes than a majority can do without show it.
+        let mut round = AcquireRound::new(3, PROPOSAL, Some(deadline()));
+        assert_eq!(round.on_vote(NodeId::new(0), Behind { counter }, in_time()), Step::Wait);
+        assert_eq!(round.on_vote(NodeId::new(1), Behind { counter }, in_time()), Step::Decided(end), "{counter}");
+        assert_eq!(round.seen(), counter);
+
+        // A single one is not believed.
         let mut round = AcquireRound::new(3, PROPOSAL, Some(deadline()));
         assert_eq!(round.on_vote(NodeId::new(0), Held { counter, entered: false }, in_time()), Step::Wait);
         assert_eq!(round.on_vote(NodeId::new(1), Accepted, in_time()), Step::Wait);
-        assert_eq!(round.on_vote(NodeId::new(2), Accepted, in_time()), Step::Decided(end), "{counter}");
-        assert_eq!(round.seen(), counter);
+        let won = Step::Decided(AcquireEnd::Won { token: PROPOSAL });
+        assert_eq!(round.on_vote(NodeId::new(2), Accepted, in_time()), won, "{counter}");
     }
 }
 

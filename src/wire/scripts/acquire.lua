@@ -8,29 +8,49 @@
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
+-- ARGV[5]  for how long a node that has forgotten is silent, whole milliseconds; 0 for not at all
 -- and with a waiting list:
--- ARGV[5]  "fair": leaves a free lock to those who have waited for longer
+-- ARGV[6]  "fair": leaves a free lock to those who have waited for longer
 --          "new": takes it, and is in no list yet; "again": takes it, and may be in the list
--- ARGV[6]  when the call began, microseconds since 1970
--- ARGV[7]  client that enters the waiting list if it is refused; empty for none
--- ARGV[8]  life of the waiting list, whole milliseconds
+-- ARGV[7]  when the call began, microseconds since 1970
+-- ARGV[8]  client that enters the waiting list if it is refused; empty for none
+-- ARGV[9]  life of the waiting list, whole milliseconds
 --
--- Returns 1 if granted and the proposal is the counter now; otherwise { status, counter, time left, entered }
+-- Returns the node time if granted and the proposal is the counter now; otherwise
+-- { status, counter, time left, entered, node time }
 --   status     2 granted, but the counter is not below the proposal
 --              0 held by someone else
 --              3 free, but it is another client's turn
+--              4 free, but this node has forgotten what it knew, and is silent
+--              5 not looked at: the proposal is far ahead of the node time and of the counter
 --             -1 the lock key or the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
---   time left  of a key that is held, or of a turn: milliseconds, -1 if it has no end
+--   time left  of a key that is held, of a turn, or of the silence: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list now
+--   node time  microseconds since 1970
 --
--- A lock that is free takes two commands, three for one who looks at the list first, and the way to the first return
+-- A lock that is free takes three commands, four for one who looks at the list first, and the way to the first return
 -- is short: this runs on every node for every acquisition. Needs SET with GET: Redis 6.2.
 --
 -- A key that already holds our token is a grant (the command may have been executed twice), but a counter that
 -- already is our proposal is never an acceptance: it may be another owner's.
-local found = KEYS[3] and ARGV[5] ~= "new" and redis.call("MGET", KEYS[1], KEYS[2], KEYS[4])
+
+-- How far a proposal may be ahead of this node's clock: microseconds. The clock of a client that is further ahead would
+-- pull the counter along, and everybody else would need a second round for as long as the lock is in use.
+local AHEAD = 3600000000
+
+local clock = redis.call("TIME")
+local now = clock[1] * 1000000 + clock[2]
+if tonumber(ARGV[3]) > now + AHEAD then
+  local counter = redis.pcall("GET", KEYS[2])
+  counter = type(counter) == "string" and #counter <= 16 and tonumber(counter) or 0
+  if tonumber(ARGV[3]) > counter + 1 then
+    return { 5, counter, 0, 0, now }
+  end
+end
+
+local found = KEYS[3] and ARGV[6] ~= "new" and redis.call("MGET", KEYS[1], KEYS[2], KEYS[4])
 
 if found and (found[1] or found[3]) or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
   -- include turn.lua
@@ -41,10 +61,10 @@ if found and (found[1] or found[3]) or not redis.call("SET", KEYS[1], ARGV[1], "
   local function refuse(status, counter, left)
     local seen = type(counter) == "string" and #counter <= 16 and tonumber(counter) or 0
     local entered = 0
-    if KEYS[3] and ARGV[7] ~= "" then
-      entered = enter(KEYS[3], KEYS[4], ARGV[7], ARGV[6], ARGV[8], whose)
+    if KEYS[3] and ARGV[8] ~= "" then
+      entered = enter(KEYS[3], KEYS[4], ARGV[8], ARGV[7], ARGV[9], whose)
     end
-    return { status, seen, left, entered }
+    return { status, seen, left, entered, now }
   end
 
   if KEYS[3] then
@@ -53,9 +73,9 @@ if found and (found[1] or found[3]) or not redis.call("SET", KEYS[1], ARGV[1], "
     if turn then
       whose, turn_left = read_turn(turn)
     end
-    if turn and not found[1] and ARGV[5] == "fair" and (whose == "" or whose ~= ARGV[7]) then
+    if turn and not found[1] and ARGV[6] == "fair" and (whose == "" or whose ~= ARGV[8]) then
       if whose == "" then
-        whose, turn_left = offer(KEYS[1], KEYS[3], KEYS[4], ARGV[7], tonumber(ARGV[6])), TURN
+        whose, turn_left = offer(KEYS[1], KEYS[3], KEYS[4], ARGV[8], tonumber(ARGV[7])), TURN
       end
       if whose ~= "" then
         return refuse(3, found[2], turn_left)
@@ -66,7 +86,7 @@ if found and (found[1] or found[3]) or not redis.call("SET", KEYS[1], ARGV[1], "
   if not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
     local owner = redis.pcall("GET", KEYS[1])
     if type(owner) == "table" then
-      return { -1, 0, 0, 0 }
+      return { -1, 0, 0, 0, now }
     end
     if owner ~= ARGV[1] then
       -- A counter that is none shows when somebody is granted the lock.
@@ -74,9 +94,9 @@ if found and (found[1] or found[3]) or not redis.call("SET", KEYS[1], ARGV[1], "
     end
   end
 
-  if turn and ARGV[7] ~= "" then
-    redis.pcall("ZREM", KEYS[3], ARGV[7])
-    if whose == "" or whose == ARGV[7] then
+  if turn and ARGV[8] ~= "" then
+    redis.pcall("ZREM", KEYS[3], ARGV[8])
+    if whose == "" or whose == ARGV[8] then
       end_turn(KEYS[3], KEYS[4])
     end
   end
@@ -92,25 +112,36 @@ local function set_counter(value)
 end
 
 local seen = set_counter(ARGV[3])
-if not seen or type(seen) == "string" and #seen == #ARGV[3] and seen < ARGV[3] then
-  return 1
+if type(seen) == "string" and #seen == #ARGV[3] and seen < ARGV[3] then
+  return now
+end
+
+if not seen then
+  -- include canary.lua
+  local left = ARGV[5] ~= "0" and silent_for(now, tonumber(ARGV[5])) or 0
+  if left == 0 then
+    return now
+  end
+  -- Without the counter: as long as there is none, the next one looks at the canary as well.
+  redis.call("DEL", KEYS[1], KEYS[2])
+  return { 4, 0, left, 0, now }
 end
 
 -- From here on it is rare. Whatever else stood there is put back, and a grant without an order is none.
 local number = type(seen) == "string" and #seen <= 16 and string.find(seen, "^%d+$") and tonumber(seen)
 if number and number < 9007199254740992 then
   if number < tonumber(ARGV[3]) then
-    return 1
+    return now
   end
   set_counter(seen)
-  return { 2, number, 0, 0 }
+  return { 2, number, 0, 0, now }
 end
 redis.call("DEL", KEYS[1])
 if type(seen) == "string" then
   set_counter(seen)
-  return { -2, 0, 0, 0 }
+  return { -2, 0, 0, 0, now }
 end
 if string.find(seen.err, "WRONGTYPE", 1, true) then
-  return { -1, 0, 0, 0 }
+  return { -1, 0, 0, 0, now }
 end
 return seen

@@ -1,4 +1,4 @@
--- extend.lua: gives a lock that its owner still holds its full time to live again.
+-- extend.lua: gives a lock that its owner still holds its full time to live again, or heals it.
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
@@ -6,19 +6,23 @@
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  fencing token of the owner, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
+-- ARGV[5]  for how long a node that has forgotten is silent, whole milliseconds; 0 for not at all
+-- ARGV[6]  "heal": sets a key that is gone again. Only for an owner who has just been confirmed by a majority.
 --
 -- Returns { status, counter, node time, time left }
 --   status     1 extended
+--              4 set again
 --              2 the counter is above the token: not extended, another owner has been granted the lock since
---              0 the lock key is gone or someone else's
+--              0 the lock key is gone
+--              3 the lock key is someone else's
 --             -1 the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
 --   node time  microseconds since 1970
 --   time left  of the lock before it was extended: milliseconds
 --
--- Never creates the key: a lock that has expired may have had another owner in between. Never shortens its life: the
--- owner counts on what an earlier extension gave.
+-- Only to heal creates the key, and never where the counter is ahead: a lock that has expired may have had another owner
+-- in between. Never shortens its life: the owner counts on what an earlier extension gave.
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
 
@@ -37,17 +41,36 @@ elseif redis.call("EXISTS", KEYS[2]) == 1 then
   return { -1, 0, now, 0 }
 end
 
-if owner ~= ARGV[1] then
-  return { 0, seen, now, 0 }
+if owner and owner ~= ARGV[1] then
+  return { 3, seen, now, 0 }
 end
 local token = tonumber(ARGV[3])
+if not owner and (ARGV[6] ~= "heal" or seen > token) then
+  return { 0, seen, now, 0 }
+end
 if seen > token then
   return { 2, seen, now, 0 }
 end
 
-local left = redis.call("PTTL", KEYS[1])
-if left >= 0 and left < tonumber(ARGV[2]) then
-  redis.call("PEXPIRE", KEYS[1], ARGV[2])
+local status, left = 1, 0
+if owner then
+  left = redis.call("PTTL", KEYS[1])
+  if left >= 0 and left < tonumber(ARGV[2]) then
+    redis.call("PEXPIRE", KEYS[1], ARGV[2])
+  end
+elseif redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
+  status = 4
+else
+  -- Something that is not a string.
+  return { 3, seen, now, 0 }
+end
+
+if not counter then
+  -- include canary.lua
+  if ARGV[5] ~= "0" and silent_for(now, tonumber(ARGV[5])) > 0 then
+    -- A counter would tell the next one that this node remembers.
+    return { status, seen, now, left }
+  end
 end
 if seen < token then
   if ARGV[4] == "0" then
@@ -58,4 +81,4 @@ if seen < token then
 elseif ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
 end
-return { 1, seen, now, left }
+return { status, seen, now, left }

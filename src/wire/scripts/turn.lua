@@ -14,7 +14,7 @@ local TURN = 1000
 -- Clients that are gone are struck from the list when their turn comes; so many in one run.
 local STRUCK = 32
 
-local function now()
+local function millis()
   local clock = redis.call("TIME")
   return clock[1] * 1000 + math.floor(clock[2] / 1000)
 end
@@ -25,7 +25,7 @@ local function read_turn(turn)
   if not whose then
     return "", 0
   end
-  local left = tonumber(till) - now()
+  local left = tonumber(till) - millis()
   -- More than it ever was: the clock was set back.
   if left <= 0 or left > TURN then
     return "", 0
@@ -61,7 +61,7 @@ local function offer(lock, list, turn, me, since)
     end
     redis.pcall("ZREM", list, whose)
     if told > 0 then
-      redis.pcall("SET", turn, string.format("%.0f %s", now() + TURN, whose), "KEEPTTL")
+      redis.pcall("SET", turn, string.format("%.0f %s", millis() + TURN, whose), "KEEPTTL")
       return whose
     end
   end

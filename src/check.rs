@@ -1,0 +1,80 @@
+//! What a look at the nodes finds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::NodeFailure;
+use crate::ids::NodeId;
+
+/// One node, as [`LockManager::check_nodes`](crate::LockManager::check_nodes) found it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct NodeCheck {
+    /// Which node.
+    pub node: NodeId,
+    /// Its host and port, or the path of its socket; without user and password.
+    pub address: Arc<str>,
+    /// Why its vote does not count now, if so.
+    pub failure: Option<NodeFailure>,
+    /// What is questionable about it although it votes; empty if it could not be asked.
+    pub findings: Vec<Finding>,
+}
+
+impl NodeCheck {
+    /// Whether its vote counts and nothing about it is questionable.
+    #[must_use]
+    pub fn is_fine(&self) -> bool {
+        self.failure.is_none() && self.findings.is_empty()
+    }
+}
+
+impl fmt::Display for NodeCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): ", self.node, self.address)?;
+        match &self.failure {
+            Some(failure) => write!(f, "no vote: {failure}")?,
+            None => f.write_str("votes")?,
+        }
+        for finding in &self.findings {
+            write!(f, "; {finding}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Something about a node that does not keep it from voting, and weakens the locks.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Finding {
+    /// With a limit on its memory it would remove keys, and locks among them. It has none now; with one it gets no vote.
+    #[error("would evict locks if its memory were limited: set maxmemory-policy to noeviction, it is {policy}")]
+    WouldEvict {
+        /// The server's `maxmemory-policy`.
+        policy: String,
+    },
+    /// It was a replica, and took over from a master. Locks of the last moments before that may be missing on it.
+    #[error("was a replica and has been promoted: locks of the moment before may be missing")]
+    Promoted,
+    /// Replicas are connected to it. If one of them ever takes over its address, locks of the last moments are missing.
+    #[error("has {count} replicas: see to it that none is ever promoted in its place")]
+    HasReplicas {
+        /// How many.
+        count: u64,
+    },
+    /// Its access list forbids `INFO`. So nobody can see whether it is the same server as another node, was restarted, or
+    /// may evict locks; with [quarantine](crate::Builder::quarantine) it is silent at the beginning of every connection.
+    #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
+    Unverifiable,
+    /// Its clock differs from the one of this machine.
+    #[error("its clock is {by:.1?} {} the one of this machine", if *.ahead { "ahead of" } else { "behind" })]
+    ClockDiffers {
+        /// By how much.
+        by: Duration,
+        /// Whether it is the node's that is ahead.
+        ahead: bool,
+    },
+    /// It cannot announce releases, so calls that wait ask it now and then.
+    #[error("announces no releases: it does not speak RESP3")]
+    NoNotices,
+}

@@ -1,0 +1,65 @@
+//! A look at the nodes, for whoever wants to know what is wrong with them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::check::{Finding, NodeCheck};
+use crate::engine::core::Core;
+use crate::engine::node::Node;
+use crate::engine::pending::Pending;
+use crate::error::NodeFailure;
+use crate::logic::tally::LookRound;
+use crate::time::{self, Moment};
+use crate::wire::Command;
+
+/// Clocks that differ by less are not worth a word.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Asks every node for a sign of life, connecting where that has not been done, and says what was found. Waits for all
+    /// of them.
+    pub(crate) fn look(&self) -> Vec<NodeCheck> {
+        let _busy = self.fanout.busy();
+        let (_, nodes) = self.fanout.wheel();
+        let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
+        let deadline = self.fanout.deadline(time::tick());
+        self.round(Command::time(), &round, None, deadline);
+        nodes.iter().map(|node| check(node, round.with_round(|it| it.failure(node.id)))).collect()
+    }
+
+    /// The same, where there is nobody to ask.
+    pub(crate) fn look_at_nothing(&self) -> Vec<NodeCheck> {
+        let (_, nodes) = self.fanout.wheel();
+        let row = |node: &Arc<Node>| NodeCheck {
+            node: node.id,
+            address: Arc::clone(&node.address),
+            failure: Some(NodeFailure::ShutDown),
+            findings: Vec::new(),
+        };
+        nodes.iter().map(row).collect()
+    }
+}
+
+fn check(node: &Node, failure: Option<NodeFailure>) -> NodeCheck {
+    let mut findings = Vec::new();
+    let left = node.silent_for(time::tick());
+    let failure = failure.or_else(|| (!left.is_zero()).then_some(NodeFailure::Quarantined { left }));
+    if node.is_up()
+        && let Some(greeting) = node.greeting()
+    {
+        findings.extend(greeting.would_evict.map(|policy| Finding::WouldEvict { policy }));
+        findings.extend(greeting.promoted.then_some(Finding::Promoted));
+        findings.extend((greeting.replicas != 0).then_some(Finding::HasReplicas { count: greeting.replicas }));
+        findings.extend(greeting.run_id.is_none().then_some(Finding::Unverifiable));
+        findings.extend((!greeting.pushes).then_some(Finding::NoNotices));
+        findings.extend(node.clock_offset().and_then(clock_differs));
+    }
+    NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }
+}
+
+fn clock_differs(offset: i64) -> Option<Finding> {
+    let now = Moment::now();
+    let node = now.boot_micros().checked_add_signed(offset)?;
+    let by = Duration::from_micros(node.abs_diff(now.wall_micros()));
+    (CLOCKS_DIFFER < by).then_some(Finding::ClockDiffers { by, ahead: now.wall_micros() < node })
+}

@@ -1,0 +1,100 @@
+//! What is on record about a node, for everybody to read: whether it may vote, what its clock shows, what it said about
+//! itself.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use log::{info, warn};
+use parking_lot::Mutex;
+
+use crate::engine::node::Node;
+use crate::logic::clock::ClockStep;
+use crate::logic::standing::News;
+use crate::stats::count;
+use crate::time::Tick;
+use crate::wire::Greeting;
+
+/// See the module. Kept outside the intake, which whoever waits for an answer may have locked.
+pub(crate) struct Record {
+    /// When its grants count again, in nanoseconds since the node's start; 0 if they always did.
+    votes_from: AtomicU64,
+    /// By how many microseconds its clock is ahead of the one of leases; the smallest number if that is not known.
+    clock_offset: AtomicI64,
+    /// What the server said at the beginning of the last connection.
+    greeting: Mutex<Option<Greeting>>,
+}
+
+impl Default for Record {
+    fn default() -> Record {
+        Record { votes_from: AtomicU64::new(0), clock_offset: AtomicI64::new(i64::MIN), greeting: Mutex::new(None) }
+    }
+}
+
+impl Node {
+    /// For how long its grants do not count yet; zero if they do.
+    pub(crate) fn silent_for(&self, now: Tick) -> Duration {
+        let votes_from = self.record.votes_from.load(Ordering::Relaxed);
+        Duration::from_nanos(votes_from.saturating_sub(self.nanos(now)))
+    }
+
+    /// By how much its clock is ahead of the one of leases.
+    pub(crate) fn clock_offset(&self) -> Option<i64> {
+        Some(self.record.clock_offset.load(Ordering::Relaxed)).filter(|it| *it != i64::MIN)
+    }
+
+    pub(crate) fn greeting(&self) -> Option<Greeting> {
+        self.record.greeting.lock().clone()
+    }
+
+    pub(crate) fn note_greeting(&self, greeting: &Greeting) {
+        let before = self.record.greeting.lock().replace(greeting.clone());
+        let policy = greeting.would_evict.as_ref();
+        if let Some(policy) = policy.filter(|_| before.as_ref().and_then(|it| it.would_evict.as_ref()) != policy) {
+            warn!(
+                "{}: {}: its maxmemory-policy is {policy}: with a limit on its memory it may evict locks",
+                self.id, self.address
+            );
+        }
+        if greeting.promoted && !before.is_some_and(|it| it.promoted && it.run_id == greeting.run_id) {
+            warn!(
+                "{}: {}: it was a replica and has been promoted: locks of its last master's may be missing",
+                self.id, self.address
+            );
+        }
+    }
+
+    pub(crate) fn note_clock(&self, offset: Option<i64>) {
+        self.record.clock_offset.store(offset.unwrap_or(i64::MIN), Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_silence(&self, votes_from: Option<Tick>) {
+        self.record.votes_from.store(votes_from.map_or(0, |it| self.nanos(it)), Ordering::Relaxed);
+    }
+
+    /// Says what an answer has shown. `left`: how long the node is silent because of that.
+    pub(crate) fn note_news(&self, news: News, left: Duration) {
+        match news {
+            News::Restarted => {
+                info!("{}: {}: no vote for {left:.1?}: its server was started lately", self.id, self.address);
+            }
+            News::Stepped(step) => {
+                count(&self.counters.clock_steps);
+                match step {
+                    ClockStep::Forward(by) => warn!(
+                        "{}: {}: its clock was set forward by {by:.1?}, so locks have expired early there: no vote for {left:.1?}",
+                        self.id, self.address
+                    ),
+                    ClockStep::Back(by) => warn!(
+                        "{}: {}: its clock was set back by {by:.1?}: locks of holders that are gone last longer there",
+                        self.id, self.address
+                    ),
+                }
+            }
+        }
+    }
+
+    /// Says that the node has lost its memory.
+    pub(crate) fn note_forgotten(&self, left: Duration) {
+        info!("{}: {}: no vote for {left:.1?}: it is new, or has lost what it had stored", self.id, self.address);
+    }
+}

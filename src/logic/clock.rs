@@ -1,0 +1,175 @@
+//! A node's clock as seen from here: when it was stepped, and what it shows.
+//!
+//! Keys expire by the node's own wall clock. A step forward makes all of them expire early, which is as if the node had
+//! forgotten them; a step back makes them live longer, which only costs time. The node's time comes with its answers,
+//! and is compared with a clock of ours that nobody steps.
+
+use std::time::Duration;
+
+/// Differences that are smaller are not called a step: a server reads its clock a little before it answers.
+const GRAIN: i64 = 20_000;
+
+/// What is known of a node's clock. Times are microseconds: the node's since 1970, ours on the clock that leases are
+/// counted on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeClock {
+    /// How much faster it may run than ours: the share of the margin.
+    rate: f64,
+    seen: Option<Seen>,
+}
+
+/// The difference between the two clocks lies between these, as of `at`.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    low: i64,
+    high: i64,
+    at: i64,
+}
+
+/// A step of a node's clock, by at least so much.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ClockStep {
+    /// Keys have expired early.
+    Forward(Duration),
+    /// Keys live longer.
+    Back(Duration),
+}
+
+impl NodeClock {
+    pub(crate) fn new(rate: f64) -> NodeClock {
+        NodeClock { rate, seen: None }
+    }
+
+    /// The node's clock showed `node` at some time between `asked` and `answered`.
+    ///
+    /// Steps below 20 ms, and those that hide in the time that an answer took, are not seen. Nor is one before the
+    /// first answer.
+    pub(crate) fn on_answer(&mut self, node: u64, asked: u64, answered: u64) -> Option<ClockStep> {
+        let [node, asked, answered] = [node, asked, answered].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
+        let new = Seen { low: node.saturating_sub(answered), high: node.saturating_sub(asked), at: answered };
+        let old = self.seen.replace(new)?;
+        let drift = drift(self.rate, answered.saturating_sub(old.at));
+        let (low, high) = (old.low.saturating_sub(drift), old.high.saturating_add(drift));
+        if high.saturating_add(GRAIN) < new.low {
+            return Some(ClockStep::Forward(micros(new.low.saturating_sub(old.high))));
+        }
+        if new.high < low.saturating_sub(GRAIN) {
+            return Some(ClockStep::Back(micros(old.low.saturating_sub(new.high))));
+        }
+        // Both are right, if they can be.
+        let (low, high) = (low.max(new.low), high.min(new.high));
+        if low <= high {
+            self.seen = Some(Seen { low, high, at: answered });
+        }
+        None
+    }
+
+    /// Begins anew: another clock.
+    pub(crate) fn forget(&mut self) {
+        self.seen = None;
+    }
+
+    /// By how much the node's clock is ahead of ours, if it was ever asked: the middle of what is possible.
+    pub(crate) fn offset(&self) -> Option<i64> {
+        let seen = self.seen?;
+        Some(seen.low.saturating_add(seen.high.saturating_sub(seen.low) / 2))
+    }
+}
+
+/// The median of what the nodes' clocks show: a minority of wrong ones cannot move it far.
+pub(crate) fn median(mut times: Vec<u64>) -> Option<u64> {
+    times.sort_unstable();
+    // The lower one of two: a time that is behind is corrected by counters, one that is ahead stays.
+    times.get(times.len().saturating_sub(1) / 2).copied()
+}
+
+fn drift(rate: f64, elapsed: i64) -> i64 {
+    let elapsed = micros(elapsed).as_secs_f64() * rate;
+    let drift = Duration::try_from_secs_f64(elapsed).unwrap_or(Duration::MAX);
+    i64::try_from(drift.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn micros(time: i64) -> Duration {
+    Duration::from_micros(u64::try_from(time).unwrap_or(0))
+}
+
+#[cfg(test)]
+#[expect(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "a test may overflow: it fails then")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const S: u64 = 1_000_000;
+    const T: u64 = 1_700_000_000 * S;
+
+    #[test]
+    fn c4_a_step_of_a_nodes_clock_is_seen_at_the_next_answer() {
+        let mut clock = NodeClock::new(0.01);
+        assert_eq!(clock.on_answer(T, 100 * S, 100 * S + 500), None);
+        assert_eq!(clock.on_answer(T + S, 101 * S, 101 * S + 500), None);
+
+        let step = clock.on_answer(T + 22 * S, 102 * S, 102 * S + 500);
+        assert!(matches!(step, Some(ClockStep::Forward(by)) if by.as_millis().abs_diff(20_000) < 2), "{step:?}");
+        assert_eq!(clock.on_answer(T + 23 * S, 103 * S, 103 * S + 500), None, "seen once");
+
+        let step = clock.on_answer(T + 4 * S, 104 * S, 104 * S + 500);
+        assert!(matches!(step, Some(ClockStep::Back(by)) if by.as_millis().abs_diff(20_000) < 2), "{step:?}");
+    }
+
+    #[test]
+    fn a_slow_answer_is_no_step() {
+        let mut clock = NodeClock::new(0.01);
+        assert_eq!(clock.on_answer(T, 100 * S, 100 * S), None);
+        assert_eq!(clock.on_answer(T + 9 * S, 101 * S, 109 * S), None, "the node was stopped before it answered");
+        assert_eq!(clock.on_answer(T + 10 * S, 110 * S, 118 * S), None, "the answer was on its way for long");
+        let offset = u64::try_from(clock.offset().unwrap()).unwrap();
+        assert!(offset.abs_diff(T - 100 * S) < S / 5, "what was known better is kept: {offset}");
+    }
+
+    #[test]
+    fn a_clock_that_is_slewed_is_no_step() {
+        let mut clock = NodeClock::new(0.1);
+        for second in 0..1_000 {
+            // chrony's fastest: 8.3 %.
+            let node = T + second * S + second * S * 83 / 1_000;
+            assert_eq!(clock.on_answer(node, second * S, second * S + 300), None);
+        }
+    }
+
+    #[test]
+    fn what_a_node_claims_about_time_never_panics() {
+        let mut clock = NodeClock::new(f64::NAN);
+        for node in [0, u64::MAX, 1, u64::MAX] {
+            let _ = clock.on_answer(node, u64::MAX, 0);
+            let _ = clock.offset();
+        }
+    }
+
+    #[test]
+    fn the_median_is_not_moved_by_a_minority() {
+        assert_eq!(median(vec![u64::MAX, 7, 5]), Some(7));
+        assert_eq!(median(vec![0, 7, 5]), Some(5));
+        assert_eq!(median(vec![7, 5]), Some(5));
+        assert_eq!(median(Vec::new()), None);
+    }
+
+    proptest! {
+        /// Whatever the answers' delays: a clock that only runs within the rate is never called stepped.
+        #[test]
+        fn c5_a_clock_within_the_rate_is_never_called_stepped(
+            answers in proptest::collection::vec((0..30 * S, 0..3 * S, 0.0..1.0_f64), 2..40),
+            rate in -0.01..0.01_f64,
+        ) {
+            let mut clock = NodeClock::new(0.01);
+            let mut now = 100 * S;
+            for (pause, took, when) in answers {
+                let asked = now + pause;
+                let answered = asked + took;
+                let read = asked + (took as f64 * when) as u64;
+                let node = T + read + ((read as f64) * rate) as u64;
+                prop_assert_eq!(clock.on_answer(node, asked, answered), None);
+                now = answered;
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Whether a node may vote: not before everything that it can have forgotten has expired.
+//!
+//! A server that lost its memory grants locks that others hold. What it has forgotten was granted before that, so it
+//! has expired, or was extended on a majority without that server, once the longest ttl in use has passed. Until then
+//! its grants do not count.
+
+use std::time::Duration;
+
+use crate::logic::clock::{ClockStep, NodeClock};
+use crate::time::{Moment, Tick};
+
+/// Uptime comes in whole seconds, and is read from a clock that was read before.
+const UPTIME_GRAIN: Duration = Duration::from_secs(1);
+/// A node's uptime is the difference of two readings of its wall clock. It is believed if that clock is right by now, as
+/// far as one can tell from here.
+const CLOCKS_AGREE: u64 = 3_600 * 1_000_000;
+
+/// What a server says about itself at the beginning of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Introduction<'a> {
+    /// Changes with every start of the process; `None` if it does not tell.
+    pub(crate) run_id: Option<&'a str>,
+    /// Seconds. Negative if its clock was set back.
+    pub(crate) uptime: Option<i64>,
+    /// Microseconds since 1970.
+    pub(crate) time: Option<u64>,
+}
+
+/// When something was asked and answered, on the clocks for waiting and for leases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) asked: Tick,
+    pub(crate) answered: Tick,
+    pub(crate) now: Moment,
+}
+
+impl Times {
+    /// The two times on the clock for leases, which goes on in suspend; microseconds.
+    fn boot(&self) -> (u64, u64) {
+        let answered = self.now.boot_micros();
+        let took = self.answered.saturating_duration_since(self.asked).as_micros();
+        (answered.saturating_sub(u64::try_from(took).unwrap_or(u64::MAX)), answered)
+    }
+}
+
+/// What an answer shows about a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum News {
+    /// Its process has been started, lately or for all that is known, so it has to be silent.
+    Restarted,
+    /// Its clock was stepped. If that was forward, it has to be silent.
+    Stepped(ClockStep),
+}
+
+/// What is known of one node, across its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    /// For how long a node is silent; `None` if that is switched off.
+    quarantine: Option<Duration>,
+    run_id: Option<String>,
+    votes_from: Option<Tick>,
+    clock: NodeClock,
+}
+
+impl Standing {
+    pub(crate) fn new(quarantine: Option<Duration>, rate: f64) -> Standing {
+        Standing { quarantine, run_id: None, votes_from: None, clock: NodeClock::new(rate) }
+    }
+
+    /// A connection begins.
+    ///
+    /// It holds for the life of the connection, because no connection outlives the process at its end.
+    pub(crate) fn on_connect(&mut self, intro: Introduction<'_>, times: Times) -> Option<News> {
+        let known = self.run_id.is_some();
+        if intro.run_id.is_some() && intro.run_id == self.run_id.as_deref() {
+            // The same process: it has been there all the time.
+            return self.on_time(intro.time, times);
+        }
+        self.run_id = intro.run_id.map(str::to_owned);
+        // Another process, on another machine perhaps.
+        self.clock.forget();
+        let _ = self.on_time(intro.time, times);
+        let silent = self.quarantine?;
+        // A restart that we have seen ourselves is counted by our own clock: an uptime that is too long, because the
+        // clock there was stepped after the start, must not shorten it. Likewise where nothing can be believed.
+        let served = if known { None } else { trusted_uptime(intro, times.now.wall_micros()) };
+        let left = match served {
+            Some(uptime) => silent.saturating_add(UPTIME_GRAIN).saturating_sub(uptime),
+            None => silent,
+        };
+        self.be_silent(left, times.answered);
+        (!left.is_zero()).then_some(News::Restarted)
+    }
+
+    /// An answer shows the node's time.
+    pub(crate) fn on_time(&mut self, time: Option<u64>, times: Times) -> Option<News> {
+        let (asked, answered) = times.boot();
+        let step = self.clock.on_answer(time?, asked, answered)?;
+        // After a step back keys live longer than they should: that delays others, and endangers nobody.
+        if let (ClockStep::Forward(_), Some(silent)) = (step, self.quarantine) {
+            self.be_silent(silent, times.answered);
+        }
+        Some(News::Stepped(step))
+    }
+
+    /// The node says itself for how long it has to be silent.
+    pub(crate) fn be_silent(&mut self, left: Duration, now: Tick) {
+        self.votes_from = self.votes_from.max(now.checked_add(left));
+    }
+
+    /// How long a grant is off that counts, for one that was asked for at `asked`: zero if it counts.
+    ///
+    /// From the time of asking, because the node may have executed the command at any time after it.
+    pub(crate) fn silent_for(&self, asked: Tick) -> Duration {
+        self.votes_from.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked))
+    }
+
+    /// When grants count again; `None` if they always did.
+    pub(crate) fn votes_from(&self) -> Option<Tick> {
+        self.votes_from
+    }
+
+    /// By how much the node's clock is ahead of the one that [`Moment::boot_micros`] reads.
+    pub(crate) fn clock_offset(&self) -> Option<i64> {
+        self.clock.offset()
+    }
+}
+
+fn trusted_uptime(intro: Introduction<'_>, wall: u64) -> Option<Duration> {
+    intro.run_id?;
+    let agree = intro.time?.abs_diff(wall) <= CLOCKS_AGREE;
+    let uptime = u64::try_from(intro.uptime?).ok()?;
+    agree.then_some(Duration::from_secs(uptime))
+}
+
+#[cfg(test)]
+#[expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+mod tests {
+    use super::*;
+
+    const QUARANTINE: Duration = Duration::from_secs(10);
+    const WALL: u64 = 1_700_000_000;
+
+    /// Times at `second`, in which an answer takes no time; the wall clock here agrees with the one of the nodes.
+    fn at(start: Tick, second: u64) -> Times {
+        let tick = start + Duration::from_secs(second);
+        let now = Moment::at(Duration::from_secs(500 + second), Duration::from_secs(WALL + second));
+        Times { asked: tick, answered: tick, now }
+    }
+
+    fn intro(run_id: &str, uptime: i64, second: u64) -> Introduction<'_> {
+        Introduction { run_id: Some(run_id), uptime: Some(uptime), time: Some((WALL + second) * 1_000_000) }
+    }
+
+    fn standing() -> (Standing, Tick) {
+        (Standing::new(Some(QUARANTINE), 0.01), crate::time::tick())
+    }
+
+    fn left(standing: &Standing, start: Tick, second: u64) -> u64 {
+        standing.silent_for(at(start, second).asked).as_secs()
+    }
+
+    #[test]
+    fn b6_a_server_that_was_started_lately_is_silent_until_what_it_forgot_has_expired() {
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 4, 0), at(start, 0)), Some(News::Restarted));
+        assert_eq!(left(&standing, start, 0), 7, "ten seconds and one for the grain, less four");
+        assert_eq!((left(&standing, start, 6), left(&standing, start, 7)), (1, 0));
+    }
+
+    #[test]
+    fn a_server_that_has_been_up_for_long_votes_at_once() {
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 11, 0), at(start, 0)), None);
+        assert_eq!(left(&standing, start, 0), 0);
+    }
+
+    #[test]
+    fn b6_a_restart_that_was_seen_is_counted_by_our_own_clock_whatever_the_uptime() {
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 500, 0), at(start, 0)), None);
+        assert_eq!(standing.on_connect(intro("b", 500, 20), at(start, 20)), Some(News::Restarted));
+        assert_eq!((left(&standing, start, 20), left(&standing, start, 30)), (10, 0));
+    }
+
+    #[test]
+    fn a_connection_that_broke_is_no_restart() {
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 4, 0), at(start, 0)), Some(News::Restarted));
+        assert_eq!(standing.on_connect(intro("a", 6, 2), at(start, 2)), None);
+        assert_eq!(left(&standing, start, 2), 5, "nor does it end the silence");
+    }
+
+    #[test]
+    fn b6_an_uptime_that_cannot_be_believed_counts_from_first_sight() {
+        for unbelievable in [
+            Introduction { time: None, ..intro("a", 500, 0) },
+            Introduction { uptime: None, ..intro("a", 500, 0) },
+            Introduction { uptime: Some(-3599), ..intro("a", 500, 0) },
+            Introduction { time: Some(0), ..intro("a", 500, 0) },
+            intro("a", 500, 3_601),
+            Introduction { run_id: None, ..intro("a", 500, 0) },
+        ] {
+            let (mut standing, start) = standing();
+            assert_eq!(standing.on_connect(unbelievable, at(start, 0)), Some(News::Restarted), "{unbelievable:?}");
+            assert_eq!(left(&standing, start, 0), 10);
+        }
+    }
+
+    #[test]
+    fn b6_a_server_that_does_not_say_who_it_is_counts_from_every_connection() {
+        let (mut standing, start) = standing();
+        let intro = Introduction { run_id: None, uptime: None, time: None };
+        assert_eq!(standing.on_connect(intro, at(start, 0)), Some(News::Restarted));
+        assert_eq!(standing.on_connect(intro, at(start, 60)), Some(News::Restarted));
+        assert_eq!(left(&standing, start, 60), 10);
+    }
+
+    #[test]
+    fn c4_a_node_whose_clock_was_stepped_forward_is_as_one_that_forgot() {
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 500, 0), at(start, 0)), None);
+        let by = standing.on_time(Some((WALL + 25) * 1_000_000), at(start, 5));
+        assert_eq!(by, Some(News::Stepped(ClockStep::Forward(Duration::from_secs(20)))));
+        assert_eq!((left(&standing, start, 5), left(&standing, start, 15)), (10, 0));
+
+        let back = standing.on_time(Some((WALL + 16) * 1_000_000), at(start, 16));
+        assert!(matches!(back, Some(News::Stepped(ClockStep::Back(_)))), "{back:?}");
+        assert_eq!(left(&standing, start, 16), 0, "a step back endangers nobody");
+    }
+
+    #[test]
+    fn another_process_has_another_clock() {
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 500, 0), at(start, 0)), None);
+        assert_eq!(standing.on_connect(intro("b", 1, 60), at(start, 5)), Some(News::Restarted), "and no step");
+    }
+
+    #[test]
+    fn without_quarantine_everybody_votes_at_once() {
+        let start = crate::time::tick();
+        let mut standing = Standing::new(None, 0.01);
+        assert_eq!(standing.on_connect(intro("a", 0, 0), at(start, 0)), None);
+        assert_eq!(standing.on_connect(intro("b", 0, 1), at(start, 1)), None);
+        let by = standing.on_time(Some((WALL + 25) * 1_000_000), at(start, 5));
+        assert!(matches!(by, Some(News::Stepped(_))), "steps are told all the same");
+        assert_eq!(left(&standing, start, 5), 0);
+    }
+}

@@ -1,0 +1,305 @@
+//! Nodes that may have forgotten locks have no vote until those have expired, and held locks are healed there.
+
+use std::time::Instant;
+
+use devnodes::{Servers, eventually};
+use quorlock::{AcquireError, Builder, NodeAnswer, NodeFailure};
+
+use crate::support::*;
+
+/// Long enough that nothing of it passes by itself while a test looks.
+const QUARANTINE: std::time::Duration = secs(600);
+
+fn strict(servers: &Servers) -> Builder {
+    builder(servers.urls()).quarantine(true)
+}
+
+/// Vouches for a server that was just started: as if it had been used for long.
+fn vouch(servers: &Servers) {
+    for server in servers {
+        set(server, "quorlock:canary", "1");
+    }
+}
+
+fn holders(servers: &Servers) -> Vec<bool> {
+    servers.iter().map(|it| it.exists("report")).collect()
+}
+
+/// Nodes that are quarantined, by the rows of an error.
+fn quarantined(err: &AcquireError) -> Vec<usize> {
+    let silent = |it: &&quorlock::NodeReport| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
+    err.nodes().iter().filter(silent).map(|it| it.node.index()).collect()
+}
+
+#[test]
+fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_long() -> TestResult {
+    let servers = Servers::start(3)?;
+    vouch(&servers);
+    let locks = strict(&servers).max_ttl(QUARANTINE).build()?;
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err}");
+    assert!(2 <= quarantined(&err).len(), "{err}");
+    for row in err.nodes() {
+        if let NodeAnswer::Failed(NodeFailure::Quarantined { left }) = row.answer {
+            assert!(secs(1) < left && left < secs(620), "{left:?}");
+        }
+    }
+    let silent = locks.stats().quarantined;
+    assert!(!silent.is_empty() && silent.iter().all(|(_, left)| secs(1) < *left), "{silent:?}");
+    let checks = locks.check_nodes();
+    assert!(checks.iter().all(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))), "{checks:?}");
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn lock_waits_through_the_quarantine_however_short_its_patience_with_outages() -> TestResult {
+    let servers = Servers::start(3)?;
+    let began = Instant::now();
+    let locks = strict(&servers).ttl(secs(2)).response_timeout(ms(500)).outage_patience(ms(0)).build()?;
+
+    let guard = locks.mutex("report").lock()?;
+
+    // The canaries were set by our first attempt, at the earliest.
+    assert!(secs(2) <= began.elapsed());
+    assert!(guard.is_valid());
+    eventually("the third one votes as well", || locks.stats().quarantined.is_empty());
+    Ok(())
+}
+
+#[test]
+fn an_outage_is_an_outage_whoever_else_is_quarantined() -> TestResult {
+    let servers = Servers::start(3)?;
+    servers[1].kill()?;
+    servers[2].kill()?;
+    let locks = strict(&servers).outage_patience(ms(0)).max_ttl(QUARANTINE).build()?;
+
+    let err = locks.mutex("report").lock().unwrap_err();
+
+    assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err}");
+    Ok(())
+}
+
+/// Somebody holds a lock on the first two of three nodes, and one of those restarts empty. `other` wants the lock. True if
+/// it gets it while it is held.
+fn breaks_a_lock(other: Builder, servers: &Servers, holder: Builder) -> Result<bool, Box<dyn std::error::Error>> {
+    let (other, holder) = (other.build()?, holder.renew(false).build()?);
+    drop(other.mutex("report").lock()?);
+    connect(&other, 3);
+    let guard = holder.mutex("report").lock()?;
+    assert_eq!(holders(servers), [true, true, false]);
+
+    servers[1].kill()?;
+    servers[1].restart()?;
+
+    let _theirs = other.mutex("report").lock()?;
+    Ok(guard.is_valid())
+}
+
+#[test]
+fn b6_a_node_that_restarts_empty_does_not_help_to_break_a_lock() -> TestResult {
+    let servers = Servers::start(3)?;
+    let first_two = &servers.urls()[..2];
+    let ttl = |it: Builder| it.ttl(secs(6)).response_timeout(secs(1));
+    assert!(!breaks_a_lock(ttl(strict(&servers)), &servers, ttl(builder(first_two)))?);
+    Ok(())
+}
+
+#[test]
+fn without_quarantine_a_node_that_restarts_empty_helps_to_break_a_lock() -> TestResult {
+    // The hole that the quarantine closes: if this fails, the test above proves nothing.
+    let servers = Servers::start(3)?;
+    assert!(breaks_a_lock(builder(servers.urls()), &servers, builder(&servers.urls()[..2]).ttl(LONG))?);
+    Ok(())
+}
+
+#[test]
+fn b6_a_server_that_was_emptied_has_no_vote_until_its_canary_is_old_enough() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = strict(&servers).ttl(secs(2)).response_timeout(ms(500)).build()?;
+    drop(locks.mutex("report").lock()?);
+    assert!(locks.mutex("another").try_lock().is_ok(), "they have been keeping everything for long enough");
+
+    for server in servers.iter().take(2) {
+        server.command(&["FLUSHALL"])?;
+    }
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert_eq!(quarantined(&err), [0, 1], "{err}");
+    assert!(!servers[0].exists(fence("report")), "a counter would say that the node remembers");
+    assert!(locks.mutex("never used").try_lock().is_err());
+    drop(locks.mutex("report").lock()?);
+    Ok(())
+}
+
+#[test]
+fn a_name_that_was_used_lately_is_not_held_up_by_a_canary_that_is_missing() -> TestResult {
+    // What a counter proves: nothing has been lost since it was written.
+    let servers = Servers::start(3)?;
+    let locks = strict(&servers).ttl(secs(2)).response_timeout(ms(500)).build()?;
+    drop(locks.mutex("report").lock()?);
+    for server in &servers {
+        server.command(&["DEL", "quorlock:canary"])?;
+    }
+
+    assert!(locks.mutex("report").try_lock().is_ok());
+    assert!(2 <= quarantined(&locks.mutex("new").try_lock().unwrap_err()).len());
+    Ok(())
+}
+
+#[test]
+fn a_canary_of_nonsense_counts_as_missing() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = strict(&servers).ttl(secs(2)).response_timeout(ms(500)).build()?;
+    drop(locks.mutex("first").lock()?);
+    for (i, nonsense) in ["x", "-5", "99999999999999999999", "9007199254740991"].into_iter().enumerate() {
+        set(&servers[0], "quorlock:canary", nonsense);
+        let err = locks.mutex(format!("new-{i}")).try_lock().unwrap_err();
+        assert_eq!(quarantined(&err), [0], "{nonsense}: {err}");
+    }
+    servers[0].command(&["DEL", "quorlock:canary"])?;
+    servers[0].command(&["LPUSH", "quorlock:canary", "a"])?;
+    assert!(locks.mutex("new").try_lock().is_err());
+    assert_eq!(servers[0].command(&["TYPE", "quorlock:canary"])?.as_bytes(), Some(&b"string"[..]));
+    Ok(())
+}
+
+#[test]
+fn a_broken_connection_is_no_restart() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = builder(urls).quarantine(true).ttl(secs(3)).response_timeout(ms(700)).build()?;
+    drop(locks.mutex("report").lock()?);
+    let connections = locks.stats().connections;
+
+    proxies.iter().for_each(devnodes::Proxy::cut);
+    eventually("it gets the lock again", || locks.mutex("report").try_lock().is_ok());
+
+    assert!(connections < locks.stats().connections);
+    assert_eq!(locks.stats().quarantined, []);
+    Ok(())
+}
+
+#[test]
+fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = strict(&servers).ttl(secs(20)).max_ttl(secs(30)).build()?;
+
+    let err = locks.mutex("report").ttl(secs(31)).try_lock().unwrap_err();
+    assert!(matches!(err, AcquireError::BadTtl(quorlock::Problem::TtlAboveMax { .. })), "{err}");
+    assert!(err.to_string().contains("max_ttl"), "{err}");
+    assert!(!matches!(locks.mutex("report").ttl(secs(30)).try_lock(), Err(AcquireError::BadTtl(_))));
+    assert!(strict(&servers).ttl(secs(20)).max_ttl(secs(19)).build().is_err());
+    // By default it is the manager's ttl; without quarantine nobody depends on it.
+    let by_default = strict(&servers).ttl(secs(20)).build()?;
+    assert!(matches!(by_default.mutex("report").ttl(secs(21)).try_lock(), Err(AcquireError::BadTtl(_))));
+    assert!(manager(&servers).mutex("report").ttl(secs(21)).try_lock().is_ok());
+    Ok(())
+}
+
+#[test]
+fn d8_a_lock_survives_the_restart_of_all_five_nodes_one_after_another_each_empty() -> TestResult {
+    let servers = Servers::start(5)?;
+    let locks = builder(servers.urls()).quarantine(true).ttl(secs(6)).response_timeout(ms(500)).build()?;
+    let guard = locks.mutex("report").lock()?;
+    let other = strict(&servers).build()?;
+
+    for i in 0..5 {
+        servers[i].kill()?;
+        servers[i].restart()?;
+        eventually("the lock stands there again", || servers[i].exists("report"));
+        assert!(guard.is_valid(), "{i}");
+        assert!(other.mutex("report").try_lock().is_err(), "{i}");
+    }
+
+    assert!(5 <= locks.stats().healed, "{:?}", locks.stats());
+    assert_eq!(locks.stats().locks_lost, 0);
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn d8_a_node_that_was_down_when_the_lock_was_taken_gets_it_later() -> TestResult {
+    let servers = Servers::start(3)?;
+    servers[2].kill()?;
+    let locks = builder(servers.urls()).ttl(secs(6)).response_timeout(ms(500)).build()?;
+    let guard = locks.mutex("report").lock()?;
+    assert!(servers.iter().take(2).all(|it| it.exists("report")));
+
+    servers[2].restart()?;
+
+    eventually("it holds the lock as well", || servers[2].exists("report"));
+    drop(guard);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn d7_a_node_whose_counter_is_ahead_is_not_healed() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
+    let guard = locks.mutex("report").lock()?;
+    // A rival was granted the lock there, released it, and left its counter.
+    servers[2].command(&["DEL", "report"])?;
+    set(&servers[2], &fence("report"), &(guard.fencing_token().get() + 1).to_string());
+
+    let extensions = locks.stats().extensions;
+    eventually("it is renewed", || extensions + 3 <= locks.stats().extensions);
+
+    assert!(!servers[2].exists("report"));
+    assert_eq!(locks.stats().healed, 0);
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+#[test]
+fn a_key_of_somebody_else_is_not_overwritten_by_healing() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
+    let guard = locks.mutex("report").lock()?;
+    servers[2].command(&["SET", "report", "theirs"])?;
+
+    let extensions = locks.stats().extensions;
+    eventually("it is renewed", || extensions + 3 <= locks.stats().extensions);
+
+    assert_eq!(servers[2].command(&["GET", "report"])?.as_bytes(), Some(&b"theirs"[..]));
+    assert_eq!(locks.stats().healed, 0);
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn d9_a_lock_that_is_healed_all_the_time_leaves_nothing_when_it_is_released() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).ttl(LONG).build()?;
+    for round in 0..200 {
+        let guard = locks.mutex("report").lock()?;
+        servers[round % 3].command(&["DEL", "report"])?;
+        // Confirmed by two, and the third is being healed while this is released.
+        guard.extend(LONG)?;
+        guard.release()?;
+    }
+    assert!(0 < locks.stats().healed, "{:?}", locks.stats());
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_majority_that_lost_the_lock_is_not_healed_but_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
+    let guard = locks.mutex("report").lock()?;
+    let lost = guard.lost();
+    for server in servers.iter().take(2) {
+        server.command(&["DEL", "report"])?;
+    }
+
+    assert_eq!(lost.recv()?, quorlock::Lost::Gone);
+
+    assert_eq!(locks.stats().healed, 0);
+    nothing_is_left(&servers);
+    Ok(())
+}
