@@ -176,6 +176,12 @@ impl Drop for Call<'_> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.core.is_forked() {
+            // These handles name threads of the parent. Threads that this process has started since may have the same
+            // names, and dropping the handles would detach those: their join then fails with a panic.
+            std::mem::forget(self.threads.get_mut().take());
+            return;
+        }
         self.shut_down(self.core.config.shutdown_grace);
     }
 }

@@ -135,6 +135,11 @@ impl HeldLock {
     /// A channel that carries the loss, if there will be one, and is closed without a message if there is none.
     pub(crate) fn lost(&self) -> Receiver<Lost> {
         let (sender, receiver) = bounded(1);
+        if self.core.is_forked() {
+            // Looked at before anything is locked: see `Core`.
+            let _ = sender.try_send(Lost::Forked);
+            return receiver;
+        }
         let mut state = self.state.lock();
         match state.lease.lost() {
             // A fresh channel of one place has room.
@@ -147,7 +152,9 @@ impl HeldLock {
     }
 
     pub(crate) fn on_lost(&self, callback: Callback) {
-        let lost = {
+        let lost = if self.core.is_forked() {
+            Lost::Forked
+        } else {
             let mut state = self.state.lock();
             match state.lease.lost() {
                 Some(lost) => lost,

@@ -7,8 +7,8 @@
 const LINE_MAX: usize = 64 * 1024;
 /// The longest string. `INFO` of a busy server is about ten kilobytes.
 const BULK_MAX: usize = 64 * 1024;
-/// The longest array. The longest real reply has five members; pushes and `ROLE` a few more.
-const ARRAY_MAX: usize = 1024;
+/// The longest array. The longest real reply has five members; `HELLO` and `ROLE` some more: modules, replicas.
+const ARRAY_MAX: usize = 64;
 /// Real replies are two deep.
 const DEPTH_MAX: usize = 4;
 /// All of one reply.
@@ -153,6 +153,86 @@ mod tests {
         }
     }
 
+    #[test]
+    fn g4_the_longest_and_deepest_of_real_replies_pass() {
+        // HELLO of a server with modules, one of them with arguments; ROLE of a master with replicas; INFO.
+        let module = "%4\r\n+name\r\n+a\r\n+ver\r\n:1\r\n+path\r\n+b\r\n+args\r\n*1\r\n+c\r\n";
+        let hello = format!("%7\r\n{}+modules\r\n*20\r\n{}", "+key\r\n+value\r\n".repeat(6), module.repeat(20));
+        let replica = "*3\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n$1\r\n0\r\n";
+        let role = format!("*3\r\n$6\r\nmaster\r\n:0\r\n*40\r\n{}", replica.repeat(40));
+        let info = format!("=60004\r\ntxt:{}\r\n", "x".repeat(60_000));
+        for reply in [hello, role, info] {
+            assert_eq!(reply_len(reply.as_bytes()), Ok(Some(reply.len())));
+            assert!(redis::parse_redis_value(reply.as_bytes()).is_ok());
+        }
+    }
+
+    #[test]
+    fn g4_every_limit_is_where_it_is_said_to_be() {
+        let bulk = |len: usize| format!("${len}\r\n{}\r\n", "x".repeat(len));
+        let array = |len: usize| format!("*{len}\r\n{}", ":1\r\n".repeat(len));
+        let map = |len: usize| format!("%{len}\r\n{}", ":1\r\n".repeat(2 * len));
+        let line = |len: usize| format!("+{}\r\n", "x".repeat(len));
+        let deep = |depth: usize| format!("{}:1\r\n", "*1\r\n".repeat(depth));
+        for (fits, too_much) in [
+            (bulk(BULK_MAX), bulk(BULK_MAX + 1)),
+            (array(ARRAY_MAX), array(ARRAY_MAX + 1)),
+            (map(ARRAY_MAX), map(ARRAY_MAX + 1)),
+            (line(LINE_MAX - 2), line(LINE_MAX + 1)),
+            (deep(DEPTH_MAX), deep(DEPTH_MAX + 1)),
+        ] {
+            assert_eq!(reply_len(fits.as_bytes()), Ok(Some(fits.len())));
+            assert!(reply_len(too_much.as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn g4_announced_sizes_are_refused_by_their_first_line_alone() {
+        let numbers = ["65537", "1000000000000", "9223372036854775807", "18446744073709551615", "99999999999999999999"];
+        for number in numbers.into_iter().chain(["-2", "-9223372036854775808", "+1", "0x1", "1e3", " 1", "1 ", ""]) {
+            for kind in ["$", "=", "!", "*", "~", ">", "%"] {
+                let line = format!("{kind}{number}\r\n");
+                assert!(reply_len(line.as_bytes()).is_err(), "{}", line.trim_end());
+            }
+        }
+    }
+
+    /// Replies of every type, nested as deep as is allowed and a level more, with lengths that are true.
+    fn reply() -> impl Strategy<Value = Vec<u8>> {
+        let line = "[ -~]{0,12}";
+        let bytes = prop::collection::vec(any::<u8>(), 0..20);
+        let leaf = prop_oneof![
+            (prop::sample::select(&b"+-"[..]), line)
+                .prop_map(|(kind, it)| format!("{}{it}\r\n", char::from(kind)).into_bytes()),
+            any::<i64>().prop_map(|it| format!(":{it}\r\n").into_bytes()),
+            prop::sample::select(vec![
+                "$-1\r\n",
+                "*-1\r\n",
+                "_\r\n",
+                "#t\r\n",
+                "#f\r\n",
+                ",1.5\r\n",
+                "(12345678901234567890\r\n"
+            ])
+            .prop_map(|it| it.as_bytes().to_vec()),
+            (prop::sample::select(&b"$!"[..]), bytes).prop_map(|(kind, it)| [
+                format!("{}{}\r\n", char::from(kind), it.len()).as_bytes(),
+                &it,
+                b"\r\n"
+            ]
+            .concat()),
+        ];
+        leaf.prop_recursive(5, 24, 4, |inner| {
+            (prop::sample::select(&b"*~>%"[..]), prop::collection::vec(inner, 0..4)).prop_map(|(kind, mut members)| {
+                if kind == b'%' && members.len() % 2 == 1 {
+                    members.pop();
+                }
+                let count = if kind == b'%' { members.len() / 2 } else { members.len() };
+                [format!("{}{count}\r\n", char::from(kind)).into_bytes(), members.concat()].concat()
+            })
+        })
+    }
+
     proptest! {
         #[test]
         fn g4_no_bytes_at_all_make_it_panic(bytes: Vec<u8>) {
@@ -160,10 +240,25 @@ mod tests {
         }
 
         #[test]
-        fn g4_what_has_an_end_here_has_one_for_the_parser(bytes in "[-+:$*#_,%>=~!0-9a-c\r\n]{0,24}") {
+        fn g4_whatever_was_announced_the_end_is_within_what_has_come(bytes in "[-+:$*#_,%>=~!0-9a-c\r\n]{0,24}") {
             if let Ok(Some(len)) = reply_len(bytes.as_bytes()) {
                 prop_assert!(len <= bytes.len());
                 let _ = redis::parse_redis_value(&bytes.as_bytes()[..len]);
+            }
+        }
+
+        #[test]
+        fn g4_replies_of_every_type_end_where_they_end_however_they_come(reply in reply(), behind: Vec<u8>) {
+            match reply_len(&reply) {
+                // Too deep: known as soon as the depth is reached, and never taken back.
+                Err(why) => prop_assert!(why.contains("levels deep"), "{}", why),
+                Ok(found) => {
+                    prop_assert_eq!(found, Some(reply.len()));
+                    prop_assert_eq!(reply_len(&[&reply[..], &behind].concat()), Ok(Some(reply.len())));
+                    for end in 0..reply.len() {
+                        prop_assert_eq!(reply_len(&reply[..end]), Ok(None), "{}", reply[..end].escape_ascii());
+                    }
+                }
             }
         }
     }

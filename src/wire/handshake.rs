@@ -236,6 +236,7 @@ fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn answers(hello: &str) -> Vec<String> {
         let mut all = vec![hello.to_owned()];
@@ -354,5 +355,72 @@ mod tests {
         let err = talk("redis://ann:secret@a", &answers).unwrap_err();
         assert_eq!(err, NodeFailure::WrongPassword);
         assert!(!format!("{err} {err:?}").contains("secret"));
+    }
+
+    /// Something that a server may say to any question, and should not.
+    fn nonsense() -> impl Strategy<Value = Vec<u8>> {
+        let of_others = answers("%0\r\n").into_iter().chain(["+OK\r\n".to_owned()]).collect::<Vec<_>>();
+        prop_oneof![
+            prop::sample::select(of_others).prop_map(String::into_bytes),
+            prop::collection::vec(info_line(), 0..4).prop_map(|it| info(&it.join("\r\n")).into_bytes()),
+            ("[A-Z]{1,10}", "[ -~]{0,20}").prop_map(|(code, text)| format!("-{code} {text}\r\n").into_bytes()),
+            "[-+:$*_#,%>]-?[0-9]{0,20}\r\n".prop_map(String::into_bytes),
+            any::<Vec<u8>>(),
+        ]
+    }
+
+    fn info_line() -> impl Strategy<Value = String> {
+        let keys = [
+            "redis_version",
+            "redis_mode",
+            "run_id",
+            "uptime_in_seconds",
+            "role",
+            "",
+            "\0",
+            "redis_version:redis_mode",
+        ];
+        let values =
+            ["", "7.0.15", "6", "-1", "18446744073709551616", "cluster", "sentinel", "master", "NaN", ":", "\u{fffd}"];
+        (prop::sample::select(keys.to_vec()), prop::sample::select(values.to_vec()))
+            .prop_map(|(k, v)| format!("{k}:{v}"))
+    }
+
+    proptest! {
+        #[test]
+        fn g5_no_dialogue_panics_and_none_ends_well_without_the_hash_of_every_script(
+            wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), 7),
+            behind in prop::collection::vec(nonsense(), 0..9),
+        ) {
+            let right = answers("%0\r\n").into_iter().map(String::into_bytes);
+            let said = wrong.into_iter().zip(right).map(|(wrong, right)| wrong.unwrap_or(right)).chain(behind);
+            let (mut handshake, _) = Handshake::begin(&Address::parse("redis://:pw@a").unwrap());
+            let mut hashes = Vec::new();
+            for frame in said {
+                let text = String::from_utf8_lossy(&frame).into_owned();
+                hashes.extend(Kind::SCRIPTS.iter().map(|it| it.hash()).filter(|it| text.contains(it)));
+                match handshake.on_reply(&frame) {
+                    Ok(Next::Read | Next::Write(_)) => {}
+                    Ok(Next::Done(_)) => {
+                        prop_assert!(Kind::SCRIPTS.iter().all(|it| hashes.contains(&it.hash())));
+                        break;
+                    }
+                    Err(failure) => {
+                        prop_assert!(failure.to_string().chars().count() < 2_000);
+                        break;
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn g5_a_server_that_says_what_it_should_may_vote_whatever_its_info_is(text: String) {
+            let mut answers = answers("%0\r\n");
+            answers[5] = info(&text);
+            let end = talk("redis://a", &answers);
+            // Unless by chance it says something that is asked for.
+            let done = matches!(end, Ok(Next::Done(_)));
+            prop_assert!(done || text.contains("redis_"), "{end:?}");
+        }
     }
 }

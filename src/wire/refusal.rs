@@ -65,6 +65,7 @@ pub(crate) fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn sort(line: &str) -> Refusal {
         match redis::parse_redis_value(format!("{line}\r\n").as_bytes()) {
@@ -99,5 +100,26 @@ mod tests {
     fn texts_of_a_server_are_cut_and_escaped() {
         let text = shown(&format!("a\u{1b}[31m\n{}", "x".repeat(1_000)));
         assert!(text.starts_with("a\\u{1b}[31m\\nx") && text.chars().count() < 200);
+    }
+
+    proptest! {
+        #[test]
+        fn g6_whatever_a_server_says_is_one_short_line_without_control_characters(text: String) {
+            let shown = shown(&text);
+            // Each character is escaped to ten at most.
+            prop_assert!(shown.chars().count() <= 10 * SHOWN + 1);
+            let harmful = |it: char| it.is_control() || matches!(it, '\u{2028}'..='\u{202e}');
+            prop_assert!(!shown.contains(harmful), "{shown:?}");
+        }
+
+        #[test]
+        fn g6_nothing_that_a_server_says_about_a_login_is_repeated(code in "[A-Z]{1,12}", text in "[ -~]{0,60}") {
+            // As it answers who does not know the command, or the password.
+            let line = format!("-{code} {text} 'zoe' 'hunter2'\r\n");
+            let Ok(redis::Value::ServerError(error)) = redis::parse_redis_value(line.as_bytes()) else { panic!() };
+            let failure = of_login(&error);
+            let said = format!("{failure} {failure:?}");
+            prop_assert!(!said.contains("zoe") && !said.contains("hunter2"), "{}", said);
+        }
     }
 }

@@ -154,6 +154,10 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
         frame.strip_suffix(b"\r\n")?.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
     let first = lines.next()?;
     if let Some(number) = number(first, b':') {
+        // Nothing may follow: half of a frame in other words is none of ours.
+        if lines.next().is_some() {
+            return None;
+        }
         return match kind {
             Kind::Release => Some([number, 0, 0, 0, 0]),
             // The short form of the ordinary outcome.
@@ -299,6 +303,9 @@ mod tests {
             ":7\r\n",
             ":-1700000000000000\r\n",
             ":1x\r\n",
+            ":1\n:1\r\n",
+            ":1\nx\r\n",
+            "*4\r\n:1\r\n:0\r\n:0\r\n:0\n\r\n",
             "*0\r\n",
             "*1\r\n:9\r\n",
             "*1\r\n:1\r\n",
@@ -338,13 +345,102 @@ mod tests {
         }
     }
 
+    const ALL: [Kind; 6] = [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Subscribe, Kind::Time];
+
+    /// Whether the answer gives something to the caller, who acts on it.
+    fn is_grant(answer: &Answer) -> bool {
+        matches!(
+            answer,
+            Answer::Acquire(AcquireReply::Accepted)
+                | Answer::Raise(RaiseReply::Taken)
+                | Answer::Extend(ExtendReply::Extended | ExtendReply::Healed)
+                | Answer::Release(ReleaseReply::Deleted)
+        )
+    }
+
+    /// Whether the scripts say "done" in this form: the number 1 or a time, or numbers of which 1 or "healed" is the
+    /// first. Read by the parser, as a second opinion.
+    fn says_done(frame: &[u8]) -> bool {
+        match redis::parse_redis_value(frame) {
+            Ok(Value::Int(status)) => status == 1 || STATUS_MAX < status,
+            Ok(Value::Array(members)) => {
+                matches!(members.first(), Some(Value::Int(1 | 4)))
+                    && members.iter().all(|it| matches!(it, Value::Int(_)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Numbers that a script returns, and those at which arithmetic ends.
+    fn number_text() -> impl Strategy<Value = String> {
+        let ends =
+            [i64::MIN, i64::MIN + 1, -(1 << 53), -2, -1, 0, 1, 2, 3, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, i64::MAX];
+        let words =
+            ["9223372036854775808", "-9223372036854775809", "1e3", "1.0", "+1", "01", "", "-", " 1", "0x1", "1\n"];
+        prop_oneof![
+            8 => prop::sample::select(ends.to_vec()).prop_map(|it| it.to_string()),
+            2 => any::<i64>().prop_map(|it| it.to_string()),
+            1 => prop::sample::select(words.to_vec()).prop_map(str::to_owned),
+        ]
+    }
+
+    /// What a hostile script could return: nearly what ours return.
+    fn numbers_frame() -> impl Strategy<Value = String> {
+        (prop::collection::vec(number_text(), 0..6), any::<bool>()).prop_map(|(numbers, short)| match &numbers[..] {
+            [only] if short => format!(":{only}\r\n"),
+            all => format!("*{}\r\n{}", all.len(), all.iter().map(|it| format!(":{it}\r\n")).collect::<String>()),
+        })
+    }
+
     proptest! {
         #[test]
-        fn g4_no_bytes_make_it_panic(bytes: Vec<u8>) {
-            for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe, Kind::Time]) {
-                let _ = Reply::read(kind, &bytes);
+        fn g4_no_bytes_make_it_panic_and_none_are_a_grant_unless_the_script_says_so(bytes: Vec<u8>, mark in "[-+:*>$%_#]") {
+            for frame in [bytes.clone(), [mark.as_bytes(), &bytes, b"\r\n"].concat()] {
+                for kind in ALL {
+                    let answer = Reply::read(kind, &frame).answer;
+                    prop_assert!(!is_grant(&answer) || says_done(&frame), "{:?} {}", kind, frame.escape_ascii());
+                }
             }
             let _ = push(&[b">", &bytes[..]].concat());
+        }
+
+        #[test]
+        fn g6_hostile_numbers_are_a_failure_or_what_they_say_and_never_more(frame in numbers_frame()) {
+            for kind in ALL {
+                let answer = Reply::read(kind, frame.as_bytes()).answer;
+                prop_assert!(!is_grant(&answer) || says_done(frame.as_bytes()), "{:?} {:?}", kind, frame);
+                match answer {
+                    // A negative time is "no end", and never "free now".
+                    Answer::Acquire(AcquireReply::Held { left: Some(left), .. } | AcquireReply::Promised { left, .. }) => {
+                        let millis = i64::try_from(left.as_millis()).unwrap();
+                        prop_assert!(frame.contains(&millis.to_string()) || frame.contains("+1") || frame.contains("01"));
+                    }
+                    Answer::Acquire(AcquireReply::Behind { counter }) | Answer::Raise(RaiseReply::Above { counter }) => {
+                        prop_assert!(i64::try_from(counter).is_ok());
+                    }
+                    _ => {}
+                }
+            }
+        }
+
+        #[test]
+        fn g6_no_error_is_a_grant_whatever_it_says(code in "[A-Z]{0,12}", text in "[ -~]{0,40}") {
+            for kind in ALL {
+                let frame = format!("-{code} {text}\r\n");
+                prop_assert!(!is_grant(&Reply::read(kind, frame.as_bytes()).answer), "{}", frame);
+            }
+        }
+
+        #[test]
+        fn g6_pushes_answer_nothing_but_a_subscription(kind in "[a-z]{1,12}", data: Vec<u8>) {
+            let frame = [format!(">2\r\n+{kind}\r\n${}\r\n", data.len()).as_bytes(), &data, b"\r\n"].concat();
+            for command in Kind::SCRIPTS {
+                let answer = Reply::read(command, &frame).answer;
+                let failed = matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
+                prop_assert!(failed, "{answer:?}");
+            }
+            let subscribed = Reply::read(Kind::Subscribe, &frame).answer == Answer::Subscribed;
+            prop_assert_eq!(subscribed, kind == "subscribe");
         }
     }
 }

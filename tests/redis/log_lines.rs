@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use devnodes::Servers;
 use log::{LevelFilter, Log, Metadata, Record};
 
+use crate::secrets;
 use crate::support::*;
 
 struct Lines(Mutex<Vec<String>>);
@@ -98,6 +99,48 @@ fn child_that_logs() {
     cycle_until("n1: responding again");
     for line in LINES.0.lock().unwrap().iter() {
         say(line.replace('\n', " "));
+    }
+    say("the end");
+}
+
+#[test]
+fn what_servers_say_is_logged_on_one_line_and_nothing_that_they_repeat_of_a_login() -> TestResult {
+    // The child has servers of its own; this only lets it run.
+    let mut child = ChildProcess::start("log_lines::child_that_is_told_secrets", &["none".to_owned()]);
+    let mut lines = Vec::new();
+    loop {
+        match child.hear() {
+            line if line == "the end" => break,
+            line => lines.push(line),
+        }
+    }
+
+    let all = lines.join("\n");
+    assert!(secrets::ECHOES.len() <= lines.iter().filter(|it| it.contains("n0: down")).count(), "{all}");
+    for secret in ["hunter2", "zoe"] {
+        assert!(!all.contains(secret), "{all}");
+    }
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_is_told_secrets() {
+    if child_urls().is_empty() {
+        return;
+    }
+    log::set_logger(&LINES).unwrap();
+    log::set_max_level(LevelFilter::Trace);
+    for answers in secrets::ECHOES {
+        let fake = secrets::answering(answers);
+        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).build().unwrap();
+        assert!(locks.mutex("report").try_lock().is_err());
+    }
+    let lines = LINES.0.lock().unwrap();
+    for line in lines.iter() {
+        assert!(!line.contains(char::is_control), "{line:?}");
+        say(line);
     }
     say("the end");
 }

@@ -4,6 +4,7 @@
 //! with a letter and a number, that is the hazard it belongs to.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
 
+mod access;
 mod acquire;
 mod bad_nodes;
 mod building;
@@ -13,6 +14,7 @@ mod fairness;
 mod fencing;
 mod guard;
 mod late;
+mod liars;
 mod lists;
 mod log_lines;
 mod lost_notices;
@@ -23,6 +25,7 @@ mod quarantine;
 mod queue;
 mod reentrant;
 mod renewal;
+mod resource;
 mod secrets;
 mod support;
 mod waiting;

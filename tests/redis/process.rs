@@ -2,11 +2,12 @@
 //!
 //! The ignored tests are the other processes: the tests beside them run this binary once more for each.
 
+use std::sync::OnceLock;
 use std::time::Duration;
-use std::{fs, process};
+use std::{env, fs, process};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, LockManager, Lost};
+use quorlock::{AcquireError, LockGuard, LockManager, Lost};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::*;
@@ -85,6 +86,101 @@ fn f2_a_killed_process_leaves_keys_that_expire() -> TestResult {
 
     assert!(!child.wait().success());
     drop(manager(&servers).mutex("report").lock()?);
+    Ok(())
+}
+
+#[test]
+fn f3_a_process_that_aborts_in_the_section_leaves_keys_that_expire() -> TestResult {
+    let servers = Servers::start(3)?;
+
+    let mut child = ChildProcess::start("process::child_that_aborts", &servers.urls());
+    assert_eq!(child.hear(), "held");
+    let before = servers.iter().find_map(|it| it.get("report"));
+    child.go_on();
+
+    assert!(!child.wait().success());
+    // Nobody has released it: the next one waits for its end.
+    assert!(before.is_some());
+    drop(manager(&servers).mutex("report").lock()?);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_aborts() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
+    let _ = locks.mutex("report").run(|_| {
+        say("held");
+        wait_for_parent();
+        // As a panic does where programs are built with `panic = "abort"`.
+        process::abort();
+    });
+}
+
+#[test]
+fn f2_a_guard_in_a_static_is_renewed_and_leaves_keys_that_expire() -> TestResult {
+    let servers = Servers::start(3)?;
+
+    let mut child = ChildProcess::start("process::child_with_a_static_guard", &servers.urls());
+    assert_eq!(child.hear(), "renewed");
+    child.go_on();
+
+    // Statics are not dropped: nothing is released, and nothing keeps the process from ending.
+    assert!(child.wait().success());
+    assert!(servers.iter().all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1));
+    drop(manager(&servers).mutex("report").lock()?);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_with_a_static_guard() {
+    static GUARD: OnceLock<LockGuard> = OnceLock::new();
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
+    let _ = GUARD.set(lock_in_the_end(&locks, "report"));
+    eventually("it is renewed", || 1 <= locks.stats().extensions);
+    drop(locks);
+    say("renewed");
+    wait_for_parent();
+}
+
+#[test]
+fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let guard = locks.mutex("report").lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    let (sender, called) = crossbeam_channel::bounded(1);
+    guard.on_lost(|_| panic!("on purpose"));
+    guard.on_lost(move |lost| sender.send(lost).unwrap());
+    servers.iter().for_each(|it| del(it, "report"));
+    assert!(guard.extend(LONG).is_err());
+
+    // The callback after the one that panics is called, and everybody is told the same from now on.
+    assert_eq!(called.recv_timeout(PATIENCE)?, Lost::Gone);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        guard.on_lost(|_| panic!("on purpose"));
+        assert!(guard.is_valid(), "on purpose");
+    }));
+    assert!(panicked.is_err());
+    for _ in 0..3 {
+        assert_eq!(guard.check(), Err(Lost::Gone));
+        assert_eq!(guard.lost().recv_timeout(PATIENCE)?, Lost::Gone);
+    }
+    // And the manager works on.
+    drop(locks.mutex("report").lock()?);
+    drop(guard);
+    nothing_is_left(&servers);
     Ok(())
 }
 
@@ -267,11 +363,15 @@ fn a_guard_dropped_in_its_own_callback_does_not_hang() -> TestResult {
 
 #[test]
 fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
+    // A number in the place of the 1 of QUORLOCK_LONG is how many: a million takes a quarter of an hour.
+    let cycles = match env::var("QUORLOCK_LONG").map(|it| it.parse::<u32>()) {
+        Ok(Ok(cycles)) if 1 < cycles => cycles,
+        Ok(_) => 50_000,
+        Err(_) => 3_000,
+    };
     let servers = Servers::start(3)?;
     let mut child = ChildProcess::start("process::child_with_many_cycles", &servers.urls());
+    child.tell(&cycles.to_string());
 
     loop {
         match child.hear().as_str() {
@@ -280,6 +380,7 @@ fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
         }
     }
     assert!(child.wait().success());
+    nothing_is_left(&servers);
     Ok(())
 }
 
@@ -291,23 +392,30 @@ fn child_with_many_cycles() {
     if urls.is_empty() {
         return;
     }
+    let total: u32 = hear_parent().unwrap().parse().unwrap();
     let memory = || -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     };
+    let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
     let locks = builder(urls).ttl(Duration::from_secs(20)).build().unwrap();
     let cycles = |turns: u32| {
         for i in 0..turns {
             locks.mutex(format!("report {}", i % 100)).lock().unwrap().release().unwrap();
         }
     };
+    // Until everything has the size that it keeps.
     cycles(2_000);
-    let before = memory();
-    for turn in 1..=5 {
-        cycles(10_000);
-        say(format_args!("{turn}0,000 cycles, {} KiB, {before} before", memory()));
+    let (before, threads, descriptors) = (memory(), count("task"), count("fd"));
+    for turn in 1..=10 {
+        // Less than the parent's patience, in which it wants to hear something.
+        for part in 0..total.div_ceil(100_000) {
+            cycles(total / 10 / total.div_ceil(100_000));
+            say(format_args!("turn {turn} of 10, part {part}: {} KiB, {before} before", memory()));
+        }
     }
     assert!(memory() < before + KIB, "{before} then {} KiB", memory());
+    assert_eq!((count("task"), count("fd")), (threads, descriptors));
     say("it has not grown");
 }

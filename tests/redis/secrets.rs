@@ -1,6 +1,6 @@
 //! Passwords and owner tokens are shown nowhere.
 
-use devnodes::{Servers, eventually};
+use devnodes::{FakeServer, Servers, eventually};
 use quorlock::CancelHandle;
 
 use crate::support::*;
@@ -54,5 +54,67 @@ fn a_wrong_password_is_not_repeated_whatever_the_server_says() -> TestResult {
     assert_no_quorum(&err);
     let shown = format!("{err} {err:?} {locks:?}");
     assert!(!shown.contains("hunter2") && !shown.contains("zoe"), "{shown}");
+    Ok(())
+}
+
+/// A server that answers a command whose name is in the list as it says there, and everything else with OK.
+pub(crate) fn answering(answers: &'static [(&'static str, &'static str)]) -> FakeServer {
+    FakeServer::start(move |conn| {
+        while let Some(command) = conn.read_command() {
+            let answer = answers.iter().find(|it| it.0.as_bytes() == command[0]).map_or("+OK", |it| it.1);
+            if !conn.write(format!("{answer}\r\n").as_bytes()) {
+                return;
+            }
+        }
+    })
+    .unwrap()
+}
+
+/// Servers that repeat what they were sent to log in with, in every form that an answer has.
+pub(crate) const ECHOES: [&[(&str, &str)]; 9] = [
+    &[("HELLO", "-WRONGPASS invalid username-password pair: zoe hunter2")],
+    &[("HELLO", "-NOPERM User zoe has no permissions to run 'hello', password hunter2")],
+    &[
+        ("HELLO", "-ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `zoe` `hunter2`"),
+        ("AUTH", "-ERR wrong number of arguments for AUTH zoe hunter2"),
+    ],
+    &[("HELLO", "-NOPROTO zoe hunter2"), ("AUTH", "-ERR AUTH <zoe> <hunter2> called without any password configured")],
+    &[("HELLO", "-LOADING zoe hunter2")],
+    &[("HELLO", "-ERR max number of clients reached zoe hunter2")],
+    &[("HELLO", "-ZOE hunter2 zoe")],
+    &[("HELLO", "+zoe hunter2"), ("SCRIPT", "+zoe hunter2")],
+    &[("HELLO", "hunter2 zoe is no reply at all")],
+];
+
+#[test]
+fn what_a_server_repeats_of_a_login_is_in_no_error() -> TestResult {
+    for answers in ECHOES {
+        let fake = answering(answers);
+        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).outage_patience(secs(0)).build()?;
+        for err in [locks.mutex("report").try_lock().unwrap_err(), locks.mutex("report").lock().unwrap_err()] {
+            assert_no_quorum(&err);
+            let shown = format!("{err} {err:?} {locks:?}");
+            assert!(!shown.contains("hunter2") && !shown.contains("zoe"), "{answers:?}: {shown}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_server_says_later_is_cut_and_has_no_control_characters() -> TestResult {
+    const TEXT: &str = "-ERR \x1b[2J\x07\tred \u{202e}\u{2028}alert";
+    let long: &'static str = format!("{TEXT}{}", "x".repeat(50_000)).leak();
+    let answers: &'static [_] = Box::leak(Box::new([("SCRIPT", long)]));
+    let fake = answering(answers);
+    let locks = builder([fake.url()]).build()?;
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert_no_quorum(&err);
+    for shown in [err.to_string(), format!("{err:?}"), failure(&err, 0).to_string()] {
+        assert!(shown.contains("alert"), "{shown}");
+        assert!(shown.chars().count() < 600, "{} characters", shown.chars().count());
+        assert!(!shown.chars().any(|it| it.is_control() || matches!(it, '\u{2028}'..='\u{202e}')), "{shown:?}");
+    }
     Ok(())
 }

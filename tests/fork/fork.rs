@@ -1,0 +1,224 @@
+//! What becomes of locks when their process forks. Linux and other Unixes.
+//!
+//! A program of its own: a forked child has the calling thread and no other, and everything that other threads had
+//! locked stays locked there for ever. A test harness has such threads; this program has those of its managers alone,
+//! which is what is to be tested.
+
+use std::io::{PipeWriter, Read, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::process::{self, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use devnodes::{PATIENCE, Servers, eventually};
+use quorlock::{AcquireError, ExtendError, LockGuard, LockManager, Lost, ReleaseError};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+
+/// Longer than this program runs: nothing expires and nothing is renewed meanwhile.
+const LONG: Duration = Duration::from_secs(600);
+
+/// For what is to be there at once. Less than the parent's patience, so that the child can say what it missed.
+const SOON: Duration = Duration::from_secs(5);
+
+fn main() {
+    let servers = Servers::start(3).expect("three servers");
+    f1_sockets_are_not_handed_to_programs_that_are_started(&servers);
+    f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(&servers);
+    f1_a_forked_child_can_lock_with_a_manager_of_its_own(&servers);
+    f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(&servers);
+}
+
+fn manager(servers: &Servers) -> LockManager {
+    LockManager::builder(servers.urls())
+        .ttl(LONG)
+        .response_timeout(Duration::from_secs(5))
+        .connect_timeout(Duration::from_secs(10))
+        // The servers are new.
+        .quarantine(false)
+        .build()
+        .expect("the options are good")
+}
+
+/// Takes a lock, and waits until it is on all servers and all of them have answered.
+fn hold(servers: &Servers, locks: &LockManager, name: &str) -> LockGuard {
+    let guard = locks.mutex(name).lock().expect("it is free");
+    eventually("it is on all servers", || holders(servers, name) == 3);
+    guard
+}
+
+/// On how many servers `name` is. In a child as well: whether servers run is seen by their own parent only.
+fn holders(servers: &Servers, name: &str) -> usize {
+    servers.iter().filter(|it| it.exists(name)).count()
+}
+
+/// Runs `work` in a forked child, which then ends without any clean-up. Gives `work` back in the parent, not run: what it
+/// has taken lives on here.
+fn in_child<F: FnOnce()>(work: F) -> F {
+    let (mut said, says) = std::io::pipe().expect("a pipe");
+    // SAFETY: the child uses what the standard library and the allocator promise after a fork of a process with
+    // threads, which on the systems that this runs on is everything but other threads and what those had locked. That
+    // the crate under test locks none of it is what is tested. The child never returns from here.
+    let pid = unsafe { libc::fork() };
+    assert!(0 <= pid, "cannot fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        process::exit(i32::from(child(says, work)));
+    }
+    drop(says);
+    let pid = Pid::from_raw(pid).expect("a process id");
+    let mut status = None;
+    let ended = panic::catch_unwind(AssertUnwindSafe(|| {
+        eventually("the child ends", || {
+            status = waitpid(Some(pid), WaitOptions::NOHANG).expect("it is our child").map(|(_, status)| status);
+            status.is_some()
+        });
+    }));
+    if ended.is_err() {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    let mut why = String::new();
+    said.read_to_string(&mut why).expect("what the child says is text");
+    assert!(status.and_then(WaitStatus::exit_status) == Some(0), "the child: {status:?} {why}");
+    work
+}
+
+/// Whether the child failed; why is written to `says`.
+fn child(says: PipeWriter, work: impl FnOnce()) -> bool {
+    let says = Mutex::new(says);
+    panic::set_hook(Box::new(move |info| {
+        if let Ok(mut says) = says.lock() {
+            let _ = writeln!(says, "{info}");
+        }
+    }));
+    panic::catch_unwind(AssertUnwindSafe(work)).is_err()
+}
+
+fn done(test: &str) {
+    println!("test {test} ... ok");
+}
+
+fn f1_sockets_are_not_handed_to_programs_that_are_started(servers: &Servers) {
+    // What a program finds open besides its three standard descriptors and the folder that it looks at.
+    let inherited = || {
+        let mut list = Command::new("ls");
+        let list = list.args(["-l", "/proc/self/fd"]).stdin(Stdio::null()).output().expect("ls runs");
+        let list = String::from_utf8_lossy(&list.stdout).into_owned();
+        assert!(list.contains("/dev/null"), "not a list: {list}");
+        list.lines().filter(|it| it.contains("socket:") || it.contains("anon_inode:")).count()
+    };
+    let before = inherited();
+    let locks = manager(servers);
+    let guard = hold(servers, &locks, "report");
+
+    assert_eq!(inherited(), before);
+
+    drop(guard);
+    done("f1_sockets_are_not_handed_to_programs_that_are_started");
+}
+
+fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
+    let locks = manager(servers);
+    let (first, second) = (hold(servers, &locks, "report"), hold(servers, &locks, "other"));
+    let again = locks.reentrant_mutex("again");
+    let (outer, inner) = (again.lock().expect("it is free"), again.lock().expect("it is ours"));
+    let free = locks.mutex("free");
+    eventually("it is on all servers", || holders(servers, "again") == 3);
+    let commands =
+        || -> Vec<_> { servers.iter().map(|it| (it.info("cmdstat_evalsha"), it.info("cmdstat_eval"))).collect() };
+    // The connections of the manager, by the number that the server gave each.
+    let connections = || -> Vec<_> {
+        let list = |it: &devnodes::Server| it.command(&["CLIENT", "LIST"]).expect("an answer");
+        let ours = |it: &devnodes::Reply| -> Vec<_> {
+            let lines = it.as_str().expect("text").lines().filter(|it| it.contains("name=quorlock"));
+            lines.map(|it| it.split(' ').next().map(str::to_owned)).collect()
+        };
+        servers.iter().map(|it| ours(&list(it))).collect()
+    };
+    let (sent, connected) = (commands(), connections());
+    let values: Vec<_> = ["report", "other", "again"].map(|it| servers[0].get(it)).into();
+
+    let parents = in_child(|| {
+        assert!(!first.is_valid());
+        assert_eq!(first.check(), Err(Lost::Forked));
+        assert_eq!(first.remaining(), Duration::ZERO);
+        assert_eq!(first.lost().recv_timeout(SOON), Ok(Lost::Forked));
+        let (sender, called) = mpsc::channel();
+        first.on_lost(move |lost| sender.send(lost).expect("the test waits for it"));
+        assert_eq!(called.recv_timeout(SOON), Ok(Lost::Forked));
+        assert!(matches!(first.extend(LONG), Err(ExtendError::Lost(Lost::Forked))));
+        assert!(matches!(second.release(), Err(ReleaseError::Lost(Lost::Forked))));
+
+        assert_eq!(free.lock().unwrap_err(), AcquireError::Forked);
+        assert_eq!(free.try_lock().unwrap_err(), AcquireError::Forked);
+        assert_eq!(free.try_lock_for(PATIENCE).unwrap_err(), AcquireError::Forked);
+        assert_eq!(again.lock().unwrap_err(), AcquireError::Forked);
+        assert!(!inner.is_valid());
+
+        drop((first, inner, outer));
+        locks.shut_down();
+        drop((again, free, locks));
+    });
+
+    assert_eq!(commands(), sent, "the child has sent something");
+    assert_eq!(connections(), connected, "the child has closed a connection of its parent");
+    let still: Vec<_> = ["report", "other", "again"].map(|it| servers[0].get(it)).into();
+    assert_eq!(still, values);
+    // What the child dropped is still the parent's, and ends with the parent's.
+    drop(parents);
+    eventually("the parent has released", || ["report", "other", "again"].iter().all(|it| holders(servers, it) == 0));
+    done("f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent");
+}
+
+fn f1_a_forked_child_can_lock_with_a_manager_of_its_own(servers: &Servers) {
+    let locks = manager(servers);
+    let guard = hold(servers, &locks, "report");
+
+    let parents = in_child(|| {
+        let own = manager(servers);
+        assert!(own.mutex("report").try_lock().unwrap_err().is_held(), "the parent holds it");
+        let kept = hold(servers, &own, "of the child");
+        drop(hold(servers, &own, "given back"));
+        // The copies of the parent's handles go while the child has threads of its own.
+        drop((guard, locks));
+        assert!(kept.is_valid());
+        drop(hold(servers, &own, "later"));
+        // All its threads are joined.
+        drop(kept);
+        own.shut_down();
+        drop(own);
+    });
+    assert_eq!(holders(servers, "of the child"), 0);
+    assert_eq!(holders(servers, "report"), 3);
+    drop(parents);
+    done("f1_a_forked_child_can_lock_with_a_manager_of_its_own");
+}
+
+fn f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(servers: &Servers) {
+    let locks = manager(servers);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for i in 0..3 {
+            let (over, locks) = (&over, &locks);
+            scope.spawn(move || {
+                while !over.load(Ordering::SeqCst) {
+                    drop(locks.mutex(format!("busy {}", i % 2)).lock().expect("it becomes free"));
+                }
+            });
+        }
+        let guard = hold(servers, &locks, "report");
+        for _ in 0..50 {
+            let _ = in_child(|| {
+                assert_eq!(guard.check(), Err(Lost::Forked));
+                assert_eq!(guard.lost().recv_timeout(SOON), Ok(Lost::Forked));
+                assert_eq!(locks.mutex("report").lock().unwrap_err(), AcquireError::Forked);
+                assert_eq!(locks.mutex("free").try_lock().unwrap_err(), AcquireError::Forked);
+            });
+            assert!(guard.is_valid());
+        }
+        assert_eq!(guard.release().expect("it is confirmed").nodes, 3);
+        over.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(locks.stats().connection_failures, 0);
+    done("f1_a_child_forked_in_the_middle_of_everything_is_told_at_once");
+}

@@ -1,0 +1,320 @@
+//! The access list of the guide's page on nodes: it is enough, nothing of it is too much, and it lets nobody do more.
+
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use devnodes::{Server, eventually};
+use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, NodeAnswer, NodeFailure};
+
+use crate::support::*;
+
+/// Where the list is written: here it is only read.
+const GUIDE: &str = include_str!("../../src/guide/nodes.md");
+
+/// What the user's locks begin with, in the place of the guide's `PREFIX`.
+const PREFIX: &str = "app:";
+
+/// The lines of the list, as words of a command, and in the place of the guide's password and prefix those of here.
+fn lines() -> Vec<Vec<String>> {
+    let block = GUIDE.split("```text\n").find(|it| it.starts_with("ACL SETUSER locks")).expect("the guide has a list");
+    let block =
+        block.split("```").next().unwrap().replace(">PASSWORD", ">pw").replace("~PREFIX*", &format!("~{PREFIX}*"));
+    block.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+}
+
+/// A server, and the one user that is tried on it.
+struct Place {
+    server: Server,
+    url: String,
+}
+
+impl Place {
+    fn new() -> Place {
+        let server = Server::start().unwrap();
+        let url = format!("redis://locks:pw@{}", server.addr());
+        Place { server, url }
+    }
+
+    /// Makes the user anew, with everything on the list but `without`.
+    fn set_user(&self, without: &str) {
+        let words: Vec<String> = lines().into_iter().flatten().filter(|it| it != without).collect();
+        // Connections of the user from before end with it.
+        self.server.command(&["ACL", "DELUSER", "locks"]).unwrap();
+        self.server.command(&words).unwrap();
+        self.server.command(&["FLUSHALL"]).unwrap();
+        self.server.command(&["SCRIPT", "FLUSH"]).unwrap();
+    }
+
+    fn options(&self, url: &str) -> Builder {
+        builder([url]).prefix(PREFIX).ttl(LONG).outage_patience(Duration::ZERO)
+    }
+
+    fn manager(&self) -> LockManager {
+        self.options(&self.url).build().unwrap()
+    }
+
+    fn fence(&self, name: &str) -> String {
+        fence(&format!("{PREFIX}{name}"))
+    }
+
+    /// How often the command was carried out.
+    fn calls(&self, command: &str) -> u64 {
+        let line = self.server.info(&format!("cmdstat_{command}")).unwrap_or_default();
+        line.split(',').find_map(|it| it.strip_prefix("calls=")).map_or(0, |it| it.parse().unwrap())
+    }
+
+    /// What is seen while one manager holds a lock and another waits for it; false if it does not come to that.
+    fn while_waiting(&self, look: impl FnOnce(&Place, LockGuard) -> bool) -> bool {
+        let (holder, waiter, cancel) = (self.manager(), self.manager(), CancelHandle::new());
+        let Ok(guard) = holder.mutex("waited for").lock() else { return false };
+        let waiting = waiter.mutex("waited for").cancelled_by(&cancel);
+        let waiting = thread::spawn(move || waiting.lock());
+        eventually("it is refused", || 1 <= waiter.stats().rounds_held || waiting.is_finished());
+        let seen = !waiting.is_finished() && look(self, guard);
+        cancel.cancel();
+        let _ = join(waiting);
+        seen
+    }
+}
+
+/// What works with the list of the guide.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Claim {
+    LocksAreTaken,
+    LocksAreGivenBack,
+    HoldersAreSeen,
+    LocksAreExtended,
+    LostCountersAreReplaced,
+    CountersAheadArePassed,
+    ForgottenScriptsAreSentAgain,
+    OtherDatabasesAreChosen,
+    OneServerTwiceIsNoticed,
+    ReplicasAreRefused,
+    WaitersAreListed,
+    WaitersListen,
+    WaitersAreTold,
+    WaitersLeaveTheList,
+}
+
+use Claim::*;
+
+const CLAIMS: [Claim; 14] = [
+    LocksAreTaken,
+    LocksAreGivenBack,
+    HoldersAreSeen,
+    LocksAreExtended,
+    LostCountersAreReplaced,
+    CountersAheadArePassed,
+    ForgottenScriptsAreSentAgain,
+    OtherDatabasesAreChosen,
+    OneServerTwiceIsNoticed,
+    ReplicasAreRefused,
+    WaitersAreListed,
+    WaitersListen,
+    WaitersAreTold,
+    WaitersLeaveTheList,
+];
+
+/// What does not work without a command. Without those of the last line locks work, and waiters ask again.
+const NEEDED_FOR: [(&str, Claim); 19] = [
+    ("+select", OtherDatabasesAreChosen),
+    ("+script|load", LocksAreTaken),
+    ("+evalsha", LocksAreTaken),
+    ("+eval", ForgottenScriptsAreSentAgain),
+    ("+info", OneServerTwiceIsNoticed),
+    ("+role", ReplicasAreRefused),
+    ("+get", HoldersAreSeen),
+    ("+mget", LocksAreGivenBack),
+    ("+set", LocksAreTaken),
+    ("+del", LocksAreGivenBack),
+    ("+exists", LostCountersAreReplaced),
+    ("+pexpire", LocksAreExtended),
+    ("+pttl", HoldersAreSeen),
+    ("+time", LocksAreExtended),
+    ("+zadd", WaitersAreListed),
+    ("+zrange", WaitersAreTold),
+    ("+zrem", WaitersLeaveTheList),
+    ("+subscribe", WaitersListen),
+    ("+publish", WaitersAreTold),
+];
+
+/// Today's servers let everybody call these, whatever the list says. Early ones that have access lists check `HELLO`.
+const ALWAYS_ALLOWED: [&str; 2] = ["+hello", "+auth"];
+
+impl Claim {
+    fn holds(self, at: &Place) -> bool {
+        let take = |name: &str| at.manager().mutex(name).try_lock();
+        match self {
+            LocksAreTaken => take("a").is_ok(),
+            LocksAreGivenBack => {
+                let released = take("b").map(LockGuard::release);
+                matches!(released, Ok(Ok(it)) if it.confirmed == 1) && !at.server.exists(format!("{PREFIX}b"))
+            }
+            HoldersAreSeen => {
+                set_px(&at.server, &format!("{PREFIX}c"), "another's", 60_000);
+                match take("c") {
+                    Err(AcquireError::Held { nodes, .. }) => {
+                        matches!(nodes[0].answer, NodeAnswer::Held { left: Some(_) })
+                    }
+                    _ => false,
+                }
+            }
+            LocksAreExtended => take("d").is_ok_and(|it| it.extend(secs(1_000)).is_ok()),
+            LostCountersAreReplaced => take("e").is_ok_and(|it| {
+                del(&at.server, &at.fence("e"));
+                it.extend(LONG).is_ok() && at.server.exists(at.fence("e"))
+            }),
+            CountersAheadArePassed => {
+                let hour_ahead = SystemTime::UNIX_EPOCH.elapsed().unwrap() + secs(3_600);
+                let ahead = u64::try_from(hour_ahead.as_micros()).unwrap();
+                set(&at.server, &at.fence("f"), &ahead.to_string());
+                take("f").is_ok_and(|it| ahead < it.fencing_token().get())
+            }
+            ForgottenScriptsAreSentAgain => {
+                let locks = at.manager();
+                let before = locks.mutex("g").try_lock().map(LockGuard::release);
+                at.server.command(&["SCRIPT", "FLUSH"]).unwrap();
+                matches!(before, Ok(Ok(_))) && locks.mutex("g").try_lock().is_ok()
+            }
+            OtherDatabasesAreChosen => {
+                at.options(&format!("{}/3", at.url)).build().unwrap().mutex("h").try_lock().is_ok()
+            }
+            OneServerTwiceIsNoticed => {
+                let again = at.url.replace("127.0.0.1", "localhost");
+                let locks = builder([&at.url, &again]).prefix(PREFIX).outage_patience(Duration::ZERO).build().unwrap();
+                fails_with(locks.mutex("i").try_lock(), |it| matches!(it, NodeFailure::SameServer { .. }))
+            }
+            ReplicasAreRefused => {
+                // Of a server that is not there, so that nothing is copied; and one that takes writes.
+                at.server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+                at.server.command(&["CONFIG", "SET", "replica-read-only", "no"]).unwrap();
+                let refused = fails_with(take("j"), |it| *it == NodeFailure::Replica);
+                at.server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+                refused
+            }
+            WaitersAreListed => at.while_waiting(|at, _guard| at.server.exists(list())),
+            WaitersListen => at.while_waiting(|at, _guard| {
+                let channels = at.server.command(&["PUBSUB", "CHANNELS", "quorlock:wake:*"]).unwrap();
+                !channels.as_array().unwrap().is_empty()
+            }),
+            WaitersAreTold => at.while_waiting(|at, guard| {
+                let before = at.calls("publish");
+                guard.release().is_ok() && before < at.calls("publish")
+            }),
+            WaitersLeaveTheList => {
+                // Somebody else's lock, so that nobody's release clears up.
+                set_px(&at.server, &format!("{PREFIX}waited for"), "another's", 60_000);
+                let waiter = at.manager();
+                let _ = waiter.mutex("waited for").try_lock_for(ms(100));
+                let was_refused = 1 <= waiter.stats().rounds_held;
+                drop(waiter);
+                // What it has sent was carried out before its connection is gone.
+                eventually("it is gone", || {
+                    let clients = at.server.command(&["CLIENT", "LIST"]).unwrap();
+                    !clients.as_str().unwrap().contains("name=quorlock")
+                });
+                was_refused && !at.server.exists(list())
+            }
+        }
+    }
+}
+
+fn list() -> String {
+    crate::lists::list(&format!("{PREFIX}waited for"))
+}
+
+fn fails_with(result: Result<LockGuard, AcquireError>, looks: impl Fn(&NodeFailure) -> bool) -> bool {
+    let Err(err) = result else { return false };
+    err.nodes().iter().any(|it| matches!(&it.answer, NodeAnswer::Failed(failure) if looks(failure)))
+}
+
+#[test]
+fn the_access_list_of_the_guide_is_enough() {
+    let place = Place::new();
+    for claim in CLAIMS {
+        place.set_user("");
+        assert!(claim.holds(&place), "{claim:?} with the list of the guide");
+    }
+    // Nothing that was refused was only not noticed.
+    let log = place.server.command(&["ACL", "LOG"]).unwrap();
+    assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
+}
+
+#[test]
+fn no_command_on_the_access_list_of_the_guide_is_too_much() {
+    let listed: Vec<String> = lines().into_iter().flatten().filter(|it| it.starts_with('+')).collect();
+    let known: Vec<&str> = NEEDED_FOR.iter().map(|it| it.0).collect();
+    assert!(known.iter().all(|it| listed.iter().any(|word| word == it)), "not in the guide any more: {known:?}");
+    let place = Place::new();
+    for command in &listed {
+        place.set_user(command);
+        if ALWAYS_ALLOWED.contains(&command.as_str()) {
+            assert!(LocksAreTaken.holds(&place), "{command} is needed");
+            continue;
+        }
+        let needed = NEEDED_FOR.iter().find(|it| it.0 == command);
+        let (_, claim) = needed.unwrap_or_else(|| panic!("{command} is in the guide and has no row here"));
+        assert!(!claim.holds(&place), "{claim:?} also without {command}");
+    }
+}
+
+#[test]
+fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -> TestResult {
+    let place = Place::new();
+    let waiting = lines().pop().unwrap();
+    assert!(waiting.contains(&"+subscribe".to_owned()) && waiting.contains(&"+zadd".to_owned()), "{waiting:?}");
+    place.set_user("");
+    let denied: Vec<_> = waiting.iter().map(|it| it.replace('+', "-")).collect();
+    place.server.command(&[&["ACL".to_owned(), "SETUSER".to_owned(), "locks".to_owned()], &denied[..]].concat())?;
+
+    for claim in &CLAIMS[..10] {
+        assert!(claim.holds(&place), "{claim:?} without the last line");
+    }
+    let (holder, waiter) = (place.manager(), place.manager());
+    let guard = holder.mutex("report").lock()?;
+    let waiting = waiter.mutex("report");
+    let waiting = thread::spawn(move || waiting.lock());
+    eventually("it is refused", || 1 <= waiter.stats().rounds_held);
+    drop(guard);
+    drop(join(waiting)?);
+    assert_eq!(waiter.stats().notices, 0);
+    Ok(())
+}
+
+#[test]
+fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
+    let place = Place::new();
+    place.set_user("");
+    set(&place.server, "of another application", "precious");
+    let mut user = place.server.client()?;
+    user.command(&["AUTH", "locks", "pw"])?;
+
+    let refused: [&[&str]; 16] = [
+        &["GET", "of another application"],
+        &["SET", "of another application", "x"],
+        &["DEL", "of another application"],
+        &["FLUSHALL"],
+        &["FLUSHDB"],
+        &["CONFIG", "GET", "*"],
+        &["CONFIG", "SET", "maxmemory", "1"],
+        &["KEYS", "*"],
+        &["SCAN", "0"],
+        &["SCRIPT", "FLUSH"],
+        &["ACL", "LIST"],
+        &["SHUTDOWN"],
+        &["PUBLISH", "of another application", "x"],
+        &["EVAL", "return redis.call('GET', KEYS[1])", "1", "of another application"],
+        // Keys that a script does not declare, and commands that it calls.
+        &["EVAL", "return redis.call('GET', 'of another application')", "0"],
+        &["EVAL", "return redis.call('FLUSHALL')", "0"],
+    ];
+    for command in refused {
+        let err = user.command(command).map_or_else(|err| err.to_string(), |reply| panic!("{command:?}: {reply:?}"));
+        // By the access list, and not for another reason.
+        let denied = ["NOPERM", "no permissions", "can't run this command", "can't access at least one of the keys"];
+        assert!(denied.iter().any(|it| err.contains(it)), "{command:?}: {err}");
+    }
+    assert_eq!(place.server.get("of another application").as_deref(), Some(&b"precious"[..]));
+    assert_eq!(user.command(&["SET", &format!("{PREFIX}mine"), "x"])?.as_str(), Some("OK"));
+    Ok(())
+}
