@@ -133,7 +133,7 @@ impl Attempt {
         let owner = OwnerToken::draw().map_err(|err| NoAttempt::NoRandomness(err.to_string()))?;
         let (sent, tick) = (Moment::now(), time::tick());
         let use_until = validity::use_until(sent, wish.ttl, core.config.margin.of(wish.ttl));
-        let time = token::time_to_propose(sent.wall_micros(), core.fanout.time(sent));
+        let time = token::time_to_propose(sent.wall_micros(), core.fanout.time(sent).map(|(_, high)| high));
         let proposal = token::propose(time, seen).ok_or(NoAttempt::NoTokens)?;
         let nodes = core.fanout.len();
         let round = AcquireRound::new(nodes, proposal, use_until).after(seen);

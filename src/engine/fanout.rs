@@ -333,10 +333,11 @@ impl Fanout {
         nodes.zip(answers).map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it)).collect()
     }
 
-    /// The nodes' time: the median of what their clocks show, microseconds since 1970; `None` before any has answered.
-    pub(crate) fn time(&self, now: Moment) -> Option<u64> {
-        let shows = |it: &Arc<Node>| now.boot_micros().checked_add_signed(it.clock_offset()?);
-        clock::median(self.nodes.iter().filter_map(shows).collect())
+    /// The nodes' time, at least and at most: the medians of what their clocks show, microseconds since 1970; `None` before
+    /// any has answered.
+    pub(crate) fn time(&self, now: Moment) -> Option<(u64, u64)> {
+        let (low, high) = self.nodes.iter().filter_map(|it| it.clock_shows(now)).unzip();
+        Some((clock::median(low)?, clock::median(high)?))
     }
 
     /// Nodes whose grants do not count yet, and for how long.

@@ -52,14 +52,16 @@ fn check(node: &Node, failure: Option<NodeFailure>) -> NodeCheck {
         findings.extend((greeting.replicas != 0).then_some(Finding::HasReplicas { count: greeting.replicas }));
         findings.extend(greeting.run_id.is_none().then_some(Finding::Unverifiable));
         findings.extend((!greeting.pushes).then_some(Finding::NoNotices));
-        findings.extend(node.clock_offset().and_then(clock_differs));
+        findings.extend(clock_differs(node));
     }
     NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }
 }
 
-fn clock_differs(offset: i64) -> Option<Finding> {
+fn clock_differs(node: &Node) -> Option<Finding> {
     let now = Moment::now();
-    let node = now.boot_micros().checked_add_signed(offset)?;
-    let by = Duration::from_micros(node.abs_diff(now.wall_micros()));
-    (CLOCKS_DIFFER < by).then_some(Finding::ClockDiffers { by, ahead: now.wall_micros() < node })
+    let (low, high) = node.clock_shows(now)?;
+    let wall = now.wall_micros();
+    // Zero as long as ours lies between what is possible.
+    let by = Duration::from_micros(wall.abs_diff(wall.clamp(low, high.max(low))));
+    (CLOCKS_DIFFER < by).then_some(Finding::ClockDiffers { by, ahead: wall < low })
 }

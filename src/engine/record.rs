@@ -11,22 +11,27 @@ use crate::engine::node::Node;
 use crate::logic::clock::ClockStep;
 use crate::logic::standing::News;
 use crate::stats::count;
-use crate::time::Tick;
+use crate::time::{Moment, Tick};
 use crate::wire::Greeting;
 
 /// See the module. Kept outside the intake, which whoever waits for an answer may have locked.
 pub(crate) struct Record {
     /// When its grants count again, in nanoseconds since the node's start; 0 if they always did.
     votes_from: AtomicU64,
-    /// By how many microseconds its clock is ahead of the one of leases; the smallest number if that is not known.
-    clock_offset: AtomicI64,
+    /// By how many microseconds its clock is ahead of the one of leases, at least and at most; the smallest number if that
+    /// is not known. Read one after the other: a hint, which nobody's safety rests on.
+    clock_offset: [AtomicI64; 2],
     /// What the server said at the beginning of the last connection.
     greeting: Mutex<Option<Greeting>>,
 }
 
 impl Default for Record {
     fn default() -> Record {
-        Record { votes_from: AtomicU64::new(0), clock_offset: AtomicI64::new(i64::MIN), greeting: Mutex::new(None) }
+        Record {
+            votes_from: AtomicU64::new(0),
+            clock_offset: [AtomicI64::new(i64::MIN), AtomicI64::new(i64::MIN)],
+            greeting: Mutex::new(None),
+        }
     }
 }
 
@@ -37,9 +42,14 @@ impl Node {
         Duration::from_nanos(votes_from.saturating_sub(self.nanos(now)))
     }
 
-    /// By how much its clock is ahead of the one of leases.
-    pub(crate) fn clock_offset(&self) -> Option<i64> {
-        Some(self.record.clock_offset.load(Ordering::Relaxed)).filter(|it| *it != i64::MIN)
+    /// What its clock shows now, at least and at most: microseconds since 1970.
+    pub(crate) fn clock_shows(&self, now: Moment) -> Option<(u64, u64)> {
+        let [low, high] = &self.record.clock_offset;
+        let shows = |offset: &AtomicI64| {
+            let offset = Some(offset.load(Ordering::Relaxed)).filter(|it| *it != i64::MIN)?;
+            now.boot_micros().checked_add_signed(offset)
+        };
+        Some((shows(low)?, shows(high)?))
     }
 
     pub(crate) fn greeting(&self) -> Option<Greeting> {
@@ -63,8 +73,10 @@ impl Node {
         }
     }
 
-    pub(crate) fn note_clock(&self, offset: Option<i64>) {
-        self.record.clock_offset.store(offset.unwrap_or(i64::MIN), Ordering::Relaxed);
+    pub(crate) fn note_clock(&self, offset: Option<(i64, i64)>) {
+        let (low, high) = offset.unwrap_or((i64::MIN, i64::MIN));
+        self.record.clock_offset[0].store(low, Ordering::Relaxed);
+        self.record.clock_offset[1].store(high, Ordering::Relaxed);
     }
 
     pub(crate) fn note_silence(&self, votes_from: Option<Tick>) {

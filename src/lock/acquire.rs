@@ -92,10 +92,12 @@ impl Request<'_> {
         }
     }
 
-    /// What time it is, microseconds since 1970, by a clock that all clients share: calls are ordered by it.
+    /// What time it is, microseconds since 1970: calls of all clients are ordered by it. Our wall clock, unless it cannot
+    /// be right by the clocks of the nodes.
     fn now_for_all(&self) -> u64 {
         let now = Moment::now();
-        self.engine.core().fanout.time(now).unwrap_or_else(|| now.wall_micros())
+        let wall = now.wall_micros();
+        self.engine.core().fanout.time(now).map_or(wall, |(low, high)| wall.clamp(low, high.max(low)))
     }
 
     fn signals(&self) -> Vec<&engine::Signal> {

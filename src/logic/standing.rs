@@ -120,8 +120,8 @@ impl Standing {
         self.votes_from
     }
 
-    /// By how much the node's clock is ahead of the one that [`Moment::boot_micros`] reads.
-    pub(crate) fn clock_offset(&self) -> Option<i64> {
+    /// By how much the node's clock is ahead of the one that [`Moment::boot_micros`] reads: at least and at most.
+    pub(crate) fn clock_offset(&self) -> Option<(i64, i64)> {
         self.clock.offset()
     }
 }

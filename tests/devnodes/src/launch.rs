@@ -80,6 +80,7 @@ fn spawn(spec: &Builder, binary: &Found, folder: &Path, port: &Port) -> Result<C
     }
     command
         .args(&spec.args)
+        .envs(spec.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::piped())
         .stdout(log)
         .stderr(log_too)
@@ -96,7 +97,7 @@ pub(crate) fn end(child: &mut Child, watchdog: &mut Watchdog) -> Result<(), Erro
     killed.and(told)
 }
 
-/// Whether `pid` is who answers at `addr`. Loading, or refusing for want of a password, is an answer.
+/// Whether `pid` is who answers at `addr`. Refusing for want of a password is an answer; loading what it had is none.
 fn answers(addr: SocketAddr, password: Option<&str>, pid: u32) -> bool {
     let ask = || -> Result<bool, Error> {
         let mut client = Client::connect(addr, None)?;
@@ -104,7 +105,9 @@ fn answers(addr: SocketAddr, password: Option<&str>, pid: u32) -> bool {
         if let Some(password) = password {
             client.request(&["AUTH", password])?;
         }
-        client.request(&["PING"])?;
+        if matches!(client.request(&["PING"])?, Reply::Error(text) if text.starts_with("LOADING")) {
+            return Ok(false);
+        }
         // A stranger may have taken the port first; this server is then about to say so and end.
         let info = client.request(&["INFO", "server"])?;
         Ok(info_field(&info, "process_id").is_none_or(|id| id == pid.to_string()))

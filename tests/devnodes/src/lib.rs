@@ -12,6 +12,7 @@
 //! | to get | use |
 //! | --- | --- |
 //! | a real server, paused, killed, restarted | [`Server`], several: [`Servers`] |
+//! | a wall clock that is stepped while its process runs | [`Builder::stepped_clock`], [`Clock`] |
 //! | a slow, cut or mute network in front of one | [`Proxy`] |
 //! | a server that answers nonsense | [`fake::FakeServer`] |
 //! | a command sent from the test's side | [`Server::command`], [`client::Client`] |
@@ -21,6 +22,7 @@
 //! [`PATIENCE`] and then says what it waited for.
 
 pub mod client;
+mod clock;
 mod error;
 pub mod fake;
 mod fetch;
@@ -34,6 +36,7 @@ mod wait;
 mod watchdog;
 
 pub use client::{Client, Reply};
+pub use clock::Clock;
 pub use error::Error;
 pub use fake::{FakeConn, FakeServer};
 pub use proxy::Proxy;

@@ -3,15 +3,16 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{env, thread};
+use std::{env, io, thread};
 
 use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::Clock;
 use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::{self, Found};
@@ -26,6 +27,8 @@ pub struct Builder {
     pub(crate) args: Vec<OsString>,
     pub(crate) password: Option<String>,
     pub(crate) unix_socket: bool,
+    pub(crate) env: Vec<(OsString, OsString)>,
+    stepped_clock: bool,
 }
 
 impl Builder {
@@ -47,6 +50,24 @@ impl Builder {
         self
     }
 
+    /// Adds a variable to the server's environment.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Writes every change to disk before it is answered to, so that [`Server::restart`] brings back what was there.
+    pub fn appendonly(self) -> Self {
+        self.arg("--appendonly", "yes")
+    }
+
+    /// Gives the server a wall clock of its own, for [`Server::step_clock_forward`] and the like. Linux only: ask
+    /// [`Clock::available`] first.
+    pub fn stepped_clock(mut self) -> Self {
+        self.stepped_clock = true;
+        self
+    }
+
     /// Starts the server; blocks until it answers.
     ///
     /// # Errors
@@ -57,7 +78,7 @@ impl Builder {
     }
 }
 
-/// A server on 127.0.0.1 that keeps nothing on disk. Dropping it kills it and removes its folder.
+/// A server on 127.0.0.1 that keeps nothing on disk, unless told to. Dropping it kills it and removes its folder.
 ///
 /// Shared by reference: every method takes `&self`.
 #[derive(Debug)]
@@ -69,6 +90,7 @@ pub struct Server {
     /// With the start it belongs to: one from before a restart is of no use.
     client: Mutex<Option<(u64, Client)>>,
     watchdog: Mutex<Watchdog>,
+    clock: Option<Clock>,
     folder: TempDir,
 }
 
@@ -96,12 +118,14 @@ impl Server {
         Builder::default()
     }
 
-    fn start_with(spec: Builder) -> Result<Self, Error> {
+    fn start_with(mut spec: Builder) -> Result<Self, Error> {
         let binary = find::decided()?;
         let folder = tempfile::Builder::new()
             .prefix("devnodes-")
             .tempdir_in(env::temp_dir())
             .map_err(|e| Error::of("a folder for a server", e))?;
+        let clock = spec.stepped_clock.then(|| Clock::create(folder.path())).transpose()?;
+        spec.env.extend(clock.iter().flat_map(Clock::environment));
         let mut watchdog = Watchdog::start(folder.path())?;
         for _ in 0..20 {
             let port = Port::choose()?;
@@ -114,6 +138,7 @@ impl Server {
                         process: Mutex::new(Process { child, ended: false, paused: false, starts: 1 }),
                         client: Mutex::new(None),
                         watchdog: Mutex::new(watchdog),
+                        clock,
                         folder,
                     });
                 }
@@ -196,10 +221,32 @@ impl Server {
         self.end(&mut self.process())
     }
 
-    /// Starts it again on the same port and empty, killing it first if it is up; blocks until it answers.
+    /// Starts it again on the same port, killing it first if it is up; blocks until it answers. It is empty, unless it
+    /// was started with [`Builder::appendonly`].
     pub fn restart(&self) -> Result<(), Error> {
         let mut process = self.process();
         self.end(&mut process)?;
+        self.launch_again(&mut process)
+    }
+
+    /// As [`restart`](Self::restart), but empty in any case.
+    pub fn restart_empty(&self) -> Result<(), Error> {
+        let mut process = self.process();
+        self.end(&mut process)?;
+        // Redis 7 has a folder of files, Redis 6 one file.
+        for (path, gone) in [
+            ("appendonlydir", fs::remove_dir_all as fn(PathBuf) -> io::Result<()>),
+            ("appendonly.aof", fs::remove_file),
+        ] {
+            match gone(self.folder.path().join(path)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::of("emptying a server", e)),
+                _ => {}
+            }
+        }
+        self.launch_again(&mut process)
+    }
+
+    fn launch_again(&self, process: &mut Process) -> Result<(), Error> {
         let mut watchdog = lock(&self.watchdog);
         let mut tries = 0;
         let child = loop {
@@ -215,6 +262,46 @@ impl Server {
         };
         *process = Process { child, ended: false, paused: false, starts: process.starts.wrapping_add(1) };
         Ok(())
+    }
+
+    /// Steps the server's wall clock while it runs: keys expire earlier by that much. It stays stepped over a restart.
+    ///
+    /// # Panics
+    ///
+    /// As those below: the server was started without [`Builder::stepped_clock`].
+    #[track_caller]
+    pub fn step_clock_forward(&self, by: Duration) -> Result<(), Error> {
+        self.clock().step_forward(by)
+    }
+
+    /// Steps the server's wall clock back while it runs: keys live longer by that much.
+    ///
+    /// # Panics
+    ///
+    /// As [`step_clock_forward`](Self::step_clock_forward).
+    #[track_caller]
+    pub fn step_clock_back(&self, by: Duration) -> Result<(), Error> {
+        self.clock().step_back(by)
+    }
+
+    /// Lets the server's wall clock run fast from now on, by so many parts per million; slow, if negative.
+    ///
+    /// # Panics
+    ///
+    /// As [`step_clock_forward`](Self::step_clock_forward).
+    #[track_caller]
+    pub fn set_clock_rate(&self, ppm: i64) -> Result<(), Error> {
+        self.clock().set_rate(ppm)
+    }
+
+    /// How far the server's wall clock is ahead of the system's right now, in nanoseconds.
+    ///
+    /// # Panics
+    ///
+    /// As [`step_clock_forward`](Self::step_clock_forward).
+    #[track_caller]
+    pub fn clock_ahead(&self) -> Result<i64, Error> {
+        self.clock().ahead()
     }
 
     /// True while the process exists, paused or not.
@@ -316,6 +403,11 @@ impl Server {
             Ok(reply) => reply,
             Err(e) => panic!("the server on port {}: {e}", self.port()),
         }
+    }
+
+    #[track_caller]
+    fn clock(&self) -> &Clock {
+        self.clock.as_ref().expect("the server was started with .stepped_clock()")
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {

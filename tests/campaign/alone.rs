@@ -1,0 +1,112 @@
+//! Each fault alone. Long: see the [campaign's](crate) header.
+
+use crate::conductor::Plan;
+use crate::faults::{ClientFault, NodeFault};
+use crate::options::{seconds, seed};
+
+/// How long each lasts, if nothing else is asked for.
+const SECONDS: f64 = 6.0;
+
+fn node(fault: NodeFault) {
+    let Some(lasts) = seconds(SECONDS, true) else { return };
+    // Of five nodes two can be in trouble at once.
+    let plan = Plan { hands: 2, node_faults: vec![fault], ..Plan::new(fault.name(), 5, lasts, seed()) };
+    let (clients, clocks) = (plan.clients, devnodes::Clock::available());
+    let outcome = plan.run();
+    outcome.assert_safe(clients);
+    assert!(0 < outcome.done(fault.name()) || fault.needs_clock() && !clocks, "it was never done");
+}
+
+fn client(fault: ClientFault) {
+    let Some(lasts) = seconds(SECONDS, true) else { return };
+    let plan = Plan { client_faults: vec![fault], ..Plan::new(fault.name(), 3, lasts, seed()) };
+    let (clients, clocks) = (plan.clients, devnodes::Clock::available());
+    let outcome = plan.run();
+    outcome.assert_safe(clients);
+    assert!(0 < outcome.done(fault.name()) || fault.needs_clock() && !clocks, "it was never done");
+}
+
+#[test]
+fn none_on_three_four_and_five_nodes() {
+    for nodes in [3, 4, 5] {
+        let Some(lasts) = seconds(SECONDS / 3.0, true) else { return };
+        let plan = Plan::new("none", nodes, lasts, seed());
+        let clients = plan.clients;
+        plan.run().assert_safe(clients);
+    }
+}
+
+#[test]
+fn nodes_that_are_killed_and_restart_empty() {
+    node(NodeFault::KillEmpty);
+}
+
+#[test]
+fn nodes_that_are_killed_and_restart_with_what_they_had() {
+    node(NodeFault::KillKept);
+}
+
+#[test]
+fn nodes_that_are_paused() {
+    node(NodeFault::Pause);
+}
+
+#[test]
+fn nodes_that_are_flushed() {
+    node(NodeFault::Flush);
+}
+
+#[test]
+fn nodes_that_are_out_of_memory() {
+    node(NodeFault::OutOfMemory);
+}
+
+#[test]
+fn nodes_whose_password_changes() {
+    node(NodeFault::Password);
+}
+
+#[test]
+fn nodes_whose_clocks_are_stepped_forward() {
+    node(NodeFault::ClockForward);
+}
+
+#[test]
+fn nodes_whose_clocks_are_stepped_back() {
+    node(NodeFault::ClockBack);
+}
+
+#[test]
+fn nodes_whose_clocks_run_fast_or_slow_within_the_margin() {
+    node(NodeFault::ClockRate);
+}
+
+#[test]
+fn nodes_that_forget_their_scripts() {
+    node(NodeFault::ScriptFlush);
+}
+
+#[test]
+fn clients_that_are_stopped_while_they_acquire() {
+    client(ClientFault::StopInAcquire);
+}
+
+#[test]
+fn clients_that_are_stopped_while_they_renew() {
+    client(ClientFault::StopInRenewal);
+}
+
+#[test]
+fn clients_that_are_stopped_while_they_release() {
+    client(ClientFault::StopInRelease);
+}
+
+#[test]
+fn clients_that_are_killed() {
+    client(ClientFault::Kill);
+}
+
+#[test]
+fn c6_clients_whose_wall_clocks_are_stepped() {
+    client(ClientFault::ClockSteps);
+}

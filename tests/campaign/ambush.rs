@@ -1,0 +1,138 @@
+//! A client that stops or kills itself in the middle of something.
+//!
+//! From outside nobody hits a phase that takes a fraction of a millisecond. So the conductor tells the client where,
+//! and a thread of the client sends the signal to its own process.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use quorlock::LockManager;
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::child::say;
+use crate::support::boot;
+
+/// What a client is doing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Phase {
+    Nothing = 0,
+    /// From the call to its return.
+    Acquire = 1,
+    /// While the guard exists; an ambush waits for the manager to send something: a renewal.
+    Renewal = 2,
+    Release = 3,
+}
+
+impl Phase {
+    pub(crate) const ALL: [Phase; 3] = [Phase::Acquire, Phase::Renewal, Phase::Release];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Phase::Nothing => "nothing",
+            Phase::Acquire => "acquire",
+            Phase::Renewal => "renewal",
+            Phase::Release => "release",
+        }
+    }
+}
+
+/// What is to happen, as the conductor says it: `stop acquire 150`, `kill release 0`. The number is microseconds after
+/// the phase began.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    signal: Signal,
+    phase: Phase,
+    delay: Duration,
+}
+
+/// Shared by the client's threads.
+#[derive(Clone)]
+pub(crate) struct Ambush {
+    shared: Arc<Shared>,
+    go: Sender<()>,
+}
+
+struct Shared {
+    phase: AtomicU8,
+    /// Counts phases.
+    turn: AtomicU64,
+    order: Mutex<Option<Order>>,
+}
+
+impl Ambush {
+    pub(crate) fn start(locks: LockManager) -> Ambush {
+        let shared = Arc::new(Shared { phase: AtomicU8::new(0), turn: AtomicU64::new(0), order: Mutex::new(None) });
+        let (go, begun) = mpsc::channel();
+        let ambush = Ambush { shared: Arc::clone(&shared), go };
+        thread::spawn(move || shared.lie_in_wait(&begun, &locks));
+        ambush
+    }
+
+    /// The client begins something else.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.shared.phase.store(phase as u8, Ordering::SeqCst);
+        self.shared.turn.fetch_add(1, Ordering::SeqCst);
+        if self.waits_for(phase) {
+            let _ = self.go.send(());
+        }
+    }
+
+    /// Whether something is to happen in that phase.
+    pub(crate) fn waits_for(&self, phase: Phase) -> bool {
+        self.shared.order.lock().unwrap().is_some_and(|it| it.phase == phase)
+    }
+
+    /// Takes an order of the conductor; false if it is none.
+    pub(crate) fn obey(&self, line: &str) -> bool {
+        let words: Vec<&str> = line.split(' ').collect();
+        let signal = match words[0] {
+            "stop" => Signal::STOP,
+            "kill" => Signal::KILL,
+            "never-mind" => {
+                // Otherwise the ambush has begun, and says so itself.
+                if self.shared.order.lock().unwrap().take().is_some() {
+                    say("never-mind");
+                }
+                return true;
+            }
+            _ => return false,
+        };
+        let phase = Phase::ALL.into_iter().find(|it| it.name() == words[1]).unwrap();
+        let delay = Duration::from_micros(words[2].parse().unwrap());
+        *self.shared.order.lock().unwrap() = Some(Order { signal, phase, delay });
+        true
+    }
+}
+
+impl Shared {
+    fn lie_in_wait(&self, begun: &Receiver<()>, locks: &LockManager) {
+        while begun.recv().is_ok() {
+            let (turn, sent) = (self.turn.load(Ordering::SeqCst), locks.stats().commands);
+            let Some(order) = *self.order.lock().unwrap() else { continue };
+            let same = || self.turn.load(Ordering::SeqCst) == turn;
+            if order.phase == Phase::Renewal {
+                while same() && locks.stats().commands == sent {
+                    thread::sleep(Duration::from_micros(50));
+                }
+                if !same() {
+                    continue;
+                }
+            }
+            let from = boot();
+            while u128::from(boot() - from) < order.delay.as_nanos() {
+                std::hint::spin_loop();
+            }
+            if self.order.lock().unwrap().take().is_none() {
+                continue;
+            }
+            // The phase may be over by now: this is where it really happens.
+            let phase = [Phase::Nothing, Phase::Acquire, Phase::Renewal, Phase::Release];
+            let phase = phase[usize::from(self.phase.load(Ordering::SeqCst))];
+            say(format_args!("ambushed {}", phase.name()));
+            kill_process(getpid(), order.signal).unwrap();
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The judge objects to what is wrong, and only to that: told histories first, then real clients with a planted defect.
+
+use crate::conductor::Plan;
+use crate::faults::{ClientFault, NodeFault};
+use crate::history::Effect;
+use crate::judge::{Judge, Manner};
+use crate::options::seconds;
+use crate::support::ms;
+use crate::verdict::{RULES, Report};
+
+/// A ttl in the histories below, in nanoseconds.
+const TTL: u64 = 1_000_000_000;
+
+/// A history that is told to a judge, as clients would. Times are whole ttls from some start, in percent.
+struct Tale {
+    judge: Judge,
+}
+
+impl Tale {
+    fn begin(manner: Manner) -> Tale {
+        Tale { judge: Judge::start(manner) }
+    }
+
+    fn tell(&self, line: impl AsRef<str>) -> String {
+        self.judge.ask(line.as_ref())
+    }
+
+    /// A hold that nothing extends: asked for and acquired at these times, and valid at `from`.
+    fn hold(&self, client: u64, token: u64, asked: u64, from: u64) -> String {
+        let (asked, acquired) = (asked * TTL / 100, from * TTL / 100);
+        let lease = self.tell(format!("lease {client} 0 {token} {TTL} false {asked} {acquired}"));
+        let left = TTL - TTL / 100 - 2_000_000;
+        self.tell(format!("seen {lease} {acquired} {acquired} {left}"));
+        lease
+    }
+
+    fn release(&self, lease: &str, at: u64) {
+        self.tell(format!("releasing {lease} {}", at * TTL / 100));
+        self.tell(format!("ended {lease} released"));
+    }
+
+    fn fault(&self, effect: Effect, at: u64) {
+        self.judge.hear_of_fault("some", effect, "n0", at * TTL / 100, at * TTL / 100);
+    }
+
+    /// Asserts that the judge objects under these rules and no other.
+    #[track_caller]
+    fn assert_objections(&self, rules: &[&str]) -> Report {
+        let report = self.judge.report();
+        let found: Vec<&str> = RULES.into_iter().filter(|it| 0 < report.objections_to(it)).collect();
+        assert_eq!(found, rules, "{report}");
+        report
+    }
+}
+
+#[test]
+fn holds_one_after_another_are_right() {
+    let tale = Tale::begin(Manner::default());
+    let a = tale.hold(1, 10, 0, 5);
+    assert_eq!(tale.tell(format!("register {a}")), "ok 0");
+    assert_eq!(tale.tell(format!("read {a}")), "ok 0");
+    assert_eq!(tale.tell(format!("write {a} 0")), "ok 1");
+    tale.release(&a, 50);
+    // It waited meanwhile.
+    let b = tale.hold(2, 11, 20, 51);
+    assert_eq!(tale.tell(format!("register {b}")), "ok 1");
+    // Killed. The next one comes when its time is over.
+    let c = tale.hold(3, 12, 60, 151);
+    assert_eq!(tale.tell(format!("register {c}")), "ok 1");
+
+    let report = tale.assert_objections(&[]);
+
+    assert_eq!((report.count("leases"), report.count("writes"), report.count("stale")), (3, 1, 0));
+}
+
+#[test]
+fn a_stale_write_is_refused_and_that_is_right() {
+    let tale = Tale::begin(Manner::default());
+    let a = tale.hold(1, 10, 0, 5);
+    tale.tell(format!("register {a}"));
+    let b = tale.hold(2, 11, 100, 110);
+    tale.tell(format!("register {b}"));
+
+    assert_eq!(tale.tell(format!("write {a} 0")), "stale");
+    tale.tell(format!("seen {a} {} {} 0", 2 * TTL, 2 * TTL));
+    assert_eq!(tale.tell(format!("write {b} 0")), "ok 1");
+
+    assert_eq!(tale.assert_objections(&[]).count("stale"), 1);
+}
+
+#[test]
+fn storage_that_accepts_a_stale_write_is_seen() {
+    let tale = Tale::begin(Manner { trusting: true, ..Manner::default() });
+    let a = tale.hold(1, 10, 0, 5);
+    tale.tell(format!("register {a}"));
+    let b = tale.hold(2, 11, 100, 110);
+    tale.tell(format!("register {b}"));
+    tale.tell(format!("write {b} 0"));
+
+    assert_eq!(tale.tell(format!("write {a} 0")), "ok 2");
+
+    tale.assert_objections(&["stale-write", "lost-update"]);
+}
+
+#[test]
+fn two_holds_with_one_token_are_seen() {
+    let tale = Tale::begin(Manner::default());
+    let a = tale.hold(1, 10, 0, 5);
+    tale.release(&a, 10);
+    tale.hold(2, 10, 4, 20);
+
+    tale.assert_objections(&["duplicate", "order"]);
+}
+
+#[test]
+fn a_token_that_does_not_grow_is_seen() {
+    let tale = Tale::begin(Manner::default());
+    let a = tale.hold(1, 10, 0, 5);
+    tale.release(&a, 10);
+    tale.hold(2, 9, 15, 20);
+
+    tale.assert_objections(&["late-start", "order"]);
+}
+
+#[test]
+fn two_holds_at_once_are_seen() {
+    let tale = Tale::begin(Manner::default());
+    tale.hold(1, 10, 0, 5);
+    tale.hold(2, 11, 0, 99);
+
+    tale.assert_objections(&["overlap"]);
+}
+
+#[test]
+fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
+    let tale = Tale::begin(Manner::default());
+    let lease = tale.tell(format!("lease 7 0 10 {TTL} true 0 1"));
+    tale.tell(format!("seen {lease} 1 1 500000000"));
+    tale.tell(format!("stopped 7 2 {}", TTL + 2));
+    tale.tell(format!("seen {lease} {} {} 500000000", TTL + 3, TTL + 3));
+
+    tale.assert_objections(&["honesty"]);
+}
+
+#[test]
+fn a_guard_that_claims_too_much_is_seen() {
+    // More than a ttl can give.
+    let tale = Tale::begin(Manner::default());
+    let lease = tale.tell(format!("lease 1 0 10 {TTL} true 0 1"));
+    tale.tell(format!("seen {lease} 1 1 {TTL}"));
+    tale.assert_objections(&["honesty"]);
+
+    // Later than it said at first, and nobody extended it.
+    let tale = Tale::begin(Manner::default());
+    let lease = tale.tell(format!("lease 1 0 10 {TTL} false 0 1"));
+    tale.tell(format!("seen {lease} 1 1 500000000"));
+    tale.tell(format!("seen {lease} 10 11 500000000"));
+    tale.assert_objections(&["honesty"]);
+
+    // Again, after it was not valid.
+    let tale = Tale::begin(Manner::default());
+    let lease = tale.tell(format!("lease 1 0 10 {TTL} true 0 1"));
+    tale.tell(format!("seen {lease} 1 1 0"));
+    tale.tell(format!("seen {lease} 2 2 500000000"));
+    tale.assert_objections(&["honesty"]);
+}
+
+#[test]
+fn a_holder_that_is_refused_while_it_is_valid_is_seen() {
+    let tale = Tale::begin(Manner::default());
+    let a = tale.hold(1, 10, 0, 5);
+    tale.release(&a, 10);
+    tale.tell(format!("register {a}"));
+    // The judge's own time is on the same clock, and is far ahead of these.
+    let lease = tale.tell(format!("lease 2 0 9 {TTL} true {} {}", 10 * TTL, 11 * TTL));
+    assert_eq!(tale.tell(format!("register {lease}")), "stale");
+    let now = crate::support::boot();
+    tale.tell(format!("seen {lease} {now} {now} 500000000"));
+
+    tale.assert_objections(&["late-start", "order", "refused"]);
+}
+
+#[test]
+fn a_loss_excuses_what_it_can_have_caused_and_nothing_else() {
+    let told = |effect, at, quarantine| {
+        let tale = Tale::begin(Manner { quarantine, ..Manner::default() });
+        tale.hold(1, 10, 10, 15);
+        tale.hold(2, 11, 50, 60);
+        tale.fault(effect, at);
+        tale
+    };
+    for (effect, quarantine) in [(Effect::Hastens, false), (Effect::Hastens, true), (Effect::Forgets, false)] {
+        assert_eq!(told(effect, 30, quarantine).assert_objections(&[]).excused("overlap"), 1);
+        // Before either was asked for, and after both were acquired.
+        told(effect, 9, quarantine).assert_objections(&["overlap"]);
+        told(effect, 61, quarantine).assert_objections(&["overlap"]);
+    }
+    told(Effect::Forgets, 30, true).assert_objections(&["overlap"]);
+    told(Effect::None, 30, false).assert_objections(&["overlap"]);
+
+    let tale = told(Effect::Hastens, 30, false);
+    tale.hold(3, 11, 61, 62);
+    tale.assert_objections(&["duplicate", "late-start", "overlap", "order"]);
+}
+
+#[test]
+fn a_hold_that_ended_early_is_held_to_what_was_seen_of_it() {
+    let tale = Tale::begin(Manner::default());
+    let a = tale.hold(1, 10, 0, 5);
+    // Its wall clock was stepped, say: over at some time before 50, and another had it from 40 on.
+    tale.tell(format!("seen {a} {} {} 0", TTL / 2, TTL / 2));
+    tale.hold(2, 11, 20, 40);
+    tale.assert_objections(&[]);
+
+    // But seen to be valid at 45, it was.
+    let tale = Tale::begin(Manner::default());
+    let a = tale.hold(1, 10, 0, 5);
+    tale.tell(format!("seen {a} {} {} 100", TTL * 45 / 100, TTL * 45 / 100));
+    tale.tell(format!("seen {a} {} {} 0", TTL / 2, TTL / 2));
+    tale.hold(2, 11, 20, 40);
+    tale.assert_objections(&["overlap"]);
+}
+
+/// Runs a planted campaign with one seed after another, until the judge objects as it should.
+#[track_caller]
+fn run_until(rule: &str, plan: Plan) -> Report {
+    let mut last = Report::default();
+    for seed in 1..=10 {
+        last = Plan { seed, ..plan.clone() }.run().report;
+        if 0 < last.objections_to(rule) {
+            return last;
+        }
+    }
+    panic!("no objection to {rule}; the last: {last}");
+}
+
+#[test]
+fn clients_that_trust_their_locks_for_too_long_are_seen() {
+    let report = run_until("overlap", Plan { deaf: true, ..Plan::new("planted: deaf", 3, ms(2_000), 1) });
+
+    // And the resource protects itself.
+    assert!(0 < report.count("stale"), "{report}");
+    for rule in ["stale-write", "lost-update", "duplicate", "late-start"] {
+        assert_eq!(report.objections_to(rule), 0, "{rule}: {report}");
+    }
+}
+
+#[test]
+fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
+    let Some(lasts) = seconds(3.0, true) else { return };
+    let plan = Plan::new("planted: no tokens", 3, lasts, 1);
+    let plan = Plan { trusting: true, client_faults: vec![ClientFault::StopInRenewal], ..plan };
+
+    let report = run_until("stale-write", plan);
+
+    assert_eq!(report.objections_to("overlap"), 0, "{report}");
+}
+
+#[test]
+fn nodes_that_forget_all_the_time_are_seen() {
+    let plan = Plan::new("planted: flushes that nobody tells of", 3, ms(2_000), 1);
+    let plan = Plan { secretive: true, hands: 3, node_faults: vec![NodeFault::Flush], ..plan };
+
+    let report = run_until("overlap", plan);
+
+    assert_eq!(report.objections_to("stale-write"), 0, "{report}");
+}

@@ -1,0 +1,337 @@
+//! One campaign, from the start of its servers to the report.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use devnodes::{Clock, Server, Servers, eventually};
+use tempfile::TempDir;
+
+use crate::child::ChildProcess;
+use crate::client::Role;
+use crate::faults::{ClientFault, NodeFault, catch_up};
+use crate::judge::{Judge, Manner};
+use crate::options::QUARANTINE;
+use crate::support::*;
+use crate::verdict::{RULES, Report};
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) nodes: usize,
+    pub(crate) clients: u64,
+    pub(crate) ttl: Duration,
+    /// How many nodes may be in trouble at once, at most.
+    pub(crate) hands: usize,
+    pub(crate) node_faults: Vec<NodeFault>,
+    pub(crate) client_faults: Vec<ClientFault>,
+    pub(crate) lasts: Duration,
+    pub(crate) seed: u64,
+    /// Planted: every client claims more than its guard does.
+    pub(crate) deaf: bool,
+    /// Planted: the resource accepts what is stale.
+    pub(crate) trusting: bool,
+    /// Planted: the judge is not told what is done to nodes.
+    pub(crate) secretive: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) report: Report,
+    /// By kind; of ambushes also by the phase that they hit.
+    pub(crate) faults: BTreeMap<String, u64>,
+    /// Keys that were left.
+    pub(crate) orphans: Vec<String>,
+    summary: String,
+}
+
+impl Plan {
+    /// Without faults.
+    pub(crate) fn new(name: &str, nodes: usize, lasts: Duration, seed: u64) -> Plan {
+        Plan {
+            name: name.to_owned(),
+            nodes,
+            clients: 4,
+            ttl: ms(500),
+            hands: 1,
+            node_faults: Vec::new(),
+            client_faults: Vec::new(),
+            lasts,
+            seed,
+            deaf: false,
+            trusting: false,
+            secretive: false,
+        }
+    }
+
+    /// Blocks until it is over. Campaigns of one process wait for each other, but for those with a planted defect.
+    pub(crate) fn run(mut self) -> Outcome {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let planted = self.deaf || self.trusting || self.secretive;
+        let _turn = (!planted).then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
+        if !Clock::available() {
+            announce(format_args!(
+                "{}: clocks cannot be stepped on this system; faults of clocks are left out",
+                self.name
+            ));
+            self.node_faults.retain(|it| !it.needs_clock());
+            self.client_faults.retain(|it| !it.needs_clock());
+        }
+        Campaign::start(self).run()
+    }
+}
+
+struct Campaign {
+    plan: Plan,
+    servers: Servers,
+    /// Whoever has one of these may do something to the node.
+    hold_of_nodes: Vec<Mutex<()>>,
+    judge: Judge,
+    last_loss: Mutex<u64>,
+    faults: Mutex<BTreeMap<String, u64>>,
+    until: u64,
+}
+
+/// The clients. Their processes die with the thread that started them, so one thread has them all.
+struct Crew {
+    members: Vec<Member>,
+    rng: fastrand::Rng,
+    role: Role,
+    next_number: u64,
+}
+
+struct Member {
+    number: u64,
+    child: ChildProcess,
+    clock: Option<Clock>,
+    _folder: TempDir,
+}
+
+impl Campaign {
+    fn start(plan: Plan) -> Campaign {
+        let stepped = Clock::available();
+        let options = |it: devnodes::Builder| if stepped { it.appendonly().stepped_clock() } else { it.appendonly() };
+        let servers = Servers::start_with(plan.nodes, options).unwrap();
+        let judge = Judge::start(Manner { trusting: plan.trusting, quarantine: QUARANTINE });
+        let hold_of_nodes = (0..plan.nodes).map(|_| Mutex::new(())).collect();
+        let until = boot() + nanos(plan.lasts);
+        let (last_loss, faults) = (Mutex::new(0), Mutex::default());
+        Campaign { plan, servers, hold_of_nodes, judge, last_loss, faults, until }
+    }
+
+    fn run(self) -> Outcome {
+        let mut rng = fastrand::Rng::with_seed(self.plan.seed);
+        let mut crew = Crew::start(&self, rng.fork());
+        thread::scope(|scope| {
+            let hands: Vec<_> = (0..self.plan.hands)
+                .map(|_| {
+                    let rng = rng.fork();
+                    scope.spawn(|| self.trouble_nodes(rng))
+                })
+                .collect();
+            self.trouble_clients(&mut crew);
+            for hand in hands {
+                hand.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
+        });
+        self.heal();
+
+        // Everybody gets a lock, now that all is well.
+        let healed = boot();
+        eventually("every client acquires a lock after the healing", || {
+            thread::sleep(ms(20));
+            let answer = self.judge.ask(&format!("acquired-since {healed}"));
+            let have: Vec<&str> = answer.split(' ').collect();
+            crew.members.iter().all(|it| have.contains(&it.number.to_string().as_str()))
+        });
+        let rounds = crew.finish();
+        // By now all that was ever set has expired.
+        sleep_until(boot() + nanos(self.plan.ttl) + 20_000_000);
+        let orphans = self.servers.iter().flat_map(lock_keys).collect();
+        self.outcome(rounds, orphans)
+    }
+
+    fn trouble_nodes(&self, mut rng: fastrand::Rng) {
+        let Plan { node_faults, ttl, .. } = &self.plan;
+        let mut queue: Vec<NodeFault> = Vec::new();
+        while boot() < self.until && !node_faults.is_empty() {
+            if queue.is_empty() {
+                queue.clone_from(node_faults);
+                rng.shuffle(&mut queue);
+            }
+            let node = rng.usize(..self.plan.nodes);
+            let Ok(_hold) = self.hold_of_nodes[node].try_lock() else {
+                thread::sleep(ms(1));
+                continue;
+            };
+            let Some(fault) = queue.pop() else { continue };
+            if fault == NodeFault::KillEmpty || fault == NodeFault::Flush {
+                self.wait_for_last_loss();
+            }
+            let told = |fault: NodeFault, from, to| {
+                *self.faults.lock().unwrap().entry(fault.name().to_owned()).or_default() += 1;
+                if !self.plan.secretive {
+                    self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{node}"), from, to);
+                }
+            };
+            let done = fault.inflict(&self.servers[node], *ttl, &mut rng, told);
+            done.unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
+            thread::sleep(between(&mut rng, *ttl, 0.0, 0.6));
+        }
+    }
+
+    /// Without quarantine, one loss of memory per ttl is what a lock can be asked to bear. With it, a node is silent for a
+    /// ttl after each: more of them, and nobody would get a lock.
+    fn wait_for_last_loss(&self) {
+        let mut last = self.last_loss.lock().unwrap();
+        if !self.plan.secretive {
+            sleep_until(*last + nanos(self.plan.ttl));
+        }
+        *last = boot();
+    }
+
+    fn trouble_clients(&self, crew: &mut Crew) {
+        let Plan { client_faults, ttl, .. } = &self.plan;
+        let mut queue: Vec<ClientFault> = Vec::new();
+        while boot() < self.until {
+            if client_faults.is_empty() {
+                sleep_until(self.until);
+                return;
+            }
+            if queue.is_empty() {
+                queue.clone_from(client_faults);
+                crew.rng.shuffle(&mut queue);
+            }
+            let Some(fault) = queue.pop() else { continue };
+            let i = crew.rng.usize(..crew.members.len());
+            let member = &mut crew.members[i];
+            let whom = (member.number, &mut member.child, member.clock.as_ref());
+            let done = fault.inflict(whom, *ttl, &mut crew.rng, &self.judge);
+            let (phase, dead) = done.unwrap_or_else(|err| panic!("{fault:?}: {err}"));
+            if let Some(phase) = phase {
+                *self.faults.lock().unwrap().entry(format!("{}:{phase}", fault.name())).or_default() += 1;
+            }
+            if dead {
+                crew.members[i] = crew.recruit();
+                assert_eq!(crew.members[i].child.hear(), "ready");
+            }
+            thread::sleep(between(&mut crew.rng, *ttl, 0.0, 0.4));
+        }
+    }
+
+    fn heal(&self) {
+        for (i, server) in self.servers.iter().enumerate() {
+            assert!(server.is_running() && !server.is_paused(), "every fault undoes itself");
+            if Clock::available() {
+                server.set_clock_rate(0).unwrap();
+                let told = |fault: NodeFault, from, to| {
+                    self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{i}"), from, to);
+                };
+                catch_up(server, &told).unwrap();
+            }
+        }
+    }
+
+    fn outcome(self, rounds: [u64; 4], orphans: Vec<String>) -> Outcome {
+        let Plan { name, nodes, ttl, clients, seed, .. } = &self.plan;
+        let (report, faults) = (self.judge.report(), self.faults.into_inner().unwrap());
+        let [won, held, renewed, lost] = rounds;
+        let leases = report.count("leases");
+        let mut summary = format!(
+            "{name}: {nodes} nodes, {clients} clients, ttl {ttl:?}, seed {seed}: {leases} acquisitions ({} % of rounds \
+             refused), {renewed} renewals, {lost} lost, {} writes, {} stale refused; ",
+            100 * held / (won + held).max(1),
+            report.count("writes"),
+            report.count("stale"),
+        );
+        for (kind, number) in &faults {
+            let _ = write!(summary, "{number} {kind}, ");
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a bound in two digits")]
+        let bound = 3.0 / leases.max(1) as f64;
+        let _ = write!(summary, "{} violations (95 % bound {bound:.1e})", report.violations());
+        for rule in RULES.iter().filter(|it| 0 < report.excused(it)) {
+            let _ = write!(summary, ", {} {rule} excused", report.excused(rule));
+        }
+        for rule in RULES.iter().filter(|it| 0 < report.objections_to(it)) {
+            let _ = write!(summary, ", {} {rule} NOT EXCUSED", report.objections_to(rule));
+        }
+        let _ = write!(summary, ", {} orphans", orphans.len());
+        announce(&summary);
+        Outcome { report, faults, orphans, summary }
+    }
+}
+
+impl Outcome {
+    /// Panics if a rule was broken, or if the campaign was none: nobody did anything, or a fault was not done.
+    #[track_caller]
+    pub(crate) fn assert_safe(&self, clients: u64) {
+        let Outcome { report, orphans, summary, .. } = self;
+        assert_eq!(report.violations(), 0, "{summary}\n{}", report.objections.join("\n"));
+        assert_eq!(orphans, &Vec::<String>::new(), "{summary}");
+        assert!(clients <= report.count("leases-valid") && clients <= report.count("writes"), "{summary}");
+    }
+
+    /// How often it was done.
+    pub(crate) fn done(&self, fault: &str) -> u64 {
+        let of = |name: &str| name.split(':').next() == Some(fault);
+        self.faults.iter().filter(|(name, _)| of(name)).map(|(_, number)| number).sum()
+    }
+}
+
+impl Crew {
+    fn start(campaign: &Campaign, rng: fastrand::Rng) -> Crew {
+        let Plan { ttl, deaf, clients, .. } = campaign.plan;
+        let (judge, urls) = (campaign.judge.address.clone(), campaign.servers.urls());
+        let role = Role { number: 0, judge, ttl, seed: 0, resources: 2, deaf, urls };
+        let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
+        for _ in 0..clients {
+            let member = crew.recruit();
+            crew.members.push(member);
+        }
+        for member in &crew.members {
+            assert_eq!(member.child.hear(), "ready");
+        }
+        crew
+    }
+
+    /// A new client, which gets to work at once.
+    fn recruit(&mut self) -> Member {
+        self.next_number += 1;
+        let role = Role { number: self.next_number, seed: self.rng.u64(..), ..self.role.clone() };
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::available().then(|| Clock::create(folder.path()).unwrap());
+        let environment = clock.iter().flat_map(Clock::environment);
+        let mut child = ChildProcess::start("client::child_that_locks", environment);
+        child.tell(&role.line());
+        Member { number: role.number, child, clock, _folder: folder }
+    }
+
+    /// Lets all come to an end. Returns the sums of their statistics.
+    fn finish(&mut self) -> [u64; 4] {
+        for member in &mut self.members {
+            member.child.tell("finish");
+        }
+        let mut sums = [0; 4];
+        for member in &mut self.members {
+            let said = member.child.hear();
+            let done = said.strip_prefix("done ").unwrap_or_else(|| panic!("not done but {said}"));
+            for (sum, number) in sums.iter_mut().zip(done.split(' ')) {
+                *sum += number.parse::<u64>().unwrap();
+            }
+            assert!(member.child.wait().success());
+        }
+        sums
+    }
+}
+
+/// Keys that are locks: not the counters and lists that stay beside them.
+fn lock_keys(server: &Server) -> Vec<String> {
+    let keys = server.command(&["KEYS", "*"]).unwrap();
+    let keys = keys.as_array().unwrap().iter().map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
+    keys.filter(|it| !it.starts_with("quorlock:")).collect()
+}

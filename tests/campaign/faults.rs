@@ -1,0 +1,242 @@
+//! What is done to nodes and to clients, and undone again.
+
+use std::thread;
+use std::time::Duration;
+
+use devnodes::{Clock, Error, Server};
+use rustix::process::Signal;
+
+use crate::ambush::Phase;
+use crate::child::ChildProcess;
+use crate::history::Effect;
+use crate::judge::Judge;
+use crate::support::{between, boot, times};
+
+/// What can be done to a node.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum NodeFault {
+    KillEmpty,
+    KillKept,
+    Pause,
+    Flush,
+    OutOfMemory,
+    Password,
+    ClockForward,
+    ClockBack,
+    /// By less than the margin allows for.
+    ClockRate,
+    ScriptFlush,
+}
+
+/// What can be done to a client.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum ClientFault {
+    StopInAcquire,
+    StopInRenewal,
+    StopInRelease,
+    Kill,
+    /// Its wall clock, to and fro.
+    ClockSteps,
+}
+
+/// Servers read their clock once per turn of their loop: for so long after a step they may still show the old time.
+const STALE_CLOCK_NANOS: u64 = 100_000_000;
+
+impl NodeFault {
+    pub(crate) const ALL: [NodeFault; 10] = [
+        NodeFault::KillEmpty,
+        NodeFault::KillKept,
+        NodeFault::Pause,
+        NodeFault::Flush,
+        NodeFault::OutOfMemory,
+        NodeFault::Password,
+        NodeFault::ClockForward,
+        NodeFault::ClockBack,
+        NodeFault::ClockRate,
+        NodeFault::ScriptFlush,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            NodeFault::KillEmpty => "kill-empty",
+            NodeFault::KillKept => "kill-kept",
+            NodeFault::Pause => "pause",
+            NodeFault::Flush => "flush",
+            NodeFault::OutOfMemory => "out-of-memory",
+            NodeFault::Password => "password",
+            NodeFault::ClockForward => "clock-forward",
+            NodeFault::ClockBack => "clock-back",
+            NodeFault::ClockRate => "clock-rate",
+            NodeFault::ScriptFlush => "script-flush",
+        }
+    }
+
+    pub(crate) fn needs_clock(self) -> bool {
+        matches!(self, NodeFault::ClockForward | NodeFault::ClockBack | NodeFault::ClockRate)
+    }
+
+    pub(crate) fn effect(self) -> Effect {
+        match self {
+            NodeFault::KillEmpty | NodeFault::Flush => Effect::Forgets,
+            NodeFault::ClockForward => Effect::Hastens,
+            _ => Effect::None,
+        }
+    }
+
+    /// Does it, holds it for a while, and undoes it. `told` is called with when it took effect.
+    pub(crate) fn inflict(
+        self,
+        server: &Server,
+        ttl: Duration,
+        rng: &mut fastrand::Rng,
+        told: impl Fn(NodeFault, u64, u64),
+    ) -> Result<(), Error> {
+        let rate = if rng.bool() { 8_000 } else { -8_000 };
+        let mut hold = |from: f64, to: f64| thread::sleep(between(rng, ttl, from, to));
+        let from = boot();
+        match self {
+            NodeFault::KillEmpty => {
+                server.kill()?;
+                told(self, from, boot());
+                hold(0.0, 1.5);
+                server.restart_empty()?;
+            }
+            NodeFault::KillKept => {
+                server.kill()?;
+                told(self, from, boot());
+                hold(0.0, 1.5);
+                server.restart()?;
+            }
+            NodeFault::Pause => {
+                server.pause()?;
+                hold(0.1, 3.0);
+                server.resume()?;
+                told(self, from, boot());
+            }
+            NodeFault::Flush => {
+                server.command(&["FLUSHALL"])?;
+                told(self, from, boot());
+            }
+            NodeFault::OutOfMemory => {
+                server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
+                hold(0.2, 1.5);
+                server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
+                told(self, from, boot());
+            }
+            NodeFault::Password => {
+                let mut client = server.client()?;
+                client.command(&["CONFIG", "SET", "requirepass", "changed"])?;
+                // Who is logged in stays so: only new connections are refused.
+                client.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])?;
+                client.command(&["CLIENT", "KILL", "TYPE", "pubsub"])?;
+                hold(0.2, 1.5);
+                client.command(&["CONFIG", "SET", "requirepass", ""])?;
+                told(self, from, boot());
+            }
+            NodeFault::ClockForward => {
+                server.step_clock_forward(times(ttl, [0.2, 1.0, 10.0][rng.usize(..3)]))?;
+                told(self, from, boot() + STALE_CLOCK_NANOS);
+            }
+            NodeFault::ClockBack => {
+                if server.clock_ahead()? < -3 * i64::try_from(ttl.as_nanos()).unwrap_or(0) {
+                    return catch_up(server, &told);
+                }
+                server.step_clock_back(times(ttl, [0.2, 1.0, 3.0][rng.usize(..3)]))?;
+                told(self, from, boot());
+            }
+            NodeFault::ClockRate => {
+                server.set_clock_rate(rate)?;
+                hold(0.5, 3.0);
+                server.set_clock_rate(0)?;
+                told(self, from, boot());
+            }
+            NodeFault::ScriptFlush => {
+                server.command(&["SCRIPT", "FLUSH"])?;
+                told(self, from, boot());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Steps a clock that is behind forward to the system's time. Keys that were set while it was behind would otherwise
+/// outlive their ttl.
+pub(crate) fn catch_up(server: &Server, told: &impl Fn(NodeFault, u64, u64)) -> Result<(), Error> {
+    let from = boot();
+    let behind = server.clock_ahead()?.min(0).unsigned_abs();
+    if 0 < behind {
+        server.step_clock_forward(Duration::from_nanos(behind))?;
+        told(NodeFault::ClockForward, from, boot() + STALE_CLOCK_NANOS);
+    }
+    Ok(())
+}
+
+impl ClientFault {
+    pub(crate) const ALL: [ClientFault; 5] = [
+        ClientFault::StopInAcquire,
+        ClientFault::StopInRenewal,
+        ClientFault::StopInRelease,
+        ClientFault::Kill,
+        ClientFault::ClockSteps,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ClientFault::StopInAcquire => "stop-in-acquire",
+            ClientFault::StopInRenewal => "stop-in-renewal",
+            ClientFault::StopInRelease => "stop-in-release",
+            ClientFault::Kill => "client-kill",
+            ClientFault::ClockSteps => "client-clock",
+        }
+    }
+
+    pub(crate) fn needs_clock(self) -> bool {
+        self == ClientFault::ClockSteps
+    }
+
+    /// Does it. The result says in which phase it really happened, if it did, and whether the client is dead now.
+    pub(crate) fn inflict(
+        self,
+        (number, child, clock): (u64, &mut ChildProcess, Option<&Clock>),
+        ttl: Duration,
+        rng: &mut fastrand::Rng,
+        judge: &Judge,
+    ) -> Result<(Option<String>, bool), Error> {
+        let stop = match self {
+            ClientFault::StopInAcquire => Some(Phase::Acquire),
+            ClientFault::StopInRenewal => Some(Phase::Renewal),
+            ClientFault::StopInRelease => Some(Phase::Release),
+            ClientFault::Kill => None,
+            ClientFault::ClockSteps => {
+                let (Some(clock), by) = (clock, between(rng, ttl, 0.1, 10.0)) else { return Ok((None, false)) };
+                if clock.ahead()? < 0 {
+                    clock.step_forward(by * 2)?
+                } else {
+                    clock.step_back(by * 2)?
+                }
+                thread::sleep(between(rng, ttl, 0.0, 0.5));
+                return Ok((Some("any".to_owned()), false));
+            }
+        };
+        let phase = stop.unwrap_or_else(|| Phase::ALL[rng.usize(..3)]);
+        // A round trip with its two ends takes some hundred microseconds here; some ambushes come after it.
+        let delay = if rng.u8(..4) == 0 { rng.u64(..20_000) } else { rng.u64(..600) };
+        child.tell(&format!("{} {} {delay}", if stop.is_some() { "stop" } else { "kill" }, phase.name()));
+        let said = child.hear_within(ttl * 3).unwrap_or_else(|| {
+            child.tell("never-mind");
+            child.hear()
+        });
+        let Some(where_) = said.strip_prefix("ambushed ") else { return Ok((None, false)) };
+        if stop.is_none() {
+            assert!(!child.wait().success());
+            return Ok((Some(where_.to_owned()), true));
+        }
+        child.wait_until_stopped();
+        let from = boot();
+        thread::sleep(between(rng, ttl, 0.5, 3.0));
+        let to = boot();
+        child.signal(Signal::CONT);
+        judge.ask(&format!("stopped {number} {from} {to}"));
+        Ok((Some(where_.to_owned()), false))
+    }
+}

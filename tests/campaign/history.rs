@@ -1,0 +1,305 @@
+//! What clients said and did, and the resource that their locks protect: a version number per resource.
+//!
+//! Every time is in nanoseconds on the clock of [`boot`](crate::support::boot).
+//!
+//! | a client asks | the answer |
+//! | --- | --- |
+//! | `lease CLIENT RESOURCE TOKEN TTL EXTENDED ASKED ACQUIRED` | the lease's number |
+//! | `seen LEASE BEFORE AFTER REMAINING`: the guard was asked between these times, and said so | `ok` |
+//! | `register LEASE`: its token comes before its first read | `ok` or `stale` |
+//! | `read LEASE` | `ok VERSION` or `stale` |
+//! | `write LEASE VERSION`: the version it was made from | `ok` or `stale` |
+//! | `releasing LEASE AT`: before the release begins | `ok` |
+//! | `ended LEASE HOW`: `released`, `dropped`, `expired` or `lost` | `ok` |
+//! | `failed WHY`: a call that did not get the lock | `ok` |
+//!
+//! | the conductor asks | the answer |
+//! | --- | --- |
+//! | `fault KIND EFFECT NODE FROM TO` | `ok` |
+//! | `stopped CLIENT FROM TO` | `ok` |
+//! | `acquired-since AT` | the clients that have |
+//! | `report` | see [`verdict`](crate::verdict) |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// One hold of a lock, as its client told it.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease {
+    pub(crate) client: u64,
+    pub(crate) resource: u64,
+    pub(crate) token: u64,
+    pub(crate) ttl: u64,
+    /// Whether anything may extend it.
+    pub(crate) extended: bool,
+    /// When the call began and when it had returned.
+    pub(crate) asked: u64,
+    pub(crate) acquired: u64,
+    /// The first and the last time at which it was then found valid.
+    pub(crate) valid: Option<(u64, u64)>,
+    /// Until when it claimed to be valid, at least.
+    pub(crate) use_until: u64,
+    /// The same, at most; from the first look at it.
+    pub(crate) first_until: u64,
+    /// When its release began.
+    pub(crate) releasing: Option<u64>,
+    pub(crate) end: End,
+    /// It was found not to be valid.
+    pub(crate) over: bool,
+    /// When the resource refused it, and the lease whose token had been registered.
+    pub(crate) refused: Option<(u64, usize)>,
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    /// Not yet, or its client was killed.
+    Open,
+    /// It was held to the beginning of the release.
+    Released,
+    /// Its guard was dropped, which does not say whether it was still valid.
+    Dropped,
+    /// Its time was over before.
+    Expired,
+    /// It was lost earlier than that.
+    Lost,
+}
+
+/// What a fault does to locks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Effect {
+    /// Nothing that a majority of nodes cannot make up for.
+    None,
+    /// A node forgot what it had granted.
+    Forgets,
+    /// Keys of a node expired early.
+    Hastens,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: String,
+    pub(crate) effect: Effect,
+    pub(crate) node: String,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// What happened to a resource, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    Registered {
+        lease: usize,
+    },
+    /// Accepted.
+    Wrote {
+        lease: usize,
+        base: u64,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Resource {
+    /// The largest token that was registered, and by which lease.
+    highest: Option<(u64, usize)>,
+    version: u64,
+    pub(crate) events: Vec<Event>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Accepts whatever comes, as storage does that knows no tokens.
+    pub(crate) trusting: bool,
+    pub(crate) quarantine: bool,
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) resources: BTreeMap<u64, Resource>,
+    pub(crate) faults: Vec<Fault>,
+    /// Client, from, to.
+    pub(crate) stops: Vec<(u64, u64, u64)>,
+    pub(crate) failed: BTreeMap<String, u64>,
+    pub(crate) stale: u64,
+    pub(crate) writes: u64,
+    /// Claims that contradict the guard's own.
+    pub(crate) dishonest: Vec<String>,
+    /// Lease that had been registered, lease that was refused because of it and valid all the same, when.
+    pub(crate) refused_while_valid: Vec<(usize, usize, u64)>,
+}
+
+impl History {
+    /// Answers one line.
+    pub(crate) fn answer(&mut self, line: &str, now: u64) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.try_answer(&words, now).unwrap_or_else(|| panic!("{line:?} is no question"))
+    }
+
+    fn try_answer(&mut self, words: &[&str], now: u64) -> Option<String> {
+        let number = |i: usize| words.get(i)?.parse::<u64>().ok();
+        let index = |i: usize| usize::try_from(number(i)?).ok();
+        match *words.first()? {
+            "lease" => {
+                self.leases.push(Lease {
+                    client: number(1)?,
+                    resource: number(2)?,
+                    token: number(3)?,
+                    ttl: number(4)?,
+                    extended: words.get(5)?.parse().ok()?,
+                    asked: number(6)?,
+                    acquired: number(7)?,
+                    valid: None,
+                    use_until: 0,
+                    first_until: 0,
+                    releasing: None,
+                    end: End::Open,
+                    over: false,
+                    refused: None,
+                });
+                return Some((self.leases.len() - 1).to_string());
+            }
+            "seen" => self.see(index(1)?, number(2)?, number(3)?, number(4)?),
+            "register" => return Some(self.access(index(1)?, now, Access::Register)),
+            "read" => return Some(self.access(index(1)?, now, Access::Read)),
+            "write" => return Some(self.access(index(1)?, now, Access::Write { base: number(2)? })),
+            "releasing" => self.leases.get_mut(index(1)?)?.releasing = Some(number(2)?),
+            "ended" => {
+                self.leases.get_mut(index(1)?)?.end = match *words.get(2)? {
+                    "released" => End::Released,
+                    "dropped" => End::Dropped,
+                    "expired" => End::Expired,
+                    "lost" => End::Lost,
+                    _ => return None,
+                }
+            }
+            "failed" => *self.failed.entry((*words.get(1)?).to_owned()).or_default() += 1,
+            "fault" => self.faults.push(Fault {
+                kind: (*words.get(1)?).to_owned(),
+                effect: Effect::named(words.get(2)?)?,
+                node: (*words.get(3)?).to_owned(),
+                from: number(4)?,
+                to: number(5)?,
+            }),
+            "stopped" => self.stops.push((number(1)?, number(2)?, number(3)?)),
+            "acquired-since" => {
+                let since = number(1)?;
+                let clients: BTreeSet<u64> =
+                    self.leases.iter().filter(|it| since <= it.acquired).map(|it| it.client).collect();
+                return Some(clients.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
+            }
+            _ => return None,
+        }
+        Some("ok".to_owned())
+    }
+
+    fn see(&mut self, number: usize, before: u64, after: u64, remaining: u64) {
+        let lease = &mut self.leases[number];
+        if remaining == 0 {
+            // Before the end that it claimed: it was lost or gave itself up, and nobody but it knows when.
+            if let Some((_, last)) = lease.valid.filter(|_| before < lease.use_until) {
+                lease.use_until = last;
+            }
+            lease.over = true;
+            return;
+        }
+        let mut wrong = |what: &str| self.dishonest.push(format!("{what}, at {before}: {lease}"));
+        if lease.over {
+            wrong("valid again after it was not");
+        }
+        // The round that it counts from was sent before now, and without extensions before the call returned.
+        let margin = lease.ttl / 100 + 2_000_000;
+        let sent = if lease.extended { after } else { lease.acquired };
+        if sent + lease.ttl - margin < before + remaining {
+            wrong("claims more than a ttl less the margin");
+        }
+        if lease.valid.is_some() && !lease.extended && lease.first_until < before + remaining {
+            wrong("its end moved without an extension");
+        }
+        if lease.valid.is_none() {
+            lease.first_until = after + remaining;
+        }
+        if let Some((at, by)) = lease.refused.filter(|(at, _)| *at < before) {
+            self.refused_while_valid.push((by, number, at));
+        }
+        lease.valid = Some((lease.valid.map_or(before, |(first, _)| first), before));
+        lease.use_until = lease.use_until.max(before + remaining);
+    }
+
+    /// Lets a lease through to its resource, unless another with a larger token has been there.
+    fn access(&mut self, number: usize, now: u64, access: Access) -> String {
+        let lease = &mut self.leases[number];
+        let resource = self.resources.entry(lease.resource).or_default();
+        if let Some((highest, by)) = resource.highest
+            && lease.token < highest
+            && !self.trusting
+        {
+            lease.refused.get_or_insert((now, by));
+            self.stale += 1;
+            return "stale".to_owned();
+        }
+        match access {
+            Access::Register => {
+                if resource.highest.is_none_or(|(highest, _)| highest < lease.token) {
+                    resource.highest = Some((lease.token, number));
+                }
+                resource.events.push(Event::Registered { lease: number });
+            }
+            Access::Read => {}
+            Access::Write { base } => {
+                self.writes += 1;
+                resource.version += 1;
+                resource.events.push(Event::Wrote { lease: number, base });
+            }
+        }
+        format!("ok {}", resource.version)
+    }
+}
+
+enum Access {
+    Register,
+    Read,
+    Write { base: u64 },
+}
+
+impl Effect {
+    fn named(name: &str) -> Option<Effect> {
+        Some(match name {
+            "none" => Effect::None,
+            "forgets" => Effect::Forgets,
+            "hastens" => Effect::Hastens,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Effect::None => "none",
+            Effect::Forgets => "forgets",
+            Effect::Hastens => "hastens",
+        }
+    }
+}
+
+impl Lease {
+    /// The time in which its client could rely on the lock, to the best of the judge's knowledge and never too long.
+    pub(crate) fn window(&self) -> Option<(u64, u64)> {
+        let (first, last) = self.valid?;
+        let given_back = self.releasing.unwrap_or(u64::MAX);
+        let end = match self.end {
+            End::Released => given_back,
+            End::Open => self.use_until.min(given_back),
+            End::Expired if self.use_until < given_back => self.use_until,
+            // It was looked at just before. From then on it may have ended at any time.
+            End::Expired | End::Dropped | End::Lost => last,
+        };
+        Some((first, end.max(last)))
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Lease { client, resource, token, asked, acquired, end, .. } = self;
+        write!(f, "client {client} had r{resource} with {token}, asked {asked}, acquired {acquired}, ")?;
+        match self.window() {
+            Some((from, to)) => write!(f, "valid {from} to {to}, {end:?}"),
+            None => write!(f, "never valid, {end:?}"),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Campaigns: processes that contend for locks on real servers, faults that are done to both, and a judge.
+//!
+//! | who | what |
+//! | --- | --- |
+//! | [`conductor`] | starts servers, clients and the judge, does the [`faults`], heals, and reads the report |
+//! | [`client`] | a process with a manager of its own that takes locks, works under them and says what it believes |
+//! | [`judge`] | a process with the resource that is to be protected; it writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
+//!
+//! A campaign ends with all servers well. Then every client must get a lock, and no key may be left a ttl after the
+//! last client is gone. [`biting`] shows that the judge objects to what is wrong.
+//!
+//! `cargo test` runs a short campaign of everything at once. With `QUORLOCK_LONG=1` each fault is also done alone.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `QUORLOCK_CAMPAIGN_SECONDS` | how long each campaign lasts; runs all of them |
+//! | `QUORLOCK_CAMPAIGN_SEED` | what is done to whom; printed by every campaign |
+#![allow(clippy::disallowed_methods, reason = "tests start threads, sleep and read clocks themselves")]
+
+mod alone;
+mod ambush;
+mod biting;
+mod child;
+mod client;
+mod conductor;
+mod faults;
+mod history;
+mod judge;
+mod mixed;
+mod options;
+mod support;
+mod verdict;
