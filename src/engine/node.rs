@@ -522,3 +522,31 @@ impl Node {
         *self.stop_at.lock()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mio::Poll;
+
+    use super::*;
+    use crate::engine::worker::WAKE;
+    use crate::ids::ClientId;
+    use crate::time;
+
+    #[test]
+    fn a_worker_that_is_woken_before_it_sleeps_learns_of_it_once() {
+        let poll = Poll::new().unwrap();
+        let (registry, waker) = (poll.registry().try_clone().unwrap(), Waker::new(poll.registry(), WAKE).unwrap());
+        let to_worker = ToWorker { jobs: crossbeam_channel::unbounded().0, registry, waker };
+        let counters = Arc::new(Counters::default());
+        let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
+        let common = Common { start: time::tick(), response_timeout: Duration::from_secs(1), counters, queues };
+        let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
+        assert!(!node.take_kick());
+
+        node.wake_now();
+
+        node.fall_asleep();
+        assert!(node.take_kick());
+        assert!(!node.take_kick());
+    }
+}

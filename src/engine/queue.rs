@@ -402,7 +402,108 @@ impl<'a> Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         while let Some(attempt) = self.stop() {
+            // What is taken back enters the lists: see `take_back`.
+            self.listed = self.listed.union(attempt.round.reached());
             attempt.abandon(self.core, self.wish());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::engine::Engine;
+    use crate::ids::LockName;
+    use crate::wire::{Address, Entry, Lives};
+
+    /// A manager of three nodes that nobody can reach.
+    fn engine() -> Engine {
+        let addresses = (1..=3).map(|port| Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap()).collect();
+        Engine::start(Config::default(), addresses).unwrap()
+    }
+
+    fn wish(core: &Core) -> Wish {
+        let enters = Some(Entry { client: core.queues.client(), life: 1000 });
+        Wish {
+            name: LockName::new(b"x"),
+            plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
+            ttl: Duration::from_secs(10),
+            renewed: false,
+            manners: Manners { fair: true, since: 1, enters, listed: false },
+        }
+    }
+
+    fn commands(core: &Core) -> u64 {
+        core.counters.snapshot(Vec::new()).commands
+    }
+
+    /// An attempt that has come to all nodes, as far as anybody knows.
+    fn attempt(core: &Core, ticket: &Ticket) -> Attempt {
+        let Ok((attempt, _)) = ticket.prepare(core) else { panic!("no attempt") };
+        let mut nodes = NodeSet::default();
+        core.fanout.ids().for_each(|it| nodes.insert(it));
+        attempt.round.set_reached(nodes);
+        attempt
+    }
+
+    #[test]
+    fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists() {
+        let engine = engine();
+        let core = engine.core();
+        let place = Place::join(core, wish(core));
+        core.queues.begin_hold(place.wish().plan.key(), 7);
+        let ticket = core.queues.pass_on(place.wish().plan.key(), 7).unwrap();
+        let attempt = attempt(core, &ticket);
+        let (round, before) = (Arc::clone(&attempt.round), commands(core));
+
+        ticket.make(attempt);
+        drop(place);
+
+        assert!(round.is_over());
+        assert_eq!(commands(core) - before, 2 * 3, "a release and a farewell for each node");
+        assert_eq!(core.counters.snapshot(Vec::new()).waiting, 0);
+        assert!(core.queues.lines.lock().is_empty());
+    }
+
+    #[test]
+    fn a_call_that_ends_while_its_attempt_is_sent_waits_for_it_and_takes_it_back() {
+        let engine = engine();
+        let core = engine.core();
+        let place = Place::join(core, wish(core));
+        core.queues.begin_hold(place.wish().plan.key(), 7);
+        let ticket = core.queues.pass_on(place.wish().plan.key(), 7).unwrap();
+        let attempt = attempt(core, &ticket);
+        let (round, before) = (Arc::clone(&attempt.round), commands(core));
+
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let until = time::tick().checked_add(Duration::from_secs(30)).unwrap();
+                while !matches!(ticket.state.lock().handover, Handover::Coming { awaited: true }) {
+                    assert!(time::tick() < until, "it does not wait for its attempt");
+                    thread::yield_now();
+                }
+                assert_eq!(commands(core), before);
+                ticket.make(attempt);
+            });
+            drop(place);
+        });
+
+        assert!(round.is_over());
+        assert_eq!(commands(core) - before, 2 * 3);
+        assert!(core.queues.lines.lock().is_empty());
+    }
+
+    #[test]
+    fn a_call_that_was_on_no_list_and_was_given_no_attempt_leaves_without_a_word() {
+        let engine = engine();
+        let core = engine.core();
+
+        drop(Place::join(core, wish(core)));
+
+        assert_eq!(commands(core), 0);
+        assert!(core.queues.lines.lock().is_empty());
     }
 }

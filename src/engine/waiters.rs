@@ -186,3 +186,69 @@ impl fmt::Debug for CancelHandle {
         f.debug_struct("CancelHandle").field("is_cancelled", &self.is_cancelled()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{time, wire};
+
+    /// Only ever waited for by a test that fails.
+    fn far() -> Tick {
+        time::tick().checked_add(Duration::from_secs(30)).unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_is_woken_before_it_sleeps_does_not_sleep() {
+        let (bed, until) = (Bed::default(), far());
+
+        bed.wake();
+        bed.sleep(Some(until));
+
+        assert!(time::tick() < until);
+    }
+
+    #[test]
+    fn a_thread_that_is_woken_before_it_waits_elsewhere_does_not_wait_there() {
+        let (bed, bell) = (Bed::default(), Arc::new(Bell::new().unwrap()));
+
+        bed.wake();
+
+        assert!(bed.sleep_elsewhere(&bell, || ()).is_none());
+        assert!(bed.sleep_elsewhere(&bell, || ()).is_some(), "it was woken once");
+    }
+
+    #[test]
+    fn a_thread_that_waits_elsewhere_is_woken_there_and_afterwards_in_its_bed() {
+        let (bed, bell, until) = (Bed::default(), Arc::new(Bell::new().unwrap()), far());
+
+        let rung = bed.sleep_elsewhere(&bell, || {
+            bed.wake();
+            wire::wait_readable(std::iter::empty(), Some(&bell), Some(Duration::from_secs(30)))
+        });
+        bed.wake();
+        bed.sleep(Some(until));
+
+        assert!(rung.is_some());
+        assert!(time::tick() < until);
+    }
+
+    #[test]
+    fn a_signal_wakes_all_who_are_listed_with_it_and_strikes_those_who_left() {
+        let (signal, beds) = (Signal::default(), [(); 3].map(|()| Arc::new(Bed::default())));
+        let until = far();
+        {
+            let signals = [&signal];
+            let _left = beds[0].listed_with(&signals);
+        }
+        assert!(signal.shared.lock().sleepers.is_empty());
+
+        let signals = [&signal];
+        let _listed: Vec<_> = beds.iter().map(|it| it.listed_with(&signals)).collect();
+        signal.give();
+
+        beds.iter().for_each(|it| it.sleep(Some(until)));
+        assert!(signal.is_given() && time::tick() < until);
+    }
+}

@@ -93,8 +93,9 @@ fn micros(time: i64) -> Duration {
 }
 
 #[cfg(test)]
-#[expect(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "a test may overflow: it fails then")]
 mod tests {
+    #![expect(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "a test may overflow: it fails then")]
+
     use super::*;
     use proptest::prelude::*;
 

@@ -134,8 +134,9 @@ fn trusted_uptime(intro: Introduction<'_>, wall: u64) -> Option<Duration> {
 }
 
 #[cfg(test)]
-#[expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
 mod tests {
+    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+
     use super::*;
 
     const QUARANTINE: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use quorlock::{AcquireError, LockGuard, LockManager, Lost, ReleaseError};
 use crate::ambush::{Ambush, Phase};
 use crate::child::{orders, say};
 use crate::judge::Line;
-use crate::options::builder;
+use crate::options::{QUARANTINE, builder};
 use crate::support::{between, boot, nanos, times};
 
 /// How a client is to be; told in one line.
@@ -26,13 +26,15 @@ pub(crate) struct Role {
     pub(crate) resources: u64,
     /// Planted: it does not renew, and claims to hold the lock until it gives it back.
     pub(crate) deaf: bool,
+    /// Planted: it counts the votes of nodes that may have forgotten locks.
+    pub(crate) careless: bool,
     pub(crate) urls: Vec<String>,
 }
 
 impl Role {
     pub(crate) fn line(&self) -> String {
-        let Role { number, judge, ttl, seed, resources, deaf, urls } = self;
-        format!("{number} {judge} {} {seed} {resources} {deaf} {}", ttl.as_millis(), urls.join(" "))
+        let Role { number, judge, ttl, seed, resources, deaf, careless, urls } = self;
+        format!("{number} {judge} {} {seed} {resources} {deaf} {careless} {}", ttl.as_millis(), urls.join(" "))
     }
 
     fn read(line: &str) -> Role {
@@ -45,6 +47,7 @@ impl Role {
             seed: word().parse().unwrap(),
             resources: word().parse().unwrap(),
             deaf: word().parse().unwrap(),
+            careless: word().parse().unwrap(),
             urls: words.map(str::to_owned).collect(),
         }
     }
@@ -56,7 +59,7 @@ fn child_that_locks() {
     let Some(mut orders) = orders() else { return };
     let Some(role) = orders.next() else { return };
     let role = Role::read(&role);
-    let locks = builder(&role.urls, role.ttl).build().unwrap();
+    let locks = builder(&role.urls, role.ttl).quarantine(QUARANTINE && !role.careless).build().unwrap();
     let ambush = Ambush::start(locks.clone());
     let finish = Arc::new(AtomicBool::new(false));
     thread::spawn({

@@ -285,9 +285,9 @@ impl Outcome {
 
 impl Crew {
     fn start(campaign: &Campaign, rng: fastrand::Rng) -> Crew {
-        let Plan { ttl, deaf, clients, .. } = campaign.plan;
+        let Plan { ttl, deaf, secretive, clients, .. } = campaign.plan;
         let (judge, urls) = (campaign.judge.address.clone(), campaign.servers.urls());
-        let role = Role { number: 0, judge, ttl, seed: 0, resources: 2, deaf, urls };
+        let role = Role { number: 0, judge, ttl, seed: 0, resources: 2, deaf, careless: secretive, urls };
         let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
         for _ in 0..clients {
             let member = crew.recruit();

@@ -161,6 +161,8 @@ fn a_waiter_that_has_died_keeps_newcomers_out_for_a_while_only() -> TestResult {
         guard.is_some()
     });
     drop(guard);
+    // The key may have lived a little longer on one node, and then the list was not looked at there.
+    servers.wait_until_free(NAME)?;
     drop(locks.mutex(NAME).fair(true).try_lock_for(PATIENCE)?);
     nothing_waits(&servers);
     Ok(())
@@ -184,6 +186,8 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
     let guard = join(asks_again)?;
     head.resume();
     head.ping();
+    // It has asked, late, and is in its place again.
+    wait_until_listed(&servers, NAME, 2);
     let earlier = guard.fencing_token().get();
     drop(guard);
 

@@ -28,4 +28,5 @@ mod renewal;
 mod resource;
 mod secrets;
 mod support;
+mod turns;
 mod waiting;

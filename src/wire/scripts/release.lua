@@ -31,7 +31,10 @@ elseif me ~= "" and not ARGV[3] then
   redis.pcall("ZREM", KEYS[2], me)
 end
 if whose ~= "" and whose ~= me then
-  -- Somebody has been told and is about to come.
+  -- Somebody has been told and is about to come. If nobody waits behind him, his turn is all that there is to keep.
+  if redis.pcall("EXISTS", KEYS[2]) == 0 then
+    redis.pcall("PEXPIRE", KEYS[3], TURN)
+  end
   return deleted
 end
 if deleted == 1 or not owner then

@@ -75,13 +75,16 @@ local function enter(list, turn, me, since, life, whose)
   if type(done) ~= "number" then
     return 0
   end
-  if redis.call("PTTL", list) < tonumber(life) then
+  -- Somebody else may have entered for longer. The turn is kept with the list: without it nobody would be told.
+  local kept = redis.call("PTTL", list)
+  if kept < tonumber(life) then
     redis.call("PEXPIRE", list, life)
+    kept = life
   end
   if whose == "" or whose == me then
-    redis.call("SET", turn, "0 ", "PX", life)
+    redis.call("SET", turn, "0 ", "PX", kept)
   else
-    redis.call("PEXPIRE", turn, life)
+    redis.call("PEXPIRE", turn, kept)
   end
   return 1
 end
