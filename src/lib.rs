@@ -43,8 +43,8 @@
 //! | level | what |
 //! | --- | --- |
 //! | error | a bug in this crate: a caught panic |
-//! | warn  | a held lock was lost; a thread was left behind at shutdown |
-//! | info  | a node went down or came back, or stopped or began to respond: once per change, not per attempt |
+//! | warn  | a held lock was lost; a node's clock was set; a node may evict locks or was promoted; a thread was left behind |
+//! | info  | a node went down or came back, stopped or began to respond, or has no vote yet: once per change, not per attempt |
 //! | debug | how each round ended; further failures of a node that is down |
 //! | trace | every reply |
 //!
