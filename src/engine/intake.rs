@@ -100,6 +100,7 @@ impl Intake {
 fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, times: Times) -> Answer {
     if time.is_some() {
         if let Some(news) = standing.on_time(time, times) {
+            node.note_silence(standing.votes_from());
             node.note_news(news, standing.silent_for(times.answered));
         }
         node.note_clock(standing.clock_offset());

@@ -67,7 +67,7 @@ impl Node {
         }
         if greeting.promoted && !before.is_some_and(|it| it.promoted && it.run_id == greeting.run_id) {
             warn!(
-                "{}: {}: it was a replica and has been promoted: locks of its last master's may be missing",
+                "{}: {}: it was a replica and has been promoted: locks of the moment before may be missing",
                 self.id, self.address
             );
         }
