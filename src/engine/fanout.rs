@@ -200,6 +200,13 @@ impl Fanout {
         self.offer_to(None, command, sink, now, directly)
     }
 
+    /// Nodes of `some` on which a lock that is gone may be set again.
+    pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
+        let mut nodes = NodeSet::default();
+        self.nodes.iter().filter(|it| some.contains(it.id) && it.may_heal(now)).for_each(|it| nodes.insert(it.id));
+        nodes
+    }
+
     /// Like [`Fanout::offer`], to some of the nodes.
     pub(crate) fn offer_to(
         &self,

@@ -10,7 +10,7 @@ use crate::error::NodeFailure;
 use crate::logic::standing::{Standing, Times};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, AcquireReply, Answer, Filled, Inbox, Kind, Push, RaiseReply, Reply, Socket};
+use crate::wire::{self, AcquireReply, Answer, ExtendReply, Filled, Inbox, Kind, Push, RaiseReply, Reply, Socket};
 
 /// What has come from a node and is not dealt with yet. Guarded by one mutex: one thread reads at a time, so that
 /// answers meet their commands in order.
@@ -100,7 +100,7 @@ impl Intake {
 fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, times: Times) -> Answer {
     if time.is_some() {
         if let Some(news) = standing.on_time(time, times) {
-            node.note_silence(standing.votes_from());
+            node.note_silence(standing);
             node.note_news(news, standing.silent_for(times.answered));
         }
         node.note_clock(standing.clock_offset());
@@ -111,12 +111,19 @@ fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, ti
                 node.note_forgotten(left);
                 standing.be_silent(left, times.answered);
             }
-            node.note_silence(standing.votes_from());
+            node.note_silence(standing);
             Answer::Failed(NodeFailure::Quarantined { left })
         }
         Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
         | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => {
             let left = standing.silent_for(times.asked);
+            if left.is_zero() { answer } else { Answer::Failed(NodeFailure::Quarantined { left }) }
+        }
+        // RACE: the key may have been set there since the restart, by an acquire or a healing of ours that was on its way.
+        // Before that the node may have granted the lock to somebody who counts that grant and is still collecting votes.
+        // Counted here, our lease would go on while our other keys run out, and he would get the majority that we had.
+        Answer::Extend(ExtendReply::Extended) => {
+            let left = standing.restarted_for(times.asked);
             if left.is_zero() { answer } else { Answer::Failed(NodeFailure::Quarantined { left }) }
         }
         _ => answer,

@@ -332,6 +332,7 @@ impl HeldLock {
             }
             let command = Arc::new(self.plan.heal(self.owner, validity::millis(ttl), self.token.get()));
             let healing: Arc<dyn Sink> = Arc::new(Healing(Arc::clone(self)));
+            let nodes = self.core.fanout.that_may_heal(nodes, tick);
             let given = self.core.fanout.offer_to(Some(nodes), &command, &healing, tick, false);
             state.reached = state.reached.union(given.taken);
             given

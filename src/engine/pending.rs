@@ -279,6 +279,9 @@ impl Reads for ExtendRound {
             Answer::Extend(ExtendReply::Superseded) => (ExtendVote::Superseded, NodeAnswer::Superseded),
             Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => (ExtendVote::Gone, NodeAnswer::Gone),
             Answer::Extend(ExtendReply::Unusable) => (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter)),
+            Answer::Extend(ExtendReply::Forgot { left }) => {
+                (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::Quarantined { left }))
+            }
             other => (ExtendVote::Failed, failed(other)),
         }
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::engine::node::Node;
 use crate::logic::clock::ClockStep;
-use crate::logic::standing::News;
+use crate::logic::standing::{News, Standing};
 use crate::stats::count;
 use crate::time::{Moment, Tick};
 use crate::wire::Greeting;
@@ -18,6 +18,8 @@ use crate::wire::Greeting;
 pub(crate) struct Record {
     /// When its grants count again, in nanoseconds since the node's start; 0 if they always did.
     votes_from: AtomicU64,
+    /// Until when no lock is healed there, likewise.
+    stepped_until: AtomicU64,
     /// By how many microseconds its clock is ahead of the one of leases, at least and at most; the smallest number if that
     /// is not known. Read one after the other: a hint, which nobody's safety rests on.
     clock_offset: [AtomicI64; 2],
@@ -29,6 +31,7 @@ impl Default for Record {
     fn default() -> Record {
         Record {
             votes_from: AtomicU64::new(0),
+            stepped_until: AtomicU64::new(0),
             clock_offset: [AtomicI64::new(i64::MIN), AtomicI64::new(i64::MIN)],
             greeting: Mutex::new(None),
         }
@@ -79,8 +82,16 @@ impl Node {
         self.record.clock_offset[1].store(high, Ordering::Relaxed);
     }
 
-    pub(crate) fn note_silence(&self, votes_from: Option<Tick>) {
-        self.record.votes_from.store(votes_from.map_or(0, |it| self.nanos(it)), Ordering::Relaxed);
+    pub(crate) fn note_silence(&self, standing: &Standing) {
+        let nanos = |at: Option<Tick>| at.map_or(0, |it| self.nanos(it));
+        self.record.votes_from.store(nanos(standing.votes_from()), Ordering::Relaxed);
+        self.record.stepped_until.store(nanos(standing.stepped_until()), Ordering::Relaxed);
+    }
+
+    /// Whether a lock that is gone there may be set again. Not for a while after a step of the node's clock: extensions
+    /// are counted then, because a key that is there has been there all the time.
+    pub(crate) fn may_heal(&self, now: Tick) -> bool {
+        self.record.stepped_until.load(Ordering::Relaxed) <= self.nanos(now)
     }
 
     /// Says what an answer has shown. `left`: how long the node is silent because of that.

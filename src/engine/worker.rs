@@ -244,7 +244,7 @@ impl Worker {
             if let Some(news) = news {
                 self.node.note_news(news, intake.standing.silent_for(now));
             }
-            self.node.note_silence(intake.standing.votes_from());
+            self.node.note_silence(&intake.standing);
             self.node.note_clock(intake.standing.clock_offset());
         }
         self.node.note_greeting(greeting);

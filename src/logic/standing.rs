@@ -59,12 +59,23 @@ pub(crate) struct Standing {
     quarantine: Option<Duration>,
     run_id: Option<String>,
     votes_from: Option<Tick>,
+    /// Of the silence that a restart brings.
+    restarted_until: Option<Tick>,
+    /// Of the silence that a step of its clock brings.
+    stepped_until: Option<Tick>,
     clock: NodeClock,
 }
 
 impl Standing {
     pub(crate) fn new(quarantine: Option<Duration>, rate: f64) -> Standing {
-        Standing { quarantine, run_id: None, votes_from: None, clock: NodeClock::new(rate) }
+        Standing {
+            quarantine,
+            run_id: None,
+            votes_from: None,
+            restarted_until: None,
+            stepped_until: None,
+            clock: NodeClock::new(rate),
+        }
     }
 
     /// A connection begins.
@@ -89,6 +100,7 @@ impl Standing {
             None => silent,
         };
         self.be_silent(left, times.answered);
+        self.restarted_until = self.restarted_until.max(times.answered.checked_add(left));
         (!left.is_zero()).then_some(News::Restarted)
     }
 
@@ -99,6 +111,7 @@ impl Standing {
         // After a step back keys live longer than they should: that delays others, and endangers nobody.
         if let (ClockStep::Forward(_), Some(silent)) = (step, self.quarantine) {
             self.be_silent(silent, times.answered);
+            self.stepped_until = times.answered.checked_add(silent);
         }
         Some(News::Stepped(step))
     }
@@ -113,6 +126,19 @@ impl Standing {
     /// From the time of asking, because the node may have executed the command at any time after it.
     pub(crate) fn silent_for(&self, asked: Tick) -> Duration {
         self.votes_from.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked))
+    }
+
+    /// How long an extension is off that counts, like [`Standing::silent_for`].
+    ///
+    /// After a step of its clock they count: a key that is ours then was ours before, because nothing sets it again there
+    /// as long as [`Standing::stepped_until`] says.
+    pub(crate) fn restarted_for(&self, asked: Tick) -> Duration {
+        self.restarted_until.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked))
+    }
+
+    /// Until when no lock may be healed there.
+    pub(crate) fn stepped_until(&self) -> Option<Tick> {
+        self.stepped_until
     }
 
     /// When grants count again; `None` if they always did.
@@ -167,6 +193,22 @@ mod tests {
         assert_eq!(standing.on_connect(intro("a", 4, 0), at(start, 0)), Some(News::Restarted));
         assert_eq!(left(&standing, start, 0), 7, "ten seconds and one for the grain, less four");
         assert_eq!((left(&standing, start, 6), left(&standing, start, 7)), (1, 0));
+    }
+
+    #[test]
+    fn r6_extensions_do_not_count_either_after_a_restart_but_after_a_step_they_do() {
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 4, 0), at(start, 0)), Some(News::Restarted));
+        let restarted = |standing: &Standing, second| standing.restarted_for(at(start, second).asked).as_secs();
+        assert_eq!((restarted(&standing, 0), restarted(&standing, 7)), (7, 0));
+        assert_eq!(standing.stepped_until(), None);
+
+        standing.be_silent(QUARANTINE, at(start, 20).asked);
+        assert_eq!(restarted(&standing, 20), 0, "of a canary the script of each lock knows better");
+        let by = standing.on_time(Some((WALL + 50) * 1_000_000), at(start, 30));
+        assert!(matches!(by, Some(News::Stepped(ClockStep::Forward(_)))), "{by:?}");
+        assert_eq!((restarted(&standing, 30), left(&standing, start, 30)), (0, 10));
+        assert_eq!(standing.stepped_until(), Some(at(start, 40).asked));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! The oracles are written from the rules (see `token` and the safety chapter of the guide), not from the code: they
 //! look at the votes so far as a whole, and ask "what can still become of this?" by trying what can.
 //!
-//! `QUORLOCK_LONG=1` leaves out the reductions that keep the suite short; each test says which those are.
+//! `QUORLOCK_LONG=1` leaves out the reductions that keep the suite short; each test says which those are. A few worlds
+//! take minutes, and are searched with `QUORLOCK_LONG=2` only.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
@@ -25,9 +26,14 @@ use crate::ids::NodeId;
 use crate::logic::{Round, Step};
 use crate::time::Moment;
 
-/// Whether to run what takes minutes.
+/// Whether to run what `cargo test` alone leaves out.
 fn long() -> bool {
-    std::env::var_os("QUORLOCK_LONG").is_some_and(|it| it == "1")
+    std::env::var_os("QUORLOCK_LONG").is_some_and(|it| it == "1" || it == "2")
+}
+
+/// Whether to run what takes minutes.
+fn longest() -> bool {
+    std::env::var_os("QUORLOCK_LONG").is_some_and(|it| it == "2")
 }
 
 fn at(nanos: u64) -> Moment {

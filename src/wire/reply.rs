@@ -67,6 +67,10 @@ pub(crate) enum ExtendReply {
     Extended,
     /// It had been gone and was set again.
     Healed,
+    /// Extended by a node that has forgotten what it knew, which does not count yet.
+    Forgot {
+        left: Duration,
+    },
     Superseded,
     /// Not there.
     Gone,
@@ -207,6 +211,9 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX])
         (Kind::Extend, 2) => Answer::Extend(ExtendReply::Superseded),
         (Kind::Extend, 3) => Answer::Extend(ExtendReply::Taken),
         (Kind::Extend, 4) => Answer::Extend(ExtendReply::Healed),
+        (Kind::Extend, 5) => {
+            Answer::Extend(ExtendReply::Forgot { left: Duration::from_millis(u64::try_from(fourth).ok()?) })
+        }
         (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone),
         (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
         (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
@@ -277,6 +284,10 @@ mod tests {
         assert_eq!(
             read(Kind::Acquire, "*5\r\n:5\r\n:7\r\n:0\r\n:0\r\n:9\r\n"),
             Answer::Acquire(AcquireReply::Ahead { counter: 7 })
+        );
+        assert_eq!(
+            read(Kind::Extend, "*4\r\n:5\r\n:0\r\n:9\r\n:900\r\n"),
+            Answer::Extend(ExtendReply::Forgot { left: Duration::from_millis(900) })
         );
         assert_eq!(read(Kind::Extend, "*4\r\n:4\r\n:7\r\n:9\r\n:0\r\n"), Answer::Extend(ExtendReply::Healed));
         assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);

@@ -202,7 +202,7 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
 #[test]
 fn d8_a_lock_survives_the_restart_of_all_five_nodes_one_after_another_each_empty() -> TestResult {
     let servers = Servers::start(5)?;
-    let locks = builder(servers.urls()).quarantine(true).ttl(secs(6)).response_timeout(ms(500)).build()?;
+    let locks = builder(servers.urls()).quarantine(true).ttl(secs(3)).response_timeout(ms(700)).build()?;
     let guard = locks.mutex("report").lock()?;
     let other = strict(&servers).build()?;
 
@@ -212,12 +212,46 @@ fn d8_a_lock_survives_the_restart_of_all_five_nodes_one_after_another_each_empty
         eventually("the lock stands there again", || servers[i].exists("report"));
         assert!(guard.is_valid(), "{i}");
         assert!(other.mutex("report").try_lock().is_err(), "{i}");
+        // A majority must count: the next one may go when no more than one is silent.
+        eventually("it is silent", || !locks.stats().quarantined.is_empty());
+        eventually("enough of them count", || locks.stats().quarantined.len() < 2);
     }
 
     assert!(5 <= locks.stats().healed, "{:?}", locks.stats());
     assert_eq!(locks.stats().locks_lost, 0);
     guard.release()?;
     nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).quarantine(true).ttl(secs(3)).response_timeout(ms(700)).build()?;
+    drop(locks.mutex("report").lock()?);
+    connect(&locks, 3);
+    for how in ["restart", "flush"] {
+        eventually("all of them count", || locks.stats().quarantined.is_empty());
+        let guard = locks.mutex("report").lock()?;
+        eventually("all have it", || holders(&servers) == [true; 3]);
+        if how == "restart" {
+            servers[2].kill()?;
+            servers[2].restart()?;
+        } else {
+            servers[2].command(&["FLUSHALL"])?;
+        }
+        eventually("the lock stands there again", || servers[2].exists("report"));
+
+        // With the one that forgot it would be a majority.
+        del(&servers[1], "report");
+        set_px(&servers[1], "report", "theirs", 60_000);
+        let err = guard.extend(secs(3)).unwrap_err();
+
+        assert!(matches!(err, quorlock::ExtendError::NoQuorum { .. }), "{how}: {err}");
+        assert!(err.to_string().contains("quarantined"), "{how}: {err}");
+        del(&servers[1], "report");
+        drop(guard);
+    }
     Ok(())
 }
 

@@ -9,9 +9,10 @@
 -- ARGV[5]  for how long a node that has forgotten is silent, whole milliseconds; 0 for not at all
 -- ARGV[6]  "heal": sets a key that is gone again. Only for an owner who has just been confirmed by a majority.
 --
--- Returns { status, counter, node time, time left }
+-- Returns { status, counter, node time, time left }, of a node that is silent the time until that is over
 --   status     1 extended
 --              4 set again
+--              5 extended, but this node has forgotten what it knew: it must not be counted before its silence is over
 --              2 the counter is above the token: not extended, another owner has been granted the lock since
 --              0 the lock key is gone
 --              3 the lock key is someone else's
@@ -67,9 +68,10 @@ end
 
 if not counter then
   -- include canary.lua
-  if ARGV[5] ~= "0" and silent_for(now, tonumber(ARGV[5])) > 0 then
-    -- A counter would tell the next one that this node remembers.
-    return { status, seen, now, left }
+  local silence = ARGV[5] ~= "0" and silent_for(now, tonumber(ARGV[5])) or 0
+  if silence > 0 then
+    -- Without the counter, which would tell the next one that this node remembers.
+    return { status == 1 and 5 or status, seen, now, silence }
   end
 end
 if seen < token then

@@ -1,0 +1,175 @@
+//! What the rules are good for: without each of them, the search must find what it prevents. The searches stop at the
+//! first violation, which is one that takes the fewest moves.
+
+use super::*;
+
+const TIMED: World<2> = World::new([2, 1], Keys::Last);
+const ASYNC: World<2> = World::new([2, 1], Keys::Vanish);
+const RENEWED: World<2> = World { extensions: 1, heals: true, ..TIMED };
+const ONE_CRASH: Accidents = Accidents { crashes: 1, ..NO_ACCIDENTS };
+const ONE_FLUSH: Accidents = Accidents { flushes: 1, ..NO_ACCIDENTS };
+const ONE_FORGOTTEN: Accidents = Accidents { forgets: 1, ..NO_ACCIDENTS };
+
+/// Only this is looked for.
+const fn only(violation: &'static [Violation]) -> [&'static [Violation]; 3] {
+    [violation, &[], &[]]
+}
+
+/// Searches `world` for its first violation.
+fn find<const A: usize>(world: World<A>, expected: Violation) {
+    let findings = world.search();
+    assert_eq!(findings.violation, Some(expected), "{} states of {world:?}\n{}", findings.states, findings.course);
+    println!("{:?} {expected:?} in {} states:\n{}", world.flaw, findings.states, findings.course);
+}
+
+#[test]
+fn a1_a_node_that_accepts_an_equal_proposal_is_found_out() {
+    let flaw = Flaw::AcceptsEqual;
+    find(World { flaw, ..World::new([1, 1], Keys::Vanish) }, Violation::SameToken);
+}
+
+#[test]
+fn a2_a_client_that_counts_refusers_is_found_out() {
+    find(World { flaw: Flaw::CountsRefusers, ..World::new([1, 1], Keys::Vanish) }, Violation::SameToken);
+}
+
+/// The first client has given up once, and its releases are still under way while it tries again.
+#[test]
+fn a3_a5_e2_a_late_release_that_deletes_more_than_its_own_is_found_out() {
+    for flaw in [Flaw::ReusesValue, Flaw::DeletesAnyKey] {
+        let world = World { retry_of: [None, None, Some(0)], flaw, ..World::new([1, 1, 2], Keys::Last) };
+        let mut start = world.start();
+        start.enter(0, Phase::Lost, RELEASE);
+        let mut findings = Findings::default();
+        world.search_from(start, &mut findings);
+        assert_eq!(findings.violation, Some(Violation::TwoHold), "{findings:?}");
+    }
+}
+
+#[test]
+fn a4_a7_a_node_that_takes_its_own_counter_for_an_acceptance_is_found_out() {
+    let left = Accidents { twice: 1, vanished: ANY, ..NO_ACCIDENTS };
+    let world = World { flaw: Flaw::AcceptsItsOwn, left, ..World::new([1, 1], Keys::Vanish) };
+    find(world, Violation::SameToken);
+}
+
+#[test]
+fn p3b_a_node_that_takes_an_equal_token_is_found_out() {
+    find(World { flaw: Flaw::TakesEqual, ..World::new([1, 1], Keys::Vanish) }, Violation::SameToken);
+}
+
+/// The counterexample to the first proposal: no mishap but delay.
+#[test]
+fn p1_a_node_that_raises_for_anyone_is_found_out() {
+    let world = World { counters: [1, 1, 3], flaw: Flaw::RaisesForAnyone, ..TIMED };
+    find(World { claims: only(&[Violation::LaterHoldSmallerToken]), ..world }, Violation::LaterHoldSmallerToken);
+}
+
+#[test]
+fn p5_a_node_that_raises_for_anyone_is_found_out_where_keys_vanish() {
+    let world = World { flaw: Flaw::RaisesForAnyone, counters: [0, 0, 3], ..ASYNC };
+    find(World { claims: only(&[Violation::GrantsAgainstTokens]), ..world }, Violation::GrantsAgainstTokens);
+}
+
+#[test]
+fn r1_d7_an_extension_without_a_look_at_the_counter_is_found_out() {
+    let world = World { extensions: 1, flaw: Flaw::ExtendsWithoutCounter, ..ASYNC };
+    find(World { claims: only(&[Violation::Resurrected]), ..world }, Violation::Resurrected);
+    find(World { claims: only(&[Violation::Revived]), ..world }, Violation::Revived);
+}
+
+/// A heal alone brings back a key, and in the next round the lock.
+#[test]
+fn r2_d8_a_heal_without_a_look_at_the_counter_is_found_out() {
+    let world = World { extensions: 1, heals: true, flaw: Flaw::HealsWithoutCounter, ..ASYNC };
+    find(World { claims: only(&[Violation::Revived]), ..world }, Violation::Revived);
+}
+
+#[test]
+fn d9_a_heal_behind_the_release_is_found_out() {
+    let left = Accidents { lost: 1, ..NO_ACCIDENTS };
+    let world =
+        World { extensions: 1, heals: true, left, flaw: Flaw::HealsBehindRelease, ..World::new([1], Keys::Last) };
+    find(World { claims: only(&[Violation::Orphan]), ..world }, Violation::Orphan);
+}
+
+#[test]
+fn e4_a_release_that_overtakes_the_acquire_is_found_out() {
+    let world = World { lines: Lines::AnyOrder, ..World::new([1], Keys::Last) };
+    find(World { claims: only(&[Violation::Orphan]), ..world }, Violation::Orphan);
+}
+
+#[test]
+fn a3_a_client_that_takes_half_of_the_nodes_for_a_majority_is_found_out() {
+    let world = World { flaw: Flaw::HalfIsEnough, ..TIMED };
+    find(World { claims: only(&[Violation::TwoHold]), ..world }, Violation::TwoHold);
+}
+
+#[test]
+fn a13_a_client_that_ignores_its_deadline_is_found_out() {
+    let world = World { slow: true, flaw: Flaw::IgnoresDeadline, ..TIMED };
+    find(World { claims: only(&[Violation::TwoHold]), ..world }, Violation::TwoHold);
+}
+
+#[test]
+fn d4_a_client_that_believes_in_a_late_extension_is_found_out() {
+    let world = World { slow: true, extensions: 1, flaw: Flaw::LateExtensionRevives, ..TIMED };
+    find(World { claims: only(&[Violation::TwoHold]), ..world }, Violation::TwoHold);
+}
+
+#[test]
+fn d1_d2_a_client_that_counts_on_a_minority_is_found_out() {
+    let world = World { extensions: 1, flaw: Flaw::MinorityExtends, ..TIMED };
+    find(World { claims: only(&[Violation::TwoHold]), ..world }, Violation::TwoHold);
+}
+
+#[test]
+fn l1_b6_without_quarantine_a_restart_with_nothing_is_found_out() {
+    let world = World { clocks: Clocks::Good, left: ONE_CRASH, ..TIMED };
+    find(World { claims: only(&[Violation::TwoHold]), ..world }, Violation::TwoHold);
+}
+
+#[test]
+fn l1_without_a_canary_a_flush_is_found_out() {
+    let world = World { clocks: Clocks::Good, left: ONE_FLUSH, ..TIMED };
+    find(World { claims: only(&[Violation::TwoHold]), ..world }, Violation::TwoHold);
+}
+
+/// Quarantine keeps others out. The order of tokens is then a matter of clocks.
+#[test]
+fn l3_bad_clocks_are_found_out_after_a_restart_with_nothing() {
+    let world = World { guard: Guard::Uptime, left: ONE_CRASH, ..TIMED };
+    find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
+}
+
+#[test]
+fn l5_l6_a_counter_that_is_lost_alone_is_found_out() {
+    let world = World { left: Accidents { vanished: ANY, ..ONE_FORGOTTEN }, ..World::new([1, 1], Keys::Vanish) };
+    find(World { claims: only(&[Violation::SameToken]), ..world }, Violation::SameToken);
+    let world = World { clocks: Clocks::Good, left: ONE_FORGOTTEN, ..TIMED };
+    find(World { claims: only(&[Violation::LaterHoldSmallerToken]), ..world }, Violation::LaterHoldSmallerToken);
+}
+
+/// A rival who was granted there before the restart and still waits for another node; a key of ours that the node has
+/// set since, and that is extended there while it runs out elsewhere.
+#[test]
+fn r6_extensions_that_count_in_quarantine_are_found_out() {
+    let world = World { clocks: Clocks::Good, flaw: Flaw::CountsExtensionsInQuarantine, left: ONE_CRASH, ..RENEWED };
+    let claims = only(&[Violation::TwoHold]);
+    find(World { guard: Guard::Uptime, claims, ..world }, Violation::TwoHold);
+}
+
+/// The same with a key that was healed: it takes one more round.
+#[test]
+fn r6_extensions_that_count_after_a_heal_in_quarantine_are_found_out() {
+    let world = World { clocks: Clocks::Good, flaw: Flaw::CountsExtensionsInQuarantine, extensions: 2, ..RENEWED };
+    let claims = only(&[Violation::TwoHold]);
+    find(World { guard: Guard::Canary, left: ONE_FLUSH, claims, ..world }, Violation::TwoHold);
+}
+
+#[test]
+fn r6_a_heal_that_creates_the_counter_is_found_out() {
+    let world = World { clocks: Clocks::Good, flaw: Flaw::LiftsMissingCounter, extensions: 2, ..RENEWED };
+    let claims = only(&[Violation::TwoHold]);
+    find(World { guard: Guard::Canary, left: ONE_FLUSH, claims, ..world }, Violation::TwoHold);
+}

@@ -1,0 +1,212 @@
+//! What nodes do: the scripts in `src/wire/scripts`, and the accidents that befall a node.
+
+use super::*;
+
+impl<const A: usize> World<A> {
+    /// A node executes a command. `keep`: an answer that is on its way already stays the one that arrives.
+    pub(super) fn execute(
+        &self,
+        state: &mut State<A>,
+        me: usize,
+        node: usize,
+        command: u8,
+        keep: bool,
+    ) -> Option<Violation> {
+        let answer = match command {
+            ACQUIRE => self.acquire(state, me, node),
+            RAISE => self.raise(state, me, node),
+            RELEASE => {
+                let node = &mut state.nodes[node];
+                if node.key == Some(self.value(me)) || self.flaw == Flaw::DeletesAnyKey {
+                    node.key = None;
+                }
+                return None;
+            }
+            _ if EXTEND.contains(&command) => {
+                let answer = self.extend(state, me, node, 1 + u8::from(command == EXTEND[1]));
+                let revives = state.newer(me).any(|other| state.nodes[node].lines[other].counted);
+                if answer == Said::Extended && revives && self.claims(Violation::Revived) {
+                    return Some(Violation::Revived);
+                }
+                answer
+            }
+            _ => return self.heal(state, me, node, 1 + u8::from(command == HEAL[1])),
+        };
+
+        let Attempt { phase, round, renewal, .. } = state.attempts[me];
+        let awaited = match command {
+            ACQUIRE => phase == Phase::Acquiring,
+            RAISE => phase == Phase::Raising,
+            _ if phase != Phase::Holding || command != EXTEND[usize::from(round) - 1] => false,
+            // Of a round that is confirmed only this answer still changes anything.
+            _ => renewal == Renewal::Open || renewal == Renewal::Confirmed && answer == Said::Gone && self.heals,
+        };
+        let silenced = state.nodes[node].is_quarantined() && self.is_silenced(answer, state.nodes[node].counter);
+        let Node { key_rank, lines, .. } = &mut state.nodes[node];
+        let line = &mut lines[me];
+        let heard = matches!(line.answer, Answer::Counted(_)) || keep && line.answer != Answer::None;
+        if awaited && !heard {
+            line.answer = Answer::OnItsWay(answer);
+            line.doubtful = silenced;
+            if matches!(answer, Said::Accepted | Said::Behind(_) | Said::Taken) {
+                line.rank = *key_rank;
+            }
+        }
+        self.is_orphan(state, me, node, command).then_some(Violation::Orphan)
+    }
+
+    /// Whether an answer does not count that was given in quarantine.
+    ///
+    /// Of an extension the node itself knows by the counter that is missing: neither extensions nor heals create it.
+    fn is_silenced(&self, answer: Said, counter: u8) -> bool {
+        match answer {
+            Said::Accepted | Said::Behind(_) | Said::Taken => true,
+            Said::Extended if self.flaw == Flaw::CountsExtensionsInQuarantine => false,
+            Said::Extended => self.guard == Guard::Uptime || counter == 0,
+            _ => false,
+        }
+    }
+
+    fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
+        let (value, proposal) = (self.value(me), state.attempts[me].proposal);
+        let node = &mut state.nodes[node];
+        if self.guard == Guard::Canary && node.counter == 0 && node.is_quarantined() {
+            return Said::Quarantined;
+        }
+        let counter = node.counter;
+        match node.key {
+            Some(key) if key != value => return Said::Held(counter),
+            // The command is executed for the second time.
+            Some(_) if self.flaw == Flaw::AcceptsItsOwn && counter == proposal => return Said::Accepted,
+            Some(_) => {}
+            None => {
+                node.key = Some(value);
+                node.key_round = 0;
+                node.key_rank = A as u8 + 2;
+            }
+        }
+        if counter < proposal || self.flaw == Flaw::AcceptsEqual && counter == proposal {
+            node.counter = proposal;
+            Said::Accepted
+        } else {
+            Said::Behind(counter)
+        }
+    }
+
+    fn raise(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
+        let (value, token) = (self.value(me), state.attempts[me].token);
+        let node = &mut state.nodes[node];
+        let counter = node.counter;
+        if node.key != Some(value) && self.flaw != Flaw::RaisesForAnyone {
+            Said::Gone
+        } else if counter < token || self.flaw == Flaw::TakesEqual && counter == token {
+            node.counter = token;
+            Said::Taken
+        } else {
+            Said::Above(counter)
+        }
+    }
+
+    fn extend(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Said {
+        let (value, token) = (self.value(me), state.attempts[me].token);
+        let node = &mut state.nodes[node];
+        if node.key != Some(value) {
+            return Said::Gone;
+        }
+        if token < node.counter && self.flaw != Flaw::ExtendsWithoutCounter {
+            return Said::Superseded;
+        }
+        node.key_round = node.key_round.max(round);
+        self.lift(node, token);
+        Said::Extended
+    }
+
+    fn heal(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Option<Violation> {
+        let (value, token) = (self.value(me), state.attempts[me].token);
+        let revives = state.newer(me).any(|other| state.nodes[node].lines[other].counted);
+        let healed = &mut state.nodes[node];
+        if healed.key.is_some() || token < healed.counter && self.flaw != Flaw::HealsWithoutCounter {
+            return None;
+        }
+        healed.key = Some(value);
+        healed.key_round = round;
+        self.lift(healed, token);
+        if revives && self.claims(Violation::Revived) {
+            return Some(Violation::Revived);
+        }
+        self.is_orphan(state, me, node, HEAL[0]).then_some(Violation::Orphan)
+    }
+
+    /// Lifts a counter that lags. One that is missing is left to acquires: they look at the canary where there is none.
+    fn lift(&self, node: &mut Node<A>, token: u8) {
+        let missing = self.guard == Guard::Canary && node.counter == 0 && self.flaw != Flaw::LiftsMissingCounter;
+        if node.counter < token && !missing {
+            node.counter = token;
+        }
+    }
+
+    /// Whether the command has left a key that nothing of the attempt will take away.
+    fn is_orphan(&self, state: &State<A>, me: usize, node: usize, command: u8) -> bool {
+        let node = &state.nodes[node];
+        let over = state.attempts[me].phase.is_over();
+        over && command & SETS != 0 && node.key == Some(self.value(me)) && node.lines[me].sent & RELEASE == 0
+    }
+
+    /// A node goes down and comes back, with or without what it had stored. Its connections break: of each, the
+    /// commands that were written are lost, and those that were not are sent on the next one. A release is never said
+    /// to be lost: it is the last command, so that is the same as never executed.
+    pub(super) fn restart(&self, state: &State<A>, node: usize, memory: bool, visit: &mut impl FnMut(State<A>)) {
+        let mut restarted = *state;
+        if !memory {
+            restarted.forget(node, true);
+        }
+        self.block(&mut restarted, node);
+        let mut open = vec![(0, restarted)];
+        while let Some((me, state)) = open.pop() {
+            if me == A {
+                visit(state);
+                continue;
+            }
+            open.push((me + 1, state));
+            let mut state = state;
+            let lost = |line: &Line| line.sent & !RELEASE;
+            while lost(&state.nodes[node].lines[me]) != 0 {
+                let line = &mut state.nodes[node].lines[me];
+                line.sent &= !(lost(line) & lost(line).wrapping_neg());
+                open.push((me + 1, state));
+            }
+        }
+    }
+
+    /// Puts a node in quarantine, if there is any.
+    pub(super) fn block(&self, state: &mut State<A>, node: usize) {
+        if self.guard == Guard::None {
+            return;
+        }
+        for (attempt, line) in state.attempts.iter().zip(&mut state.nodes[node].lines) {
+            if attempt.phase.is_alive() {
+                line.blocks = attempt.round + 1;
+            }
+        }
+    }
+}
+
+impl<const A: usize> State<A> {
+    /// A node loses its counter, and its key if told so.
+    pub(super) fn forget(&mut self, node: usize, key: bool) {
+        let node = &mut self.nodes[node];
+        node.counter = 0;
+        if key {
+            node.key = None;
+        }
+    }
+
+    /// Those who have won with a larger token than `me`.
+    pub(super) fn newer(&self, me: usize) -> impl Iterator<Item = usize> {
+        let token = self.attempts[me].token;
+        (0..A).filter(move |it| {
+            let other = &self.attempts[*it];
+            *it != me && other.phase.has_won() && token < other.token
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! What holds, in worlds that are searched completely. `--nocapture` shows how large they are.
+
+use super::*;
+
+/// As long as keys last, and with keys that vanish; here the first to start need not have the smaller number.
+const TIMED: World<2> = World::new([2, 1], Keys::Last);
+const ASYNC: World<2> = World::new([2, 1], Keys::Vanish);
+const ONCE_VANISHED: Accidents = Accidents { vanished: 1, ..NO_ACCIDENTS };
+const ONCE_LOST: Accidents = Accidents { lost: 1, ..NO_ACCIDENTS };
+const ONCE_TWICE: Accidents = Accidents { twice: 1, ..NO_ACCIDENTS };
+
+/// Searches all of `world`.
+fn hold<const A: usize>(name: &str, world: World<A>) -> Findings {
+    let findings = world.search();
+    let Findings { states, violation, course, .. } = &findings;
+    assert!(violation.is_none(), "{name}: {violation:?} in {world:?}:\n{course}");
+    println!("{name}: {states} states");
+    findings
+}
+
+/// Searches all of `world`, and makes sure that everybody can win in it, at once and by a raise.
+fn hold_and_win<const A: usize>(name: &str, world: World<A>) -> Findings {
+    let findings = hold(name, world);
+    let Findings { won_at_once, won_by_raise, all_won, .. } = findings;
+    assert!(0 < won_at_once && 0 < won_by_raise && 0 < all_won, "nothing happened: {findings:?}");
+    findings
+}
+
+/// The same with renewals, confirmed and healed.
+fn hold_and_heal<const A: usize>(name: &str, world: World<A>) -> Findings {
+    let findings = hold_and_win(name, World { extensions: world.extensions.max(1), heals: true, ..world });
+    assert!(0 < findings.confirmed && 0 < findings.heals, "nothing happened: {findings:?}");
+    findings
+}
+
+/// With different and with equal proposals, at nodes that never saw the lock and at one that is ahead.
+fn each_start(world: World<2>, check: impl Fn(World<2>)) {
+    for proposals in [[2, 1], [1, 1]] {
+        for counters in [[0, 0, 0], [0, 0, 3]] {
+            check(World { proposals, counters, ..world });
+        }
+    }
+}
+
+#[test]
+fn x1_tokens_are_ordered_like_grants_even_if_keys_vanish() {
+    each_start(World { left: ONCE_VANISHED, ..ASYNC }, |world| {
+        hold_and_win("x1, one key vanishes", world);
+    });
+    if long() {
+        hold_and_win("x1, keys vanish", ASYNC);
+        hold_and_win(
+            "x1, keys vanish and commands are lost",
+            World { left: Accidents { lost: ANY, vanished: ANY, ..NO_ACCIDENTS }, ..ASYNC },
+        );
+    }
+    if longest() {
+        each_start(ASYNC, |world| {
+            hold_and_win("x1, keys vanish", world);
+        });
+    }
+}
+
+#[test]
+fn x2_nobody_holds_beside_another_and_tokens_are_ordered_like_holds_as_long_as_keys_last() {
+    each_start(World { left: ONCE_LOST, ..TIMED }, |world| {
+        hold_and_win("x2, one command lost", world);
+    });
+}
+
+#[test]
+fn x3_x4_a_command_that_is_executed_twice_does_no_harm() {
+    for proposals in [[2, 1], [1, 1]] {
+        hold_and_win("x4, one command twice", World { proposals, left: ONCE_TWICE, ..TIMED });
+    }
+    if long() {
+        let left = Accidents { twice: 1, vanished: 1, ..NO_ACCIDENTS };
+        hold_and_win("x3, one command twice, one key vanishes", World { left, ..ASYNC });
+    }
+}
+
+/// The first client gives up, and its releases are still under way while it tries again.
+#[test]
+fn x6_an_attempt_that_is_over_does_no_harm_to_the_next_one_of_its_client() {
+    let world = World { retry_of: [None, None, Some(0)], ..World::new([1, 1, 1], Keys::Last) };
+    let mut start = world.start();
+    start.enter(0, Phase::Lost, RELEASE);
+    let mut findings = Findings::default();
+    world.search_from(start, &mut findings);
+    assert_eq!(findings.violation, None, "{}", findings.course);
+    assert!(0 < findings.won_at_once, "nothing happened: {findings:?}");
+    println!("x6, releases under way: {} states", findings.states);
+    if long() {
+        hold_and_win("x6, three attempts of two clients", world);
+    }
+}
+
+#[test]
+fn x8_three_clients() {
+    if long() {
+        let world = World::new([1, 1, 1], Keys::Last);
+        hold_and_win("x8, good clocks", World { clocks: Clocks::Good, ..world });
+    }
+    if longest() {
+        for proposals in [[1, 1, 1], [3, 2, 1]] {
+            hold_and_win("x8", World::new(proposals, Keys::Last));
+        }
+    }
+}
+
+/// Orphans aside, which live for a ttl, safety does not need the order of commands.
+#[test]
+fn e4_commands_in_any_order_leave_orphans_but_no_second_holder() {
+    let lines = Lines::AnyOrder;
+    hold_and_heal("any order, keys last", World { lines, claims: [FENCED, EXCLUSIVE, &[]], ..TIMED });
+    hold_and_win(
+        "any order, one key vanishes",
+        World { lines, left: ONCE_VANISHED, claims: [FENCED, &[], &[]], ..ASYNC },
+    );
+}
+
+#[test]
+fn r3_d7_no_renewal_is_confirmed_after_a_newer_holder() {
+    let findings = hold_and_win("r3, one key vanishes", World { extensions: 1, left: ONCE_VANISHED, ..ASYNC });
+    assert!(0 < findings.confirmed && findings.heals == 0, "nothing happened: {findings:?}");
+}
+
+#[test]
+fn r4_d8_no_heal_brings_back_a_lock_after_a_newer_holder() {
+    hold_and_heal("r4, one key vanishes", World { left: ONCE_VANISHED, ..ASYNC });
+    if longest() {
+        hold_and_heal("r4, keys vanish", ASYNC);
+    }
+}
+
+#[test]
+fn r5_renewal_and_heals_keep_others_out() {
+    hold_and_heal("r5, one command lost", World { left: ONCE_LOST, ..TIMED });
+    hold_and_heal("r5, one counter ahead", World { counters: [0, 0, 3], ..TIMED });
+    if long() {
+        hold_and_heal("r5, two extensions", World { extensions: 2, ..TIMED });
+    }
+}
+
+/// Deadlines pass before clients notice. Whatever comes after is too late: a majority, and an extension.
+#[test]
+fn a13_d4_what_comes_after_the_deadline_is_too_late() {
+    hold_and_win("slow clients", World { slow: true, ..TIMED });
+    if long() {
+        let findings = hold_and_win("slow clients, renewed", World { slow: true, extensions: 1, ..TIMED });
+        assert!(0 < findings.confirmed, "nothing happened: {findings:?}");
+    }
+    if longest() {
+        hold_and_heal("slow clients, renewed and healed", World { slow: true, ..TIMED });
+    }
+}
+
+/// One attempt, and everything that can befall a node and a line.
+#[test]
+fn d9_e4_nothing_is_left_of_a_lock_once_its_release_was_executed() {
+    let left = Accidents { lost: 1, vanished: 1, crashes: 1, ..NO_ACCIDENTS };
+    let claims: [&'static [Violation]; 3] = [&[Violation::Orphan], &[], &[]];
+    let world =
+        World { extensions: 1, heals: true, guard: Guard::Uptime, left, claims, ..World::new([1], Keys::Vanish) };
+    let findings = hold("one attempt", world);
+    assert!(0 < findings.heals && 0 < findings.won_at_once, "nothing happened: {findings:?}");
+    if long() {
+        let left = Accidents { lost: 0, twice: 1, flushes: 1, ..left };
+        hold("one attempt, two extensions", World { extensions: 2, left, ..world });
+    }
+}
+
+/// Nodes that forget, in the two ways in which that is noticed: `good` clocks, and no claim about single nodes.
+const FORGETFUL: World<2> = World { clocks: Clocks::Good, claims: [FENCED, EXCLUSIVE, &[Violation::Orphan]], ..TIMED };
+
+fn check_quarantine(findings: &Findings) {
+    assert!(0 < findings.quarantined, "nothing happened: {findings:?}");
+}
+
+#[test]
+fn l2_l4_b6_nodes_that_restart_with_nothing_help_nobody_to_a_second_hold() {
+    for guard in [Guard::Uptime, Guard::Canary] {
+        let left = Accidents { crashes: 2, ..NO_ACCIDENTS };
+        check_quarantine(&hold_and_win("l4, two restarts", World { guard, left, ..FORGETFUL }));
+    }
+}
+
+#[test]
+fn l4_a_canary_keeps_nodes_that_were_flushed_from_voting() {
+    let left = Accidents { flushes: 2, ..NO_ACCIDENTS };
+    check_quarantine(&hold_and_win("l4, two flushes", World { guard: Guard::Canary, left, ..FORGETFUL }));
+}
+
+#[test]
+fn l3_quarantine_keeps_others_out_whatever_clocks_say() {
+    let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
+    let claims: [&'static [Violation]; 3] = [&[Violation::TwoHold], &[], &[]];
+    check_quarantine(&hold_and_win("l3, any clocks", World { guard: Guard::Uptime, left, claims, ..TIMED }));
+}
+
+#[test]
+fn l6_with_good_clocks_a_lost_counter_alone_leaves_the_order_of_attempts_that_do_not_overlap() {
+    let left = Accidents { forgets: 1, ..NO_ACCIDENTS };
+    let claims: [&'static [Violation]; 3] = [&[Violation::LaterStartSmallerToken, Violation::TwoHold], &[], &[]];
+    hold_and_win("l6, one counter lost", World { left, claims, ..FORGETFUL });
+}
+
+#[test]
+fn r6_a_restart_with_nothing_under_renewal_and_heals() {
+    let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
+    check_quarantine(&hold_and_heal("r6, uptime", World { guard: Guard::Uptime, left, ..FORGETFUL }));
+    if long() {
+        let world = World { extensions: 2, left, ..FORGETFUL };
+        check_quarantine(&hold_and_heal("r6, canary, two extensions", World { guard: Guard::Canary, ..world }));
+    }
+    if longest() {
+        for guard in [Guard::Uptime, Guard::Canary] {
+            let twice = Accidents { crashes: 2, ..NO_ACCIDENTS };
+            hold_and_heal("r6, two restarts", World { guard, left: twice, ..FORGETFUL });
+            hold_and_heal("r6, two extensions", World { guard, extensions: 2, left, ..FORGETFUL });
+        }
+    }
+}
+
+#[test]
+fn r6_a_flush_under_renewal_and_heals() {
+    let left = Accidents { flushes: 1, ..NO_ACCIDENTS };
+    let world = World { guard: Guard::Canary, left, ..FORGETFUL };
+    check_quarantine(&hold_and_heal("r6, flush", world));
+    if longest() {
+        hold_and_heal("r6, flush, two extensions", World { extensions: 2, ..world });
+    }
+}
+
+#[test]
+fn r6_a_restart_that_kept_everything_under_renewal_and_heals() {
+    if long() {
+        let left = Accidents { restarts: 1, ..NO_ACCIDENTS };
+        check_quarantine(&hold_and_heal("r6, restart", World { guard: Guard::Uptime, left, ..FORGETFUL }));
+    }
+}

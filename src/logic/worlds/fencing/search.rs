@@ -1,0 +1,385 @@
+//! Visits every state of a world.
+
+use std::fmt::Write as _;
+
+use super::*;
+
+/// No world here is meant to be larger: it would not end within minutes.
+const STATES_MAX: usize = 5_000_000;
+
+/// What happens between two states. Nodes and attempts are counted from 0.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Move {
+    Start {
+        attempt: usize,
+    },
+    Extend {
+        attempt: usize,
+    },
+    Release {
+        attempt: usize,
+    },
+    DeadlinePasses {
+        attempt: usize,
+    },
+    StopsWaiting {
+        attempt: usize,
+        heard: u8,
+    },
+    /// One bit for each node whose answer arrives.
+    Hear {
+        attempt: usize,
+        nodes: u8,
+    },
+    Execute {
+        attempt: usize,
+        node: usize,
+        command: u8,
+    },
+    ExecuteAndKeep {
+        attempt: usize,
+        node: usize,
+        command: u8,
+    },
+    Lose {
+        attempt: usize,
+        node: usize,
+        command: u8,
+    },
+    KeyExpires {
+        node: usize,
+    },
+    KeyVanishes {
+        node: usize,
+    },
+    Restart {
+        node: usize,
+        memory: bool,
+    },
+    Flush {
+        node: usize,
+    },
+    ForgetCounter {
+        node: usize,
+    },
+}
+
+/// What was seen on a search.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) states: usize,
+    pub(super) won_at_once: u64,
+    pub(super) won_by_raise: u64,
+    pub(super) confirmed: u64,
+    pub(super) heals: u64,
+    /// Acquires or raises that did not count because of a quarantine.
+    pub(super) quarantined: u64,
+    /// Moves after which every attempt has won.
+    pub(super) all_won: u64,
+    pub(super) violation: Option<Violation>,
+    /// How it came to that.
+    pub(super) course: String,
+}
+
+impl<const A: usize> World<A> {
+    /// Visits every state that can be reached from `start`, the nearest ones first, or stops at the first violation.
+    pub(super) fn search_from(&self, start: State<A>, findings: &mut Findings) {
+        let mut visited = Visited::new(start.pack());
+        let mut at = 0;
+        while findings.violation.is_none()
+            && let Some(packed) = visited.states.get(at).copied()
+        {
+            let state = State::unpack(&packed);
+            self.each_move(&state, &mut |step, mut next, violation| {
+                if let Some(violation) = violation.filter(|it| self.claims(*it)) {
+                    if findings.violation.is_none() {
+                        findings.violation = Some(violation);
+                        findings.course = self.course(start, &visited, at, step);
+                    }
+                    return;
+                }
+                next.tidy(self);
+                findings.note(&state, &next, step);
+                if !next.is_settled(self) {
+                    visited.insert(next.pack(), at);
+                }
+            });
+            at += 1;
+            assert!(visited.states.len() < STATES_MAX, "does not end: {findings:?}");
+        }
+        findings.states += visited.states.len();
+    }
+
+    /// Calls `visit` with everything that can happen next.
+    fn each_move(&self, state: &State<A>, visit: &mut impl FnMut(Move, State<A>, Option<Violation>)) {
+        for me in 0..A {
+            self.each_move_of_client(state, me, visit);
+            for node in 0..NODES {
+                self.each_move_on_line(state, me, node, visit);
+            }
+        }
+        for node in 0..NODES {
+            self.each_move_of_node(state, node, visit);
+        }
+    }
+
+    fn each_move_of_client(
+        &self,
+        state: &State<A>,
+        me: usize,
+        visit: &mut impl FnMut(Move, State<A>, Option<Violation>),
+    ) {
+        let attempt = state.attempts[me];
+        if self.may_start(state, me) {
+            let mut next = *state;
+            self.start_attempt(&mut next, me);
+            visit(Move::Start { attempt: me }, next, None);
+        }
+        if !attempt.phase.is_alive() {
+            return;
+        }
+        let gives_up = attempt.phase != Phase::Holding && (self.slow || self.is_retried(me));
+        if !attempt.late {
+            let mut next = *state;
+            self.pass_deadline(&mut next, me);
+            visit(Move::DeadlinePasses { attempt: me }, next, None);
+        }
+        if gives_up || attempt.renewal == Renewal::Open {
+            self.stop_waiting(state, me, visit);
+        }
+        self.each_decision(state, me, &mut |nodes, next, violation| {
+            visit(Move::Hear { attempt: me, nodes }, next, violation);
+        });
+        if attempt.phase == Phase::Holding && self.slow {
+            let mut next = *state;
+            self.end_hold(&mut next, me);
+            visit(Move::Release { attempt: me }, next, None);
+        }
+        if self.may_extend(state, me) {
+            let mut next = *state;
+            self.send_extension(&mut next, me);
+            visit(Move::Extend { attempt: me }, next, None);
+        }
+    }
+
+    /// An attempt stops waiting. What it has heard until then matters only to one that will try again.
+    fn stop_waiting(&self, state: &State<A>, me: usize, visit: &mut impl FnMut(Move, State<A>, Option<Violation>)) {
+        for heard in 0..1 << NODES {
+            let arrived = |node: usize| state.nodes[node].lines[me].answer != Answer::None;
+            if heard == 0 || self.is_retried(me) && (0..NODES).all(|it| heard & 1 << it == 0 || arrived(it)) {
+                let mut next = *state;
+                if let Some(violation) = self.hear(&mut next, me, heard, None) {
+                    visit(Move::StopsWaiting { attempt: me, heard }, next, violation);
+                }
+            }
+        }
+    }
+
+    fn each_move_on_line(
+        &self,
+        state: &State<A>,
+        me: usize,
+        node: usize,
+        visit: &mut impl FnMut(Move, State<A>, Option<Violation>),
+    ) {
+        let line = &state.nodes[node].lines[me];
+        let mut waiting = line.sent;
+        while waiting != 0 {
+            let command = waiting & waiting.wrapping_neg();
+            waiting &= !command;
+            if self.lines == Lines::InOrder && command != line.sent & line.sent.wrapping_neg() {
+                break;
+            }
+            let taken = |mut state: State<A>| {
+                state.nodes[node].lines[me].sent &= !command;
+                state
+            };
+            let mut next = taken(*state);
+            let violation = self.execute(&mut next, me, node, command, false);
+            visit(Move::Execute { attempt: me, node, command }, next, violation);
+            if command == RELEASE {
+                // Lost or executed again: the same as late, or as nothing.
+                continue;
+            }
+            if let Some(next) = state.after(|it| &mut it.lost) {
+                visit(Move::Lose { attempt: me, node, command }, taken(next), None);
+            }
+            if let Some(after) = state.after(|it| &mut it.twice) {
+                let mut next = after;
+                let violation = self.execute(&mut next, me, node, command, false);
+                visit(Move::ExecuteAndKeep { attempt: me, node, command }, next, violation);
+            }
+            if self.left.twice != 0 && line.answer != Answer::None {
+                // Executed again, and the first answer is the one that arrives.
+                let mut next = taken(*state);
+                let violation = self.execute(&mut next, me, node, command, true);
+                visit(Move::Execute { attempt: me, node, command }, next, violation);
+            }
+        }
+    }
+
+    fn each_move_of_node(
+        &self,
+        state: &State<A>,
+        node: usize,
+        visit: &mut impl FnMut(Move, State<A>, Option<Violation>),
+    ) {
+        let Node { key, key_round, counter, .. } = state.nodes[node];
+        if let Some(key) = key {
+            // Every command that gave the key its life was sent before this attempt's last confirmed one, or the
+            // attempt no longer acts on it.
+            let expires = (0..A).filter(|it| self.value(*it) == key).all(|it| {
+                let attempt = &state.attempts[it];
+                !attempt.phase.is_alive() || attempt.late || self.keys == Keys::Last && key_round < attempt.confirmed
+            });
+            let without_key = |mut state: State<A>| {
+                state.nodes[node].key = None;
+                state
+            };
+            if expires {
+                visit(Move::KeyExpires { node }, without_key(*state), None);
+            } else if let Some(next) = state.after(|it| &mut it.vanished) {
+                visit(Move::KeyVanishes { node }, without_key(next), None);
+            }
+        }
+        if let Some(next) = state.after(|it| &mut it.crashes) {
+            self.restart(&next, node, false, &mut |it| visit(Move::Restart { node, memory: false }, it, None));
+        }
+        if let Some(next) = state.after(|it| &mut it.restarts) {
+            self.restart(&next, node, true, &mut |it| visit(Move::Restart { node, memory: true }, it, None));
+        }
+        if (key, counter) != (None, 0)
+            && let Some(mut next) = state.after(|it| &mut it.flushes)
+        {
+            next.forget(node, true);
+            self.block(&mut next, node);
+            visit(Move::Flush { node }, next, None);
+        }
+        if counter != 0
+            && let Some(mut next) = state.after(|it| &mut it.forgets)
+        {
+            next.forget(node, false);
+            visit(Move::ForgetCounter { node }, next, None);
+        }
+    }
+
+    /// How a search got from `start` to what it was visiting, and `last`: one line for each move. Nodes keep their
+    /// numbers on the way.
+    fn course(&self, start: State<A>, visited: &Visited, at: usize, last: Move) -> String {
+        let mut way = vec![at];
+        while let Some(parent) = way.last().copied().filter(|it| *it != 0) {
+            way.push(visited.parents[parent] as usize);
+        }
+        let mut course = String::new();
+        let mut state = start;
+        for next in way.iter().rev().skip(1) {
+            let mut found = None;
+            self.each_move(&state, &mut |step, mut it, _| {
+                it.tidy(self);
+                if found.is_none() && it.pack() == visited.states[*next] {
+                    found = Some((step, it));
+                }
+            });
+            let Some((step, it)) = found else { panic!("no way from {state:?}") };
+            let _ = writeln!(course, "  {step:?}");
+            state = it;
+        }
+        let _ = writeln!(course, "  {last:?} (or the same on another node), from {state:#?}");
+        course
+    }
+}
+
+impl<const A: usize> State<A> {
+    /// A copy to which an accident may be done, if there are any of the kind left.
+    fn after(&self, kind: impl Fn(&mut Accidents) -> &mut u8) -> Option<State<A>> {
+        let mut state = *self;
+        let left = kind(&mut state.left);
+        if *left != ANY {
+            *left = left.checked_sub(1)?;
+        }
+        Some(state)
+    }
+}
+
+impl Findings {
+    fn note<const A: usize>(&mut self, before: &State<A>, after: &State<A>, step: Move) {
+        if let Move::Execute { attempt, node, .. } = step {
+            let line = &after.nodes[node].lines[attempt];
+            self.quarantined += u64::from(line.doubtful || line.answer == Answer::OnItsWay(Said::Quarantined));
+        }
+        let Move::Hear { attempt: me, .. } = step else { return };
+        let (old, new) = (&before.attempts[me], &after.attempts[me]);
+        if !old.phase.has_won() && new.phase.has_won() {
+            *(if old.phase == Phase::Raising { &mut self.won_by_raise } else { &mut self.won_at_once }) += 1;
+            self.all_won += u64::from(after.attempts.iter().all(|it| it.phase.has_won()));
+        }
+        self.confirmed += u64::from(old.confirmed < new.confirmed);
+        let heals = |state: &State<A>| state.nodes.iter().any(|it| it.lines[me].sent & (HEAL[0] | HEAL[1]) != 0);
+        self.heals += u64::from(!heals(before) && heals(after));
+    }
+}
+
+/// States in the order in which they were found, each once, and a table to find them again. The standard library's
+/// sets take most of the time of a debug build.
+struct Visited {
+    states: Vec<Packed>,
+    /// Where each was found from.
+    parents: Vec<u32>,
+    /// A part of the hash, and the place in `states` plus one; 0 for none.
+    table: Vec<(u32, u32)>,
+}
+
+impl Visited {
+    fn new(start: Packed) -> Visited {
+        let mut visited = Visited { states: vec![], parents: vec![], table: vec![(0, 0); 1 << 12] };
+        visited.insert(start, 0);
+        visited
+    }
+
+    fn insert(&mut self, state: Packed, parent: usize) {
+        if self.table.len() < 2 * self.states.len() {
+            self.grow();
+        }
+        let hash = hash(&state);
+        let tag = (hash >> 32) as u32;
+        let mask = self.table.len() - 1;
+        let mut place = hash as usize & mask;
+        loop {
+            let (found, at) = self.table[place];
+            if at == 0 {
+                break;
+            }
+            if found == tag && self.states[at as usize - 1] == state {
+                return;
+            }
+            place = (place + 1) & mask;
+        }
+        self.states.push(state);
+        self.parents.push(parent as u32);
+        self.table[place] = (tag, self.states.len() as u32);
+    }
+
+    fn grow(&mut self) {
+        let len = 4 * self.table.len();
+        self.table = vec![(0, 0); len];
+        for (at, state) in self.states.iter().enumerate() {
+            let hash = hash(state);
+            let mut place = hash as usize & (len - 1);
+            while self.table[place].1 != 0 {
+                place = (place + 1) & (len - 1);
+            }
+            self.table[place] = ((hash >> 32) as u32, at as u32 + 1);
+        }
+    }
+}
+
+/// A poor hash costs time, never a state: states are compared as a whole.
+fn hash(state: &Packed) -> u64 {
+    let mut hash = 0_u64;
+    for word in state {
+        for half in [*word as u64, (*word >> 64) as u64] {
+            hash = (hash.rotate_left(23) ^ half).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        }
+    }
+    hash ^ hash >> 29
+}

@@ -1,0 +1,436 @@
+//! What a world looks like at one moment, and how that is stored.
+
+use super::*;
+
+/// What a node said, as the votes of the shipped rounds have it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Said {
+    Accepted,
+    Behind(u8),
+    Held(u8),
+    /// Nothing was set, or it was and must not count: the node forgot something not long ago.
+    Quarantined,
+    Taken,
+    Above(u8),
+    Extended,
+    Superseded,
+    Gone,
+}
+
+/// The answer of one node in an attempt's present round.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Answer {
+    None,
+    /// Or it has come and nothing was decided by it.
+    OnItsWay(Said),
+    /// One of those that decide. Never stays.
+    Counted(Said),
+}
+
+pub(super) const ACQUIRE: u8 = 1;
+pub(super) const RAISE: u8 = 2;
+/// Of the first and of the second extension round.
+pub(super) const EXTEND: [u8; 2] = [4, 16];
+pub(super) const HEAL: [u8; 2] = [8, 32];
+pub(super) const RELEASE: u8 = 64;
+/// A heal that gets behind the release. Nobody but a flawed client sends it.
+pub(super) const LATE_HEAL: u8 = 128;
+/// Commands after which the attempt's key may stand on the node.
+pub(super) const SETS: u8 = ACQUIRE | HEAL[0] | HEAL[1] | LATE_HEAL;
+
+/// An attempt's connection to a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Line {
+    /// Commands that the node has not executed, one bit each; the lowest is executed first, as each attempt sends them
+    /// in this order and none of them twice.
+    pub(super) sent: u8,
+    pub(super) answer: Answer,
+    /// The answer was given in quarantine.
+    pub(super) doubtful: bool,
+    /// The place of the grant that is counted here among all that are, and of the present key.
+    pub(super) rank: u8,
+    /// This node is part of the attempt's majority.
+    pub(super) counted: bool,
+    /// The node is in quarantine until the attempt is over or has had this extension confirmed; 0 for neither.
+    pub(super) blocks: u8,
+}
+
+/// A node, and everything else that is told apart by node. Nodes are alike, so states that differ only in which is
+/// which are one state: they are stored sorted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Node<const A: usize> {
+    /// The value of the lock key.
+    pub(super) key: Option<u8>,
+    /// See [`Line::rank`].
+    pub(super) key_rank: u8,
+    /// The last round that gave the key its full life: 0 for the acquire round, then the extensions.
+    pub(super) key_round: u8,
+    /// 0 if there is none.
+    pub(super) counter: u8,
+    pub(super) lines: [Line; A],
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    Idle,
+    Acquiring,
+    Raising,
+    /// Won, and nobody has noticed an end yet.
+    Holding,
+    /// Won, then released or lost.
+    Over,
+    /// Never won.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Renewal {
+    None,
+    Open,
+    /// Confirmed; nodes that have not answered yet may still say that the key is gone.
+    Confirmed,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Attempt {
+    pub(super) phase: Phase,
+    /// Its deadline has passed, and it does not know yet.
+    pub(super) late: bool,
+    pub(super) proposal: u8,
+    /// What its raise offers; once it has won, what it won.
+    pub(super) token: u8,
+    /// The largest counter it was shown, for the next attempt of the same client.
+    pub(super) seen: u8,
+    /// Who had won before this one started: one bit each.
+    pub(super) after: u8,
+    /// Extension rounds sent, and the last one confirmed.
+    pub(super) round: u8,
+    pub(super) confirmed: u8,
+    pub(super) renewal: Renewal,
+    /// A newer holder had won when the present extension was sent.
+    pub(super) outdated: bool,
+}
+
+/// How often each mishap can still happen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Accidents {
+    /// A command does not reach its node.
+    pub(super) lost: u8,
+    /// A command is executed and stays under way.
+    pub(super) twice: u8,
+    /// A key vanishes before its time.
+    pub(super) vanished: u8,
+    /// A node restarts with nothing.
+    pub(super) crashes: u8,
+    /// A node restarts with all it had.
+    pub(super) restarts: u8,
+    /// A node loses all keys, but not its connections.
+    pub(super) flushes: u8,
+    /// A node loses the counter.
+    pub(super) forgets: u8,
+}
+
+/// As often as it likes.
+pub(super) const ANY: u8 = 7;
+
+pub(super) const NO_ACCIDENTS: Accidents =
+    Accidents { lost: 0, twice: 0, vanished: 0, crashes: 0, restarts: 0, flushes: 0, forgets: 0 };
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct State<const A: usize> {
+    pub(super) attempts: [Attempt; A],
+    pub(super) nodes: [Node<A>; NODES],
+    pub(super) left: Accidents,
+    /// What a good clock shows: more than any number in use.
+    pub(super) clock: u8,
+}
+
+/// A state as it is stored: one word for each node, sorted, and two for the rest.
+pub(super) type Packed = [u128; NODES + 2];
+
+impl Phase {
+    pub(super) fn is_over(self) -> bool {
+        matches!(self, Phase::Over | Phase::Lost)
+    }
+
+    pub(super) fn has_won(self) -> bool {
+        matches!(self, Phase::Holding | Phase::Over)
+    }
+
+    /// Started, and not over.
+    pub(super) fn is_alive(self) -> bool {
+        matches!(self, Phase::Acquiring | Phase::Raising | Phase::Holding)
+    }
+}
+
+impl<const A: usize> Node<A> {
+    /// It forgot something, and attempts that it may have had part in are still alive.
+    pub(super) fn is_quarantined(&self) -> bool {
+        self.lines.iter().any(|it| it.blocks != 0)
+    }
+}
+
+impl<const A: usize> State<A> {
+    /// Puts an attempt into `phase`, sends `command` to all nodes and drops answers to what went before.
+    pub(super) fn enter(&mut self, me: usize, phase: Phase, command: u8) {
+        self.attempts[me].phase = phase;
+        for node in &mut self.nodes {
+            let line = &mut node.lines[me];
+            line.sent |= command;
+            line.answer = Answer::None;
+            line.doubtful = false;
+        }
+    }
+
+    /// Numbers the grants of each node anew, in their order, so that equal orders are equal states.
+    fn rank_grants(&mut self) {
+        for node in &mut self.nodes {
+            let mut used = 1 | 1_u8 << node.key_rank;
+            for line in &node.lines {
+                used |= 1 << line.rank;
+            }
+            if used & (used + 1) == 0 {
+                // No number is left out.
+                continue;
+            }
+            let mut rank = 0;
+            for old in 1..=A as u8 + 2 {
+                let mut found = node.key_rank == old;
+                for line in &node.lines {
+                    found |= line.rank == old;
+                }
+                if found {
+                    rank += 1;
+                    if node.key_rank == old {
+                        node.key_rank = rank;
+                    }
+                    for line in &mut node.lines {
+                        if line.rank == old {
+                            line.rank = rank;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes states equal that differ only in what nobody will read again.
+    pub(super) fn tidy(&mut self, world: &World<A>) {
+        for me in 0..A {
+            let mut under_way = 0;
+            for node in &self.nodes {
+                under_way |= node.lines[me].sent;
+            }
+            let attempt = &mut self.attempts[me];
+            let phase = attempt.phase;
+            if under_way & ACQUIRE == 0 && phase != Phase::Acquiring {
+                attempt.proposal = 0;
+            }
+            if under_way & RAISE == 0 && phase == Phase::Lost {
+                attempt.token = 0;
+            }
+            if phase != Phase::Acquiring && phase != Phase::Raising {
+                attempt.after = 0;
+            }
+            if phase.is_over() {
+                attempt.late = false;
+                attempt.round = 0;
+                attempt.confirmed = 0;
+                attempt.renewal = Renewal::None;
+                attempt.outdated = false;
+            }
+            if !world.is_retried(me) {
+                attempt.seen = 0;
+            }
+            let Attempt { confirmed, .. } = *attempt;
+            for node in &mut self.nodes {
+                let mine = node.key == Some(world.value(me));
+                let line = &mut node.lines[me];
+                if phase.is_over() {
+                    line.answer = Answer::None;
+                    line.blocks = 0;
+                    // Nothing that is under way here can do anything.
+                    if !mine && line.sent & SETS == 0 && !world.flaw.acts_without_key() {
+                        line.sent = 0;
+                    }
+                } else if line.blocks <= confirmed {
+                    line.blocks = 0;
+                }
+                if phase == Phase::Lost || (phase.has_won() && !line.counted) {
+                    line.rank = 0;
+                }
+            }
+        }
+        for node in &mut self.nodes {
+            let owner = node.key.map(|it| self.attempts[usize::from(it)].phase);
+            if !matches!(owner, Some(Phase::Acquiring | Phase::Raising)) && world.flaw != Flaw::ReusesValue {
+                node.key_rank = 0;
+            }
+            if world.keys == Keys::Vanish || owner.is_none_or(Phase::is_over) {
+                node.key_round = 0;
+            }
+            if !node.is_quarantined() {
+                for line in &mut node.lines {
+                    line.doubtful = false;
+                }
+            }
+        }
+        self.rank_grants();
+    }
+
+    /// Whether nothing more can go wrong from here.
+    pub(super) fn is_settled(&self, world: &World<A>) -> bool {
+        let (mut lost, mut over) = (0, 0);
+        for attempt in &self.attempts {
+            lost += usize::from(attempt.phase == Phase::Lost);
+            over += usize::from(attempt.phase == Phase::Over);
+        }
+        // With one winner only there is nothing to compare; what is left behind has to be looked at until the end.
+        lost + over == A && !world.claims(Violation::Orphan) || 1 < A && A <= lost + 1
+    }
+
+    pub(super) fn pack(&self) -> Packed {
+        let mut packed = [0; NODES + 2];
+        for (node, word) in self.nodes.iter().zip(&mut packed) {
+            let mut bits = Writer(0, 0);
+            bits.put(node.key.map_or(0, |it| it + 1), 3);
+            bits.put(node.key_rank, 3);
+            bits.put(node.key_round, 2);
+            bits.put(node.counter, 4);
+            for line in &node.lines {
+                bits.put(line.sent, 8);
+                bits.put(
+                    match line.answer {
+                        Answer::None => 0,
+                        Answer::OnItsWay(said) => said.code(),
+                        Answer::Counted(_) => panic!("counted, and nothing decided"),
+                    },
+                    8,
+                );
+                bits.put(line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful), 4);
+                bits.put(line.rank, 3);
+            }
+            *word = bits.0;
+        }
+        packed[..NODES].sort_unstable();
+
+        let mut bits = Writer(0, 0);
+        for attempt in &self.attempts {
+            bits.put(attempt.phase as u8, 3);
+            bits.put(u8::from(attempt.late) | u8::from(attempt.outdated) << 1, 2);
+            bits.put(attempt.proposal << 4 | attempt.token, 8);
+            bits.put(attempt.seen << 4 | attempt.after, 8);
+            bits.put(attempt.round | attempt.confirmed << 2 | (attempt.renewal as u8) << 4, 6);
+        }
+        packed[NODES] = bits.0;
+        let left = &self.left;
+        let mut bits = Writer(0, 0);
+        for it in [left.lost, left.twice, left.vanished, left.crashes, left.restarts, left.flushes, left.forgets] {
+            bits.put(it, 3);
+        }
+        bits.put(self.clock, 4);
+        packed[NODES + 1] = bits.0;
+        packed
+    }
+
+    pub(super) fn unpack(packed: &Packed) -> State<A> {
+        let mut rest = Reader(packed[NODES + 1]);
+        let [lost, twice, vanished, crashes, restarts, flushes, forgets] = std::array::from_fn(|_| rest.take(3));
+        let left = Accidents { lost, twice, vanished, crashes, restarts, flushes, forgets };
+        let mut bits = Reader(packed[NODES]);
+        let attempts = std::array::from_fn(|_| {
+            let phase = match bits.take(3) {
+                0 => Phase::Idle,
+                1 => Phase::Acquiring,
+                2 => Phase::Raising,
+                3 => Phase::Holding,
+                4 => Phase::Over,
+                _ => Phase::Lost,
+            };
+            let (flags, numbers, seen, rounds) = (bits.take(2), bits.take(8), bits.take(8), bits.take(6));
+            Attempt {
+                phase,
+                late: flags & 1 != 0,
+                outdated: flags & 2 != 0,
+                proposal: numbers >> 4,
+                token: numbers & 15,
+                seen: seen >> 4,
+                after: seen & 15,
+                round: rounds & 3,
+                confirmed: rounds >> 2 & 3,
+                renewal: match rounds >> 4 {
+                    0 => Renewal::None,
+                    1 => Renewal::Open,
+                    _ => Renewal::Confirmed,
+                },
+            }
+        });
+        let nodes = std::array::from_fn(|node| {
+            let mut bits = Reader(packed[node]);
+            let key = bits.take(3).checked_sub(1);
+            let (key_rank, key_round, counter) = (bits.take(3), bits.take(2), bits.take(4));
+            let lines = std::array::from_fn(|_| {
+                let (sent, said, flags) = (bits.take(8), bits.take(8), bits.take(4));
+                let answer = if said == 0 { Answer::None } else { Answer::OnItsWay(Said::from_code(said)) };
+                let (doubtful, counted, blocks) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
+                Line { sent, answer, doubtful, counted, blocks, rank: bits.take(3) }
+            });
+            Node { key, key_rank, key_round, counter, lines }
+        });
+        State { attempts, nodes, left, clock: rest.take(4) }
+    }
+}
+
+impl Said {
+    /// Never 0.
+    fn code(self) -> u8 {
+        match self {
+            Said::Accepted => 1,
+            Said::Behind(counter) => 2 | counter << 4,
+            Said::Held(counter) => 3 | counter << 4,
+            Said::Quarantined => 4,
+            Said::Taken => 5,
+            Said::Above(counter) => 6 | counter << 4,
+            Said::Extended => 7,
+            Said::Superseded => 8,
+            Said::Gone => 9,
+        }
+    }
+
+    fn from_code(code: u8) -> Said {
+        let counter = code >> 4;
+        match code & 15 {
+            1 => Said::Accepted,
+            2 => Said::Behind(counter),
+            3 => Said::Held(counter),
+            4 => Said::Quarantined,
+            5 => Said::Taken,
+            6 => Said::Above(counter),
+            7 => Said::Extended,
+            8 => Said::Superseded,
+            _ => Said::Gone,
+        }
+    }
+}
+
+/// A word, and how many bits of it are written.
+struct Writer(u128, u32);
+
+impl Writer {
+    fn put(&mut self, value: u8, bits: u32) {
+        assert!(u32::from(value) >> bits == 0, "{value} takes more than {bits} bits");
+        self.0 |= u128::from(value) << self.1;
+        self.1 += bits;
+    }
+}
+
+/// What is left of a word.
+struct Reader(u128);
+
+impl Reader {
+    fn take(&mut self, bits: u32) -> u8 {
+        let value = (self.0 & ((1 << bits) - 1)) as u8;
+        self.0 >>= bits;
+        value
+    }
+}
