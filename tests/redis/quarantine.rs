@@ -158,6 +158,8 @@ fn a_canary_of_nonsense_counts_as_missing() -> TestResult {
         set(&servers[0], "quorlock:canary", nonsense);
         let err = locks.mutex(format!("new-{i}")).try_lock().unwrap_err();
         assert_eq!(quarantined(&err), [0], "{nonsense}: {err}");
+        let NodeFailure::Quarantined { left } = failure(&err, 0) else { panic!("{err}") };
+        assert!(*left <= secs(3), "{nonsense}: {left:?}");
     }
     servers[0].command(&["DEL", "quorlock:canary"])?;
     servers[0].command(&["LPUSH", "quorlock:canary", "a"])?;
