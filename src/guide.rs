@@ -3,6 +3,9 @@
 #[doc = include_str!("guide/safety.md")]
 pub mod safety {}
 
+#[doc = include_str!("guide/obligations.md")]
+pub mod obligations {}
+
 #[doc = include_str!("guide/waiting.md")]
 pub mod waiting {}
 

@@ -27,8 +27,18 @@
 //! # What it does not mean
 //!
 //! A process can be stopped for longer than its lock lasts, and not know until it runs again. Work that must never
-//! happen twice needs a [fencing token](LockGuard::fencing_token) that is checked by whatever does it. The
-//! [safety page](guide::safety) says what is enforced, what is not, and what to do about it.
+//! happen twice needs a [fencing token](LockGuard::fencing_token) that is checked by whatever does it. Without such a
+//! check, treat the lock as a way to save work.
+//!
+//! Also not prevented, or not always noticed:
+//!
+//! - a server's clock that is set forward, or runs faster than the [margin](Builder::clock_margin),
+//! - a replica that takes over behind the address of its master, and locks that are deleted or evicted one by one,
+//! - programs that use different servers, prefixes or [longest ttls](Builder::max_ttl) for the same lock.
+//!
+//! A server that has lost all its data, or was restarted, is noticed: it has [no vote](Builder::quarantine) until what it
+//! forgot has expired. The [safety page](guide::safety) says what to do about each, the page of
+//! [obligations](guide::obligations) how it is tested, and [`LockManager::check_nodes`] what is wrong with your servers.
 //!
 //! # Threads
 //!
@@ -43,8 +53,8 @@
 //! | level | what |
 //! | --- | --- |
 //! | error | a bug in this crate: a caught panic |
-//! | warn  | a held lock was lost; a node's clock was set; a node may evict locks or was promoted; a thread was left behind |
-//! | info  | a node went down or came back, stopped or began to respond, or has no vote yet: once per change, not per attempt |
+//! | warn  | a held lock was lost; a node's clock was stepped, it was promoted, or may evict; a thread was left behind |
+//! | info  | a node went down or came back, stopped or began to respond, or has no vote for a while: once per change |
 //! | debug | how each round ended; further failures of a node that is down |
 //! | trace | every reply |
 //!

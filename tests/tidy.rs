@@ -17,6 +17,9 @@ const FLOORS: &[&[&str]] = &[
     &["guide"],
 ];
 
+/// The obligations of a lock: the letter of each chapter, and how many it has.
+const OBLIGATIONS: &[(char, usize)] = &[('A', 13), ('B', 9), ('C', 6), ('D', 12), ('E', 7), ('F', 8), ('G', 6)];
+
 /// Longer files are split by concern.
 const LINES_MAX: usize = 600;
 
@@ -95,6 +98,47 @@ fn every_exception_from_a_lint_gives_its_reason() {
             assert!(!exception || joined.contains("reason ="), "{}:{number}: {line}", file.display());
         }
     }
+}
+
+#[test]
+fn every_obligation_has_a_row_in_the_guide_and_tests_that_exist() {
+    let page = fs::read_to_string(root().join("src/guide/obligations.md")).unwrap();
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter_map(|it| it.strip_prefix("| ")?.strip_suffix(" |"))
+        .map(|it| it.split(" | ").collect())
+        .filter(|row: &Vec<_>| row[0] != "id" && row[0] != "---")
+        .collect();
+    let expected: Vec<_> =
+        OBLIGATIONS.iter().flat_map(|(part, n)| (1..=*n).map(move |i| format!("{part}{i}"))).collect();
+    assert_eq!(rows.iter().map(|it| it[0]).collect::<Vec<_>>(), expected);
+    let tests = tests();
+    for row in rows {
+        let [id, what, how, names] = row[..] else { panic!("not four columns: {row:?}") };
+        assert!(!what.is_empty() && ["enforced", "detected", "documented"].contains(&how), "{row:?}");
+        let names: Vec<_> = names.split(", ").map(|it| it.trim_matches('`')).collect();
+        let prefix = format!("{}_", id.to_lowercase());
+        for name in names {
+            assert!(name.starts_with(&prefix), "{id}: {name}");
+            assert!(tests.iter().any(|it| it == name), "{id}: there is no test {name}");
+        }
+    }
+}
+
+/// The names of all tests, except those that are ignored. Of all functions, in truth: the tests of forks have a main of
+/// their own, and a function that is no test and is not called is a warning.
+fn tests() -> Vec<String> {
+    let mut names = Vec::new();
+    for file in ["src", "tests", "examples"].iter().flat_map(|it| sources(it)) {
+        let mut ignored = false;
+        for line in fs::read_to_string(file).unwrap().lines().map(str::trim) {
+            ignored |= line.starts_with("#[ignore");
+            if let Some(name) = line.strip_prefix("fn ").and_then(|it| it.split('(').next()) {
+                names.extend((!std::mem::take(&mut ignored)).then(|| name.to_owned()));
+            }
+        }
+    }
+    names
 }
 
 #[test]

@@ -36,7 +36,17 @@ impl Opening {
     /// Begins. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
     /// are slow the node is down for longer, but it does come up.
     pub(crate) fn begin(address: &Address, timeout: Duration, poll: &Poll) -> Result<Opening, NodeFailure> {
-        let mut untried: VecDeque<_> = Socket::resolve(&address.place).map_err(|err| cannot(&err))?.into();
+        let addresses = Socket::resolve(&address.place).map_err(|err| cannot(&err))?;
+        Opening::at(address, addresses.into(), timeout, poll)
+    }
+
+    /// Begins with the addresses that the name has, which are tried one after another.
+    fn at(
+        address: &Address,
+        mut untried: VecDeque<SocketAddr>,
+        timeout: Duration,
+        poll: &Poll,
+    ) -> Result<Opening, NodeFailure> {
         let socket = next_socket(address, &mut untried, poll)?;
         let now = time::tick();
         let deadline = now.checked_add(timeout).unwrap_or(now);
@@ -143,4 +153,50 @@ fn cannot(err: &io::Error) -> NodeFailure {
 
 fn lost(err: &io::Error) -> NodeFailure {
     NodeFailure::Disconnected { reason: wire::reason(err) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn g3_the_addresses_of_one_name_are_tried_one_after_another() {
+        let (listens, gone) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = [gone.local_addr().unwrap(), listens.local_addr().unwrap()];
+        drop(gone);
+        listens.set_nonblocking(true).unwrap();
+        let address = Address::parse("redis://two-addresses").unwrap();
+        let poll = Poll::new().unwrap();
+
+        let mut opening = Opening::at(&address, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        while listens.accept().is_err() {
+            // An error ends the test, at the latest when the time to connect is over.
+            assert!(matches!(opening.step(&poll, time::tick()), Ok(Progress::Wait)));
+            std::thread::yield_now();
+        }
+
+        // And none that is left.
+        assert!(opening.untried.is_empty());
+    }
+
+    #[test]
+    fn g3_a_name_of_which_no_address_answers_is_one_failure() {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [gone.local_addr().unwrap(); 3];
+        drop(gone);
+        let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
+
+        let mut opening = Opening::at(&address, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        let failure = loop {
+            match opening.step(&poll, time::tick()) {
+                Ok(_) => std::thread::yield_now(),
+                Err(failure) => break failure,
+            }
+        };
+
+        let NodeFailure::Connect { reason } = failure else { panic!("{failure:?}") };
+        assert!(reason.contains("refused"), "{reason}");
+    }
 }

@@ -169,13 +169,17 @@ pub(crate) fn run(core: &Arc<Core>) {
         if wheel.is_lingering() {
             wheel.look_after(nodes, &mut rounds_seen);
         }
-        let work = std::panic::AssertUnwindSafe(|| look_after(core, &due));
-        if std::panic::catch_unwind(work).is_err() {
-            // Their leases end at their deadline, visibly; everybody else's go on.
-            error!("the renewal thread panicked and goes on; please report this");
-            for lock in &due {
-                core.schedule.plan(lock, COMPARE);
-            }
+        survive(core, &due, || look_after(core, &due));
+    }
+}
+
+/// Does the `work` for the leases that are `due`, and outlives a bug in it.
+fn survive(core: &Core, due: &[Arc<HeldLock>], work: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+        // Their leases end at their deadline, visibly; everybody else's go on.
+        error!("the renewal thread panicked and goes on; please report this");
+        for lock in due {
+            core.schedule.plan(lock, COMPARE);
         }
     }
 }
@@ -212,5 +216,69 @@ fn close(lock: &Arc<HeldLock>, pending: &Arc<Pending<ExtendRound>>) {
         // RACE: a worker has decided it in this moment. Its end is dealt with there; entering the lease here as well
         // costs one look more.
         lock.plan_next(false, Moment::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::engine::{Engine, Won};
+    use crate::ids::{FencingToken, LockName, OwnerToken};
+    use crate::wire::{Address, Lives, Plan};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A manager that never talks to its node.
+    fn engine() -> Engine {
+        Engine::start(Config::default(), vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap()
+    }
+
+    /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
+    fn short_hold(engine: &Engine) -> Arc<HeldLock> {
+        let sent = Moment::now();
+        let won = Won {
+            name: LockName::new(b"x"),
+            plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
+            owner: OwnerToken::draw().unwrap(),
+            token: FencingToken::new(1),
+            ttl: Duration::from_secs(10),
+            renewed: true,
+            sent,
+            use_until: sent.checked_add(Duration::from_millis(20)).unwrap(),
+            reached: NodeSet::default(),
+            in_lists: false,
+        };
+        Arc::new(HeldLock::new(Arc::clone(engine.core()), 0, won))
+    }
+
+    #[test]
+    fn d12_a_lock_whose_renewal_panicked_is_announced_as_lost_at_its_deadline() {
+        let engine = engine();
+        let lock = short_hold(&engine);
+        let lost = lock.lost();
+
+        survive(engine.core(), &[Arc::clone(&lock)], || panic!("a bug"));
+
+        // By the renewal thread: nobody else looks at it.
+        assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Expired));
+        assert_eq!(lock.remaining(), Err(Lost::Expired));
+    }
+
+    #[test]
+    fn d12_a_lock_that_no_thread_looks_after_is_lost_at_its_deadline() {
+        let engine = engine();
+        let lock = short_hold(&engine);
+        let lost = lock.lost();
+
+        let until = time::tick().checked_add(PATIENCE).unwrap();
+        while lock.remaining().is_ok() {
+            assert!(time::tick() < until, "it is held for ever");
+            std::thread::yield_now();
+        }
+
+        assert_eq!(lock.remaining(), Err(Lost::Expired));
+        assert_eq!(lost.try_recv(), Ok(Lost::Expired));
+        assert_eq!(engine.core().counters.snapshot(Vec::new()).locks_lost, 1);
     }
 }

@@ -28,6 +28,17 @@ impl Log for Lines {
     fn flush(&self) {}
 }
 
+/// In a child process: listens to the log from now on.
+pub(crate) fn listen() {
+    log::set_logger(&LINES).unwrap();
+    log::set_max_level(LevelFilter::Trace);
+}
+
+/// What was heard so far.
+pub(crate) fn heard() -> Vec<String> {
+    LINES.0.lock().unwrap().clone()
+}
+
 #[test]
 fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
@@ -74,8 +85,7 @@ fn child_that_logs() {
     if urls.is_empty() {
         return;
     }
-    log::set_logger(&LINES).unwrap();
-    log::set_max_level(LevelFilter::Trace);
+    listen();
     let locks = builder(urls).response_timeout(secs(1)).ttl(LONG).build().unwrap();
     connect(&locks, 3);
     say("connected");
@@ -130,8 +140,7 @@ fn child_that_is_told_secrets() {
     if child_urls().is_empty() {
         return;
     }
-    log::set_logger(&LINES).unwrap();
-    log::set_max_level(LevelFilter::Trace);
+    listen();
     for answers in secrets::ECHOES {
         let fake = secrets::answering(answers);
         let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).build().unwrap();

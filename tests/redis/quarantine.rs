@@ -296,12 +296,20 @@ fn a_key_of_somebody_else_is_not_overwritten_by_healing() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
     let guard = locks.mutex("report").lock()?;
+    let renewed = || {
+        let extensions = locks.stats().extensions;
+        eventually("it is renewed", || extensions + 3 <= locks.stats().extensions);
+    };
+
     servers[2].command(&["SET", "report", "theirs"])?;
-
-    let extensions = locks.stats().extensions;
-    eventually("it is renewed", || extensions + 3 <= locks.stats().extensions);
-
+    renewed();
     assert_eq!(servers[2].command(&["GET", "report"])?.as_bytes(), Some(&b"theirs"[..]));
+
+    // Of a type that the script cannot read.
+    del(&servers[2], "report");
+    servers[2].command(&["LPUSH", "report", "theirs"])?;
+    renewed();
+    assert_eq!(servers[2].command(&["TYPE", "report"])?.as_bytes(), Some(&b"list"[..]));
     assert_eq!(locks.stats().healed, 0);
     drop(guard);
     Ok(())

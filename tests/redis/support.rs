@@ -1,5 +1,6 @@
 //! What the tests have in common.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -197,9 +198,19 @@ pub(crate) struct ChildProcess {
 impl ChildProcess {
     /// Runs the ignored test `name`, which finds the servers with [`child_urls`].
     pub(crate) fn start(name: &str, urls: &[String]) -> ChildProcess {
+        ChildProcess::start_with(name, urls, iter::empty())
+    }
+
+    /// The same, with variables in its environment.
+    pub(crate) fn start_with(
+        name: &str,
+        urls: &[String],
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> ChildProcess {
         let mut process = Command::new(env::current_exe().unwrap())
             .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
             .env(CHILD_URLS, urls.join(" "))
+            .envs(variables)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -1,0 +1,159 @@
+//! What a look at the nodes finds, on servers with something wrong.
+
+use devnodes::{Clock, Proxy, Server, Servers, eventually};
+use quorlock::{Finding, NodeCheck, NodeFailure};
+
+use crate::clocks;
+use crate::support::*;
+
+/// Makes `server` a replica of `master` and promotes it.
+fn promote(server: &Server, master: &Server) -> TestResult {
+    replicate(server, master)?;
+    server.command(&["REPLICAOF", "NO", "ONE"])?;
+    Ok(())
+}
+
+/// Makes `server` a replica of `master`, and waits until it has everything.
+fn replicate(server: &Server, master: &Server) -> TestResult {
+    master.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
+    server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+    eventually("it is a replica", || server.info("master_link_status").as_deref() == Some("up"));
+    Ok(())
+}
+
+fn row(checks: &[NodeCheck], node: usize) -> (Option<NodeFailure>, Vec<Finding>) {
+    (checks[node].failure.clone(), checks[node].findings.clone())
+}
+
+#[test]
+fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
+    let (servers, master) = (Servers::start(2)?, Server::start()?);
+    promote(&servers[0], &master)?;
+    for server in &servers {
+        set(server, "quorlock:canary", "1");
+    }
+    let locks = connected(builder(servers.urls()), 2);
+
+    assert_eq!(row(&locks.check_nodes(), 0), (None, vec![Finding::Promoted]));
+    assert!(locks.check_nodes()[1].is_fine());
+    // Both are needed.
+    assert!(locks.mutex("report").try_lock()?.is_valid());
+
+    let mut child = ChildProcess::start("clocks::child_that_looks_at_its_nodes", &servers.urls());
+    assert_eq!(child.hear(), "looked");
+    servers[0].command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
+    child.go_on();
+    let lines = clocks::warnings(&child);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("WARN n0: ") && lines[0].contains("has been promoted"), "{lines:?}");
+    Ok(())
+}
+
+#[test]
+fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() -> TestResult {
+    let servers = Servers::start_with(3, |it| it.arg("--maxmemory-policy", "allkeys-lru"))?;
+    for server in servers.iter().take(2) {
+        server.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
+    }
+    let policy = "allkeys-lru".to_owned();
+
+    let locks = builder(servers.urls()).build()?;
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert_no_quorum(&err);
+    for node in 0..2 {
+        assert_eq!(*failure(&err, node), NodeFailure::Evicts { policy: policy.clone() }, "{err}");
+    }
+    nothing_is_left(&servers);
+    eventually("a look shows the same", || {
+        let checks = locks.check_nodes();
+        row(&checks, 0) == (Some(NodeFailure::Evicts { policy: policy.clone() }), vec![])
+            && row(&checks, 2) == (None, vec![Finding::WouldEvict { policy: policy.clone() }])
+    });
+    // It is not refused: with the other one set right, these two are enough.
+    servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"])?;
+    drop(lock_in_the_end(&locks, "report"));
+    Ok(())
+}
+
+#[test]
+fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestResult {
+    let fresh = Server::start;
+    let (fine, promoted, would_evict, evicts, has_replica) = (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
+    let (unverifiable, replica, down) = (fresh()?, fresh()?, fresh()?);
+    // Too old for `HELLO`; the other option makes the words even.
+    let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
+    let silent = Server::builder().arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]);
+    let silent = silent.arg(limit[3], limit[4]).start()?;
+    let double = Proxy::start(fine.addr())?;
+    promote(&promoted, &has_replica)?;
+    replicate(&replica, &has_replica)?;
+    eventually("the other one has left it", || has_replica.info("connected_slaves").as_deref() == Some("1"));
+    for server in [&would_evict, &evicts] {
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"])?;
+    }
+    evicts.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
+    unverifiable.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
+    down.kill()?;
+    let mut urls: Vec<_> =
+        [&fine, &promoted, &would_evict, &evicts, &has_replica, &replica, &silent, &down].map(Server::url).into();
+    urls.push(format!("redis://locks:pw@{}", unverifiable.addr()));
+    urls.push(double.url());
+    let ahead = Clock::available().then(|| Server::builder().stepped_clock().start()).transpose()?;
+    if let Some(ahead) = &ahead {
+        ahead.step_clock_forward(secs(7_200))?;
+        urls.push(ahead.url());
+    }
+    let locks = builder(&urls).build()?;
+
+    let mut checks = locks.check_nodes();
+    eventually("all have been asked", || {
+        checks = locks.check_nodes();
+        urls.len() - 4 <= checks.iter().filter(|it| it.failure.is_none()).count()
+    });
+
+    let policy = || "volatile-ttl".to_owned();
+    let shown: Vec<_> = checks.iter().map(ToString::to_string).collect();
+    let all = shown.join("\n");
+    assert_eq!(row(&checks, 1), (None, vec![Finding::Promoted]), "{all}");
+    assert_eq!(row(&checks, 2), (None, vec![Finding::WouldEvict { policy: policy() }]), "{all}");
+    assert_eq!(row(&checks, 3), (Some(NodeFailure::Evicts { policy: policy() }), vec![]), "{all}");
+    assert_eq!(row(&checks, 4), (None, vec![Finding::HasReplicas { count: 1 }]), "{all}");
+    assert_eq!(row(&checks, 5), (Some(NodeFailure::Replica), vec![]), "{all}");
+    assert_eq!(row(&checks, 6), (None, vec![Finding::NoNotices]), "{all}");
+    assert!(matches!(row(&checks, 7), (Some(NodeFailure::Connect { .. }), none) if none.is_empty()), "{all}");
+    assert_eq!(row(&checks, 8), (None, vec![Finding::Unverifiable]), "{all}");
+    // Whichever of the two came first has the vote.
+    let same = |one: usize, other: usize| {
+        checks[one].is_fine()
+            && matches!(row(&checks, other), (Some(NodeFailure::SameServer { other }), _) if other.index() == one)
+    };
+    assert!(same(0, 9) || same(9, 0), "{all}");
+    if ahead.is_some() {
+        let (failure, findings) = row(&checks, 10);
+        let [Finding::ClockDiffers { by, ahead: true }] = findings[..] else { panic!("{all}") };
+        assert!(failure.is_none() && secs(7_000) < by && by < secs(7_201), "{all}");
+    }
+    assert!(checks.iter().filter(|it| it.is_fine()).count() == 1, "{all}");
+
+    let begins = |node: usize, addr: std::net::SocketAddr, rest: &str| {
+        let line = format!("n{node} ({addr}): {rest}");
+        assert!(shown[node].starts_with(&line), "{}\n{line}", shown[node]);
+    };
+    begins(1, promoted.addr(), "votes; was a replica and has been promoted");
+    begins(2, would_evict.addr(), "votes; would evict locks");
+    begins(3, evicts.addr(), "no vote: may evict locks");
+    begins(4, has_replica.addr(), "votes; has 1 replicas");
+    begins(5, replica.addr(), "no vote: a replica");
+    begins(6, silent.addr(), "votes; announces no releases");
+    begins(7, down.addr(), "no vote: cannot connect");
+    begins(8, unverifiable.addr(), "votes; forbids INFO");
+    assert!(shown.iter().all(|it| !it.contains('\n') && !it.contains("pw")), "{all}");
+    assert!(checks.iter().enumerate().all(|(i, it)| it.node.index() == i));
+
+    locks.shut_down();
+    let after = locks.check_nodes();
+    assert_eq!(after.len(), urls.len());
+    assert!(after.iter().all(|it| it.failure == Some(NodeFailure::ShutDown) && it.findings.is_empty()), "{after:?}");
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! Wall clocks that are stepped: those of nodes, and those of clients. On Linux only, where devnodes can do it.
+
+use std::time::Duration;
+
+use devnodes::{Clock, Server, Servers, eventually};
+use quorlock::{Builder, ExtendError, Finding, LockManager, Lost, NodeFailure};
+
+use crate::log_lines;
+use crate::support::*;
+
+/// How long nodes are silent here: nothing of it passes by itself while a test looks.
+const QUARANTINE: Duration = secs(600);
+const HOUR: Duration = secs(3_600);
+
+/// Servers with clocks of their own; none where that is not possible, and then there is nothing to test.
+fn servers(n: usize) -> Option<Servers> {
+    if !Clock::available() {
+        eprintln!("left out: clocks of servers can be stepped on Linux only");
+        return None;
+    }
+    Some(Servers::start_with(n, |it| it.stepped_clock()).unwrap())
+}
+
+/// As if the servers had been running for half an hour: their clocks are ahead, which makes for as much uptime. And an
+/// operator has vouched for them, as the guide says.
+fn age(servers: &Servers) {
+    for server in servers {
+        server.step_clock_forward(HOUR / 2).unwrap();
+        set(server, "quorlock:canary", "0");
+    }
+}
+
+fn strict(servers: &Servers) -> Builder {
+    builder(servers.urls()).quarantine(true).max_ttl(QUARANTINE)
+}
+
+fn is_quarantined(failure: Option<&NodeFailure>) -> bool {
+    matches!(failure, Some(NodeFailure::Quarantined { left }) if secs(1) < *left && *left < secs(620))
+}
+
+fn quarantined(locks: &LockManager) -> Vec<usize> {
+    let checks = locks.check_nodes();
+    checks.iter().filter(|it| is_quarantined(it.failure.as_ref())).map(|it| it.node.index()).collect()
+}
+
+#[test]
+fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that_forgot() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    age(&servers);
+    let locks = connected(strict(&servers), 3);
+    assert_eq!(quarantined(&locks), [0; 0]);
+
+    servers[0].step_clock_forward(secs(40))?;
+    // The others are enough.
+    drop(locks.mutex("report").try_lock()?);
+    eventually("it is seen", || locks.stats().clock_steps == 1);
+    assert_eq!(quarantined(&locks), [0], "{:?}", locks.check_nodes());
+
+    servers[1].step_clock_forward(secs(40))?;
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert_no_quorum(&err);
+    assert!(is_quarantined(Some(failure(&err, 0))) && is_quarantined(Some(failure(&err, 1))), "{err}");
+    assert_eq!(quarantined(&locks), [0, 1]);
+    let silent: Vec<_> = locks.stats().quarantined.iter().map(|(node, _)| node.index()).collect();
+    assert_eq!((silent, locks.stats().clock_steps), (vec![0, 1], 2));
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn c4_a_step_back_is_counted_and_costs_no_vote() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    age(&servers);
+    let locks = connected(strict(&servers), 3);
+
+    for server in &servers {
+        server.step_clock_back(secs(600))?;
+    }
+
+    eventually("all are seen", || {
+        let _seen = locks.check_nodes();
+        locks.stats().clock_steps == 3
+    });
+    assert_eq!(quarantined(&locks), [0; 0]);
+    drop(locks.mutex("report").try_lock()?);
+    Ok(())
+}
+
+#[test]
+fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(builder(servers.urls()), 3);
+
+    for server in &servers {
+        server.step_clock_forward(secs(40))?;
+    }
+
+    drop(locks.mutex("report").try_lock()?);
+    eventually("all are seen", || locks.stats().clock_steps == 3);
+    drop(locks.mutex("report").try_lock()?);
+    let differs = |it: &quorlock::NodeCheck| {
+        it.failure.is_none()
+            && matches!(it.findings[..], [Finding::ClockDiffers { by, ahead: true }] if secs(30) < by && by < secs(41))
+    };
+    assert!(locks.check_nodes().iter().all(differs), "{:?}", locks.check_nodes());
+    Ok(())
+}
+
+#[test]
+fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let guard = locks.mutex("report").renew(false).lock()?;
+    let lost = guard.lost();
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+
+    servers[0].step_clock_forward(2 * LONG)?;
+    assert!(!servers[0].exists("report"));
+    guard.extend(LONG)?;
+    eventually("it is set there again", || locks.stats().healed == 1);
+    assert!(servers[0].exists("report") && guard.is_valid());
+
+    servers[1].step_clock_forward(2 * LONG)?;
+    servers[2].step_clock_forward(2 * LONG)?;
+    // Nobody has asked these two since.
+    assert!(guard.is_valid());
+    let err = guard.extend(LONG).unwrap_err();
+
+    assert!(matches!(err, ExtendError::Lost(Lost::Gone)), "{err:?}");
+    assert_eq!((guard.is_valid(), lost.recv()?), (false, Lost::Gone));
+    assert_eq!(locks.stats().clock_steps, 3);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token() -> TestResult {
+    // What is not prevented: this client has no history of these nodes, so it believes their uptime. Their counters stay.
+    let Some(servers) = servers(3) else { return Ok(()) };
+    age(&servers);
+    let holder = connected(strict(&servers).ttl(secs(60)), 3);
+    let first = holder.mutex("report").renew(false).lock()?;
+    for server in &servers {
+        server.step_clock_forward(secs(120))?;
+    }
+
+    let second = strict(&servers).build()?.mutex("report").try_lock()?;
+
+    assert!(first.is_valid() && second.is_valid());
+    assert!(first.fencing_token() < second.fencing_token());
+    // Those who have seen the nodes before know better.
+    assert_eq!(quarantined(&holder), [0, 1, 2]);
+    Ok(())
+}
+
+#[test]
+fn c4_steps_are_in_the_log() -> TestResult {
+    let Some(servers) = servers(2) else { return Ok(()) };
+    age(&servers);
+    let mut child = ChildProcess::start("clocks::child_that_looks_at_its_nodes", &servers.urls());
+    assert_eq!(child.hear(), "looked");
+
+    servers[0].step_clock_forward(secs(40))?;
+    servers[1].step_clock_back(secs(40))?;
+    child.go_on();
+
+    let lines = warnings(&child);
+    let all = lines.join("\n");
+    assert_eq!(lines.len(), 2, "{all}");
+    assert!(lines[0].starts_with("WARN n0: ") && lines[1].starts_with("WARN n1: "), "{all}");
+    assert!(lines[0].contains("set forward by 4") && lines[0].contains("no vote for 6"), "{all}");
+    assert!(lines[1].contains("set back by 4"), "{all}");
+    Ok(())
+}
+
+/// The warnings of [`child_that_looks_at_its_nodes`], in the order of the nodes.
+pub(crate) fn warnings(child: &ChildProcess) -> Vec<String> {
+    let mut lines = Vec::new();
+    loop {
+        match child.hear() {
+            line if line == "the end" => break,
+            line => lines.push(line),
+        }
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_looks_at_its_nodes() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    log_lines::listen();
+    let locks = builder(&urls).quarantine(true).max_ttl(QUARANTINE).build().unwrap();
+    let nodes = u64::try_from(urls.len()).unwrap();
+    eventually("all nodes are connected", || {
+        let _seen = locks.check_nodes();
+        nodes <= locks.stats().connections
+    });
+    say("looked");
+    wait_for_parent();
+    for _ in 0..3 {
+        let _seen = locks.check_nodes();
+    }
+    log_lines::heard().iter().filter(|it| it.starts_with("WARN")).for_each(say);
+    say("the end");
+}
+
+/// A client whose wall clock is ten days ahead takes the lock, as long as it takes; what it says about that.
+fn client_that_is_ahead(servers: &Servers, how: &str) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::create(folder.path()).unwrap();
+    clock.step_forward(240 * HOUR).unwrap();
+    let name = "clocks::child_whose_clock_is_ahead";
+    let mut child = ChildProcess::start_with(name, &servers.urls(), clock.environment());
+    assert_eq!(child.hear(), "it is in ten days");
+    child.tell(how);
+    let token = child.hear().parse().unwrap();
+    assert!(child.wait().success());
+    token
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_whose_clock_is_ahead() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    // Files have the system's time.
+    let clock = std::env::var_os("QUORLOCK_CLOCK_FILE").unwrap();
+    let ahead = std::fs::metadata(clock).unwrap().modified().unwrap().elapsed().unwrap();
+    say(if 239 * HOUR < ahead { "it is in ten days".to_owned() } else { format!("{ahead:?} ahead") });
+    let locks = builder(urls).build().unwrap();
+    let guard = match hear_parent().as_deref() {
+        Some("wait") => locks.mutex("report").lock(),
+        Some("try once") => locks.mutex("report").try_lock(),
+        other => panic!("{other:?}"),
+    };
+    match guard {
+        Ok(guard) => say(guard.fencing_token()),
+        Err(err) => say(err),
+    }
+}
+
+fn now_micros() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_micros()).unwrap()
+}
+
+#[test]
+fn c6_a_client_whose_clock_is_far_ahead_gets_the_lock_and_does_not_pull_the_counters_along() -> TestResult {
+    if !Clock::available() {
+        eprintln!("left out: clocks can be stepped on Linux only");
+        return Ok(());
+    }
+    for how in ["wait", "try once"] {
+        let servers = Servers::start(3)?;
+
+        let token = client_that_is_ahead(&servers, how);
+
+        let limit = now_micros() + u64::try_from(HOUR.as_micros())?;
+        assert!(token <= limit, "{token} is above {limit}");
+        // And the next one, with the right clock, needs no second round.
+        let locks = connected(builder(servers.urls()), 3);
+        let raises = locks.stats().fencing_raises;
+        let guard = locks.mutex("report").lock()?;
+        assert!(token < guard.fencing_token().get());
+        assert_eq!(locks.stats().fencing_raises, raises);
+        drop(guard);
+        for server in &servers {
+            let counter = String::from_utf8(server.get(fence("report")).unwrap())?;
+            assert!(counter.parse::<u64>()? <= limit, "{counter}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    servers[0].step_clock_back(5 * HOUR)?;
+    let locks = connected(impatient(servers.urls()).connect_timeout(secs(5)), 3);
+
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("the other two have it", || servers.iter().skip(1).all(|it| it.exists("report")));
+    guard.release()?;
+    assert!(!servers[0].exists(fence("report")));
+
+    servers[1].pause()?;
+    let err = error_in_the_end(&locks, "report", |it| matches!(it, quorlock::AcquireError::NoQuorum { .. }));
+    assert_eq!(*failure(&err, 0), NodeFailure::ClockBehind, "{err}");
+    assert!(err.to_string().contains("more than an hour apart"), "{err}");
+    servers[1].resume()?;
+    let behind = |it: &Finding| matches!(it, Finding::ClockDiffers { by, ahead: false } if 4 * HOUR < *by);
+    eventually("a look shows it as well", || locks.check_nodes()[0].findings.iter().any(behind));
+    Ok(())
+}
+
+#[test]
+fn c6_with_most_clocks_hours_behind_the_time_of_most_counts() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let back = |it: &Server| it.step_clock_back(5 * HOUR);
+    back(&servers[0])?;
+    back(&servers[1])?;
+    let locks = connected(builder(servers.urls()), 3);
+
+    let first = locks.mutex("report").lock()?.fencing_token();
+    let second = locks.mutex("report").try_lock()?.fencing_token();
+
+    assert!(first < second, "{first} {second}");
+    assert!(second.get() < now_micros() - u64::try_from((4 * HOUR).as_micros())?, "{second}");
+    Ok(())
+}
