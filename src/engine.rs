@@ -1,6 +1,8 @@
 //! Threads, channels and shared state: the only place that has any.
 
 mod attempt;
+#[cfg(quorlock_shuttle)]
+mod checks;
 mod core;
 mod fanout;
 mod healing;
@@ -9,12 +11,15 @@ mod intake;
 mod lease;
 mod look;
 mod node;
+#[cfg_attr(quorlock_shuttle, path = "engine/checks/opening.rs")]
 mod opening;
 mod outbox;
 mod pending;
 mod queue;
 mod record;
 mod renewal;
+mod sync;
+#[cfg(not(quorlock_shuttle))]
 mod threads;
 mod waiters;
 mod wheel;
@@ -24,8 +29,6 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::check::NodeCheck;
 use crate::config::Config;
@@ -45,7 +48,14 @@ pub(crate) use crate::engine::waiters::{Signal, sleep};
 
 use crate::engine::fanout::Fanout;
 use crate::engine::queue::Queues;
+use crate::engine::sync::{Condvar, Mutex};
 use crate::engine::threads::OwnThread;
+
+/// The checker's.
+#[cfg(quorlock_shuttle)]
+mod threads {
+    pub(crate) use crate::checker::{OwnThread, run_aside};
+}
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
 pub(crate) struct Engine {

@@ -60,11 +60,20 @@
 //!
 //! Passwords never appear in logs, errors or `Debug` forms; owner tokens only shortened.
 
+#![cfg_attr(
+    quorlock_shuttle,
+    allow(dead_code, unused_imports, reason = "the checker stands in for parts of the crate")
+)]
 #![warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro)]
 
+#[cfg(all(quorlock_shuttle, not(test)))]
+compile_error!("quorlock_shuttle is for the checker's tests only: see src/engine/checks.rs");
+
 mod builder;
 mod check;
+#[cfg(quorlock_shuttle)]
+mod checker;
 mod config;
 mod engine;
 mod error;

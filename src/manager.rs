@@ -85,6 +85,11 @@ impl LockManager {
     pub fn shut_down(&self) {
         self.engine.shut_down(self.engine.core().config.shutdown_grace);
     }
+
+    #[cfg(quorlock_shuttle)]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
 }
 
 impl fmt::Debug for LockManager {

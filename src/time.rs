@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub(crate) type Tick = Instant;
 
 /// Reads the clock for waiting.
+#[cfg(not(quorlock_shuttle))]
 pub(crate) fn tick() -> Tick {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     Instant::now()
@@ -29,8 +30,12 @@ pub(crate) struct Moment {
     wall: Duration,
 }
 
+#[cfg(quorlock_shuttle)]
+pub(crate) use checked::{since_start, tick};
+
 impl Moment {
     /// Reads both clocks.
+    #[cfg(not(quorlock_shuttle))]
     pub(crate) fn now() -> Moment {
         Moment { boot: boot_clock(), wall: wall_clock() }
     }
@@ -73,6 +78,37 @@ impl Moment {
     #[cfg(test)]
     pub(crate) fn at(boot: Duration, wall: Duration) -> Moment {
         Moment { boot, wall }
+    }
+}
+
+/// The checker's clock, in which time passes when the checker says so.
+#[cfg(quorlock_shuttle)]
+mod checked {
+    use std::sync::OnceLock;
+
+    use super::{Duration, Instant, Moment, Tick};
+    use crate::checker;
+
+    pub(crate) fn tick() -> Tick {
+        start() + checker::now()
+    }
+
+    /// How far into the run `at` is.
+    pub(crate) fn since_start(at: Tick) -> Duration {
+        at.saturating_duration_since(start())
+    }
+
+    fn start() -> Tick {
+        static START: OnceLock<Tick> = OnceLock::new();
+        *START.get_or_init(Instant::now)
+    }
+
+    impl Moment {
+        pub(crate) fn now() -> Moment {
+            // A year of sense, so that fencing proposals are whole numbers of the usual size.
+            let (boot, wall) = (Duration::from_secs(1_000), Duration::from_secs(1_800_000_000));
+            Moment { boot: boot + checker::now(), wall: wall + checker::now() }
+        }
     }
 }
 

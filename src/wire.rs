@@ -4,14 +4,21 @@ mod address;
 mod command;
 mod frame;
 mod handshake;
+mod inbox;
 mod plan;
 mod refusal;
 mod reply;
+#[cfg(not(quorlock_shuttle))]
 mod socket;
 
 pub(crate) use address::{Address, Place};
 pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
+pub(crate) use inbox::{Filled, Inbox, reason};
 pub(crate) use plan::{Entry, Lives, Manners, Parting, Plan};
 pub(crate) use reply::{AcquireReply, Answer, ExtendReply, Push, RaiseReply, ReleaseReply, Reply, push};
-pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Filled, Inbox, Socket, Watch, reason, wait_readable};
+#[cfg(not(quorlock_shuttle))]
+pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};
+
+#[cfg(quorlock_shuttle)]
+pub(crate) use crate::checker::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};

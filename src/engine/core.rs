@@ -1,13 +1,13 @@
 //! What all parts of a manager share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use crate::config::Config;
 use crate::engine::fanout::{Fanout, Next, Release};
 use crate::engine::pending::{Pending, Reads, deadline};
 use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
+use crate::engine::sync::AtomicU64;
 use crate::engine::wheel::Driver;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::stats::{Counters, count};
@@ -52,12 +52,14 @@ impl Core {
         end
     }
 
-    /// One round of releases. `next` waits for the lock: its acquire goes along, in the same write.
+    /// One round of releases. `next` waits for the lock: its acquire goes along, in the same write. `sent` is called when
+    /// all nodes have been given it.
     pub(crate) fn release_round(
         &self,
         release: Release,
         pending: &Arc<Pending<ReleaseRound>>,
         next: Option<&Ticket>,
+        sent: impl FnOnce(),
     ) -> ReleaseEnd {
         let _busy = self.fanout.busy();
         let deadline = deadline(self.fanout.response_timeout());
@@ -70,7 +72,7 @@ impl Core {
             count(&self.counters.hand_overs);
             Some(Next { ticket, attempt, command: Arc::new(command) })
         });
-        let (end, lingers) = self.fanout.release_round(release, pending, prepared, deadline);
+        let (end, lingers) = self.fanout.release_round(release, pending, prepared, sent, deadline);
         if let Some(ticket) = next {
             // It has slept on until its attempt was decided; if that has not happened it goes on by itself now.
             ticket.wake();

@@ -2,11 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use crossbeam_channel::unbounded;
-use mio::{Poll, Waker};
 
 use crate::config::Config;
 use crate::engine::attempt::Attempt;
@@ -15,6 +12,7 @@ use crate::engine::node::{Common, Node, ToWorker};
 use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink};
 use crate::engine::queue::{Queues, Ticket};
+use crate::engine::sync::{AtomicUsize, Poll, Waker, unbounded};
 use crate::engine::threads::OwnThread;
 use crate::engine::wheel::{Driver, Wheel};
 use crate::engine::worker::{WAKE, Worker};
@@ -283,17 +281,20 @@ impl Fanout {
     }
 
     /// Like [`Fanout::release`], and waits as [`Fanout::round`] does. `next` waits for the lock: its attempt goes along.
+    /// `sent` is called before the wait.
     pub(crate) fn release_round(
         &self,
         release: Release,
         pending: &Arc<Pending<ReleaseRound>>,
         next: Option<Next<'_>>,
+        sent: impl FnOnce(),
         deadline: Tick,
     ) -> (ReleaseEnd, bool) {
         let Release { command, to, keep } = release;
         let driver = if self.is_alone() { self.wheel.take(&self.nodes, time::tick()) } else { None };
         let acquire = next.as_ref().map(|it| (&it.command, &it.attempt.round));
         let given = self.release_and(command, to, keep, Some(pending), acquire);
+        sent();
         let asked = to.union(given.taken);
         if let Some(Next { ticket, attempt, .. }) = next {
             let round = Arc::clone(&attempt.round);

@@ -7,14 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::sync::Mutex;
 use log::debug;
-use parking_lot::Mutex;
 
 use crate::engine::lease::HeldLock;
 use crate::engine::pending::{Pending, Sink};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
-use crate::stats::count;
 use crate::wire::{Answer, ExtendReply};
 
 /// An extension under way: the round, and the nodes that turned out to have lost the key.
@@ -59,7 +58,7 @@ pub(crate) struct Healing(pub(crate) Arc<HeldLock>);
 impl Sink for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
-            count(self.0.healed());
+            self.0.note_healed();
             debug!("{}: set again on {node}", self.0.name());
         }
         true

@@ -1,7 +1,6 @@
 //! Which server process each node is, so that one process does not vote twice.
 
-use parking_lot::Mutex;
-
+use crate::engine::sync::Mutex;
 use crate::ids::NodeId;
 
 /// The run id that each node showed last.

@@ -2,17 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use log::{debug, warn};
-use parking_lot::Mutex;
 
 use crate::engine::core::Core;
 use crate::engine::fanout::{Given, Release};
 use crate::engine::healing::{Extension, Healing};
 use crate::engine::pending::{Pending, Sink};
+use crate::engine::sync::{AtomicU64, Mutex};
 use crate::engine::threads;
 use crate::error::{ExtendError, Lost};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
@@ -175,7 +174,9 @@ impl HeldLock {
             let mut state = self.state.lock();
             let already = state.lease.lost().is_some();
             let was_valid = state.lease.release(Moment::now());
-            (was_valid, already, state.reached, state.longest_ttl, std::mem::take(&mut state.listeners))
+            // RACE: of a lock that is lost the listeners are told by whoever ended it, and he may just be about to.
+            let listeners = if already { Vec::new() } else { std::mem::take(&mut state.listeners) };
+            (was_valid, already, state.reached, state.longest_ttl, listeners)
         };
         drop(listeners);
         self.core.schedule.remove(self);
@@ -191,7 +192,8 @@ impl HeldLock {
             None => self.parting(),
         };
         let release = Release { command: self.plan.release(self.owner, parting), to: reached, keep };
-        let end = self.core.release_round(release, &pending, next.as_deref());
+        let sent = || self.core.queues.end_hold(self.plan.key(), self.id);
+        let end = self.core.release_round(release, &pending, next.as_deref(), sent);
         let counters = &self.core.counters;
         count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
         (was_valid, Some((end, pending)))
@@ -340,8 +342,8 @@ impl HeldLock {
         self.core.fanout.wake(given.taken, false);
     }
 
-    pub(crate) fn healed(&self) -> &AtomicU64 {
-        &self.core.counters.healed
+    pub(crate) fn note_healed(&self) {
+        count(&self.core.counters.healed);
     }
 
     /// A renewal was decided, by a worker or by its time-out.

@@ -2,18 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
 use log::{debug, info};
-use mio::{Registry, Waker};
-use parking_lot::Mutex;
 
 use crate::engine::intake::Intake;
 use crate::engine::outbox::{Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;
+use crate::engine::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Registry, Sender, Waker, fence};
 use crate::engine::wheel::Reader;
 use crate::engine::worker::SOCKET;
 use crate::error::NodeFailure;
@@ -525,9 +523,8 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use mio::Poll;
-
     use super::*;
+    use crate::engine::sync::{Poll, unbounded};
     use crate::engine::worker::WAKE;
     use crate::ids::ClientId;
     use crate::time;
@@ -536,7 +533,7 @@ mod tests {
     fn a_worker_that_is_woken_before_it_sleeps_learns_of_it_once() {
         let poll = Poll::new().unwrap();
         let (registry, waker) = (poll.registry().try_clone().unwrap(), Waker::new(poll.registry(), WAKE).unwrap());
-        let to_worker = ToWorker { jobs: crossbeam_channel::unbounded().0, registry, waker };
+        let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
         let counters = Arc::new(Counters::default());
         let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
         let common = Common { start: time::tick(), response_timeout: Duration::from_secs(1), counters, queues };

@@ -5,8 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mio::Poll;
-
+use crate::engine::sync::Poll;
 use crate::engine::worker::SOCKET;
 use crate::error::NodeFailure;
 use crate::time::{self, Tick};

@@ -5,8 +5,7 @@
 
 use std::fmt;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
+use crate::engine::sync::{Condvar, Mutex, MutexGuard};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote, RaiseRound, RaiseVote};

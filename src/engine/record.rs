@@ -1,11 +1,11 @@
 //! What is on record about a node, for everybody to read: whether it may vote, what its clock shows, what it said about
 //! itself.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use crate::engine::sync::{AtomicU64, Mutex};
 use log::{info, warn};
-use parking_lot::Mutex;
 
 use crate::engine::node::Node;
 use crate::logic::clock::ClockStep;

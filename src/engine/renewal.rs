@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use log::error;
-use parking_lot::{Condvar, Mutex};
 
 use crate::engine::core::Core;
 use crate::engine::lease::{HeldLock, Look};
 use crate::engine::pending::Pending;
+use crate::engine::sync::{Condvar, Mutex};
 use crate::engine::wheel::LINGER;
 use crate::error::Lost;
 use crate::ids::NodeSet;

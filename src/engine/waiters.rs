@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
-
+use crate::engine::sync::{Condvar, Mutex};
 use crate::time::Tick;
 use crate::wire::Bell;
 

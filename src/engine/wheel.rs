@@ -8,15 +8,14 @@
 //! the caller leaves the connections to nobody: often the next round follows at once. If none follows, the renewal
 //! thread gives them back to their workers, a few milliseconds later; answers that were still open are read then.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::intake::Intake;
 use crate::engine::node::Node;
 use crate::engine::pending::{Pending, Reads};
+use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard};
 use crate::engine::waiters::Bed;
 use crate::ids::NodeSet;
 use crate::time::{self, Tick};
@@ -85,8 +84,13 @@ impl Wheel {
             if !node.is_up() {
                 continue;
             }
-            let mut intake = node.intake.try_lock()?;
+            // RACE: the intake is locked only while reading is ours. A worker that finds it locked leaves what has come
+            // to us, and hears of it again only when we leave.
             let socket = node.take_reading()?;
+            let Some(mut intake) = node.intake.try_lock() else {
+                node.leave_reading(Reader::Worker);
+                return None;
+            };
             if node.is_overdue(now) {
                 intake.broken = intake.receive(node, &socket).err();
             }
@@ -96,8 +100,9 @@ impl Wheel {
             }
             if node.is_overdue(now) {
                 // Not just unread: it does not answer. Its worker waits for it.
-                driver.nodes.truncate(driver.nodes.len().saturating_sub(1));
-                node.leave_reading(Reader::Worker);
+                if let Some(driven) = driver.nodes.pop() {
+                    driven.leave(Reader::Worker);
+                }
             }
         }
         Some(driver)
@@ -136,6 +141,21 @@ impl Wheel {
         for node in nodes {
             node.settle();
         }
+    }
+}
+
+impl Driven<'_> {
+    /// Stops reading. True if the connection is left to nobody.
+    fn leave(self, to: Reader) -> bool {
+        let Driven { node, intake, .. } = self;
+        let broken = intake.broken.is_some();
+        // RACE: the worker must find the intake unlocked when it gets up, and what has come is announced to it once.
+        drop(intake);
+        let is_left = node.leave_reading(to);
+        if broken {
+            node.report_broken();
+        }
+        is_left
     }
 }
 
@@ -181,7 +201,7 @@ impl Driver<'_> {
         }
         let mut lingers = false;
         for driven in self.nodes.drain(..) {
-            lingers |= driven.node.leave_reading(Reader::Nobody);
+            lingers |= driven.leave(Reader::Nobody);
         }
         lingers && !self.wheel.lingering.swap(true, Ordering::AcqRel)
     }
@@ -219,14 +239,7 @@ impl Driver<'_> {
     /// Gives all connections back to their workers, at once.
     fn give_back(&mut self) {
         for driven in self.nodes.drain(..) {
-            driven.node.leave_reading(Reader::Worker);
-            let broken = driven.intake.broken.is_some();
-            // The worker must find the intake unlocked when it gets up.
-            let Driven { node, intake, .. } = driven;
-            drop(intake);
-            if broken {
-                node.report_broken();
-            }
+            driven.leave(Reader::Worker);
         }
     }
 }

@@ -9,14 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
 use log::{debug, error, info};
-use mio::{Events, Poll, Token};
 
 use crate::engine::identities::Identities;
 use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opening, Progress};
 use crate::engine::outbox::Job;
+use crate::engine::sync::{Events, Poll, Receiver, Token};
 use crate::error::NodeFailure;
 use crate::logic::standing::{Introduction, Times};
 use crate::stats::count;

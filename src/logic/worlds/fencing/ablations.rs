@@ -35,7 +35,7 @@ fn a2_a_client_that_counts_refusers_is_found_out() {
 
 /// The first client has given up once, and its releases are still under way while it tries again.
 #[test]
-fn a3_a5_e2_a_late_release_that_deletes_more_than_its_own_is_found_out() {
+fn a5_a_late_release_does_no_harm_unless_a_value_is_used_again() {
     for flaw in [Flaw::ReusesValue, Flaw::DeletesAnyKey] {
         let world = World { retry_of: [None, None, Some(0)], flaw, ..World::new([1, 1, 2], Keys::Last) };
         let mut start = world.start();
@@ -54,7 +54,7 @@ fn a4_a7_a_node_that_takes_its_own_counter_for_an_acceptance_is_found_out() {
 }
 
 #[test]
-fn p3b_a_node_that_takes_an_equal_token_is_found_out() {
+fn a7_a_node_that_takes_an_equal_token_is_found_out() {
     find(World { flaw: Flaw::TakesEqual, ..World::new([1, 1], Keys::Vanish) }, Violation::SameToken);
 }
 

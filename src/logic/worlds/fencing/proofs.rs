@@ -43,7 +43,7 @@ fn each_start(world: World<2>, check: impl Fn(World<2>)) {
 }
 
 #[test]
-fn x1_tokens_are_ordered_like_grants_even_if_keys_vanish() {
+fn c6_tokens_are_ordered_like_grants_even_if_keys_vanish() {
     each_start(World { left: ONCE_VANISHED, ..ASYNC }, |world| {
         hold_and_win("x1, one key vanishes", world);
     });
@@ -62,7 +62,7 @@ fn x1_tokens_are_ordered_like_grants_even_if_keys_vanish() {
 }
 
 #[test]
-fn x2_nobody_holds_beside_another_and_tokens_are_ordered_like_holds_as_long_as_keys_last() {
+fn c6_tokens_are_ordered_like_holds_as_long_as_keys_last() {
     each_start(World { left: ONCE_LOST, ..TIMED }, |world| {
         hold_and_win("x2, one command lost", world);
     });

@@ -1,0 +1,57 @@
+//! `engine/threads.rs`, with tasks of the checker.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::checker::{Condvar, Mutex};
+use crate::time::Tick;
+
+pub(crate) struct OwnThread {
+    handle: shuttle::thread::JoinHandle<()>,
+    ended: Arc<(Mutex<bool>, Condvar)>,
+}
+
+/// Says that the thread has ended, in whatever way.
+struct End(Arc<(Mutex<bool>, Condvar)>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_all();
+    }
+}
+
+impl OwnThread {
+    pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<OwnThread> {
+        let ended: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+        let end = End(Arc::clone(&ended));
+        let handle = shuttle::thread::Builder::new().name(name).spawn(move || {
+            let _end = end;
+            work();
+        })?;
+        Ok(OwnThread { handle, ended })
+    }
+
+    /// Waits for however long it takes.
+    pub(crate) fn join(self) {
+        self.handle.join().unwrap();
+    }
+
+    pub(crate) fn join_until(self, deadline: Tick) {
+        if self.handle.thread().id() == shuttle::thread::current().id() {
+            return;
+        }
+        let mut ended = self.ended.0.lock();
+        while !*ended {
+            if self.ended.1.wait_until(&mut ended, deadline).timed_out() {
+                return;
+            }
+        }
+        drop(ended);
+        self.handle.join().unwrap();
+    }
+}
+
+pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) {
+    shuttle::thread::Builder::new().name(name.to_owned()).spawn(work).unwrap();
+}

@@ -1,0 +1,105 @@
+//! Calls of one manager that wait for the same lock.
+
+use std::sync::Arc;
+
+use super::{Section, World, hastily, join, ms, patiently, spawn};
+use crate::checker;
+use crate::engine::CancelHandle;
+use crate::error::AcquireError;
+
+#[test]
+fn every_call_in_line_gets_the_lock_as_soon_as_it_is_released() {
+    patiently(4_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        let section = Section::default();
+        let take = |name| {
+            let (lock, section) = (locks.mutex("a"), section.clone());
+            spawn(name, move || {
+                let guard = lock.lock().unwrap();
+                section.pass(&guard);
+                guard.release().unwrap();
+            })
+        };
+
+        join(["first", "second", "third"].map(take));
+
+        assert_eq!(section.passed(), 3);
+        assert_eq!(checker::now(), ms(0), "somebody slept for too long");
+        assert!(world.all_free());
+        world.end([locks]);
+    });
+}
+
+/// The one that is cancelled may be first in line, be handed the lock right now, or have it.
+#[test]
+fn a_call_that_is_cancelled_while_it_is_handed_the_lock_holds_nobody_up() {
+    patiently(5_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        let section = Section::default();
+        let cancel = CancelHandle::new();
+        let guard = locks.mutex("a").lock().unwrap();
+        let take = |cancelled: bool| {
+            let lock = locks.mutex("a");
+            let lock = if cancelled { lock.cancelled_by(&cancel) } else { lock };
+            let section = section.clone();
+            spawn(if cancelled { "cancelled" } else { "patient" }, move || match lock.lock() {
+                Ok(guard) => {
+                    section.pass(&guard);
+                    guard.release().unwrap();
+                }
+                Err(AcquireError::Cancelled { .. }) if cancelled => {}
+                Err(other) => panic!("{other}"),
+            })
+        };
+        let threads = [true, false].map(take);
+        let canceller = spawn("canceller", move || cancel.cancel());
+
+        guard.release().unwrap();
+
+        join(threads);
+        canceller.join();
+        assert!(1 <= section.passed());
+        assert_eq!(checker::now(), ms(0), "somebody slept for too long");
+        assert!(world.all_free());
+        world.end([locks]);
+    });
+}
+
+#[test]
+fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
+    hastily(4_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        let section = Section::default();
+        let take = |(name, patience)| {
+            let (lock, section) = (locks.mutex("a").renew(false), section.clone());
+            spawn(name, move || {
+                if let Ok(guard) = lock.try_lock_for(ms(patience)) {
+                    section.pass(&guard);
+                    drop(guard);
+                }
+            })
+        };
+
+        let waiters = [("hasty", 50), ("slow", 200), ("slower", 400)].map(take);
+        // Beside the line: it takes the lock when it can, and hands it to the first in line.
+        let (lock, theirs) = (locks.mutex("a").renew(false), section.clone());
+        let passer_by = spawn("passer-by", move || {
+            for _ in 0..3 {
+                if let Ok(guard) = lock.try_lock() {
+                    theirs.pass(&guard);
+                }
+            }
+        });
+
+        join(waiters);
+        passer_by.join();
+        section.passed();
+        let queues = Arc::clone(&locks.engine().core().queues);
+        let servers = world.end([locks]);
+        assert!(queues.is_empty(), "a line was left behind");
+        assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+    });
+}
