@@ -4,6 +4,9 @@
 //! RUSTFLAGS="--cfg quorlock_shuttle" cargo test --lib --target-dir target/shuttle engine::checks
 //! ```
 //!
+//! `QUORLOCK_SCHEDULES=10` tries ten times as many schedules, `SHUTTLE_RANDOM_SEED=1` others, and `QUORLOCK_TRACE=1` with
+//! `-- --nocapture` and the name of one check says what happened before it failed.
+//!
 //! What is run is the crate itself, on the checker's mutexes, sockets and clock (`src/checker.rs`), against servers that
 //! live in the same run. Not looked for: what weaker memory orderings allow; and the opening of a connection, which is
 //! stood in for.
