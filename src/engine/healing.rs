@@ -7,20 +7,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::sync::Mutex;
 use log::debug;
 
 use crate::engine::lease::HeldLock;
 use crate::engine::pending::{Pending, Sink};
+use crate::engine::sync::Mutex;
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::wire::{Answer, ExtendReply};
 
 /// An extension under way: the round, and the nodes that turned out to have lost the key.
 pub(crate) struct Extension {
-    pub(crate) round: Arc<Pending<ExtendRound>>,
-    pub(crate) lock: Arc<HeldLock>,
-    pub(crate) ttl: Duration,
+    round: Arc<Pending<ExtendRound>>,
+    lock: Arc<HeldLock>,
+    ttl: Duration,
     gone: Mutex<NodeSet>,
 }
 

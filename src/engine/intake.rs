@@ -99,35 +99,27 @@ impl Intake {
 /// What an answer counts for: a grant of a node that may have forgotten who holds the lock is none.
 fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, times: Times) -> Answer {
     if time.is_some() {
-        if let Some(news) = standing.on_time(time, times) {
-            node.note_silence(standing);
-            node.note_news(news, standing.silent_for(times.answered));
-        }
-        node.note_clock(standing.clock_offset());
+        let news = standing.on_time(time, times);
+        node.note_standing(standing, news, times.answered);
     }
-    match answer {
+    let left = match answer {
         Answer::Acquire(AcquireReply::Forgot { left }) => {
             if standing.silent_for(times.answered) < left {
                 node.note_forgotten(left);
                 standing.be_silent(left, times.answered);
+                node.note_standing(standing, None, times.answered);
             }
-            node.note_silence(standing);
-            Answer::Failed(NodeFailure::Quarantined { left })
+            return Answer::Failed(NodeFailure::Quarantined { left });
         }
         Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
-        | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => {
-            let left = standing.silent_for(times.asked);
-            if left.is_zero() { answer } else { Answer::Failed(NodeFailure::Quarantined { left }) }
-        }
+        | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => standing.silent_for(times.asked),
         // RACE: the key may have been set there since the restart, by an acquire or a healing of ours that was on its way.
         // Before that the node may have granted the lock to somebody who counts that grant and is still collecting votes.
         // Counted here, our lease would go on while our other keys run out, and he would get the majority that we had.
-        Answer::Extend(ExtendReply::Extended) => {
-            let left = standing.restarted_for(times.asked);
-            if left.is_zero() { answer } else { Answer::Failed(NodeFailure::Quarantined { left }) }
-        }
-        _ => answer,
-    }
+        Answer::Extend(ExtendReply::Extended) => standing.restarted_for(times.asked),
+        _ => return answer,
+    };
+    if left.is_zero() { answer } else { Answer::Failed(NodeFailure::Quarantined { left }) }
 }
 
 fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {

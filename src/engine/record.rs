@@ -76,16 +76,17 @@ impl Node {
         }
     }
 
-    pub(crate) fn note_clock(&self, offset: Option<(i64, i64)>) {
-        let (low, high) = offset.unwrap_or((i64::MIN, i64::MIN));
-        self.record.clock_offset[0].store(low, Ordering::Relaxed);
-        self.record.clock_offset[1].store(high, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_silence(&self, standing: &Standing) {
+    /// Puts on record what is known of it now, and says what was news.
+    pub(crate) fn note_standing(&self, standing: &Standing, news: Option<News>, now: Tick) {
         let nanos = |at: Option<Tick>| at.map_or(0, |it| self.nanos(it));
         self.record.votes_from.store(nanos(standing.votes_from()), Ordering::Relaxed);
         self.record.stepped_until.store(nanos(standing.stepped_until()), Ordering::Relaxed);
+        let (low, high) = standing.clock_offset().unwrap_or((i64::MIN, i64::MIN));
+        self.record.clock_offset[0].store(low, Ordering::Relaxed);
+        self.record.clock_offset[1].store(high, Ordering::Relaxed);
+        if let Some(news) = news {
+            self.say_news(news, standing.silent_for(now));
+        }
     }
 
     /// Whether a lock that is gone there may be set again. Not for a while after a step of the node's clock: extensions
@@ -94,8 +95,8 @@ impl Node {
         self.record.stepped_until.load(Ordering::Relaxed) <= self.nanos(now)
     }
 
-    /// Says what an answer has shown. `left`: how long the node is silent because of that.
-    pub(crate) fn note_news(&self, news: News, left: Duration) {
+    /// `left`: how long the node is silent because of that.
+    fn say_news(&self, news: News, left: Duration) {
         match news {
             News::Restarted => {
                 info!("{}: {}: no vote for {left:.1?}: its server was started lately", self.id, self.address);

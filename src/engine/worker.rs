@@ -240,11 +240,7 @@ impl Worker {
             let run_id = greeting.run_id.as_deref();
             let intro = Introduction { run_id, uptime: greeting.uptime, time: greeting.time };
             let news = intake.standing.on_connect(intro, Times { asked, answered: now, now: Moment::now() });
-            if let Some(news) = news {
-                self.node.note_news(news, intake.standing.silent_for(now));
-            }
-            self.node.note_silence(&intake.standing);
-            self.node.note_clock(intake.standing.clock_offset());
+            self.node.note_standing(&intake.standing, news, now);
         }
         self.node.note_greeting(greeting);
         // Releases of the time before come first: they are older than anything in the queue.
