@@ -59,6 +59,22 @@ impl Margin {
         let share = Duration::try_from_secs_f64(ttl.as_secs_f64() * self.share).unwrap_or(Duration::MAX);
         share.saturating_add(Duration::from_nanos(1)).saturating_add(self.fixed)
     }
+
+    /// The shortest ttl, in whole milliseconds, of which at least `usable` is left beside its margin.
+    pub(crate) fn ttl_for(self, usable: Duration) -> Duration {
+        let grain = Duration::from_millis(1);
+        let with_fixed = usable.saturating_add(self.fixed).as_secs_f64();
+        let about = Duration::try_from_secs_f64(with_fixed / (1.0 - self.share)).unwrap_or(Duration::MAX);
+        let mut ttl = Duration::from_millis(u64::try_from(about.as_millis()).unwrap_or(u64::MAX));
+        // What is rounded is less than this.
+        for _ in 0..4 {
+            if usable <= ttl.saturating_sub(self.of(ttl)) {
+                break;
+            }
+            ttl = ttl.saturating_add(grain);
+        }
+        ttl
+    }
 }
 
 pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
@@ -142,6 +158,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn the_defaults_are_allowed() {
@@ -153,6 +170,22 @@ mod tests {
         for share in [f64::NAN, f64::INFINITY, -1.0] {
             let margin = Margin { share, fixed: Duration::ZERO };
             assert_eq!(margin.of(Duration::from_secs(1)), Duration::MAX, "{share}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_ttl_for_some_use_is_the_shortest_that_gives_it(nanos in 0..=3_600_000_000_000_u64, share in 0.0..=0.5_f64) {
+            let margin = Margin { share, fixed: Duration::from_millis(2) };
+            let usable = Duration::from_nanos(nanos);
+            let use_of = |ttl: Duration| ttl.saturating_sub(margin.of(ttl));
+
+            let ttl = margin.ttl_for(usable);
+
+            prop_assert_eq!(ttl.subsec_nanos() % 1_000_000, 0, "whole milliseconds");
+            prop_assert!(usable <= use_of(ttl), "{:?} of {:?}", use_of(ttl), ttl);
+            let spare = use_of(ttl).saturating_sub(usable);
+            prop_assert!(spare < Duration::from_millis(2), "{:?} of {:?}", use_of(ttl), ttl);
         }
     }
 

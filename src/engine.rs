@@ -48,6 +48,7 @@ pub(crate) use crate::engine::waiters::{Signal, sleep};
 
 use crate::engine::fanout::Fanout;
 use crate::engine::queue::Queues;
+use crate::engine::renewal::Schedule;
 use crate::engine::sync::{Condvar, Mutex};
 use crate::engine::threads::OwnThread;
 
@@ -92,8 +93,9 @@ impl Engine {
         let counters = Arc::new(Counters::default());
         let client = ClientId::draw().map_err(io::Error::other)?;
         let queues = Arc::new(Queues::new(client, addresses.len(), Arc::clone(&counters)));
-        let (fanout, workers) = Fanout::start(addresses, &config, &counters, &queues)?;
-        let core = Arc::new(Core::new(config, fanout, queues, counters));
+        let schedule = Arc::new(Schedule::new());
+        let (fanout, workers) = Fanout::start(addresses, &config, &counters, &queues, &schedule)?;
+        let core = Arc::new(Core::new(config, fanout, schedule, queues, counters));
         let for_renewal = Arc::clone(&core);
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| core.fanout.stop(time::tick()))?;

@@ -273,6 +273,10 @@ pub enum Lost {
     /// Nodes that a majority cannot do without answered that the key is gone or someone else's.
     #[error("lock lost: too many nodes no longer hold it")]
     Gone,
+    /// The clock of a node was set forward, so that the lock may have expired there early, and too few of the other nodes
+    /// confirmed that they hold it.
+    #[error("lock lost: the clock of a node was set forward, and too few others hold it")]
+    NodeClock,
     /// The lock had been held for the [maximum hold](crate::Builder::max_hold) and was not extended any more.
     #[error("lock lost: held for the maximum time")]
     MaxHold,

@@ -56,6 +56,14 @@ impl NodeSet {
     pub(crate) fn union(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 | other.0)
     }
+
+    pub(crate) fn both(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 & other.0)
+    }
+
+    pub(crate) fn without(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 & !other.0)
+    }
 }
 
 fn bit(node: NodeId) -> u32 {

@@ -4,6 +4,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod clock;
+pub(crate) mod footing;
 pub(crate) mod lease;
 pub(crate) mod standing;
 pub(crate) mod tally;

@@ -53,6 +53,8 @@ pub(crate) struct Attempt {
     owner: OwnerToken,
     /// Read before the first byte can leave, anew for every attempt.
     sent: Moment,
+    /// The same, for what is not about leases.
+    asked: Tick,
     use_until: Option<Moment>,
     /// The largest fencing counter that was seen before.
     seen: u64,
@@ -131,7 +133,7 @@ impl Attempt {
         on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Command), NoAttempt> {
         let owner = OwnerToken::draw().map_err(|err| NoAttempt::NoRandomness(err.to_string()))?;
-        let (sent, tick) = (Moment::now(), time::tick());
+        let (sent, asked) = (Moment::now(), time::tick());
         let use_until = validity::use_until(sent, wish.ttl, core.config.margin.of(wish.ttl));
         let time = token::time_to_propose(sent.wall_micros(), core.fanout.time(sent).map(|(_, high)| high));
         let proposal = token::propose(time, seen).ok_or(NoAttempt::NoTokens)?;
@@ -140,7 +142,7 @@ impl Attempt {
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
         let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, &Manners { listed, ..manners });
-        Ok((Attempt { owner, sent, use_until, seen, deadline: core.fanout.deadline(tick), round }, command))
+        Ok((Attempt { owner, sent, asked, use_until, seen, deadline: core.fanout.deadline(asked), round }, command))
     }
 
     /// Sends it, and waits until it is won or lost.
@@ -172,17 +174,20 @@ impl Attempt {
     fn conclude(self, core: &Core, wish: &Wish, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
         let nodes = core.fanout.len();
         let mut seen = self.seen.max(self.round.with_round(AcquireRound::seen));
+        let mut gone = NodeSet::default();
         if let AcquireEnd::Raise { token } = end {
             count(&core.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, self.use_until)));
             let deadline = deadline(core.fanout.response_timeout());
             end = core.round(wish.plan.raise(self.owner, token), &raise, None, deadline);
             seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
+            gone = raise.nodes_with(|it| *it == NodeAnswer::Gone);
         }
         let took = Moment::now().since(self.sent);
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
             count(&core.counters.rounds_won);
             debug!("{}: won in {took:?}, token {token}, {:?}", wish.name, self.owner);
+            let granted = |it: &NodeAnswer| matches!(it, NodeAnswer::Granted | NodeAnswer::GrantedBehind);
             return Ok(Won {
                 name: wish.name.clone(),
                 plan: Arc::clone(&wish.plan),
@@ -191,8 +196,10 @@ impl Attempt {
                 ttl: wish.ttl,
                 renewed: wish.renewed,
                 sent: self.sent,
+                asked: self.asked,
                 use_until,
                 reached: self.round.reached(),
+                granted: self.round.nodes_with(granted).without(gone),
                 in_lists: wish.manners.enters.is_some(),
             });
         }

@@ -18,7 +18,7 @@ use crate::wire::Command;
 pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) fanout: Fanout,
-    pub(crate) schedule: Schedule,
+    pub(crate) schedule: Arc<Schedule>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) next_lock: AtomicU64,
@@ -28,8 +28,14 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: Config, fanout: Fanout, queues: Arc<Queues>, counters: Arc<Counters>) -> Core {
-        let (schedule, next_lock, process) = (Schedule::new(), AtomicU64::new(0), std::process::id());
+    pub(crate) fn new(
+        config: Config,
+        fanout: Fanout,
+        schedule: Arc<Schedule>,
+        queues: Arc<Queues>,
+        counters: Arc<Counters>,
+    ) -> Core {
+        let (next_lock, process) = (AtomicU64::new(0), std::process::id());
         Core { config, fanout, schedule, counters, queues, next_lock, process }
     }
 

@@ -12,6 +12,7 @@ use crate::engine::node::{Common, Node, ToWorker};
 use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink};
 use crate::engine::queue::{Queues, Ticket};
+use crate::engine::renewal::Schedule;
 use crate::engine::sync::{AtomicUsize, Poll, Waker, unbounded};
 use crate::engine::threads::OwnThread;
 use crate::engine::wheel::{Driver, Wheel};
@@ -80,11 +81,12 @@ impl Fanout {
         config: &Config,
         counters: &Arc<Counters>,
         queues: &Arc<Queues>,
+        schedule: &Arc<Schedule>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
         let identities = Arc::new(Identities::new(addresses.len()));
         let start = time::tick();
-        let (counters, queues) = (Arc::clone(counters), Arc::clone(queues));
-        let common = Common { start, response_timeout: config.response_timeout, counters, queues };
+        let (counters, queues, schedule) = (Arc::clone(counters), Arc::clone(queues), Arc::clone(schedule));
+        let common = Common { start, response_timeout: config.response_timeout, counters, queues, schedule };
         let mut nodes = Vec::new();
         let mut threads = Vec::new();
         for (index, address) in addresses.into_iter().enumerate() {
@@ -202,6 +204,13 @@ impl Fanout {
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
         let mut nodes = NodeSet::default();
         self.nodes.iter().filter(|it| some.contains(it.id) && it.may_heal(now)).for_each(|it| nodes.insert(it.id));
+        nodes
+    }
+
+    /// Nodes whose clock was seen to have been set forward at `since` or later.
+    pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
+        let mut nodes = NodeSet::default();
+        self.nodes.iter().filter(|it| it.has_stepped(since)).for_each(|it| nodes.insert(it.id));
         nodes
     }
 

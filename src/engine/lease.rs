@@ -13,8 +13,9 @@ use crate::engine::healing::{Extension, Healing};
 use crate::engine::pending::{Pending, Sink};
 use crate::engine::sync::{AtomicU64, Mutex};
 use crate::engine::threads;
-use crate::error::{ExtendError, Lost};
+use crate::error::{ExtendError, Lost, NodeAnswer};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+use crate::logic::footing::{Doubt, Failed, Footing};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::quorum;
 use crate::logic::tally::{ExtendEnd, ExtendRound, ReleaseEnd, ReleaseRound};
@@ -33,9 +34,13 @@ pub(crate) struct Won {
     pub(crate) ttl: Duration,
     pub(crate) renewed: bool,
     pub(crate) sent: Moment,
+    /// The same moment.
+    pub(crate) asked: Tick,
     pub(crate) use_until: Moment,
     /// Nodes to which the acquire may have come.
     pub(crate) reached: NodeSet,
+    /// Nodes that granted it, as far as they have answered.
+    pub(crate) granted: NodeSet,
     /// The call may be in waiting lists, of nodes that refused it.
     pub(crate) in_lists: bool,
 }
@@ -61,11 +66,23 @@ struct State {
     renewed_at: Moment,
     /// The renewal that is under way, and when it is given up.
     renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
+    footing: Footing,
+    /// When it was in doubt and was checked.
+    checked_at: Option<Tick>,
     /// The longest life that any command gave to the key: a release is worth sending for so long.
     longest_ttl: Duration,
     reached: NodeSet,
     listeners: Vec<Sender<Lost>>,
     callbacks: Vec<Callback>,
+}
+
+/// An extension that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    ttl: Duration,
+    at: Moment,
+    /// The same moment.
+    tick: Tick,
 }
 
 /// How a release ended, and the round with its rows.
@@ -87,6 +104,8 @@ impl HeldLock {
             lease: Lease::new(won.use_until, hold_until, won.renewed),
             renewed_at: won.sent,
             renewal: None,
+            footing: Footing::new(core.fanout.len(), won.granted, won.asked),
+            checked_at: None,
             longest_ttl: won.ttl,
             reached: won.reached,
             listeners: Vec::new(),
@@ -254,15 +273,34 @@ impl HeldLock {
             return Look::Close(pending);
         }
         let due = state.renewed_at.checked_add(lease::renew_after(self.ttl)).unwrap_or(now);
-        let wait = state.lease.next_event(due, now);
+        let doubt = self.doubt(&state, tick);
+        let wait = state.lease.next_event(due, now).min(doubt.unwrap_or(Duration::MAX));
         if !wait.is_zero() {
             return Look::At(wait);
         }
+        if doubt.is_some() {
+            state.checked_at = Some(tick);
+        }
+        let ttl = if state.lease.is_renewed() {
+            self.ttl
+        } else {
+            // Nobody has asked for more than what is left.
+            self.core.config.margin.ttl_for(state.lease.ends_in(now))
+        };
         // Put in line with the state locked: see `release`.
-        let (pending, given) = self.send_extension(&mut state, self.ttl, now, tick, true);
+        let (pending, given) = self.send_extension(&mut state, Sent { ttl, at: now, tick }, true);
         let give_up = self.core.fanout.response_timeout();
         state.renewal = Some((Arc::clone(&pending), tick.checked_add(give_up).unwrap_or(tick)));
         Look::Sent { pending, given, again_in: give_up.min(state.lease.ends_in(now)) }
+    }
+
+    /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
+    /// forward so that this is in doubt.
+    fn doubt(&self, state: &State, tick: Tick) -> Option<Duration> {
+        let stepped = self.core.fanout.stepped_since(state.footing.since());
+        let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.ttl)));
+        let pause = next.map_or(Duration::ZERO, |it| it.saturating_duration_since(tick));
+        state.footing.is_doubtful(stepped).then_some(pause)
     }
 
     /// Extends for `ttl` from now, and waits for the answers.
@@ -274,20 +312,20 @@ impl HeldLock {
             return Err(ExtendError::BadTtl(problem));
         }
         let ttl = validity::whole_millis(ttl);
-        let (sent, tick) = (Moment::now(), time::tick());
+        let sent = Sent { ttl, at: Moment::now(), tick: time::tick() };
         let (pending, given) = {
             let mut state = self.state.lock();
-            state.lease.valid_until(sent)?;
-            if !state.lease.may_extend(sent) {
+            state.lease.valid_until(sent.at)?;
+            if !state.lease.may_extend(sent.at) {
                 return Err(Lost::MaxHold.into());
             }
-            self.send_extension(&mut state, ttl, sent, tick, false)
+            self.send_extension(&mut state, sent, false)
         };
         let taken = given.taken;
         self.core.fanout.wake(taken, false);
         given.report(&pending);
-        let end = pending.wait(self.core.fanout.deadline(tick));
-        self.on_extension_end(end, ttl, sent);
+        let end = pending.wait(self.core.fanout.deadline(sent.tick));
+        self.on_extension_end(end, sent, &pending);
         match (end, self.remaining()) {
             (_, Err(lost)) => Err(lost.into()),
             (ExtendEnd::Confirmed, Ok(_)) => Ok(()),
@@ -301,11 +339,10 @@ impl HeldLock {
     fn send_extension(
         self: &Arc<Self>,
         state: &mut State,
-        ttl: Duration,
-        sent: Moment,
-        tick: Tick,
+        sent: Sent,
         renewal: bool,
     ) -> (Arc<Pending<ExtendRound>>, Given) {
+        let Sent { ttl, tick, .. } = sent;
         let nodes = self.core.fanout.len();
         let hook = renewal.then(|| {
             let this = Arc::clone(self);
@@ -347,26 +384,33 @@ impl HeldLock {
     }
 
     /// A renewal was decided, by a worker or by its time-out.
-    pub(crate) fn on_renewal_end(self: &Arc<Self>, end: ExtendEnd, sent: Moment) {
-        self.state.lock().renewal = None;
-        self.on_extension_end(end, self.ttl, sent);
+    fn on_renewal_end(self: &Arc<Self>, end: ExtendEnd, sent: Sent) {
+        // It is put there before the state, with which it was sent, is unlocked.
+        let renewal = self.state.lock().renewal.take();
+        if let Some((pending, _)) = renewal {
+            self.on_extension_end(end, sent, &pending);
+        }
     }
 
-    fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, ttl: Duration, sent: Moment) {
+    fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Sent, round: &Pending<ExtendRound>) {
         let now = Moment::now();
+        let extended = round.nodes_with(|it| *it == NodeAnswer::Extended);
         let counters = &self.core.counters;
         match end {
             ExtendEnd::Confirmed => {
-                let margin = self.core.config.margin.of(ttl);
+                let margin = self.core.config.margin.of(sent.ttl);
                 // The deadline is counted from before the send; a clock that cannot show it gives no extension.
-                let until = validity::use_until(sent, ttl, margin).unwrap_or(sent);
+                let until = validity::use_until(sent.at, sent.ttl, margin).unwrap_or(sent.at);
                 let mut state = self.state.lock();
                 match state.lease.on_extended(until, now) {
-                    Extended::Longer => {
-                        state.renewed_at = sent;
+                    it @ (Extended::Longer | Extended::NotLonger) => {
+                        if it == Extended::Longer {
+                            state.footing = Footing::new(self.core.fanout.len(), extended, sent.tick);
+                        }
+                        state.renewed_at = sent.at;
                         drop(state);
                         count(&counters.extensions);
-                        debug!("{}: extended in {:?}, {:?}", self.name, now.since(sent), self.owner);
+                        debug!("{}: extended in {:?}, {:?}", self.name, now.since(sent.at), self.owner);
                     }
                     Extended::TooLate => {
                         let reason = state.lease.on_tick(now);
@@ -387,10 +431,23 @@ impl HeldLock {
             }
             ExtendEnd::NotConfirmed => {
                 count(&counters.extensions_failed);
+                let gone = round.nodes_with(|it| *it == NodeAnswer::Gone);
+                if self.has_lost_its_footing(sent, extended, gone) {
+                    self.lose(Lost::NodeClock);
+                    return;
+                }
                 debug!("{}: not extended, tried again while there is time, {:?}", self.name, self.owner);
             }
         }
         self.plan_next(end == ExtendEnd::Confirmed, now);
+    }
+
+    /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
+    fn has_lost_its_footing(&self, sent: Sent, extended: NodeSet, gone: NodeSet) -> bool {
+        let footing = self.state.lock().footing;
+        let stepped_since = |it: Tick| self.core.fanout.stepped_since(it);
+        let failed = Failed { extended, gone, stepped: stepped_since(sent.tick) };
+        footing.judge(stepped_since(footing.since()), failed) == Doubt::Founded
     }
 
     /// Enters the lease in the schedule: for the next extension, or for its end.
@@ -409,9 +466,16 @@ impl HeldLock {
         };
         self.core.schedule.plan(self, wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
-        // find a released lease and do nothing, but would keep it in memory until then.
-        if !self.state.lock().lease.is_held() {
+        // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
+        // set forward in between: the thread has looked at all leases but this one.
+        let (is_held, doubt) = {
+            let state = self.state.lock();
+            (state.lease.is_held(), self.doubt(&state, time::tick()))
+        };
+        if !is_held {
             self.core.schedule.remove(self);
+        } else if let Some(doubt) = doubt {
+            self.core.schedule.plan(self, doubt.min(wait));
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::engine::intake::Intake;
 use crate::engine::outbox::{Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;
+use crate::engine::renewal::Schedule;
 use crate::engine::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Registry, Sender, Waker, fence};
 use crate::engine::wheel::Reader;
 use crate::engine::worker::SOCKET;
@@ -81,6 +82,8 @@ pub(crate) struct Node {
     /// The connection listens.
     listening: AtomicBool,
     pub(crate) record: Record,
+    /// The held locks.
+    pub(crate) schedule: Arc<Schedule>,
 }
 
 /// Commands that go out together: at most a release, and the acquire of whoever comes next.
@@ -100,6 +103,7 @@ pub(crate) struct Common {
     pub(crate) response_timeout: Duration,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<Queues>,
+    pub(crate) schedule: Arc<Schedule>,
 }
 
 impl Node {
@@ -107,7 +111,7 @@ impl Node {
         id: NodeId,
         address: Arc<str>,
         ToWorker { jobs, registry, waker }: ToWorker,
-        Common { start, response_timeout, counters, queues }: Common,
+        Common { start, response_timeout, counters, queues, schedule }: Common,
         standing: Standing,
     ) -> Node {
         let subscribe = Arc::new(Command::subscribe(&queues.client().channel()));
@@ -137,6 +141,7 @@ impl Node {
             wants_notices: AtomicBool::new(false),
             listening: AtomicBool::new(false),
             record: Record::default(),
+            schedule,
         }
     }
 
@@ -536,7 +541,8 @@ mod tests {
         let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
         let counters = Arc::new(Counters::default());
         let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
-        let common = Common { start: time::tick(), response_timeout: Duration::from_secs(1), counters, queues };
+        let (start, response_timeout, schedule) = (time::tick(), Duration::from_secs(1), Arc::new(Schedule::new()));
+        let common = Common { start, response_timeout, counters, queues, schedule };
         let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
         assert!(!node.take_kick());
 

@@ -125,6 +125,18 @@ where
         state.rows.iter().map(|it| it.clone().unwrap_or(NodeAnswer::NotWaitedFor)).collect()
     }
 
+    /// The nodes with an answer like this so far.
+    pub(crate) fn nodes_with(&self, what: impl Fn(&NodeAnswer) -> bool) -> NodeSet {
+        let state = self.state.lock();
+        let mut nodes = NodeSet::default();
+        for (index, row) in state.rows.iter().enumerate() {
+            if row.as_ref().is_some_and(&what) {
+                nodes.insert(NodeId::new(u8::try_from(index).unwrap_or(u8::MAX)));
+            }
+        }
+        nodes
+    }
+
     /// Looks at the round itself.
     pub(crate) fn with_round<T>(&self, look: impl FnOnce(&R) -> T) -> T {
         look(&self.state.lock().round)

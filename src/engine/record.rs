@@ -20,6 +20,9 @@ pub(crate) struct Record {
     votes_from: AtomicU64,
     /// Until when no lock is healed there, likewise.
     stepped_until: AtomicU64,
+    /// When its clock was last seen to have been set forward: one more than the nanoseconds since the node's start; 0 for
+    /// never.
+    stepped_at: AtomicU64,
     /// By how many microseconds its clock is ahead of the one of leases, at least and at most; the smallest number if that
     /// is not known. Read one after the other: a hint, which nobody's safety rests on.
     clock_offset: [AtomicI64; 2],
@@ -32,6 +35,7 @@ impl Default for Record {
         Record {
             votes_from: AtomicU64::new(0),
             stepped_until: AtomicU64::new(0),
+            stepped_at: AtomicU64::new(0),
             clock_offset: [AtomicI64::new(i64::MIN), AtomicI64::new(i64::MIN)],
             greeting: Mutex::new(None),
         }
@@ -87,6 +91,17 @@ impl Node {
         if let Some(news) = news {
             self.say_news(news, standing.silent_for(now));
         }
+        if let Some(News::Stepped(ClockStep::Forward(_))) = news {
+            // RACE: on record before the leases are looked at, and whoever enters one in the schedule looks at the record
+            // after that: none is missed.
+            self.record.stepped_at.store(self.nanos(now).saturating_add(1), Ordering::Relaxed);
+            self.schedule.look_at_all();
+        }
+    }
+
+    /// Whether its clock was seen to have been set forward at `since` or later.
+    pub(crate) fn has_stepped(&self, since: Tick) -> bool {
+        self.nanos(since) < self.record.stepped_at.load(Ordering::Relaxed)
     }
 
     /// Whether a lock that is gone there may be set again. Not for a while after a step of the node's clock: extensions

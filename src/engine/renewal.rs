@@ -25,6 +25,8 @@ const TOGETHER: Duration = Duration::from_millis(20);
 /// While locks are held, the clocks are compared this often: time spent in suspend, and steps of the wall clock, are
 /// not seen by the clock that the thread sleeps on, and a lease that they ended has to be announced.
 const COMPARE: Duration = Duration::from_secs(1);
+/// All leases are looked at no more often, whatever nodes say about their clocks.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// How far the clocks may differ before it counts as a step.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -44,6 +46,10 @@ struct Queue {
     asleep: bool,
     /// Somebody wants the thread to look around, now.
     nudged: bool,
+    /// Every lease is to be looked at, due or not.
+    all: bool,
+    /// And may be from then on.
+    all_from: u64,
     stopped: bool,
 }
 
@@ -101,6 +107,15 @@ impl Schedule {
         }
     }
 
+    /// Makes the thread look at every lease: what they stand on has changed.
+    pub(crate) fn look_at_all(&self) {
+        let mut queue = self.queue.lock();
+        queue.all = true;
+        if queue.asleep {
+            self.wake.notify_one();
+        }
+    }
+
     /// Ends the thread. The leases that are still entered come back.
     pub(crate) fn stop(&self) -> Vec<Arc<HeldLock>> {
         let mut queue = self.queue.lock();
@@ -124,7 +139,11 @@ impl Schedule {
             }
             let tick = time::tick();
             let now = self.nanos(tick);
-            let limit = if clocks_differ(clocks, tick) { u64::MAX } else { now };
+            let all = queue.all && queue.all_from <= now;
+            if all {
+                (queue.all, queue.all_from) = (false, now.saturating_add(nanos(LOOK_PAUSE)));
+            }
+            let limit = if clocks_differ(clocks, tick) || all { u64::MAX } else { now };
             if queue.due.first_key_value().is_some_and(|((at, _), _)| *at <= limit) {
                 let rest = queue.due.split_off(&(limit.saturating_add(nanos(TOGETHER)), 0));
                 let due = std::mem::replace(&mut queue.due, rest);
@@ -136,7 +155,8 @@ impl Schedule {
             }
             let first = queue.due.first_key_value().map(|((at, _), _)| *at);
             let first = first.map(|it| it.min(now.saturating_add(nanos(COMPARE))));
-            queue.sleeps_until = [first, back_at].into_iter().flatten().min();
+            let all_from = queue.all.then_some(queue.all_from);
+            queue.sleeps_until = [first, back_at, all_from].into_iter().flatten().min();
             queue.asleep = true;
             match queue.sleeps_until {
                 Some(until) => {
@@ -245,8 +265,10 @@ mod tests {
             ttl: Duration::from_secs(10),
             renewed: true,
             sent,
+            asked: crate::time::tick(),
             use_until: sent.checked_add(Duration::from_millis(20)).unwrap(),
             reached: NodeSet::default(),
+            granted: NodeSet::default(),
             in_lists: false,
         };
         Arc::new(HeldLock::new(Arc::clone(engine.core()), 0, won))

@@ -369,8 +369,10 @@ mod tests {
             ttl: TTL,
             renewed: false,
             sent,
+            asked: crate::time::tick(),
             use_until: sent.checked_add(TTL).unwrap(),
             reached: NodeSet::default(),
+            granted: NodeSet::default(),
             in_lists: false,
         };
         LockGuard::new(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.core()), token, won)))

@@ -16,6 +16,12 @@ pub(crate) fn retry_after(response_timeout: Duration) -> Duration {
     response_timeout.checked_div(2).unwrap_or(response_timeout)
 }
 
+/// How long after one check of a lock in doubt the next may follow: a node whose clock is set all the time must not make
+/// for more extensions than renewal does.
+pub(crate) fn check_pause(ttl: Duration) -> Duration {
+    renew_after(ttl).checked_div(2).unwrap_or(ttl)
+}
+
 /// Where a lease is in its life. It goes from `Held` to one of the others, once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
@@ -37,8 +43,10 @@ pub(crate) struct Lease {
 /// What became of a confirmed extension.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Extended {
-    /// The lease now lasts longer.
+    /// The lease now lasts as long as that allows.
     Longer,
+    /// It changes nothing: an earlier one lasts longer.
+    NotLonger,
     /// It was confirmed, but after the lease was over: what it left on the nodes must be taken back.
     TooLate,
     /// The lease had been released: the release is queued behind the extension and takes care of it.
@@ -67,6 +75,11 @@ impl Lease {
         }
     }
 
+    /// Whether someone extends it before it runs out.
+    pub(crate) fn is_renewed(&self) -> bool {
+        self.renewed
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.phase == Phase::Held
     }
@@ -92,9 +105,10 @@ impl Lease {
             Phase::Held if !now.has_reached(self.use_until) => {
                 let new_until = self.capped(new_until);
                 // Never shorter: nodes never shorten a key's life either.
-                if now.until(self.use_until) < now.until(new_until) {
-                    self.use_until = new_until;
+                if now.until(new_until) < now.until(self.use_until) {
+                    return Extended::NotLonger;
                 }
+                self.use_until = new_until;
                 Extended::Longer
             }
             Phase::Held | Phase::Lost(_) => Extended::TooLate,
@@ -186,7 +200,7 @@ mod tests {
     fn d5_an_extension_never_shortens() {
         let mut lease = Lease::new(at(1_000), None, true);
 
-        assert_eq!(lease.on_extended(at(700), at(500)), Extended::Longer);
+        assert_eq!(lease.on_extended(at(700), at(500)), Extended::NotLonger);
 
         assert_eq!(lease.valid_until(at(999)), Ok(at(1_000)));
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use devnodes::{Clock, Server, Servers, eventually};
-use quorlock::{Builder, ExtendError, Finding, LockManager, Lost, NodeFailure};
+use devnodes::{Clock, PATIENCE, Server, Servers, eventually};
+use quorlock::{Builder, ExtendError, Finding, LockGuard, LockManager, Lost, NodeFailure};
 
 use crate::log_lines;
 use crate::support::*;
@@ -131,6 +131,126 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
     assert_eq!((guard.is_valid(), lost.recv()?), (false, Lost::Gone));
     assert_eq!(locks.stats().clock_steps, 3);
     nothing_is_left(&servers);
+    Ok(())
+}
+
+/// How long its key lasts there.
+fn left_at(server: &Server) -> Duration {
+    Duration::from_millis(u64::try_from(server.pttl("report")).unwrap_or(0))
+}
+
+/// A lock of ten minutes on the first two of three servers; the third was stopped, and nothing rests on it.
+fn hold_on_two(servers: &Servers, locks: &LockManager, renew: bool) -> LockGuard {
+    servers[2].pause().unwrap();
+    let guard = locks.mutex("report").renew(renew).lock().unwrap();
+    assert!(servers[0].exists("report") && servers[1].exists("report"));
+    guard
+}
+
+#[test]
+fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+    for renew in [true, false] {
+        let guard = locks.mutex("report").renew(renew).lock()?;
+        eventually("it is on all nodes", || servers.holders("report") == 3);
+        let lost = guard.lost();
+
+        servers[0].step_clock_forward(secs(700))?;
+        servers[1].step_clock_forward(secs(700))?;
+        assert!(guard.is_valid(), "nobody has seen it");
+        let _seen = locks.check_nodes();
+
+        // Its next renewal would be in more than three minutes.
+        assert_eq!(lost.recv_timeout(PATIENCE)?, Lost::Gone, "renewed: {renew}");
+        assert_eq!(guard.check(), Err(Lost::Gone));
+    }
+    Ok(())
+}
+
+#[test]
+fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_makes_up_for_it() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    for renew in [true, false] {
+        let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+        let guard = hold_on_two(&servers, &locks, renew);
+        let lost = guard.lost();
+
+        servers[0].step_clock_forward(secs(700))?;
+        let _seen = locks.check_nodes();
+
+        assert_eq!(lost.recv_timeout(PATIENCE)?, Lost::NodeClock, "renewed: {renew}");
+        assert_eq!(guard.check(), Err(Lost::NodeClock));
+        servers[2].resume()?;
+        drop((guard, locks));
+        nothing_is_left(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_kept_if_another_makes_up_for_it() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+    let guard = hold_on_two(&servers, &locks, false);
+    let lost = guard.lost();
+    // Its grant comes too late to be counted.
+    servers[2].resume()?;
+    eventually("the third has it as well", || servers[2].exists("report"));
+
+    servers[0].step_clock_forward(secs(700))?;
+    let _seen = locks.check_nodes();
+
+    eventually("it was confirmed", || locks.stats().extensions == 1);
+    assert!(guard.is_valid() && lost.try_recv().is_err());
+    // It rests on the other two now, whose clocks are as they were: that they do not answer is no reason to doubt it.
+    servers.iter().try_for_each(Server::pause)?;
+    let err = guard.extend(secs(600)).unwrap_err();
+    assert!(matches!(err, ExtendError::NoQuorum { .. }), "{err:?}");
+    assert!(guard.is_valid() && lost.try_recv().is_err());
+    Ok(())
+}
+
+#[test]
+fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full_time_again() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+    let guard = hold_on_two(&servers, &locks, false);
+    let all = guard.remaining();
+    eventually("some of it is over", || guard.remaining() + ms(500) < all);
+    // The largest of many: between its two looks at the clock this thread may be stopped.
+    let end = || (0..100).map(|_| guard.use_until()).max().unwrap();
+    let before = end();
+
+    servers[0].step_clock_forward(secs(300))?;
+    assert!(left_at(&servers[0]) < secs(301));
+    let _seen = locks.check_nodes();
+
+    eventually("it was confirmed", || locks.stats().extensions == 1);
+    let (left, longer) = (guard.remaining(), end().saturating_duration_since(before));
+    // Ttls are whole milliseconds.
+    assert!(longer < ms(100), "a fixed lease was lengthened by {longer:?}");
+    assert!(left < left_at(&servers[0]) && secs(500) < left, "{left:?}");
+    assert!(left_at(&servers[0]) < secs(601));
+    Ok(())
+}
+
+#[test]
+fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+    let guard = hold_on_two(&servers, &locks, true);
+
+    for _ in 0..20 {
+        servers[0].step_clock_forward(secs(1))?;
+        let _seen = locks.check_nodes();
+    }
+
+    eventually("the steps are seen", || locks.stats().clock_steps == 20);
+    eventually("it was confirmed", || locks.stats().extensions == 1);
+    assert!(guard.is_valid());
+    // The second check would be in more than a minute.
+    assert_eq!((locks.stats().extensions, locks.stats().extensions_failed), (1, 0));
     Ok(())
 }
 

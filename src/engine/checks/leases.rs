@@ -102,3 +102,36 @@ fn a_lock_is_lost_or_released_and_never_both() {
         until(|| *seen.lock().unwrap() == announced);
     });
 }
+
+/// The server's clock is set forward while a lock is won, entered in the schedule, extended: whenever that is, a lock that
+/// has expired by it is lost as soon as an answer shows the server's time, and no other is.
+#[test]
+fn c4_a_step_that_is_seen_while_a_lock_is_won_is_not_missed() {
+    for renew in [false, true] {
+        patiently(3_000, move || {
+            let world = World::new(1);
+            let locks = world.manager_with(|it| it.ttl(TTL));
+            // From now on its clock is known.
+            drop(locks.mutex("b").try_lock().unwrap());
+            let (theirs, won) = (locks.clone(), Arc::new(Mutex::new(None)));
+            let wins = Arc::clone(&won);
+            let winner = spawn("winner", move || {
+                *wins.lock().unwrap() = Some(theirs.mutex("a").renew(renew).try_lock().unwrap());
+            });
+
+            let expired = world.servers[0].step_forward(ms(1_000));
+            drop(locks.mutex("b").try_lock().unwrap());
+
+            winner.join();
+            let guard = won.lock().unwrap().take().unwrap();
+            let lost = guard.lost();
+            // Before any renewal is due.
+            sleep_until(ms(150));
+            let lost = lost.try_recv().ok();
+            assert_eq!(lost, expired.then_some(Lost::Gone), "renewed: {renew}");
+            assert_eq!(guard.is_valid(), !expired);
+            drop(guard);
+            world.end([locks]);
+        });
+    }
+}

@@ -33,6 +33,8 @@ struct Data {
     forgotten: Vec<Kind>,
     /// It answers nothing before then.
     silent_until: Duration,
+    /// By how much its clock has been set forward.
+    ahead: Duration,
     hang_up: bool,
     babble: bool,
     stop: bool,
@@ -77,6 +79,15 @@ impl Server {
         self.data.lock().unwrap().silent_until = since_start;
     }
 
+    /// Sets its clock forward; true if a lock has expired by that.
+    pub(super) fn step_forward(&self, by: Duration) -> bool {
+        checker::point();
+        let mut data = self.data.lock().unwrap();
+        let (before, after) = (data.now(), data.now() + by);
+        data.ahead += by;
+        data.locks.values().any(|(_, until)| before < *until && *until <= after)
+    }
+
     /// Says something on all connections that is no reply.
     pub(super) fn babble(&self) {
         checker::point();
@@ -103,7 +114,7 @@ impl Server {
         }
         self.thread.join();
         let data = self.data.lock().unwrap();
-        let locks = data.locks.values().filter(|(_, until)| checker::now() < *until).count();
+        let locks = data.locks.values().filter(|(_, until)| data.now() < *until).count();
         Seen { log: data.log.clone(), locks }
     }
 }
@@ -204,6 +215,11 @@ fn command(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
 }
 
 impl Data {
+    /// What its clock shows.
+    fn now(&self) -> Duration {
+        checker::now() + self.ahead
+    }
+
     /// Runs one command of connection `from`; what is to be written, and to which connection.
     fn run(&mut self, from: usize, args: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
         let kind = match &args[0][..] {
@@ -224,7 +240,7 @@ impl Data {
         let keys: usize = text(&args[2]).parse().unwrap();
         let (key, args) = (&args[3], &args[3 + keys..]);
         let owner = args[0].clone();
-        let now = checker::now();
+        let now = self.now();
         self.locks.retain(|_, (_, until)| now < *until);
         let mut replies = Vec::new();
         let numbers = match kind {

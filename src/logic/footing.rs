@@ -1,0 +1,165 @@
+//! What a held lock stands on: the nodes that confirmed it, less those whose clock has been set forward since.
+//!
+//! A node's key expires by that node's wall clock. Set forward, it expires early, and the node is free for somebody else
+//! while we count on it. As long as a majority does without it, nothing is lost; if not, the lock is in doubt, and has to
+//! be confirmed anew.
+//!
+//! A node that was restarted without its data is no such case: it has no vote until our lease is over.
+
+use crate::ids::NodeSet;
+use crate::logic::quorum;
+use crate::time::Tick;
+
+/// The nodes on which the end of a lease rests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Footing {
+    /// How many there are in all.
+    nodes: usize,
+    confirmed: NodeSet,
+    /// When the round was sent in which they did.
+    since: Tick,
+}
+
+/// What an extension that found no majority shows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Doubt {
+    /// Enough of the nodes hold it still.
+    Unfounded,
+    /// Clocks were set while it was under way, so it has to be asked once more.
+    Open,
+    /// Too few hold it.
+    Founded,
+}
+
+/// An extension that found no majority.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed {
+    pub(crate) extended: NodeSet,
+    pub(crate) gone: NodeSet,
+    /// Nodes whose clock was set forward after it had been sent.
+    pub(crate) stepped: NodeSet,
+}
+
+impl Footing {
+    /// `confirmed` by a round that was sent at `since`.
+    pub(crate) fn new(nodes: usize, confirmed: NodeSet, since: Tick) -> Footing {
+        Footing { nodes, confirmed, since }
+    }
+
+    pub(crate) fn since(&self) -> Tick {
+        self.since
+    }
+
+    /// Whether no majority is left without the nodes whose clocks have been set forward since: `stepped`.
+    pub(crate) fn is_doubtful(&self, stepped: NodeSet) -> bool {
+        self.confirmed.both(stepped) != NodeSet::default() && self.confirmed.without(stepped).len() < quorum(self.nodes)
+    }
+
+    /// Whether the lock is still held by a majority for all that is known, after an extension has failed.
+    pub(crate) fn judge(&self, stepped: NodeSet, failed: Failed) -> Doubt {
+        let sure = self.confirmed.without(stepped).union(failed.extended).without(failed.gone);
+        if !self.is_doubtful(stepped) || quorum(self.nodes) <= sure.without(failed.stepped).len() {
+            Doubt::Unfounded
+        } else if self.confirmed.union(failed.extended).both(failed.stepped) != NodeSet::default() {
+            Doubt::Open
+        } else {
+            Doubt::Founded
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::NodeId;
+
+    fn set(nodes: &[u8]) -> NodeSet {
+        let mut set = NodeSet::default();
+        nodes.iter().for_each(|it| set.insert(NodeId::new(*it)));
+        set
+    }
+
+    fn footing(nodes: usize, confirmed: &[u8]) -> Footing {
+        Footing::new(nodes, set(confirmed), crate::time::tick())
+    }
+
+    fn failed(extended: &[u8], gone: &[u8]) -> Failed {
+        Failed { extended: set(extended), gone: set(gone), stepped: set(&[]) }
+    }
+
+    #[test]
+    fn c4_a_lock_is_in_doubt_if_no_majority_is_left_without_the_nodes_that_stepped() {
+        assert!(!footing(3, &[0, 1]).is_doubtful(set(&[])));
+        assert!(!footing(3, &[0, 1]).is_doubtful(set(&[2])), "nothing rests on it");
+        assert!(footing(3, &[0, 1]).is_doubtful(set(&[1])));
+        assert!(!footing(3, &[0, 1, 2]).is_doubtful(set(&[1])), "two are enough");
+        assert!(footing(3, &[0, 1, 2]).is_doubtful(set(&[1, 2])));
+        assert!(footing(1, &[0]).is_doubtful(set(&[0])));
+    }
+
+    #[test]
+    fn c4_a_doubt_is_founded_if_too_few_have_confirmed_and_none_else_is_sure() {
+        let lock = footing(3, &[0, 1]);
+        assert_eq!(lock.judge(set(&[0]), failed(&[], &[])), Doubt::Founded);
+        assert_eq!(lock.judge(set(&[0]), failed(&[1], &[0])), Doubt::Founded);
+        assert_eq!(lock.judge(set(&[0]), failed(&[0], &[])), Doubt::Unfounded, "its key is there, and 1 is sure");
+        assert_eq!(lock.judge(set(&[0]), failed(&[2], &[])), Doubt::Unfounded);
+        assert_eq!(
+            lock.judge(set(&[0]), failed(&[2], &[1])),
+            Doubt::Founded,
+            "the sure one turned out to have lost it"
+        );
+    }
+
+    #[test]
+    fn d2_without_a_step_an_extension_that_fails_founds_no_doubt() {
+        let lock = footing(3, &[0, 1]);
+        for stepped in [set(&[]), set(&[2])] {
+            assert_eq!(lock.judge(stepped, failed(&[], &[0])), Doubt::Unfounded);
+        }
+    }
+
+    #[test]
+    fn c4_what_a_node_confirmed_before_its_clock_was_set_is_asked_once_more() {
+        let lock = footing(3, &[0, 1]);
+        let late = Failed { stepped: set(&[0]), ..failed(&[0], &[]) };
+        assert_eq!(lock.judge(set(&[0]), late), Doubt::Open);
+        let other = Failed { stepped: set(&[2]), ..failed(&[0], &[]) };
+        assert_eq!(lock.judge(set(&[0, 2]), other), Doubt::Unfounded, "nothing rests on the third");
+    }
+
+    /// Every footing, step and answer of up to five nodes: a lock is kept only if so many nodes have it for sure.
+    #[test]
+    fn c4_no_lock_is_kept_that_too_few_nodes_are_sure_to_hold() {
+        for nodes in [1_u8, 2, 3, 4, 5] {
+            let all = 1_u32 << nodes;
+            let from_bits = |bits: u32| set(&(0..nodes).filter(|it| bits & (1 << it) != 0).collect::<Vec<_>>());
+            let quorum = quorum(usize::from(nodes));
+            for confirmed in (0..all).map(from_bits).filter(|it| quorum <= it.len()) {
+                let lock = Footing::new(usize::from(nodes), confirmed, crate::time::tick());
+                for stepped in (0..all).map(from_bits) {
+                    for (extended, gone) in
+                        (0..all).flat_map(|a| (0..all).map(move |b| (a, b))).filter(|(a, b)| a & b == 0)
+                    {
+                        let (extended, gone) = (from_bits(extended), from_bits(gone));
+                        let end = lock.judge(stepped, Failed { extended, gone, stepped: set(&[]) });
+                        let holds = |it: &u8| {
+                            let node = NodeId::new(*it);
+                            let untouched = confirmed.contains(node) && !stepped.contains(node) && !gone.contains(node);
+                            untouched || extended.contains(node)
+                        };
+                        let sure = (0..nodes).filter(holds).count();
+                        let touched = (0..nodes)
+                            .any(|it| confirmed.contains(NodeId::new(it)) && stepped.contains(NodeId::new(it)));
+                        let kept = end == Doubt::Unfounded;
+                        assert!(
+                            !kept || quorum <= sure || !touched || !lock.is_doubtful(stepped),
+                            "{lock:?} {stepped:?}"
+                        );
+                        assert!(kept || sure < quorum, "lost without need: {lock:?} {stepped:?} {extended:?} {gone:?}");
+                    }
+                }
+            }
+        }
+    }
+}
