@@ -184,6 +184,23 @@ impl Builder {
         self
     }
 
+    /// Sets whether servers have no vote about which something is questionable that can cost a lock.
+    ///
+    /// Those are servers that were a replica and have been promoted, that have replicas, that would evict keys if their
+    /// memory were limited, and that forbid `INFO` and so cannot be checked. It is looked at when a connection begins.
+    /// Without this they vote, [`check_nodes`](LockManager::check_nodes) finds them, and the log warns of those that were
+    /// promoted or would evict.
+    ///
+    /// Their rows are [`Promoted`](crate::NodeFailure::Promoted), [`HasReplicas`](crate::NodeFailure::HasReplicas),
+    /// [`Evicts`](crate::NodeFailure::Evicts) and [`Unverifiable`](crate::NodeFailure::Unverifiable). A server that is
+    /// known to be wrong, such as a replica, never votes.
+    ///
+    /// Default: `false`.
+    pub fn strict(mut self, strict: bool) -> Builder {
+        self.config.strict = strict;
+        self
+    }
+
     /// Sets how long the end of the manager may take: sending what is queued, releases above all, and joining threads.
     ///
     /// Default: 1 s. Allowed: up to 60 s.

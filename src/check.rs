@@ -57,7 +57,7 @@ pub enum Finding {
     #[error("was a replica and has been promoted: locks of the moment before may be missing")]
     Promoted,
     /// Replicas are connected to it. If one of them ever takes over its address, locks of the last moments are missing.
-    #[error("has {count} replicas: see to it that none is ever promoted in its place")]
+    #[error("has replicas, {count} now: see to it that none is ever promoted in its place")]
     HasReplicas {
         /// How many.
         count: u64,

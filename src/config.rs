@@ -19,6 +19,7 @@ pub(crate) struct Config {
     pub(crate) fence_life: Option<Duration>,
     pub(crate) quarantine: bool,
     pub(crate) max_ttl: Option<Duration>,
+    pub(crate) strict: bool,
     pub(crate) shutdown_grace: Duration,
     pub(crate) prefix: Vec<u8>,
 }
@@ -38,6 +39,7 @@ impl Default for Config {
             fence_life: Some(Duration::from_secs(24 * 60 * 60)),
             quarantine: true,
             max_ttl: None,
+            strict: false,
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
         }

@@ -262,6 +262,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_outage_is_one_whoever_else_is_quarantined() {
+        let failed = || NodeAnswer::Failed(NodeFailure::Stalled);
+        let silent = || NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_secs(9) });
+        let waits = |rows| LostAttempt { rows, ..LostAttempt::without_tokens(3, 0) }.waits_for_quarantine();
+
+        assert!(waits(vec![silent(), silent(), silent()]));
+        assert!(waits(vec![silent(), failed(), NodeAnswer::Granted]));
+        assert!(waits(vec![silent(), failed(), NodeAnswer::NotWaitedFor]), "perhaps that one would have voted");
+        assert!(!waits(vec![silent(), failed(), failed()]));
+        assert!(!waits(vec![failed(), failed(), NodeAnswer::Granted]));
+    }
+
+    #[test]
     fn nodes_without_an_answer_are_not_taken_for_free() {
         let answers = [NodeAnswer::Held { left: None }, NodeAnswer::NotWaitedFor, NodeAnswer::Granted];
         assert_eq!(obstacles(&answers), [Obstacle::Unknown, Obstacle::Unknown, Obstacle::Free]);

@@ -98,7 +98,7 @@ impl Fanout {
             let standing = Standing::new(config.silence(), config.margin.share);
             let node = Arc::new(Node::new(id, address.shown(), to_worker, common.clone(), standing));
             let identities = Arc::clone(&identities);
-            let worker = Worker::new(Arc::clone(&node), address, config.connect_timeout, identities, jobs, poll);
+            let worker = Worker::new(Arc::clone(&node), address, config, identities, jobs, poll);
             nodes.push(node);
             match OwnThread::spawn(format!("quorlock-{id}"), move || worker.run()) {
                 Ok(thread) => threads.push(thread),

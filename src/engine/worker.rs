@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use log::{debug, error, info};
 
+use crate::config::Config;
 use crate::engine::identities::Identities;
 use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opening, Progress};
@@ -55,6 +56,8 @@ pub(crate) struct Worker {
     node: Arc<Node>,
     address: Address,
     connect_timeout: Duration,
+    /// A server that is questionable is refused.
+    strict: bool,
     identities: Arc<Identities>,
     jobs: Receiver<Job>,
     poll: Poll,
@@ -80,7 +83,7 @@ impl Worker {
     pub(crate) fn new(
         node: Arc<Node>,
         address: Address,
-        connect_timeout: Duration,
+        config: &Config,
         identities: Arc<Identities>,
         jobs: Receiver<Job>,
         poll: Poll,
@@ -88,7 +91,8 @@ impl Worker {
         Worker {
             node,
             address,
-            connect_timeout,
+            connect_timeout: config.connect_timeout,
+            strict: config.strict,
             identities,
             jobs,
             poll,
@@ -220,6 +224,12 @@ impl Worker {
     }
 
     fn come_up(&mut self, opening: Opening, greeting: &Greeting) {
+        if self.strict
+            && let Some(objection) = greeting.objection()
+        {
+            self.go_down(&objection);
+            return;
+        }
         if let Some(run_id) = &greeting.run_id
             && let Err(other) = self.identities.claim(self.node.id, run_id)
         {

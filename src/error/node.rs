@@ -161,6 +161,21 @@ pub enum NodeFailure {
         /// The server's `maxmemory-policy`.
         policy: String,
     },
+    /// The server was a replica and took over from a master, so locks of the last moments before that may be missing on
+    /// it. Only with [`Builder::strict`](crate::Builder::strict).
+    #[error("was a replica and has been promoted: give the address of a server that never was one")]
+    Promoted,
+    /// Replicas are connected to the server, and one of them may take over its address. Only with
+    /// [`Builder::strict`](crate::Builder::strict).
+    #[error("has replicas, {count} now: give the address of a server without any")]
+    HasReplicas {
+        /// How many.
+        count: u64,
+    },
+    /// The server's access list forbids `INFO`, so nobody can see what is wrong with it. Only with
+    /// [`Builder::strict`](crate::Builder::strict).
+    #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
+    Unverifiable,
     /// The server is out of memory.
     #[error("out of memory: raise maxmemory, or use a server of its own for locks")]
     OutOfMemory,

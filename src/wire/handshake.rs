@@ -28,6 +28,21 @@ pub(crate) struct Greeting {
     pub(crate) replicas: u64,
 }
 
+impl Greeting {
+    /// What a server is refused for by those who want to be strict.
+    pub(crate) fn objection(&self) -> Option<NodeFailure> {
+        if self.run_id.is_none() {
+            Some(NodeFailure::Unverifiable)
+        } else if self.promoted {
+            Some(NodeFailure::Promoted)
+        } else if self.replicas != 0 {
+            Some(NodeFailure::HasReplicas { count: self.replicas })
+        } else {
+            self.would_evict.clone().map(|policy| NodeFailure::Evicts { policy })
+        }
+    }
+}
+
 /// What comes next.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Next {

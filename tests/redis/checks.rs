@@ -50,6 +50,44 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
 }
 
 #[test]
+fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> TestResult {
+    let fresh = Server::start;
+    let (fine, promoted, would_evict, has_replica, replica, mute) =
+        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
+    promote(&promoted, &fine)?;
+    replicate(&replica, &has_replica)?;
+    eventually("the other one has left it", || fine.info("connected_slaves").as_deref() == Some("0"));
+    would_evict.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    mute.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
+    let mut urls: Vec<_> = [&fine, &promoted, &would_evict, &has_replica].map(Server::url).into();
+    urls.push(format!("redis://locks:pw@{}", mute.addr()));
+
+    let locks = impatient(urls.clone()).strict(true).build()?;
+    eventually("all have been asked", || {
+        locks
+            .check_nodes()
+            .iter()
+            .all(|it| !matches!(it.failure, Some(NodeFailure::TimedOut | NodeFailure::Connect { .. })))
+    });
+    let checks = locks.check_nodes();
+
+    assert!(checks[0].is_fine(), "{checks:?}");
+    assert_eq!(row(&checks, 1), (Some(NodeFailure::Promoted), vec![]));
+    assert_eq!(row(&checks, 2), (Some(NodeFailure::Evicts { policy: "allkeys-lru".to_owned() }), vec![]));
+    assert_eq!(row(&checks, 3), (Some(NodeFailure::HasReplicas { count: 1 }), vec![]));
+    assert_eq!(row(&checks, 4), (Some(NodeFailure::Unverifiable), vec![]));
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    assert_eq!(*failure(&err, 1), NodeFailure::Promoted, "{err}");
+    // Who is not strict has the votes of all.
+    drop(lock_in_the_end(&builder(&urls).build()?, "report"));
+    // And one that is set right votes again.
+    replica.command(&["REPLICAOF", "NO", "ONE"])?;
+    eventually("it votes", || locks.check_nodes()[3].is_fine());
+    Ok(())
+}
+
+#[test]
 fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() -> TestResult {
     let servers = Servers::start_with(3, |it| it.arg("--maxmemory-policy", "allkeys-lru"))?;
     for server in servers.iter().take(2) {
@@ -143,7 +181,7 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     begins(1, promoted.addr(), "votes; was a replica and has been promoted");
     begins(2, would_evict.addr(), "votes; would evict locks");
     begins(3, evicts.addr(), "no vote: may evict locks");
-    begins(4, has_replica.addr(), "votes; has 1 replicas");
+    begins(4, has_replica.addr(), "votes; has replicas, 1 now");
     begins(5, replica.addr(), "no vote: a replica");
     begins(6, silent.addr(), "votes; announces no releases");
     begins(7, down.addr(), "no vote: cannot connect");
