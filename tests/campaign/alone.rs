@@ -5,7 +5,7 @@ use crate::faults::{ClientFault, NodeFault};
 use crate::options::{seconds, seed};
 
 /// How long each lasts, if nothing else is asked for.
-const SECONDS: f64 = 6.0;
+const SECONDS: f64 = 5.0;
 
 fn node(fault: NodeFault) {
     let Some(lasts) = seconds(SECONDS, true) else { return };
@@ -79,6 +79,32 @@ fn nodes_whose_clocks_are_stepped_back() {
 #[test]
 fn nodes_whose_clocks_run_fast_or_slow_within_the_margin() {
     node(NodeFault::ClockRate);
+}
+
+#[test]
+fn links_that_are_cut() {
+    node(NodeFault::Cut);
+}
+
+#[test]
+fn links_that_swallow_everything() {
+    node(NodeFault::BlackHole);
+}
+
+#[test]
+fn links_that_are_slow() {
+    node(NodeFault::Delay);
+    node(NodeFault::Trickle);
+}
+
+#[test]
+fn links_on_which_commands_come_late() {
+    node(NodeFault::LateRequests);
+}
+
+#[test]
+fn links_on_which_answers_come_late() {
+    node(NodeFault::LateReplies);
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Clock, Server, Servers, eventually};
+use devnodes::{Clock, Proxy, Server, Servers, eventually};
 use tempfile::TempDir;
 
 use crate::child::ChildProcess;
 use crate::client::Role;
-use crate::faults::{ClientFault, NodeFault, catch_up};
+use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::judge::{Judge, Manner};
 use crate::options::QUARANTINE;
 use crate::support::*;
@@ -88,6 +88,8 @@ impl Plan {
 struct Campaign {
     plan: Plan,
     servers: Servers,
+    /// Over which clients reach them, if something is to be done to those.
+    links: Vec<Proxy>,
     /// Whoever has one of these may do something to the node.
     hold_of_nodes: Vec<Mutex<()>>,
     judge: Judge,
@@ -117,10 +119,12 @@ impl Campaign {
         let options = |it: devnodes::Builder| if stepped { it.appendonly().stepped_clock() } else { it.appendonly() };
         let servers = Servers::start_with(plan.nodes, options).unwrap();
         let judge = Judge::start(Manner { trusting: plan.trusting, quarantine: QUARANTINE });
+        let needs_links = plan.node_faults.iter().any(|it| NodeFault::OF_LINKS.contains(it));
+        let links = servers.iter().filter(|_| needs_links).map(|it| Proxy::start(it.addr()).unwrap()).collect();
         let hold_of_nodes = (0..plan.nodes).map(|_| Mutex::new(())).collect();
         let until = boot() + nanos(plan.lasts);
         let (last_loss, faults) = (Mutex::new(0), Mutex::default());
-        Campaign { plan, servers, hold_of_nodes, judge, last_loss, faults, until }
+        Campaign { plan, servers, links, hold_of_nodes, judge, last_loss, faults, until }
     }
 
     fn run(self) -> Outcome {
@@ -178,7 +182,8 @@ impl Campaign {
                     self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{node}"), from, to);
                 }
             };
-            let done = fault.inflict(&self.servers[node], *ttl, &mut rng, told);
+            let place = Place { server: &self.servers[node], link: self.links.get(node) };
+            let done = fault.inflict(place, *ttl, &mut rng, told);
             done.unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
             thread::sleep(between(&mut rng, *ttl, 0.0, 0.6));
         }
@@ -286,7 +291,9 @@ impl Outcome {
 impl Crew {
     fn start(campaign: &Campaign, rng: fastrand::Rng) -> Crew {
         let Plan { ttl, deaf, secretive, clients, .. } = campaign.plan;
-        let (judge, urls) = (campaign.judge.address.clone(), campaign.servers.urls());
+        let judge = campaign.judge.address.clone();
+        let links: Vec<_> = campaign.links.iter().map(Proxy::url).collect();
+        let urls = if links.is_empty() { campaign.servers.urls() } else { links };
         let role = Role { number: 0, judge, ttl, seed: 0, resources: 2, deaf, careless: secretive, urls };
         let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
         for _ in 0..clients {

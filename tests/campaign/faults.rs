@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Clock, Error, Server};
+use devnodes::{Clock, Error, Proxy, Server};
 use rustix::process::Signal;
 
 use crate::ambush::Phase;
@@ -26,6 +26,26 @@ pub(crate) enum NodeFault {
     /// By less than the margin allows for.
     ClockRate,
     ScriptFlush,
+    /// The connections to it are closed, and new ones too for a while.
+    Cut,
+    /// Connections stay open, and nothing comes through.
+    BlackHole,
+    /// Answers come late, some later than the response timeout.
+    Delay,
+    /// Answers come byte by byte.
+    Trickle,
+    /// It hears commands long after those who sent them have given up.
+    LateRequests,
+    /// It does what it is told, and its answers come long after.
+    LateReplies,
+}
+
+/// A node, and the link over which clients reach it.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) server: &'a Server,
+    /// None if they reach it directly: then nothing can be done to it.
+    pub(crate) link: Option<&'a Proxy>,
 }
 
 /// What can be done to a client.
@@ -56,6 +76,16 @@ impl NodeFault {
         NodeFault::ScriptFlush,
     ];
 
+    /// What can be done to the link to a node.
+    pub(crate) const OF_LINKS: [NodeFault; 6] = [
+        NodeFault::Cut,
+        NodeFault::BlackHole,
+        NodeFault::Delay,
+        NodeFault::Trickle,
+        NodeFault::LateRequests,
+        NodeFault::LateReplies,
+    ];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             NodeFault::KillEmpty => "kill-empty",
@@ -68,6 +98,12 @@ impl NodeFault {
             NodeFault::ClockBack => "clock-back",
             NodeFault::ClockRate => "clock-rate",
             NodeFault::ScriptFlush => "script-flush",
+            NodeFault::Cut => "cut",
+            NodeFault::BlackHole => "black-hole",
+            NodeFault::Delay => "delay",
+            NodeFault::Trickle => "trickle",
+            NodeFault::LateRequests => "late-requests",
+            NodeFault::LateReplies => "late-replies",
         }
     }
 
@@ -86,11 +122,17 @@ impl NodeFault {
     /// Does it, holds it for a while, and undoes it. `told` is called with when it took effect.
     pub(crate) fn inflict(
         self,
-        server: &Server,
+        Place { server, link }: Place<'_>,
         ttl: Duration,
         rng: &mut fastrand::Rng,
         told: impl Fn(NodeFault, u64, u64),
     ) -> Result<(), Error> {
+        if let Some(link) = link.filter(|_| NodeFault::OF_LINKS.contains(&self)) {
+            let from = boot();
+            self.inflict_on(link, ttl, rng);
+            told(self, from, boot());
+            return Ok(());
+        }
         let rate = if rng.bool() { 8_000 } else { -8_000 };
         let mut hold = |from: f64, to: f64| thread::sleep(between(rng, ttl, from, to));
         let from = boot();
@@ -154,8 +196,51 @@ impl NodeFault {
                 server.command(&["SCRIPT", "FLUSH"])?;
                 told(self, from, boot());
             }
+            link => panic!("{link:?} without a link"),
         }
         Ok(())
+    }
+
+    /// The same to a link. A client's response timeout is a fifth of the ttl.
+    fn inflict_on(self, link: &Proxy, ttl: Duration, rng: &mut fastrand::Rng) {
+        let delay = between(rng, ttl, 0.02, 0.4);
+        let mut hold = |from: f64, to: f64| thread::sleep(between(rng, ttl, from, to));
+        match self {
+            NodeFault::Cut => {
+                link.refuse(true);
+                link.cut();
+                hold(0.0, 1.0);
+                link.refuse(false);
+            }
+            NodeFault::BlackHole => {
+                link.black_hole(true);
+                hold(0.1, 2.0);
+                link.black_hole(false);
+                // What was open is of no use any more; a network would find that out as well, in its time.
+                link.cut();
+            }
+            NodeFault::Delay => {
+                link.set_delay(delay);
+                hold(0.2, 2.0);
+                link.set_delay(Duration::ZERO);
+            }
+            NodeFault::Trickle => {
+                link.trickle(delay / 20);
+                hold(0.2, 2.0);
+                link.trickle(Duration::ZERO);
+            }
+            NodeFault::LateRequests => {
+                link.hold_requests();
+                hold(0.1, 3.0);
+                link.release_requests();
+            }
+            NodeFault::LateReplies => {
+                link.hold_replies();
+                hold(0.1, 3.0);
+                link.release_replies();
+            }
+            other => panic!("{other:?} is none of a link"),
+        }
     }
 }
 

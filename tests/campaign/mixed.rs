@@ -7,14 +7,14 @@ use crate::support::{announce, ms};
 
 /// All but steps of a client's wall clock: together with the loss of counters they take the order from tokens, which
 /// the safety page says.
-fn everything(nodes: usize, usual: f64, long: bool) -> Option<Outcome> {
+fn everything(nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outcome> {
     let lasts = seconds(usual, long)?;
     let seed = seed();
     announce(format_args!("mixed faults on {nodes} nodes: QUORLOCK_CAMPAIGN_SEED={seed}"));
     let plan = Plan {
         hands: nodes / 2,
         ttl: ms([500, 700, 1_000][usize::try_from(seed % 3).unwrap()]),
-        node_faults: NodeFault::ALL.to_vec(),
+        node_faults: NodeFault::ALL.into_iter().chain(NodeFault::OF_LINKS.into_iter().filter(|_| links)).collect(),
         client_faults: ClientFault::ALL.into_iter().filter(|it| *it != ClientFault::ClockSteps).collect(),
         ..Plan::new("mixed", nodes, lasts, seed)
     };
@@ -26,16 +26,21 @@ fn everything(nodes: usize, usual: f64, long: bool) -> Option<Outcome> {
 
 #[test]
 fn everything_at_once_for_a_short_time() {
-    let outcome = everything(5, 4.0, false).unwrap();
+    let outcome = everything(5, false, 4.0, false).unwrap();
     assert!(!outcome.faults.is_empty(), "nothing was done");
 }
 
 #[test]
 fn everything_at_once_on_three_nodes() {
-    everything(3, 25.0, true);
+    everything(3, false, 25.0, true);
 }
 
 #[test]
 fn everything_at_once_on_five_nodes() {
-    everything(5, 40.0, true);
+    everything(5, false, 40.0, true);
+}
+
+#[test]
+fn everything_at_once_over_bad_links() {
+    everything(5, true, 25.0, true);
 }
