@@ -83,6 +83,11 @@ impl Clock {
         })
     }
 
+    /// What it shows right now, in nanoseconds since 1970.
+    pub(crate) fn now(&self) -> Result<i64, Error> {
+        Ok(system_time()?.saturating_add(self.ahead()?))
+    }
+
     /// How far it is ahead of the system's clock right now, in nanoseconds.
     pub fn ahead(&self) -> Result<i64, Error> {
         let now = system_time()?;

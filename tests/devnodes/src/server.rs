@@ -265,13 +265,15 @@ impl Server {
     }
 
     /// Steps the server's wall clock while it runs: keys expire earlier by that much. It stays stepped over a restart.
+    /// Blocks until the server shows it, unless that is down or paused.
     ///
     /// # Panics
     ///
     /// As those below: the server was started without [`Builder::stepped_clock`].
     #[track_caller]
     pub fn step_clock_forward(&self, by: Duration) -> Result<(), Error> {
-        self.clock().step_forward(by)
+        self.clock().step_forward(by)?;
+        self.wait_for_clock()
     }
 
     /// Steps the server's wall clock back while it runs: keys live longer by that much.
@@ -281,7 +283,29 @@ impl Server {
     /// As [`step_clock_forward`](Self::step_clock_forward).
     #[track_caller]
     pub fn step_clock_back(&self, by: Duration) -> Result<(), Error> {
-        self.clock().step_back(by)
+        self.clock().step_back(by)?;
+        self.wait_for_clock()
+    }
+
+    /// Redis looks at its clock in every turn of its loop. Valkey counts on from an earlier look, so a step shows up later.
+    fn wait_for_clock(&self) -> Result<(), Error> {
+        let set = || format!("the clock of {} shows what was set", self.addr());
+        wait_for(set, || {
+            // A server that is paused, or down, or busy shows nothing to anybody.
+            if !self.is_running() || self.is_paused() {
+                return true;
+            }
+            let (Some(shown), Ok(expected)) = (self.time(), self.clock().now()) else { return true };
+            shown.abs_diff(expected) < 50_000_000
+        })
+    }
+
+    /// What its clock shows, in nanoseconds since 1970, if it tells.
+    fn time(&self) -> Option<i64> {
+        let reply = self.command(&["TIME"]).ok()?;
+        let parts: Vec<i64> = reply.as_array()?.iter().filter_map(|it| it.as_str()?.parse().ok()).collect();
+        let [seconds, micros] = parts[..] else { return None };
+        seconds.checked_mul(1_000_000)?.checked_add(micros)?.checked_mul(1_000)
     }
 
     /// Lets the server's wall clock run fast from now on, by so many parts per million; slow, if negative.
