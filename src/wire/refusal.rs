@@ -38,6 +38,14 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" | "TRYAGAIN" => NodeFailure::ClusterNode,
         "WRONGTYPE" => NodeFailure::WrongType,
         "ERR" if details.contains("max number of clients") => NodeFailure::TooManyClients,
+        // What a script may not do, as Valkey says it and as Redis does.
+        "ERR"
+            if ["ACL failure in script", "The user executing the script can't"]
+                .iter()
+                .any(|it| details.contains(it)) =>
+        {
+            NodeFailure::NoPermission { message: message() }
+        }
         _ => NodeFailure::Refused { message: message() },
     })
 }
@@ -94,6 +102,19 @@ mod tests {
             assert_eq!(sort(line), Refusal::Failure(failure), "{line}");
         }
         assert_eq!(sort("-NOSCRIPT No matching script."), Refusal::NoScript);
+    }
+
+    #[test]
+    fn what_the_access_list_forbids_in_a_script_is_not_permitted() {
+        for line in [
+            "-NOPERM User locks has no permissions to run the 'eval' command",
+            "-ERR The user executing the script can't run this command or subcommand script: 89, on @user_script:1.",
+            "-ERR Error running script (call to f_3): @user_script:1: @user_script: 1: The user executing the script can't \
+             access at least one of the keys mentioned in the command arguments",
+            "-ERR ACL failure in script: User locks has no permissions to run the 'set' command script: on @user_script:1.",
+        ] {
+            assert!(matches!(sort(line), Refusal::Failure(NodeFailure::NoPermission { .. })), "{line}");
+        }
     }
 
     #[test]

@@ -282,6 +282,18 @@ fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -
 }
 
 #[test]
+fn a_command_that_the_access_list_forbids_in_a_script_is_called_not_permitted() -> TestResult {
+    let place = Place::new();
+    place.set_user("+set");
+
+    let err = place.manager().mutex("report").try_lock().unwrap_err();
+
+    assert!(matches!(failure(&err, 0), NodeFailure::NoPermission { .. }), "{err}");
+    assert!(err.to_string().contains("see the ACL line in the guide"), "{err}");
+    Ok(())
+}
+
+#[test]
 fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
     let place = Place::new();
     place.set_user("");
@@ -310,8 +322,9 @@ fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
     ];
     for command in refused {
         let err = user.command(command).map_or_else(|err| err.to_string(), |reply| panic!("{command:?}: {reply:?}"));
+        let err = err.to_lowercase();
         // By the access list, and not for another reason.
-        let denied = ["NOPERM", "no permissions", "can't run this command", "can't access at least one of the keys"];
+        let denied = ["noperm", "no permissions", "can't run this command", "can't access at least one of the keys"];
         assert!(denied.iter().any(|it| err.contains(it)), "{command:?}: {err}");
     }
     assert_eq!(place.server.get("of another application").as_deref(), Some(&b"precious"[..]));
