@@ -9,7 +9,7 @@ use std::time::Duration;
 use devnodes::{Clock, Proxy, Server, Servers, eventually};
 use tempfile::TempDir;
 
-use crate::child::ChildProcess;
+use crate::child::{self, ChildProcess};
 use crate::client::Role;
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::judge::{Judge, Manner};
@@ -313,7 +313,7 @@ impl Crew {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::available().then(|| Clock::create(folder.path()).unwrap());
         let environment = clock.iter().flat_map(Clock::environment);
-        let mut child = ChildProcess::start("client::child_that_locks", environment);
+        let mut child = child::start("client::child_that_locks", environment);
         child.tell(&role.line());
         Member { number: role.number, child, clock, _folder: folder }
     }

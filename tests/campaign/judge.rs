@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::{process, thread};
 
-use crate::child::{ChildProcess, orders, say};
+use crate::child::{self, ChildProcess, orders, say};
 use crate::history::{Effect, History};
 use crate::support::boot;
 use crate::verdict::{Report, verdict};
@@ -32,7 +32,7 @@ pub(crate) struct Judge {
 impl Judge {
     #[track_caller]
     pub(crate) fn start(manner: Manner) -> Judge {
-        let mut process = ChildProcess::start("judge::child_that_judges", []);
+        let mut process = child::start("judge::child_that_judges", []);
         process.tell(&format!("{} {}", manner.trusting, manner.quarantine));
         let address = process.hear();
         let line = Mutex::new(Line::connect(&address));

@@ -39,7 +39,7 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     // Both are needed.
     assert!(locks.mutex("report").try_lock()?.is_valid());
 
-    let mut child = ChildProcess::start("clocks::child_that_looks_at_its_nodes", &servers.urls());
+    let mut child = child("clocks::child_that_looks_at_its_nodes", &servers.urls());
     assert_eq!(child.hear(), "looked");
     servers[0].command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
     child.go_on();

@@ -278,7 +278,7 @@ fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token
 fn c4_steps_are_in_the_log() -> TestResult {
     let Some(servers) = servers(2) else { return Ok(()) };
     age(&servers);
-    let mut child = ChildProcess::start("clocks::child_that_looks_at_its_nodes", &servers.urls());
+    let mut child = child("clocks::child_that_looks_at_its_nodes", &servers.urls());
     assert_eq!(child.hear(), "looked");
 
     servers[0].step_clock_forward(secs(40))?;
@@ -336,7 +336,7 @@ fn client_that_is_ahead(servers: &Servers, how: &str) -> u64 {
     let clock = Clock::create(folder.path()).unwrap();
     clock.step_forward(240 * HOUR).unwrap();
     let name = "clocks::child_whose_clock_is_ahead";
-    let mut child = ChildProcess::start_with(name, &servers.urls(), clock.environment());
+    let mut child = child_with(name, &servers.urls(), clock.environment());
     assert_eq!(child.hear(), "it is in ten days");
     child.tell(how);
     let token = child.hear().parse().unwrap();

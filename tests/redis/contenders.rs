@@ -10,7 +10,6 @@ use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::lists::NAME;
-use crate::process::signal;
 use crate::support::*;
 
 /// How a process is to contend.
@@ -49,7 +48,7 @@ impl Contender {
     /// Starts the process; returns when it is connected to all servers.
     #[track_caller]
     pub(crate) fn start(servers: &Servers, manner: Manner) -> Contender {
-        let mut child = ChildProcess::start("contenders::child_that_obeys", &servers.urls());
+        let mut child = child("contenders::child_that_obeys", &servers.urls());
         child.tell(&manner.line());
         assert_eq!(child.hear(), "connected");
         Contender(child)
@@ -85,7 +84,7 @@ impl Contender {
     /// SIGSTOP; returns when all its threads have stopped.
     #[track_caller]
     pub(crate) fn stop(&self) {
-        signal(&self.0, Signal::STOP);
+        self.0.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.0.id());
         eventually("the process stops", || {
             // Where there is no /proc, the signal has to do.
@@ -99,13 +98,13 @@ impl Contender {
 
     /// SIGCONT.
     pub(crate) fn resume(&self) {
-        signal(&self.0, Signal::CONT);
+        self.0.signal(Signal::CONT);
     }
 
     /// SIGKILL; returns when it is gone.
     #[track_caller]
     pub(crate) fn kill(&mut self) {
-        signal(&self.0, Signal::KILL);
+        self.0.signal(Signal::KILL);
         assert!(!self.0.wait().success());
     }
 }
@@ -173,7 +172,7 @@ pub(crate) struct Tally {
 #[track_caller]
 pub(crate) fn contend(servers: &Servers, processes: usize, sections: u64, fair: bool) -> Tally {
     let mut children = repeat(processes, || {
-        let mut child = ChildProcess::start("contenders::child_that_loops", &servers.urls());
+        let mut child = child("contenders::child_that_loops", &servers.urls());
         child.tell(&Manner { fair, ..Manner::USUAL }.line());
         child.tell(&sections.to_string());
         child

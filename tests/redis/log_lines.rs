@@ -42,7 +42,7 @@ pub(crate) fn heard() -> Vec<String> {
 #[test]
 fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
-    let mut child = ChildProcess::start("log_lines::child_that_logs", &servers.urls());
+    let mut child = child("log_lines::child_that_logs", &servers.urls());
 
     assert_eq!(child.hear(), "connected");
     servers[0].kill()?;
@@ -116,7 +116,7 @@ fn child_that_logs() {
 #[test]
 fn what_servers_say_is_logged_on_one_line_and_nothing_that_they_repeat_of_a_login() -> TestResult {
     // The child has servers of its own; this only lets it run.
-    let mut child = ChildProcess::start("log_lines::child_that_is_told_secrets", &["none".to_owned()]);
+    let mut child = child("log_lines::child_that_is_told_secrets", &["none".to_owned()]);
     let mut lines = Vec::new();
     loop {
         match child.hear() {

@@ -7,7 +7,6 @@ use devnodes::{Client, Proxy, Servers, eventually};
 use quorlock::{AcquireError, LockManager, NodeAnswer, NodeFailure};
 use rustix::process::Signal;
 
-use crate::process::signal;
 use crate::support::*;
 
 /// A while, and what of a ttl of 20 s can be left after it at the most: less the margin of 1 % and 2 ms.
@@ -276,16 +275,16 @@ fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_fo
     let servers = Servers::start(1)?;
     let (proxies, urls) = proxies(&servers);
     proxies[0].hold_replies();
-    let mut child = ChildProcess::start("obligations::child_that_is_stopped_in_its_attempt", &urls);
+    let mut child = child("obligations::child_that_is_stopped_in_its_attempt", &urls);
     assert_eq!(child.hear(), "tries");
     eventually("its attempt is under way", || 1 <= proxies[0].connections());
     assert_eq!(child.hear(), "is under way");
 
-    signal(&child, Signal::STOP);
+    child.signal(Signal::STOP);
     let lease_is_over = Instant::now() + ms(510);
     eventually("its lease would be over", || lease_is_over < Instant::now());
     proxies[0].release_replies();
-    signal(&child, Signal::CONT);
+    child.signal(Signal::CONT);
 
     // The answer is a grant, and came in time for the attempt.
     assert_eq!(child.hear(), "too late");
@@ -322,7 +321,7 @@ fn child_that_is_stopped_in_its_attempt() {
 #[test]
 #[cfg(target_os = "linux")]
 fn d12_threads_that_cannot_be_started_are_an_error_of_the_builder_and_leave_none_behind() {
-    let mut child = ChildProcess::start("obligations::child_without_room_for_threads", &["redis://a".to_owned()]);
+    let mut child = child("obligations::child_without_room_for_threads", &["redis://a".to_owned()]);
     assert_eq!(child.hear(), "NoThreads, 0 threads more");
     assert!(child.wait().success());
 }

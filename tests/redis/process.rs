@@ -8,20 +8,15 @@ use std::{env, fs, process};
 
 use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::{AcquireError, LockGuard, LockManager, Lost};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::support::*;
-
-pub(crate) fn signal(child: &ChildProcess, signal: Signal) {
-    let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(id, signal).unwrap();
-}
 
 #[test]
 fn a_lock_held_to_the_last_line_of_main_is_released_before_the_process_ends() -> TestResult {
     let servers = Servers::start(3)?;
 
-    let mut child = ChildProcess::start("process::child_that_holds_to_the_last_line", &servers.urls());
+    let mut child = child("process::child_that_holds_to_the_last_line", &servers.urls());
     assert_eq!(child.hear(), "held");
     child.go_on();
 
@@ -52,7 +47,7 @@ fn child_that_holds_to_the_last_line() {
 fn f2_a_process_that_exits_with_a_held_guard_leaves_keys_that_expire() -> TestResult {
     let servers = Servers::start(3)?;
 
-    let mut child = ChildProcess::start("process::child_that_exits_with_a_guard", &servers.urls());
+    let mut child = child("process::child_that_exits_with_a_guard", &servers.urls());
     assert_eq!(child.hear(), "held");
     child.go_on();
 
@@ -80,9 +75,9 @@ fn child_that_exits_with_a_guard() {
 fn f2_a_killed_process_leaves_keys_that_expire() -> TestResult {
     let servers = Servers::start(3)?;
 
-    let mut child = ChildProcess::start("process::child_that_exits_with_a_guard", &servers.urls());
+    let mut child = child("process::child_that_exits_with_a_guard", &servers.urls());
     assert_eq!(child.hear(), "held");
-    signal(&child, Signal::KILL);
+    child.signal(Signal::KILL);
 
     assert!(!child.wait().success());
     drop(manager(&servers).mutex("report").lock()?);
@@ -93,7 +88,7 @@ fn f2_a_killed_process_leaves_keys_that_expire() -> TestResult {
 fn f3_a_process_that_aborts_in_the_section_leaves_keys_that_expire() -> TestResult {
     let servers = Servers::start(3)?;
 
-    let mut child = ChildProcess::start("process::child_that_aborts", &servers.urls());
+    let mut child = child("process::child_that_aborts", &servers.urls());
     assert_eq!(child.hear(), "held");
     let before = servers.iter().find_map(|it| it.get("report"));
     child.go_on();
@@ -126,7 +121,7 @@ fn child_that_aborts() {
 fn f2_a_guard_in_a_static_is_renewed_and_leaves_keys_that_expire() -> TestResult {
     let servers = Servers::start(3)?;
 
-    let mut child = ChildProcess::start("process::child_with_a_static_guard", &servers.urls());
+    let mut child = child("process::child_with_a_static_guard", &servers.urls());
     assert_eq!(child.hear(), "renewed");
     child.go_on();
 
@@ -187,15 +182,15 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
 #[test]
 fn f5_a_process_stopped_for_longer_than_the_ttl_is_told_by_its_first_call() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut child = ChildProcess::start("process::child_that_is_stopped", &servers.urls());
+    let mut child = child("process::child_that_is_stopped", &servers.urls());
     assert_eq!(child.hear(), "held");
 
-    signal(&child, Signal::STOP);
+    child.signal(Signal::STOP);
     // It expires because nobody renews it, and someone else takes it.
     let other = manager(&servers);
     let taken = other.mutex("report").lock()?;
     child.go_on();
-    signal(&child, Signal::CONT);
+    child.signal(Signal::CONT);
 
     assert_eq!(child.hear(), "valid: false");
     assert_eq!(child.hear(), format!("{:?}", Err::<(), _>(Lost::Expired)));
@@ -235,7 +230,7 @@ fn f7_managers_that_are_gone_leave_no_thread_and_no_descriptor() -> TestResult {
     others[1].pause()?;
     urls.extend(others.urls());
 
-    let mut child = ChildProcess::start("process::child_with_many_managers", &urls);
+    let mut child = child("process::child_with_many_managers", &urls);
 
     assert_eq!(child.hear(), "as many threads and descriptors as before");
     assert!(child.wait().success());
@@ -285,7 +280,7 @@ fn child_with_many_managers() {
 #[test]
 fn shutting_down_joins_the_threads() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut child = ChildProcess::start("process::child_that_shuts_down", &servers.urls());
+    let mut child = child("process::child_that_shuts_down", &servers.urls());
 
     assert_eq!(child.hear(), "no thread is left");
     assert!(child.wait().success());
@@ -370,7 +365,7 @@ fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
         Err(_) => 3_000,
     };
     let servers = Servers::start(3)?;
-    let mut child = ChildProcess::start("process::child_with_many_cycles", &servers.urls());
+    let mut child = child("process::child_with_many_cycles", &servers.urls());
     child.tell(&cycles.to_string());
 
     loop {

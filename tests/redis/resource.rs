@@ -9,7 +9,6 @@ use devnodes::{PATIENCE, Server, Servers};
 use quorlock::{FencingToken, Lost};
 use rustix::process::Signal;
 
-use crate::process::signal;
 use crate::support::*;
 
 #[path = "../../examples/fenced_redis/store.rs"]
@@ -21,16 +20,16 @@ use store::{AT_FIRST, Entered, StoreError, Tickets};
 fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_resource() -> TestResult {
     let (servers, data) = (Servers::start(3)?, Server::start()?);
     let urls = [servers.urls(), vec![data.url()]].concat();
-    let mut child = ChildProcess::start("resource::child_that_is_stopped_before_it_writes", &urls);
+    let mut child = child("resource::child_that_is_stopped_before_it_writes", &urls);
     assert_eq!(child.hear(), format!("has checked its lock and read {AT_FIRST}"));
 
-    signal(&child, Signal::STOP);
+    child.signal(Signal::STOP);
     let guard = manager(&servers).mutex("tickets").lock()?;
     let mut store = Tickets::open(&data.url())?;
     let entered = store.enter(guard.fencing_token())?;
     assert_eq!(entered.left, AT_FIRST);
     child.go_on();
-    signal(&child, Signal::CONT);
+    child.signal(Signal::CONT);
 
     // It is refused before its successor has written anything: the token is registered before the first read.
     assert_eq!(child.hear(), format!("refused, because of {}", guard.fencing_token()));

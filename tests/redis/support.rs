@@ -1,13 +1,11 @@
 //! What the tests have in common.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{env, iter};
 
+pub(crate) use devnodes::{ChildProcess, say};
 use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::{AcquireError, Builder, LockGuard, LockManager, NodeAnswer, NodeFailure};
 
@@ -186,95 +184,27 @@ pub(crate) fn long_tests() -> bool {
     asked
 }
 
+/// Where a child process finds its servers.
 const CHILD_URLS: &str = "QUORLOCK_CHILD_URLS";
-const SAYS: &str = "child: ";
 
-/// This test binary, run once more for one of its ignored tests: a process to stop, to kill and to count threads in.
-pub(crate) struct ChildProcess {
-    process: Child,
-    says: Receiver<String>,
+/// Runs the ignored test `name` in a process of its own, which finds the servers with [`child_urls`].
+pub(crate) fn child(name: &str, urls: &[String]) -> ChildProcess {
+    child_with(name, urls, iter::empty())
 }
 
-impl ChildProcess {
-    /// Runs the ignored test `name`, which finds the servers with [`child_urls`].
-    pub(crate) fn start(name: &str, urls: &[String]) -> ChildProcess {
-        ChildProcess::start_with(name, urls, iter::empty())
-    }
-
-    /// The same, with variables in its environment.
-    pub(crate) fn start_with(
-        name: &str,
-        urls: &[String],
-        variables: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> ChildProcess {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
-            .env(CHILD_URLS, urls.join(" "))
-            .envs(variables)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(process.stdout.take().unwrap());
-        let (sender, says) = mpsc::channel();
-        thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                // The test harness begins the line.
-                if let Some((_, said)) = line.split_once(SAYS) {
-                    let _ = sender.send(said.to_owned());
-                }
-            }
-        });
-        ChildProcess { process, says }
-    }
-
-    /// Waits for what it says next.
-    #[track_caller]
-    pub(crate) fn hear(&self) -> String {
-        self.says.recv_timeout(PATIENCE).expect("the child process says something")
-    }
-
-    /// Lets it go on from [`wait_for_parent`].
-    pub(crate) fn go_on(&mut self) {
-        self.tell("");
-    }
-
-    /// Tells it a line, for [`hear_parent`].
-    pub(crate) fn tell(&mut self, line: &str) {
-        self.process.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    #[track_caller]
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        let mut status = None;
-        eventually("the child process ends", || {
-            status = self.process.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
-    }
-}
-
-impl Drop for ChildProcess {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// The same, with variables in its environment.
+pub(crate) fn child_with(
+    name: &str,
+    urls: &[String],
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> ChildProcess {
+    ChildProcess::start(name, variables.into_iter().chain([(CHILD_URLS.into(), urls.join(" ").into())]))
 }
 
 /// In a child process: its servers. Empty if this is none, and then there is nothing to do.
 pub(crate) fn child_urls() -> Vec<String> {
     let urls = env::var(CHILD_URLS).unwrap_or_default();
     urls.split_whitespace().map(str::to_owned).collect()
-}
-
-/// In a child process: tells the parent.
-pub(crate) fn say(what: impl std::fmt::Display) {
-    println!("{SAYS}{what}");
 }
 
 /// In a child process: waits until the parent lets it go on.

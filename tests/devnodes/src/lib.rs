@@ -15,12 +15,14 @@
 //! | a wall clock that is stepped while its process runs | [`Builder::stepped_clock`], [`Clock`] |
 //! | a slow, cut or mute network in front of one | [`Proxy`] |
 //! | a server that answers nonsense | [`fake::FakeServer`] |
+//! | another process of the same test program, to stop and to kill | [`ChildProcess`] |
 //! | a command sent from the test's side | [`Server::command`], [`client::Client`] |
 //! | the server binary, found or fetched | [`find::server_binary`] |
 //!
 //! Servers die with the process that started them, even if that is killed with SIGKILL. What waits here waits up to
 //! [`PATIENCE`] and then says what it waited for.
 
+mod child;
 pub mod client;
 mod clock;
 mod error;
@@ -35,6 +37,7 @@ mod servers;
 mod wait;
 mod watchdog;
 
+pub use child::{ChildProcess, say};
 pub use client::{Client, Reply};
 pub use clock::Clock;
 pub use error::Error;

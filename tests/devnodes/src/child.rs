@@ -1,0 +1,126 @@
+//! This test program, run once more for one of its ignored tests: a process to stop and to kill.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::{PATIENCE, eventually};
+
+/// What every line that is meant for the parent begins with.
+const SAYS: &str = "child: ";
+
+/// A process that is told lines and says lines. Killed when dropped.
+///
+/// # Panics
+///
+/// All of its methods do if the system refuses what they need, and those that wait after [`PATIENCE`].
+#[derive(Debug)]
+pub struct ChildProcess {
+    process: Child,
+    says: Mutex<Receiver<String>>,
+}
+
+impl ChildProcess {
+    /// Runs the ignored test `name`, with these variables beside the environment of this process.
+    #[track_caller]
+    pub fn start(name: &str, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut process = Command::new(env::current_exe().expect("this program has a path"))
+            .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+            .envs(variables)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process is started");
+        let out = BufReader::new(process.stdout.take().expect("its output is a pipe"));
+        let (sender, says) = mpsc::channel();
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                // The test harness begins the line.
+                if let Some((_, said)) = line.split_once(SAYS) {
+                    let _ = sender.send(said.to_owned());
+                }
+            }
+        });
+        Self { process, says: Mutex::new(says) }
+    }
+
+    /// Waits for what it says next.
+    #[track_caller]
+    pub fn hear(&self) -> String {
+        self.hear_within(PATIENCE).expect("the child process says something")
+    }
+
+    /// What it says next, unless that takes longer.
+    pub fn hear_within(&self, time: Duration) -> Option<String> {
+        self.says.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(time).ok()
+    }
+
+    /// Tells it a line. One that is dead hears nothing.
+    pub fn tell(&mut self, line: &str) {
+        let input = self.process.stdin.as_mut().expect("its input is a pipe");
+        let _ = input.write_all(format!("{line}\n").as_bytes());
+    }
+
+    /// Lets one go on that waits for a line.
+    pub fn go_on(&mut self) {
+        self.tell("");
+    }
+
+    /// The process' id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends it a signal.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("an id");
+        kill_process(id, signal).expect("the process is there");
+    }
+
+    /// Returns when all its threads have stopped.
+    #[track_caller]
+    pub fn wait_until_stopped(&self) {
+        let tasks = format!("/proc/{}/task", self.id());
+        eventually("the process stops", || {
+            // Where there is no /proc, the signal has to do.
+            let Ok(tasks) = fs::read_dir(&tasks) else { return !fs::exists("/proc/self/stat").unwrap_or(false) };
+            let stats = tasks.map_while(Result::ok).map(|it| fs::read_to_string(it.path().join("stat")));
+            // The letter behind the name, which may hold anything.
+            let state = |it: &str| it.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'));
+            stats.map_while(Result::ok).all(|it| state(&it))
+        });
+    }
+
+    /// Waits until it has ended.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the child process ends", || {
+            status = self.process.try_wait().expect("it is ours to wait for");
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// In a child process: tells the parent.
+pub fn say(what: impl Display) {
+    println!("{SAYS}{what}");
+}
