@@ -7,7 +7,7 @@ use std::time::Duration;
 use log::debug;
 
 use crate::engine::core::Core;
-use crate::engine::lease::Won;
+use crate::engine::lease::{Grants, Won};
 use crate::engine::pending::{Pending, deadline};
 use crate::engine::wheel::Driver;
 use crate::error::{NodeAnswer, NodeFailure};
@@ -187,7 +187,6 @@ impl Attempt {
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
             count(&core.counters.rounds_won);
             debug!("{}: won in {took:?}, token {token}, {:?}", wish.name, self.owner);
-            let granted = |it: &NodeAnswer| matches!(it, NodeAnswer::Granted | NodeAnswer::GrantedBehind);
             return Ok(Won {
                 name: wish.name.clone(),
                 plan: Arc::clone(&wish.plan),
@@ -199,7 +198,7 @@ impl Attempt {
                 asked: self.asked,
                 use_until,
                 reached: self.round.reached(),
-                granted: self.round.nodes_with(granted).without(gone),
+                grants: Grants { round: Some(self.round), gone },
                 in_lists: wish.manners.enters.is_some(),
             });
         }

@@ -14,6 +14,7 @@ use crate::engine::pending::{Pending, Sink};
 use crate::engine::sync::Mutex;
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
+use crate::time::Tick;
 use crate::wire::{Answer, ExtendReply};
 
 /// An extension under way: the round, and the nodes that turned out to have lost the key.
@@ -21,12 +22,13 @@ pub(crate) struct Extension {
     round: Arc<Pending<ExtendRound>>,
     lock: Arc<HeldLock>,
     ttl: Duration,
+    sent: Tick,
     gone: Mutex<NodeSet>,
 }
 
 impl Extension {
-    pub(crate) fn new(round: Arc<Pending<ExtendRound>>, lock: Arc<HeldLock>, ttl: Duration) -> Extension {
-        Extension { round, lock, ttl, gone: Mutex::default() }
+    pub(crate) fn new(round: Arc<Pending<ExtendRound>>, lock: Arc<HeldLock>, ttl: Duration, sent: Tick) -> Extension {
+        Extension { round, lock, ttl, sent, gone: Mutex::default() }
     }
 }
 
@@ -35,7 +37,12 @@ impl Sink for Extension {
         if answer == Answer::Extend(ExtendReply::Gone) {
             self.gone.lock().insert(node);
         }
+        let extended = answer == Answer::Extend(ExtendReply::Extended);
         let counted = self.round.deliver(node, answer, reached);
+        if extended && !counted {
+            // The round needs it no more, and the lock stands the firmer.
+            self.lock.note_confirmed(node, self.sent);
+        }
         // RACE: noted before it is delivered, and looked at after: whoever sees the round confirmed also sees every node
         // that answered before that, and one that answers later sees it confirmed itself.
         if self.round.end() == Some(ExtendEnd::Confirmed) {

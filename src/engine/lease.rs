@@ -14,7 +14,8 @@ use crate::engine::pending::{Pending, Sink};
 use crate::engine::sync::{AtomicU64, Mutex};
 use crate::engine::threads;
 use crate::error::{ExtendError, Lost, NodeAnswer};
-use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+use crate::ids::{FencingToken, LockName, NodeId, NodeSet, OwnerToken};
+use crate::logic::acquire::AcquireRound;
 use crate::logic::footing::{Doubt, Failed, Footing};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::quorum;
@@ -39,10 +40,24 @@ pub(crate) struct Won {
     pub(crate) use_until: Moment,
     /// Nodes to which the acquire may have come.
     pub(crate) reached: NodeSet,
-    /// Nodes that granted it, as far as they have answered.
-    pub(crate) granted: NodeSet,
+    pub(crate) grants: Grants,
     /// The call may be in waiting lists, of nodes that refused it.
     pub(crate) in_lists: bool,
+}
+
+/// Which nodes granted a lock: also those whose answers come, or came, when it was won already.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
+    /// Nodes on which it turned out to be gone.
+    pub(crate) gone: NodeSet,
+}
+
+impl Grants {
+    fn nodes(&self) -> NodeSet {
+        let granted = |it: &NodeAnswer| matches!(it, NodeAnswer::Granted | NodeAnswer::GrantedBehind);
+        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(granted)).without(self.gone)
+    }
 }
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
@@ -67,6 +82,8 @@ struct State {
     /// The renewal that is under way, and when it is given up.
     renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
     footing: Footing,
+    /// What the footing is besides, until the first extension.
+    grants: Grants,
     /// When it was in doubt and was checked.
     checked_at: Option<Tick>,
     /// The longest life that any command gave to the key: a release is worth sending for so long.
@@ -90,6 +107,13 @@ pub(crate) type Confirmation = (ReleaseEnd, Arc<Pending<ReleaseRound>>);
 
 type Callback = Box<dyn FnOnce(Lost) + Send>;
 
+impl State {
+    /// What the lease rests on for all that is known by now.
+    fn footing(&self) -> Footing {
+        self.footing.and(self.grants.nodes())
+    }
+}
+
 impl fmt::Debug for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("HeldLock");
@@ -104,7 +128,8 @@ impl HeldLock {
             lease: Lease::new(won.use_until, hold_until, won.renewed),
             renewed_at: won.sent,
             renewal: None,
-            footing: Footing::new(core.fanout.len(), won.granted, won.asked),
+            footing: Footing::new(core.fanout.len(), NodeSet::default(), won.asked),
+            grants: won.grants,
             checked_at: None,
             longest_ttl: won.ttl,
             reached: won.reached,
@@ -298,9 +323,21 @@ impl HeldLock {
     /// forward so that this is in doubt.
     fn doubt(&self, state: &State, tick: Tick) -> Option<Duration> {
         let stepped = self.core.fanout.stepped_since(state.footing.since());
+        if stepped == NodeSet::default() || !state.footing().is_doubtful(stepped) {
+            return None;
+        }
         let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.ttl)));
-        let pause = next.map_or(Duration::ZERO, |it| it.saturating_duration_since(tick));
-        state.footing.is_doubtful(stepped).then_some(pause)
+        Some(next.map_or(Duration::ZERO, |it| it.saturating_duration_since(tick)))
+    }
+
+    /// A node has confirmed the extension that was sent at `sent`.
+    pub(crate) fn note_confirmed(&self, node: NodeId, sent: Tick) {
+        let mut state = self.state.lock();
+        if state.footing.since() == sent {
+            let mut more = NodeSet::default();
+            more.insert(node);
+            state.footing = state.footing.and(more);
+        }
     }
 
     /// Extends for `ttl` from now, and waits for the answers.
@@ -351,7 +388,7 @@ impl HeldLock {
         });
         let pending = Arc::new(Pending::with_hook(nodes, ExtendRound::new(nodes), hook));
         let command = Arc::new(self.plan.extend(self.owner, validity::millis(ttl), self.token.get()));
-        let extension: Arc<dyn Sink> = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl));
+        let extension: Arc<dyn Sink> = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
         let given = self.core.fanout.offer(&command, &extension, tick, false);
         pending.set_reached(given.taken);
         state.reached = state.reached.union(given.taken);
@@ -406,6 +443,7 @@ impl HeldLock {
                     it @ (Extended::Longer | Extended::NotLonger) => {
                         if it == Extended::Longer {
                             state.footing = Footing::new(self.core.fanout.len(), extended, sent.tick);
+                            state.grants = Grants::default();
                         }
                         state.renewed_at = sent.at;
                         drop(state);
@@ -444,7 +482,7 @@ impl HeldLock {
 
     /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
     fn has_lost_its_footing(&self, sent: Sent, extended: NodeSet, gone: NodeSet) -> bool {
-        let footing = self.state.lock().footing;
+        let footing = self.state.lock().footing();
         let stepped_since = |it: Tick| self.core.fanout.stepped_since(it);
         let failed = Failed { extended, gone, stepped: stepped_since(sent.tick) };
         footing.judge(stepped_since(footing.since()), failed) == Doubt::Founded

@@ -268,7 +268,7 @@ mod tests {
             asked: crate::time::tick(),
             use_until: sent.checked_add(Duration::from_millis(20)).unwrap(),
             reached: NodeSet::default(),
-            granted: NodeSet::default(),
+            grants: Default::default(),
             in_lists: false,
         };
         Arc::new(HeldLock::new(Arc::clone(engine.core()), 0, won))

@@ -372,7 +372,7 @@ mod tests {
             asked: crate::time::tick(),
             use_until: sent.checked_add(TTL).unwrap(),
             reached: NodeSet::default(),
-            granted: NodeSet::default(),
+            grants: Default::default(),
             in_lists: false,
         };
         LockGuard::new(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.core()), token, won)))

@@ -50,6 +50,11 @@ impl Footing {
         self.since
     }
 
+    /// The same, with more that have confirmed that round.
+    pub(crate) fn and(self, more: NodeSet) -> Footing {
+        Footing { confirmed: self.confirmed.union(more), ..self }
+    }
+
     /// Whether no majority is left without the nodes whose clocks have been set forward since: `stepped`.
     pub(crate) fn is_doubtful(&self, stepped: NodeSet) -> bool {
         self.confirmed.both(stepped) != NodeSet::default() && self.confirmed.without(stepped).len() < quorum(self.nodes)

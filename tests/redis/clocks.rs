@@ -134,6 +134,11 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
     Ok(())
 }
 
+/// Renewals are far away, and who waits for a node that is stopped does not wait for long.
+fn long(servers: &Servers) -> Builder {
+    builder(servers.urls()).ttl(secs(600)).response_timeout(secs(1))
+}
+
 /// How long its key lasts there.
 fn left_at(server: &Server) -> Duration {
     Duration::from_millis(u64::try_from(server.pttl("report")).unwrap_or(0))
@@ -150,7 +155,7 @@ fn hold_on_two(servers: &Servers, locks: &LockManager, renew: bool) -> LockGuard
 #[test]
 fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> TestResult {
     let Some(servers) = servers(3) else { return Ok(()) };
-    let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+    let locks = connected(long(&servers), 3);
     for renew in [true, false] {
         let guard = locks.mutex("report").renew(renew).lock()?;
         eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -172,7 +177,7 @@ fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> Tes
 fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_makes_up_for_it() -> TestResult {
     let Some(servers) = servers(3) else { return Ok(()) };
     for renew in [true, false] {
-        let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+        let locks = connected(long(&servers), 3);
         let guard = hold_on_two(&servers, &locks, renew);
         let lost = guard.lost();
 
@@ -189,32 +194,76 @@ fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_mak
 }
 
 #[test]
-fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_kept_if_another_makes_up_for_it() -> TestResult {
+fn c4_who_granted_a_lock_and_has_not_extended_it_does_not_make_up_for_the_node_that_stepped() -> TestResult {
     let Some(servers) = servers(3) else { return Ok(()) };
-    let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
-    let guard = hold_on_two(&servers, &locks, false);
+    let locks = connected(long(&servers), 3);
+    let guard = locks.mutex("report").renew(false).lock()?;
     let lost = guard.lost();
-    // Its grant comes too late to be counted.
-    servers[2].resume()?;
-    eventually("the third has it as well", || servers[2].exists("report"));
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    servers[2].pause()?;
+    guard.extend(secs(600))?;
 
     servers[0].step_clock_forward(secs(700))?;
     let _seen = locks.check_nodes();
 
-    eventually("it was confirmed", || locks.stats().extensions == 1);
-    assert!(guard.is_valid() && lost.try_recv().is_err());
-    // It rests on the other two now, whose clocks are as they were: that they do not answer is no reason to doubt it.
-    servers.iter().try_for_each(Server::pause)?;
+    assert_eq!(lost.recv_timeout(PATIENCE)?, Lost::NodeClock);
+    servers[2].resume()?;
+    Ok(())
+}
+
+/// The first node steps, and its key has expired by that: nothing comes of it, as nothing rests on it. `extensions` have
+/// been confirmed so far.
+fn a_step_of_the_first_does_no_harm(servers: &Servers, locks: &LockManager, guard: &LockGuard, extensions: u64) {
+    servers[0].step_clock_forward(secs(700)).unwrap();
+    let _seen = locks.check_nodes();
+    eventually("it is seen", || locks.stats().clock_steps == 1);
+    no_answer_does_no_harm(servers, guard);
+    assert_eq!(locks.stats().extensions, extensions, "it was in doubt");
+}
+
+/// There is no doubt about the lock, so it does no harm that nobody answers.
+fn no_answer_does_no_harm(servers: &Servers, guard: &LockGuard) {
+    servers.iter().for_each(|it| it.pause().unwrap());
     let err = guard.extend(secs(600)).unwrap_err();
     assert!(matches!(err, ExtendError::NoQuorum { .. }), "{err:?}");
-    assert!(guard.is_valid() && lost.try_recv().is_err());
+    assert!(guard.is_valid() && guard.lost().try_recv().is_err());
+    servers.iter().for_each(|it| it.resume().unwrap());
+}
+
+#[test]
+fn c4_a_lock_of_which_a_majority_of_other_nodes_granted_it_does_not_rest_on_the_one_that_stepped() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(long(&servers), 3);
+    let guard = hold_on_two(&servers, &locks, false);
+    // When the lock has been won already, the third grants it as well. What it says next comes behind that.
+    servers[2].resume()?;
+    eventually("the third answers", || locks.check_nodes()[2].failure.is_none());
+    assert!(servers[2].exists("report"));
+
+    a_step_of_the_first_does_no_harm(&servers, &locks, &guard, 0);
+    Ok(())
+}
+
+#[test]
+fn c4_a_lock_that_a_majority_of_other_nodes_extended_does_not_rest_on_the_one_that_stepped() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(long(&servers), 3);
+    let guard = locks.mutex("report").renew(false).lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    servers[2].pause()?;
+    guard.extend(secs(600))?;
+    // When the extension has been confirmed already, the third confirms it as well.
+    servers[2].resume()?;
+    eventually("the third answers", || locks.check_nodes()[2].failure.is_none());
+
+    a_step_of_the_first_does_no_harm(&servers, &locks, &guard, 1);
     Ok(())
 }
 
 #[test]
 fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full_time_again() -> TestResult {
     let Some(servers) = servers(3) else { return Ok(()) };
-    let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+    let locks = connected(long(&servers), 3);
     let guard = hold_on_two(&servers, &locks, false);
     let all = guard.remaining();
     eventually("some of it is over", || guard.remaining() + ms(500) < all);
@@ -232,13 +281,15 @@ fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full
     assert!(longer < ms(100), "a fixed lease was lengthened by {longer:?}");
     assert!(left < left_at(&servers[0]) && secs(500) < left, "{left:?}");
     assert!(left_at(&servers[0]) < secs(601));
+    // The doubt is gone.
+    no_answer_does_no_harm(&servers, &guard);
     Ok(())
 }
 
 #[test]
 fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock() -> TestResult {
     let Some(servers) = servers(3) else { return Ok(()) };
-    let locks = connected(builder(servers.urls()).ttl(secs(600)), 3);
+    let locks = connected(long(&servers), 3);
     let guard = hold_on_two(&servers, &locks, true);
 
     for _ in 0..20 {
@@ -251,6 +302,7 @@ fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock()
     assert!(guard.is_valid());
     // The second check would be in more than a minute.
     assert_eq!((locks.stats().extensions, locks.stats().extensions_failed), (1, 0));
+    servers[2].resume()?;
     Ok(())
 }
 
