@@ -1,26 +1,27 @@
-//! A held lock: its state, the extensions that are under way, and who is told when it is lost.
+//! A held lock: its state, its end, and who is told when it is lost.
+
+mod extending;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use log::{debug, warn};
+use log::warn;
 
 use crate::engine::core::Core;
 use crate::engine::fanout::{Given, Release};
-use crate::engine::healing::{Extension, Healing};
-use crate::engine::pending::{Pending, Sink};
+use crate::engine::lease::extending::Sent;
+use crate::engine::pending::Pending;
 use crate::engine::sync::{AtomicU64, Mutex};
 use crate::engine::threads;
-use crate::error::{ExtendError, Lost, NodeAnswer};
-use crate::ids::{FencingToken, LockName, NodeId, NodeSet, OwnerToken};
+use crate::error::{Lost, NodeAnswer};
+use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::AcquireRound;
-use crate::logic::footing::{Doubt, Failed, Footing};
-use crate::logic::lease::{self, Extended, Lease};
+use crate::logic::footing::Footing;
+use crate::logic::lease::{self, Lease};
 use crate::logic::quorum;
-use crate::logic::tally::{ExtendEnd, ExtendRound, ReleaseEnd, ReleaseRound};
-use crate::logic::validity;
+use crate::logic::tally::{ExtendRound, ReleaseEnd, ReleaseRound};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Parting, Plan};
@@ -91,15 +92,6 @@ struct State {
     reached: NodeSet,
     listeners: Vec<Sender<Lost>>,
     callbacks: Vec<Callback>,
-}
-
-/// An extension that was sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    ttl: Duration,
-    at: Moment,
-    /// The same moment.
-    tick: Tick,
 }
 
 /// How a release ended, and the round with its rows.
@@ -317,175 +309,6 @@ impl HeldLock {
         let give_up = self.core.fanout.response_timeout();
         state.renewal = Some((Arc::clone(&pending), tick.checked_add(give_up).unwrap_or(tick)));
         Look::Sent { pending, given, again_in: give_up.min(state.lease.ends_in(now)) }
-    }
-
-    /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
-    /// forward so that this is in doubt.
-    fn doubt(&self, state: &State, tick: Tick) -> Option<Duration> {
-        let stepped = self.core.fanout.stepped_since(state.footing.since());
-        if stepped == NodeSet::default() || !state.footing().is_doubtful(stepped) {
-            return None;
-        }
-        let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.ttl)));
-        Some(next.map_or(Duration::ZERO, |it| it.saturating_duration_since(tick)))
-    }
-
-    /// A node has confirmed the extension that was sent at `sent`.
-    pub(crate) fn note_confirmed(&self, node: NodeId, sent: Tick) {
-        let mut state = self.state.lock();
-        if state.footing.since() == sent {
-            let mut more = NodeSet::default();
-            more.insert(node);
-            state.footing = state.footing.and(more);
-        }
-    }
-
-    /// Extends for `ttl` from now, and waits for the answers.
-    pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Result<(), ExtendError> {
-        if self.core.is_forked() {
-            return Err(Lost::Forked.into());
-        }
-        if let Some(problem) = self.core.config.ttl_problem(ttl) {
-            return Err(ExtendError::BadTtl(problem));
-        }
-        let ttl = validity::whole_millis(ttl);
-        let sent = Sent { ttl, at: Moment::now(), tick: time::tick() };
-        let (pending, given) = {
-            let mut state = self.state.lock();
-            state.lease.valid_until(sent.at)?;
-            if !state.lease.may_extend(sent.at) {
-                return Err(Lost::MaxHold.into());
-            }
-            self.send_extension(&mut state, sent, false)
-        };
-        let taken = given.taken;
-        self.core.fanout.wake(taken, false);
-        given.report(&pending);
-        let end = pending.wait(self.core.fanout.deadline(sent.tick));
-        self.on_extension_end(end, sent, &pending);
-        match (end, self.remaining()) {
-            (_, Err(lost)) => Err(lost.into()),
-            (ExtendEnd::Confirmed, Ok(_)) => Ok(()),
-            (ExtendEnd::Gone | ExtendEnd::NotConfirmed, Ok(_)) => {
-                Err(ExtendError::NoQuorum { nodes: self.core.fanout.report(pending.rows()) })
-            }
-        }
-    }
-
-    /// Puts an extension in line. A renewal looks after its own end; whoever waits for one does that himself.
-    fn send_extension(
-        self: &Arc<Self>,
-        state: &mut State,
-        sent: Sent,
-        renewal: bool,
-    ) -> (Arc<Pending<ExtendRound>>, Given) {
-        let Sent { ttl, tick, .. } = sent;
-        let nodes = self.core.fanout.len();
-        let hook = renewal.then(|| {
-            let this = Arc::clone(self);
-            let hook: Box<dyn Fn(&ExtendEnd) + Send + Sync> = Box::new(move |end| this.on_renewal_end(*end, sent));
-            hook
-        });
-        let pending = Arc::new(Pending::with_hook(nodes, ExtendRound::new(nodes), hook));
-        let command = Arc::new(self.plan.extend(self.owner, validity::millis(ttl), self.token.get()));
-        let extension: Arc<dyn Sink> = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
-        let given = self.core.fanout.offer(&command, &extension, tick, false);
-        pending.set_reached(given.taken);
-        state.reached = state.reached.union(given.taken);
-        state.longest_ttl = state.longest_ttl.max(ttl);
-        (pending, given)
-    }
-
-    /// Sets the key again on nodes that have lost it. A majority has just confirmed the lock.
-    pub(crate) fn heal(self: &Arc<Self>, nodes: NodeSet, ttl: Duration) {
-        let (now, tick) = (Moment::now(), time::tick());
-        let given = {
-            // RACE: put in line with the state locked, like an extension: see `release`. Behind the release it would leave
-            // a key that nobody deletes.
-            let mut state = self.state.lock();
-            if !state.lease.may_extend(now) {
-                return;
-            }
-            let command = Arc::new(self.plan.heal(self.owner, validity::millis(ttl), self.token.get()));
-            let healing: Arc<dyn Sink> = Arc::new(Healing(Arc::clone(self)));
-            let nodes = self.core.fanout.that_may_heal(nodes, tick);
-            let given = self.core.fanout.offer_to(Some(nodes), &command, &healing, tick, false);
-            state.reached = state.reached.union(given.taken);
-            given
-        };
-        self.core.fanout.wake(given.taken, false);
-    }
-
-    pub(crate) fn note_healed(&self) {
-        count(&self.core.counters.healed);
-    }
-
-    /// A renewal was decided, by a worker or by its time-out.
-    fn on_renewal_end(self: &Arc<Self>, end: ExtendEnd, sent: Sent) {
-        // It is put there before the state, with which it was sent, is unlocked.
-        let renewal = self.state.lock().renewal.take();
-        if let Some((pending, _)) = renewal {
-            self.on_extension_end(end, sent, &pending);
-        }
-    }
-
-    fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Sent, round: &Pending<ExtendRound>) {
-        let now = Moment::now();
-        let extended = round.nodes_with(|it| *it == NodeAnswer::Extended);
-        let counters = &self.core.counters;
-        match end {
-            ExtendEnd::Confirmed => {
-                let margin = self.core.config.margin.of(sent.ttl);
-                // The deadline is counted from before the send; a clock that cannot show it gives no extension.
-                let until = validity::use_until(sent.at, sent.ttl, margin).unwrap_or(sent.at);
-                let mut state = self.state.lock();
-                match state.lease.on_extended(until, now) {
-                    it @ (Extended::Longer | Extended::NotLonger) => {
-                        if it == Extended::Longer {
-                            state.footing = Footing::new(self.core.fanout.len(), extended, sent.tick);
-                            state.grants = Grants::default();
-                        }
-                        state.renewed_at = sent.at;
-                        drop(state);
-                        count(&counters.extensions);
-                        debug!("{}: extended in {:?}, {:?}", self.name, now.since(sent.at), self.owner);
-                    }
-                    Extended::TooLate => {
-                        let reason = state.lease.on_tick(now);
-                        drop(state);
-                        count(&counters.extensions_failed);
-                        if let Some(reason) = reason {
-                            self.announce(reason);
-                        }
-                        return;
-                    }
-                    Extended::Released => return,
-                }
-            }
-            ExtendEnd::Gone => {
-                count(&counters.extensions_failed);
-                self.lose(Lost::Gone);
-                return;
-            }
-            ExtendEnd::NotConfirmed => {
-                count(&counters.extensions_failed);
-                let gone = round.nodes_with(|it| *it == NodeAnswer::Gone);
-                if self.has_lost_its_footing(sent, extended, gone) {
-                    self.lose(Lost::NodeClock);
-                    return;
-                }
-                debug!("{}: not extended, tried again while there is time, {:?}", self.name, self.owner);
-            }
-        }
-        self.plan_next(end == ExtendEnd::Confirmed, now);
-    }
-
-    /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
-    fn has_lost_its_footing(&self, sent: Sent, extended: NodeSet, gone: NodeSet) -> bool {
-        let footing = self.state.lock().footing();
-        let stepped_since = |it: Tick| self.core.fanout.stepped_since(it);
-        let failed = Failed { extended, gone, stepped: stepped_since(sent.tick) };
-        footing.judge(stepped_since(footing.since()), failed) == Doubt::Founded
     }
 
     /// Enters the lease in the schedule: for the next extension, or for its end.
