@@ -383,8 +383,11 @@ impl<'a> Place<'a> {
                     Handover::Made(attempt) => return Some(attempt),
                     Handover::None => {
                         drop(state);
-                        self.core.queues.remove(&mut lines, &self.ticket, self.held);
+                        // RACE: whoever is next in line asks the nodes as soon as he is let, and enters their lists by
+                        // that. The farewell is sent before it: behind it, it would strike him, and nobody would tell
+                        // him of the release.
                         self.say_farewell();
+                        self.core.queues.remove(&mut lines, &self.ticket, self.held);
                         return None;
                     }
                     // RACE: whoever releases is just sending it. It is not ours to end before that.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Section, World, hastily, join, ms, patiently, spawn};
+use super::{Section, World, hastily, join, ms, patiently, spawn, until};
 use crate::checker;
 use crate::engine::CancelHandle;
 use crate::error::AcquireError;
@@ -64,6 +64,32 @@ fn a_call_that_is_cancelled_while_it_is_handed_the_lock_holds_nobody_up() {
         assert_eq!(checker::now(), ms(0), "somebody slept for too long");
         assert!(world.all_free());
         world.end([locks]);
+    });
+}
+
+/// Another manager holds the lock, so that nobody but the nodes tells of its release.
+#[test]
+fn the_farewell_of_a_cancelled_call_does_not_strike_the_next_in_line_from_the_lists() {
+    patiently(5_000, || {
+        let world = World::new(1);
+        let (elsewhere, locks) = (world.manager(), world.manager());
+        let guard = elsewhere.mutex("a").lock().unwrap();
+        let cancel = CancelHandle::new();
+        let lock = locks.mutex("a").cancelled_by(&cancel);
+        let cancelled = spawn("cancelled", move || assert!(lock.lock().is_err()));
+        until(|| world.servers[0].is_waited_for());
+        let lock = locks.mutex("a");
+        let patient = spawn("patient", move || drop(lock.lock().unwrap()));
+
+        cancel.cancel();
+        cancelled.join();
+        // Nobody else will be.
+        until(|| world.servers[0].is_waited_for());
+        guard.release().unwrap();
+
+        patient.join();
+        assert_eq!(checker::now(), ms(0), "it was not told");
+        world.end([elsewhere, locks]);
     });
 }
 

@@ -67,6 +67,11 @@ impl Server {
         self.data.lock().unwrap().locks.is_empty()
     }
 
+    /// Somebody is in a waiting list.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.data.lock().unwrap().lists.values().any(|it| !it.is_empty())
+    }
+
     /// Forgets these scripts, until they come with their source.
     pub(super) fn forget(&self, scripts: &[Kind]) {
         checker::point();
