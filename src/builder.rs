@@ -201,6 +201,21 @@ impl Builder {
         self
     }
 
+    /// Sets whether the keys of a lock whose hold ended badly are left to expire instead of being deleted.
+    ///
+    /// A hold ends badly if the lock was [lost](crate::Lost) while its guard existed, or if the guard is dropped by a panic.
+    /// Work that it protected may still be going on then, on its way to a disk or another machine, and this gives it the
+    /// rest of the ttl to end before somebody else gets the lock. It is for what cannot check a
+    /// [fencing token](crate::LockGuard::fencing_token), and makes an overlap less likely, not impossible: of a lock that was
+    /// lost little of the ttl may be left. Others wait longer after a crash; guards that are dropped or released in the
+    /// ordinary way are not affected.
+    ///
+    /// Default: `false`.
+    pub fn lock_delay(mut self, lock_delay: bool) -> Builder {
+        self.config.lock_delay = lock_delay;
+        self
+    }
+
     /// Sets how long the end of the manager may take: sending what is queued, releases above all, and joining threads.
     ///
     /// Default: 1 s. Allowed: up to 60 s.

@@ -20,6 +20,7 @@ pub(crate) struct Config {
     pub(crate) quarantine: bool,
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) strict: bool,
+    pub(crate) lock_delay: bool,
     pub(crate) shutdown_grace: Duration,
     pub(crate) prefix: Vec<u8>,
 }
@@ -40,6 +41,7 @@ impl Default for Config {
             quarantine: true,
             max_ttl: None,
             strict: false,
+            lock_delay: false,
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
         }

@@ -55,7 +55,7 @@ use crate::engine::threads::OwnThread;
 /// The checker's.
 #[cfg(quorlock_shuttle)]
 mod threads {
-    pub(crate) use crate::checker::{OwnThread, run_aside};
+    pub(crate) use crate::checker::{OwnThread, is_unwinding, run_aside};
 }
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.

@@ -51,7 +51,8 @@ counters! {
     notices,
     /// Second rounds, in which nodes whose fencing counter was ahead were asked to accept a larger token.
     fencing_raises,
-    /// Renewals and extensions that a majority confirmed in time.
+    /// Renewals and extensions that a majority confirmed in time, also those of locks that had come into
+    /// [doubt](crate::Lost::NodeClock).
     extensions,
     /// Renewals and extensions that did not reach a majority. Each is tried again while the lock is still valid.
     extensions_failed,

@@ -52,6 +52,10 @@ impl OwnThread {
     }
 }
 
+pub(crate) fn is_unwinding() -> bool {
+    std::thread::panicking()
+}
+
 pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) {
     shuttle::thread::Builder::new().name(name.to_owned()).spawn(work).unwrap();
 }

@@ -235,6 +235,38 @@ impl HeldLock {
         (was_valid, Some((end, pending)))
     }
 
+    /// Gives the lock up without telling the nodes, so that its keys expire: if that is wanted after a panic, and a panic
+    /// is going through this thread.
+    pub(crate) fn leave_after_panic(&self) -> bool {
+        if !self.core.config.lock_delay || !threads::is_unwinding() {
+            return false;
+        }
+        let (already, reached, listeners) = {
+            // RACE: as in `release`.
+            let mut state = self.state.lock();
+            let already = state.lease.lost().is_some();
+            let _ = state.lease.release(Moment::now());
+            let listeners = if already { Vec::new() } else { std::mem::take(&mut state.listeners) };
+            (already, state.reached, listeners)
+        };
+        drop(listeners);
+        self.core.schedule.remove(self);
+        if !already {
+            self.leave_lists(reached);
+            self.core.queues.end_hold(self.plan.key(), self.id);
+        }
+        true
+    }
+
+    /// Leaves the waiting lists in which the call may still be, without a release. Before the next one is let up, whose
+    /// acquire enters them again.
+    fn leave_lists(&self, nodes: NodeSet) {
+        if self.in_lists {
+            let farewell = Plan::leave(self.plan.key(), self.core.queues.client());
+            self.core.fanout.release(farewell, nodes, self.ttl, None);
+        }
+    }
+
     fn parting(&self) -> Parting {
         if self.in_lists { Parting::Leave(self.core.queues.client()) } else { Parting::None }
     }
@@ -257,9 +289,13 @@ impl HeldLock {
         warn!("{}: LOST, last extended {age:?} ago: {reason}, {:?}", self.name, self.owner);
         count(&self.core.counters.locks_lost);
         self.core.schedule.remove(self);
-        // What is left of it on the nodes must not keep others waiting, and an extension that arrives late must not
-        // keep it alive.
-        self.core.fanout.release(self.plan.release(self.owner, self.parting()), reached, keep, None);
+        if self.core.config.lock_delay {
+            self.leave_lists(reached);
+        } else {
+            // What is left of it on the nodes must not keep others waiting, and an extension that arrives late must not
+            // keep it alive.
+            self.core.fanout.release(self.plan.release(self.owner, self.parting()), reached, keep, None);
+        }
         self.core.queues.end_hold(self.plan.key(), self.id);
         for listener in listeners {
             // A channel of one place, used once; nobody may listen any more.

@@ -45,6 +45,11 @@ impl OwnThread {
     }
 }
 
+/// Whether a panic is going through this thread.
+pub(crate) fn is_unwinding() -> bool {
+    thread::panicking()
+}
+
 /// Starts a short-lived thread that nobody waits for; runs `work` here if the system gives no thread.
 pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) {
     // Boxed and shared, so that the work is still ours if the thread cannot be started.

@@ -61,7 +61,9 @@ impl Mutex {
 
     /// Sets whether a thread of the manager extends the lock for as long as its guard exists.
     ///
-    /// Without renewal the lock ends by itself after its ttl: a fixed lease, for work that must not go on unnoticed.
+    /// Without renewal the lock ends by itself after its ttl: a fixed lease, for work that must not go on unnoticed. Its
+    /// keys are extended in one case only, and to its end: if they would expire before it, because a node's clock was set
+    /// forward.
     ///
     /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
     #[must_use]

@@ -21,8 +21,8 @@ use crate::time;
 ///
 /// Dropping releases on every node and waits until a majority has confirmed, so that after the scope the lock is free
 /// for anyone. It blocks for at most one [response timeout](crate::Builder::response_timeout), usually one round trip,
-/// and never panics, also while the thread is unwinding. Call [`release`](LockGuard::release) instead to learn how it
-/// went.
+/// and never panics, also while the thread is unwinding. Then it does not release where
+/// [`lock_delay`](crate::Builder::lock_delay) is wanted. Call [`release`](LockGuard::release) instead to learn how it went.
 ///
 /// A guard can be sent to another thread and dropped there. It keeps the manager's threads alive, so the manager may be
 /// dropped first. In a child process after `fork` the guard is not held, and dropping it there does nothing.
@@ -150,6 +150,10 @@ impl Drop for LockGuard {
             return;
         }
         let Some(_call) = engine.begin_release() else { return };
+        if self.lock.leave_after_panic() {
+            warn!("{}: dropped by a panic, and left to expire", self.lock.name());
+            return;
+        }
         let (was_valid, round) = self.lock.release();
         let Some((end, _)) = round else { return };
         let name = self.lock.name();

@@ -18,6 +18,7 @@ mod guard;
 mod late;
 mod liars;
 mod lists;
+mod lock_delay;
 mod log_lines;
 mod lost_notices;
 mod names;
