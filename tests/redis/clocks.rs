@@ -128,7 +128,7 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
     let err = guard.extend(LONG).unwrap_err();
 
     assert!(matches!(err, ExtendError::Lost(Lost::Gone)), "{err:?}");
-    assert_eq!((guard.is_valid(), lost.recv()?), (false, Lost::Gone));
+    assert_eq!((guard.is_valid(), lost.recv_timeout(PATIENCE)?), (false, Lost::Gone));
     assert_eq!(locks.stats().clock_steps, 3);
     nothing_is_left(&servers);
     Ok(())

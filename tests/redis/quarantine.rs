@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use devnodes::{Servers, eventually};
+use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::{AcquireError, Builder, NodeAnswer, NodeFailure};
 
 use crate::support::*;
@@ -278,6 +278,7 @@ fn d7_a_node_whose_counter_is_ahead_is_not_healed() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
     let guard = locks.mutex("report").lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
     // A rival was granted the lock there, released it, and left its counter.
     servers[2].command(&["DEL", "report"])?;
     set(&servers[2], &fence("report"), &(guard.fencing_token().get() + 1).to_string());
@@ -336,12 +337,14 @@ fn a_majority_that_lost_the_lock_is_not_healed_but_lost() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
     let guard = locks.mutex("report").lock()?;
+    // A grant that came behind the deletion would stay.
+    eventually("it is on all nodes", || servers.holders("report") == 3);
     let lost = guard.lost();
     for server in servers.iter().take(2) {
         server.command(&["DEL", "report"])?;
     }
 
-    assert_eq!(lost.recv()?, quorlock::Lost::Gone);
+    assert_eq!(lost.recv_timeout(PATIENCE)?, quorlock::Lost::Gone);
 
     assert_eq!(locks.stats().healed, 0);
     nothing_is_left(&servers);
