@@ -53,7 +53,7 @@
 //! | level | what |
 //! | --- | --- |
 //! | error | a bug in this crate: a caught panic |
-//! | warn  | a held lock was lost; a node's clock was stepped, it was promoted, or may evict; a thread was left behind |
+//! | warn  | a held lock was lost; a node's clock was stepped (once a minute), it was promoted, or may evict; a thread was left behind |
 //! | info  | a node went down or came back, stopped or began to respond, or has no vote for a while: once per change |
 //! | debug | how each round ended; further failures of a node that is down |
 //! | trace | every reply |

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::engine::sync::{AtomicU64, Mutex};
-use log::{info, warn};
+use log::{Level, info, log, warn};
 
 use crate::engine::node::Node;
 use crate::logic::clock::ClockStep;
@@ -13,6 +13,9 @@ use crate::logic::standing::{News, Standing};
 use crate::stats::count;
 use crate::time::{Moment, Tick};
 use crate::wire::Greeting;
+
+/// The log warns of steps of a node's clock no more often: a clock that is broken is set with every answer.
+const STEP_SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// See the module. Kept outside the intake, which whoever waits for an answer may have locked.
 pub(crate) struct Record {
@@ -23,6 +26,8 @@ pub(crate) struct Record {
     /// When its clock was last seen to have been set forward: one more than the nanoseconds since the node's start; 0 for
     /// never.
     stepped_at: AtomicU64,
+    /// When the log last warned of a step, likewise.
+    step_said: AtomicU64,
     /// By how many microseconds its clock is ahead of the one of leases, at least and at most; the smallest number if that
     /// is not known. Read one after the other: a hint, which nobody's safety rests on.
     clock_offset: [AtomicI64; 2],
@@ -36,6 +41,7 @@ impl Default for Record {
             votes_from: AtomicU64::new(0),
             stepped_until: AtomicU64::new(0),
             stepped_at: AtomicU64::new(0),
+            step_said: AtomicU64::new(0),
             clock_offset: [AtomicI64::new(i64::MIN), AtomicI64::new(i64::MIN)],
             greeting: Mutex::new(None),
         }
@@ -89,7 +95,7 @@ impl Node {
         self.record.clock_offset[0].store(low, Ordering::Relaxed);
         self.record.clock_offset[1].store(high, Ordering::Relaxed);
         if let Some(news) = news {
-            self.say_news(news, standing.silent_for(now));
+            self.say_news(news, standing.silent_for(now), now);
         }
         if let Some(News::Stepped(ClockStep::Forward(_))) = news {
             // RACE: on record before the leases are looked at, and whoever enters one in the schedule looks at the record
@@ -111,25 +117,41 @@ impl Node {
     }
 
     /// `left`: how long the node is silent because of that.
-    fn say_news(&self, news: News, left: Duration) {
+    fn say_news(&self, news: News, left: Duration, now: Tick) {
         match news {
             News::Restarted => {
                 info!("{}: {}: no vote for {left:.1?}: its server was started lately", self.id, self.address);
             }
             News::Stepped(step) => {
                 count(&self.counters.clock_steps);
+                let level = if self.may_warn_of_step(now) { Level::Warn } else { Level::Debug };
                 match step {
-                    ClockStep::Forward(by) => warn!(
+                    ClockStep::Forward(by) => log!(
+                        level,
                         "{}: {}: its clock was set forward by {by:.1?}, so locks have expired early there: no vote for {left:.1?}",
-                        self.id, self.address
+                        self.id,
+                        self.address
                     ),
-                    ClockStep::Back(by) => warn!(
+                    ClockStep::Back(by) => log!(
+                        level,
                         "{}: {}: its clock was set back by {by:.1?}: locks of holders that are gone last longer there",
-                        self.id, self.address
+                        self.id,
+                        self.address
                     ),
                 }
             }
         }
+    }
+
+    /// Whether the log has not warned of a step for a while; it does now.
+    fn may_warn_of_step(&self, now: Tick) -> bool {
+        let (said, now) = (self.record.step_said.load(Ordering::Relaxed), self.nanos(now).saturating_add(1));
+        let pause = u64::try_from(STEP_SAID_EVERY.as_nanos()).unwrap_or(u64::MAX);
+        let may = said == 0 || said.saturating_add(pause) <= now;
+        if may {
+            self.record.step_said.store(now, Ordering::Relaxed);
+        }
+        may
     }
 
     /// Says that the node has lost its memory.

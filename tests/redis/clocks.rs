@@ -346,6 +346,26 @@ fn c4_steps_are_in_the_log() -> TestResult {
     Ok(())
 }
 
+#[test]
+fn c4_a_clock_that_is_set_all_the_time_is_in_the_log_once_a_minute() -> TestResult {
+    let Some(servers) = servers(1) else { return Ok(()) };
+    age(&servers);
+    let mut child = child("clocks::child_that_looks_at_its_nodes", &servers.urls());
+
+    for _ in 0..5 {
+        assert_eq!(child.hear(), "looked");
+        servers[0].step_clock_forward(secs(40))?;
+        child.tell("look again");
+    }
+    assert_eq!(child.hear(), "looked");
+    child.go_on();
+
+    let lines = warnings(&child);
+    assert_eq!(lines.len(), 1, "{}", lines.join("\n"));
+    assert!(lines[0].contains("set forward by 4"), "{lines:?}");
+    Ok(())
+}
+
 /// The warnings of [`child_that_looks_at_its_nodes`], in the order of the nodes.
 pub(crate) fn warnings(child: &ChildProcess) -> Vec<String> {
     let mut lines = Vec::new();
@@ -373,10 +393,13 @@ fn child_that_looks_at_its_nodes() {
         let _seen = locks.check_nodes();
         nodes <= locks.stats().connections
     });
-    say("looked");
-    wait_for_parent();
-    for _ in 0..3 {
-        let _seen = locks.check_nodes();
+    let mut goes_on = true;
+    while goes_on {
+        say("looked");
+        goes_on = hear_parent().as_deref() == Some("look again");
+        for _ in 0..3 {
+            let _seen = locks.check_nodes();
+        }
     }
     log_lines::heard().iter().filter(|it| it.starts_with("WARN")).for_each(say);
     say("the end");
