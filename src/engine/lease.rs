@@ -94,6 +94,16 @@ struct State {
     callbacks: Vec<Callback>,
 }
 
+/// What a hold was when its holder ended it.
+struct Ended {
+    was_valid: Result<(), Lost>,
+    /// The loss has been, or is being, announced, and everything was released by that.
+    is_lost: bool,
+    reached: NodeSet,
+    /// How long a release is worth sending.
+    keep: Duration,
+}
+
 /// How a release ended, and the round with its rows.
 pub(crate) type Confirmation = (ReleaseEnd, Arc<Pending<ReleaseRound>>);
 
@@ -202,21 +212,8 @@ impl HeldLock {
     /// Gives the lock back: "not held" from here on. Waits until a majority has confirmed, for at most a response
     /// timeout. There is no round if the lock was lost before: then everything was released at that time.
     pub(crate) fn release(&self) -> (Result<(), Lost>, Option<Confirmation>) {
-        let (was_valid, already, reached, keep, listeners) = {
-            // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
-            // first, so an extension that is answered "not yours", because our release got there before it, is not
-            // reported as a loss. Extensions are put in line with this state locked, so all of them run before the
-            // release that follows here.
-            let mut state = self.state.lock();
-            let already = state.lease.lost().is_some();
-            let was_valid = state.lease.release(Moment::now());
-            // RACE: of a lock that is lost the listeners are told by whoever ended it, and he may just be about to.
-            let listeners = if already { Vec::new() } else { std::mem::take(&mut state.listeners) };
-            (was_valid, already, state.reached, state.longest_ttl, listeners)
-        };
-        drop(listeners);
-        self.core.schedule.remove(self);
-        if already {
+        let Ended { was_valid, is_lost, reached, keep } = self.end();
+        if is_lost {
             return (was_valid, None);
         }
         let nodes = self.core.fanout.len();
@@ -241,21 +238,31 @@ impl HeldLock {
         if !self.core.config.lock_delay || !threads::is_unwinding() {
             return false;
         }
-        let (already, reached, listeners) = {
-            // RACE: as in `release`.
-            let mut state = self.state.lock();
-            let already = state.lease.lost().is_some();
-            let _ = state.lease.release(Moment::now());
-            let listeners = if already { Vec::new() } else { std::mem::take(&mut state.listeners) };
-            (already, state.reached, listeners)
-        };
-        drop(listeners);
-        self.core.schedule.remove(self);
-        if !already {
-            self.leave_lists(reached);
+        let ended = self.end();
+        if !ended.is_lost {
+            self.leave_lists(ended.reached);
             self.core.queues.end_hold(self.plan.key(), self.id);
         }
         true
+    }
+
+    /// Ends the hold on this side: it reads "not held" from here on.
+    fn end(&self) -> Ended {
+        let (ended, listeners) = {
+            // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
+            // first, so an extension that is answered "not yours", because our release got there before it, is not
+            // reported as a loss. Extensions are put in line with this state locked, so all of them run before the
+            // release that follows here.
+            let mut state = self.state.lock();
+            let is_lost = state.lease.lost().is_some();
+            let was_valid = state.lease.release(Moment::now());
+            // RACE: of a lock that is lost the listeners are told by whoever ended it, and he may just be about to.
+            let listeners = if is_lost { Vec::new() } else { std::mem::take(&mut state.listeners) };
+            (Ended { was_valid, is_lost, reached: state.reached, keep: state.longest_ttl }, listeners)
+        };
+        drop(listeners);
+        self.core.schedule.remove(self);
+        ended
     }
 
     /// Leaves the waiting lists in which the call may still be, without a release. Before the next one is let up, whose
