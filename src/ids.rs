@@ -66,6 +66,12 @@ impl NodeSet {
     }
 }
 
+impl FromIterator<NodeId> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> NodeSet {
+        NodeSet(nodes.into_iter().fold(0, |set, it| set | bit(it)))
+    }
+}
+
 fn bit(node: NodeId) -> u32 {
     1_u32.checked_shl(u32::from(node.0)).unwrap_or(0)
 }

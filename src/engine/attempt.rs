@@ -86,10 +86,9 @@ impl LostAttempt {
 
     /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.
     pub(crate) fn is_undecided(&self) -> bool {
-        let granted = |it: &NodeAnswer| matches!(it, NodeAnswer::Granted | NodeAnswer::GrantedBehind);
         match self.why {
             Why::Overtaken => true,
-            Why::Held => self.rows.iter().any(granted),
+            Why::Held => self.rows.iter().any(NodeAnswer::is_granted),
             // The next attempt knows the nodes' time.
             Why::NoQuorum => self.rows.contains(&NodeAnswer::Failed(NodeFailure::ClockBehind)),
             Why::TooLate | Why::KeyInUse => false,

@@ -1,6 +1,7 @@
 //! What all parts of a manager share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::fanout::{Fanout, Next, Release};
@@ -9,10 +10,11 @@ use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
 use crate::engine::sync::AtomicU64;
 use crate::engine::wheel::Driver;
+use crate::ids::NodeSet;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::stats::{Counters, count};
 use crate::time::Tick;
-use crate::wire::Command;
+use crate::wire::{Command, Plan};
 
 /// Shared by callers, guards, workers and the renewal. Holds no thread, so that no thread keeps itself alive.
 pub(crate) struct Core {
@@ -87,6 +89,11 @@ impl Core {
             self.schedule.nudge();
         }
         end
+    }
+
+    /// Takes this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
+    pub(crate) fn say_farewell(&self, key: &[u8], nodes: NodeSet, keep: Duration) {
+        self.fanout.release(Plan::leave(key, self.queues.client()), nodes, keep, None);
     }
 
     pub(crate) fn is_forked(&self) -> bool {

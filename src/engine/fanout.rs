@@ -202,16 +202,12 @@ impl Fanout {
 
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
-        let mut nodes = NodeSet::default();
-        self.nodes.iter().filter(|it| some.contains(it.id) && it.may_heal(now)).for_each(|it| nodes.insert(it.id));
-        nodes
+        self.nodes.iter().filter(|it| some.contains(it.id) && it.may_heal(now)).map(|it| it.id).collect()
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        let mut nodes = NodeSet::default();
-        self.nodes.iter().filter(|it| it.has_stepped(since)).for_each(|it| nodes.insert(it.id));
-        nodes
+        self.nodes.iter().filter(|it| it.has_stepped(since)).map(|it| it.id).collect()
     }
 
     /// Like [`Fanout::offer`], to some of the nodes.

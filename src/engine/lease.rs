@@ -56,8 +56,7 @@ pub(crate) struct Grants {
 
 impl Grants {
     fn nodes(&self) -> NodeSet {
-        let granted = |it: &NodeAnswer| matches!(it, NodeAnswer::Granted | NodeAnswer::GrantedBehind);
-        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(granted)).without(self.gone)
+        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(NodeAnswer::is_granted)).without(self.gone)
     }
 }
 
@@ -269,8 +268,7 @@ impl HeldLock {
     /// acquire enters them again.
     fn leave_lists(&self, nodes: NodeSet) {
         if self.in_lists {
-            let farewell = Plan::leave(self.plan.key(), self.core.queues.client());
-            self.core.fanout.release(farewell, nodes, self.ttl, None);
+            self.core.say_farewell(self.plan.key(), nodes, self.ttl);
         }
     }
 

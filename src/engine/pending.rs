@@ -128,13 +128,8 @@ where
     /// The nodes with an answer like this so far.
     pub(crate) fn nodes_with(&self, what: impl Fn(&NodeAnswer) -> bool) -> NodeSet {
         let state = self.state.lock();
-        let mut nodes = NodeSet::default();
-        for (index, row) in state.rows.iter().enumerate() {
-            if row.as_ref().is_some_and(&what) {
-                nodes.insert(NodeId::new(u8::try_from(index).unwrap_or(u8::MAX)));
-            }
-        }
-        nodes
+        let rows = state.rows.iter().zip((0..).map(NodeId::new));
+        rows.filter(|(row, _)| row.as_ref().is_some_and(&what)).map(|(_, node)| node).collect()
     }
 
     /// Looks at the round itself.

@@ -402,8 +402,7 @@ impl<'a> Place<'a> {
     fn say_farewell(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         if self.held.is_none() && listed != NodeSet::default() {
-            let farewell = Plan::leave(self.wish().plan.key(), self.core.queues.client);
-            self.core.fanout.release(farewell, listed, LEAVE_FOR, None);
+            self.core.say_farewell(self.wish().plan.key(), listed, LEAVE_FOR);
         }
     }
 
@@ -457,9 +456,7 @@ mod tests {
     /// An attempt that has come to all nodes, as far as anybody knows.
     fn attempt(core: &Core, ticket: &Ticket) -> Attempt {
         let Ok((attempt, _)) = ticket.prepare(core) else { panic!("no attempt") };
-        let mut nodes = NodeSet::default();
-        core.fanout.ids().for_each(|it| nodes.insert(it));
-        attempt.round.set_reached(nodes);
+        attempt.round.set_reached(core.fanout.ids().collect());
         attempt
     }
 

@@ -100,17 +100,17 @@ impl Schedule {
 
     /// Makes the thread look around once, leases or no leases.
     pub(crate) fn nudge(&self) {
-        let mut queue = self.queue.lock();
-        queue.nudged = true;
-        if queue.asleep {
-            self.wake.notify_one();
-        }
+        self.rouse(|queue| queue.nudged = true);
     }
 
     /// Makes the thread look at every lease: what they stand on has changed.
     pub(crate) fn look_at_all(&self) {
+        self.rouse(|queue| queue.all = true);
+    }
+
+    fn rouse(&self, why: impl FnOnce(&mut Queue)) {
         let mut queue = self.queue.lock();
-        queue.all = true;
+        why(&mut queue);
         if queue.asleep {
             self.wake.notify_one();
         }

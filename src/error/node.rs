@@ -74,6 +74,13 @@ pub enum NodeAnswer {
     Failed(NodeFailure),
 }
 
+impl NodeAnswer {
+    /// The caller's key stands there.
+    pub(crate) fn is_granted(&self) -> bool {
+        matches!(self, NodeAnswer::Granted | NodeAnswer::GrantedBehind)
+    }
+}
+
 impl fmt::Display for NodeAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

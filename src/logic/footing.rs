@@ -79,9 +79,7 @@ mod tests {
     use crate::ids::NodeId;
 
     fn set(nodes: &[u8]) -> NodeSet {
-        let mut set = NodeSet::default();
-        nodes.iter().for_each(|it| set.insert(NodeId::new(*it)));
-        set
+        nodes.iter().map(|it| NodeId::new(*it)).collect()
     }
 
     fn footing(nodes: usize, confirmed: &[u8]) -> Footing {

@@ -43,9 +43,7 @@ impl HeldLock {
     pub(crate) fn note_confirmed(&self, node: NodeId, sent: Tick) {
         let mut state = self.state.lock();
         if state.footing.since() == sent {
-            let mut more = NodeSet::default();
-            more.insert(node);
-            state.footing = state.footing.and(more);
+            state.footing = state.footing.and(NodeSet::from_iter([node]));
         }
     }
 
