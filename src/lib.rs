@@ -21,8 +21,8 @@
 //!
 //! # What a lock means
 //!
-//! While [`LockGuard::is_valid`] is true, no other process holds the lock, **if** a majority of the servers keep what
-//! they stored, clocks run at the same speed to within a margin, and no server's clock is stepped forward.
+//! While [`LockGuard::is_valid`] is true, no other process holds the lock, **if** the servers keep what they stored, or
+//! tell that they did not, clocks run at the same speed to within a margin, and no server's clock is stepped forward.
 //!
 //! # What it does not mean
 //!
