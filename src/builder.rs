@@ -29,6 +29,9 @@ impl LockManager {
     ///     .build()?; // starts the threads, touches no network
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
+    #[doc(alias = "new")]
+    #[doc(alias = "connect")]
+    #[doc(alias = "open")]
     pub fn builder<I>(nodes: I) -> Builder
     where
         I: IntoIterator,
@@ -241,15 +244,17 @@ impl Builder {
     /// # Errors
     ///
     /// [`BuildError`] names every problem at once.
+    #[doc(alias = "connect")]
+    #[doc(alias = "finish")]
     pub fn build(self) -> Result<LockManager, BuildError> {
         let (addresses, mut problems) = check_addresses(self.addresses);
         problems.extend(self.config.problems());
         if !problems.is_empty() {
-            return Err(BuildError::new(problems));
+            return Err(BuildError::of(problems));
         }
         match Engine::start(self.config, addresses) {
-            Ok(engine) => Ok(LockManager::new(engine)),
-            Err(err) => Err(BuildError::new(vec![Problem::NoThreads { reason: err.to_string() }])),
+            Ok(engine) => Ok(LockManager::of_engine(engine)),
+            Err(err) => Err(BuildError::of(vec![Problem::NoThreads { reason: err.to_string() }])),
         }
     }
 }

@@ -1,4 +1,7 @@
 //! What can go wrong, one type per operation, with a row per node.
+//!
+//! All of these stand at the root of the crate as well. There is no single `Error`: what an operation can end in is in its
+//! type, and each of them is a [`std::error::Error`].
 
 mod node;
 
@@ -16,7 +19,7 @@ pub struct BuildError {
 }
 
 impl BuildError {
-    pub(crate) fn new(problems: Vec<Problem>) -> BuildError {
+    pub(crate) fn of(problems: Vec<Problem>) -> BuildError {
         BuildError { problems }
     }
 
@@ -343,7 +346,8 @@ pub enum ReleaseError {
     },
 }
 
-/// What went wrong with [`Mutex::run`](crate::Mutex::run) or [`ReentrantMutex::run`](crate::ReentrantMutex::run).
+/// What went wrong with [`Mutex::run`](crate::Mutex::run) or [`ReentrantMutex::run`](crate::ReentrantMutex::run), or one of
+/// their relatives that begin with `try_run`.
 pub enum RunError<R> {
     /// The lock was not acquired, and the closure was not called.
     NotAcquired(AcquireError),
@@ -365,7 +369,15 @@ impl<R> fmt::Display for RunError<R> {
     }
 }
 
-impl<R> std::error::Error for RunError<R> {}
+impl<R> std::error::Error for RunError<R> {
+    /// Why the lock was not acquired, or how it was lost. The message of a `RunError` says it as well.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RunError::NotAcquired(err) => Some(err),
+            RunError::Lost { lost, .. } => Some(lost),
+        }
+    }
+}
 
 impl<R> From<AcquireError> for RunError<R> {
     fn from(err: AcquireError) -> RunError<R> {

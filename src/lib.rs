@@ -76,7 +76,7 @@ mod check;
 mod checker;
 mod config;
 mod engine;
-mod error;
+pub mod error;
 pub mod guide;
 mod ids;
 mod kinds;
@@ -90,6 +90,7 @@ mod wire;
 pub use builder::Builder;
 pub use check::{Finding, NodeCheck};
 pub use engine::CancelHandle;
+#[doc(inline)]
 pub use error::{
     AcquireError, BuildError, ExtendError, Lost, NodeAnswer, NodeFailure, NodeReport, Problem, ReleaseError, Released,
     RunError,

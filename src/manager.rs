@@ -1,6 +1,7 @@
 //! What users hold.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::check::NodeCheck;
@@ -21,8 +22,14 @@ pub struct LockManager {
     engine: Arc<Engine>,
 }
 
+// No state of a manager is half changed while a caller's code runs, and its own mutexes are not poisoned: what a panic
+// leaves behind can be used.
+impl UnwindSafe for LockManager {}
+impl RefUnwindSafe for LockManager {}
+
 impl LockManager {
-    pub(crate) fn new(engine: Engine) -> LockManager {
+    // Not `new`: rustc would offer it to whoever looks for a way to make one, which is `builder`.
+    pub(crate) fn of_engine(engine: Engine) -> LockManager {
         LockManager { engine: Arc::new(engine) }
     }
 
@@ -32,8 +39,11 @@ impl LockManager {
     /// Redis key as it is, so that other Redlock clients with the same nodes and the same name are excluded, and exclude
     /// us. Names that begin with `quorlock:` are reserved. A name that cannot be used is an error when the lock is taken.
     #[must_use]
+    #[doc(alias = "lock")]
+    #[doc(alias = "get_lock")]
+    #[doc(alias = "create_lock")]
     pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
-        Mutex::new(Arc::clone(&self.engine), name.as_ref())
+        Mutex::of_engine(Arc::clone(&self.engine), name.as_ref())
     }
 
     /// Describes the lock called `name`, for code that may hold it already: the thread that does gets it again. Does not
@@ -44,7 +54,7 @@ impl LockManager {
     /// or the other way round, waits for itself.
     #[must_use]
     pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
-        ReentrantMutex::new(self.mutex(name))
+        ReentrantMutex::of_mutex(self.mutex(name))
     }
 
     /// What the manager has done since it was built. Does not block.
@@ -72,6 +82,8 @@ impl LockManager {
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
     #[must_use]
+    #[doc(alias = "ping")]
+    #[doc(alias = "health")]
     pub fn check_nodes(&self) -> Vec<NodeCheck> {
         self.engine.look()
     }
@@ -82,6 +94,9 @@ impl LockManager {
     /// ones. Locks that are held are [lost](crate::Lost::ShutDown) and released. What is queued is sent, and all threads
     /// are joined. Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace); a thread that is still busy
     /// then, with a name server for example, is left behind, and the log says so. A second call does nothing.
+    #[doc(alias = "shutdown")]
+    #[doc(alias = "close")]
+    #[doc(alias = "stop")]
     pub fn shut_down(&self) {
         self.engine.shut_down(self.engine.core().config.shutdown_grace);
     }

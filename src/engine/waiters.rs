@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::engine::sync::{Condvar, Mutex};
@@ -156,6 +157,10 @@ pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
 pub struct CancelHandle {
     signal: Signal,
 }
+
+// Its mutex is not poisoned, and nothing under it panics.
+impl UnwindSafe for CancelHandle {}
+impl RefUnwindSafe for CancelHandle {}
 
 impl CancelHandle {
     /// A handle that has not been cancelled.

@@ -1,6 +1,7 @@
 //! The plain lock: one holder at a time.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,12 @@ pub struct Mutex {
     cancel: Option<CancelHandle>,
 }
 
+// A description never changes once it is made: see `LockManager`.
+impl UnwindSafe for Mutex {}
+impl RefUnwindSafe for Mutex {}
+
 impl Mutex {
-    pub(crate) fn new(engine: Arc<Engine>, name: &[u8]) -> Mutex {
+    pub(crate) fn of_engine(engine: Arc<Engine>, name: &[u8]) -> Mutex {
         let config = &engine.core().config;
         let lives = Lives {
             fence: config.fence_life.map_or(0, validity::millis),
@@ -124,8 +129,9 @@ impl Mutex {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "acquire")]
     pub fn lock(&self) -> Result<LockGuard, AcquireError> {
-        self.acquire(Patience::Forever)
+        self.take(Patience::Forever)
     }
 
     /// Acquires the lock if it is free.
@@ -159,8 +165,10 @@ impl Mutex {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "try_acquire")]
+    #[doc(alias = "lock_nowait")]
     pub fn try_lock(&self) -> Result<LockGuard, AcquireError> {
-        self.acquire(Patience::None)
+        self.take(Patience::None)
     }
 
     /// Acquires the lock, waiting for at most `timeout` if someone else holds it.
@@ -173,9 +181,13 @@ impl Mutex {
     /// # Errors
     ///
     /// As for [`try_lock`](Mutex::try_lock).
+    #[doc(alias = "lock_timeout")]
+    #[doc(alias = "try_lock_timeout")]
+    #[doc(alias = "lock_for")]
+    #[doc(alias = "acquire_timeout")]
     pub fn try_lock_for(&self, timeout: Duration) -> Result<LockGuard, AcquireError> {
         let until = time::tick().checked_add(timeout);
-        self.acquire(until.map_or(Patience::Forever, Patience::Until))
+        self.take(until.map_or(Patience::Forever, Patience::Until))
     }
 
     /// Acquires the lock, waiting until `deadline` if someone else holds it.
@@ -186,8 +198,10 @@ impl Mutex {
     /// # Errors
     ///
     /// As for [`try_lock`](Mutex::try_lock).
+    #[doc(alias = "lock_deadline")]
+    #[doc(alias = "lock_until")]
     pub fn try_lock_until(&self, deadline: Instant) -> Result<LockGuard, AcquireError> {
-        self.acquire(Patience::Until(deadline))
+        self.take(Patience::Until(deadline))
     }
 
     /// Acquires the lock like [`lock`](Mutex::lock), calls `work`, and releases.
@@ -213,8 +227,66 @@ impl Mutex {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "with_lock")]
+    #[doc(alias = "lock_with")]
+    #[doc(alias = "with")]
+    #[doc(alias = "using")]
     pub fn run<R>(&self, work: impl FnOnce(&LockGuard) -> R) -> Result<R, RunError<R>> {
-        let guard = self.lock()?;
+        self.run_with(self.lock()?, work)
+    }
+
+    /// Calls `work` if the lock is free, like [`try_lock`](Mutex::try_lock) and [`run`](Mutex::run) in one.
+    ///
+    /// Blocks as `try_lock` does, then for the time of `work`, then for the release.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Mutex::run), with the reasons of [`try_lock`](Mutex::try_lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::RunError;
+    ///
+    /// # fn write_report() {}
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), RunError<()>> {
+    /// match locks.mutex("nightly-report").try_run(|_| write_report()) {
+    ///     Err(RunError::NotAcquired(err)) if err.is_held() => println!("someone else is at it"),
+    ///     other => other?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_run<R>(&self, work: impl FnOnce(&LockGuard) -> R) -> Result<R, RunError<R>> {
+        self.run_with(self.try_lock()?, work)
+    }
+
+    /// Acquires the lock like [`try_lock_for`](Mutex::try_lock_for), calls `work`, and releases.
+    ///
+    /// Blocks as `try_lock_for` does, then for the time of `work`, then for the release: `timeout` is for the wait alone.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Mutex::run), with the reasons of [`try_lock`](Mutex::try_lock).
+    #[doc(alias = "run_for")]
+    #[doc(alias = "run_timeout")]
+    pub fn try_run_for<R>(&self, timeout: Duration, work: impl FnOnce(&LockGuard) -> R) -> Result<R, RunError<R>> {
+        self.run_with(self.try_lock_for(timeout)?, work)
+    }
+
+    /// Acquires the lock like [`try_lock_until`](Mutex::try_lock_until), calls `work`, and releases.
+    ///
+    /// Blocks as `try_lock_until` does, then for the time of `work`, then for the release.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Mutex::run), with the reasons of [`try_lock`](Mutex::try_lock).
+    #[doc(alias = "run_until")]
+    pub fn try_run_until<R>(&self, deadline: Instant, work: impl FnOnce(&LockGuard) -> R) -> Result<R, RunError<R>> {
+        self.run_with(self.try_lock_until(deadline)?, work)
+    }
+
+    fn run_with<R>(&self, guard: LockGuard, work: impl FnOnce(&LockGuard) -> R) -> Result<R, RunError<R>> {
         let value = work(&guard);
         super::ran(&self.name, value, guard.release())
     }
@@ -245,7 +317,8 @@ impl Mutex {
         Ok(())
     }
 
-    fn acquire(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+    // Not `acquire`, which rustc would offer to whoever looks for `lock` under that name.
+    fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         self.check()?;
         let request = Request {
             engine: &self.engine,

@@ -4,6 +4,7 @@ mod holds;
 
 use std::fmt;
 use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ pub struct ReentrantMutex {
 }
 
 impl ReentrantMutex {
-    pub(crate) fn new(inner: Mutex) -> ReentrantMutex {
+    pub(crate) fn of_mutex(inner: Mutex) -> ReentrantMutex {
         ReentrantMutex { inner, holds_max: u32::MAX }
     }
 
@@ -134,6 +135,7 @@ impl ReentrantMutex {
     ///     Ok(())
     /// }
     /// ```
+    #[doc(alias = "acquire")]
     pub fn lock(&self) -> Result<ReentrantGuard, AcquireError> {
         self.take(Mutex::lock)
     }
@@ -161,6 +163,7 @@ impl ReentrantMutex {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "try_acquire")]
     pub fn try_lock(&self) -> Result<ReentrantGuard, AcquireError> {
         self.take(Mutex::try_lock)
     }
@@ -173,6 +176,7 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// As for [`try_lock`](ReentrantMutex::try_lock).
+    #[doc(alias = "lock_timeout")]
     pub fn try_lock_for(&self, timeout: Duration) -> Result<ReentrantGuard, AcquireError> {
         self.take(|it| it.try_lock_for(timeout))
     }
@@ -185,6 +189,7 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// As for [`try_lock`](ReentrantMutex::try_lock).
+    #[doc(alias = "lock_deadline")]
     pub fn try_lock_until(&self, deadline: Instant) -> Result<ReentrantGuard, AcquireError> {
         self.take(|it| it.try_lock_until(deadline))
     }
@@ -214,8 +219,49 @@ impl ReentrantMutex {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "with_lock")]
     pub fn run<R>(&self, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
-        let guard = self.lock()?;
+        self.run_with(self.lock()?, work)
+    }
+
+    /// Takes the lock like [`try_lock`](ReentrantMutex::try_lock), calls `work`, and gives it back.
+    ///
+    /// Blocks as `try_lock` does, then like [`run`](ReentrantMutex::run).
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](ReentrantMutex::run), with the reasons of [`try_lock`](ReentrantMutex::try_lock).
+    pub fn try_run<R>(&self, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
+        self.run_with(self.try_lock()?, work)
+    }
+
+    /// Takes the lock like [`try_lock_for`](ReentrantMutex::try_lock_for), calls `work`, and gives it back.
+    ///
+    /// Blocks as `try_lock_for` does, then like [`run`](ReentrantMutex::run): `timeout` is for the wait alone.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](ReentrantMutex::run), with the reasons of [`try_lock`](ReentrantMutex::try_lock).
+    pub fn try_run_for<R>(&self, timeout: Duration, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
+        self.run_with(self.try_lock_for(timeout)?, work)
+    }
+
+    /// Takes the lock like [`try_lock_until`](ReentrantMutex::try_lock_until), calls `work`, and gives it back.
+    ///
+    /// Blocks as `try_lock_until` does, then like [`run`](ReentrantMutex::run).
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](ReentrantMutex::run), with the reasons of [`try_lock`](ReentrantMutex::try_lock).
+    pub fn try_run_until<R>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce(&ReentrantGuard) -> R,
+    ) -> Result<R, RunError<R>> {
+        self.run_with(self.try_lock_until(deadline)?, work)
+    }
+
+    fn run_with<R>(&self, guard: ReentrantGuard, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
         let value = work(&guard);
         super::ran(self.inner.lock_name(), value, guard.release())
     }
@@ -276,6 +322,10 @@ impl fmt::Debug for ReentrantMutex {
 pub struct ReentrantGuard {
     hold: Rc<Hold>,
 }
+
+// As of a `LockGuard`; the table of what the thread holds is not borrowed while anything else runs.
+impl UnwindSafe for ReentrantGuard {}
+impl RefUnwindSafe for ReentrantGuard {}
 
 impl ReentrantGuard {
     /// How many guards of this hold the thread has, with this one; those that were forgotten count. Does not block.
@@ -375,11 +425,11 @@ mod tests {
             grants: Default::default(),
             in_lists: false,
         };
-        LockGuard::new(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.core()), token, won)))
+        LockGuard::of_hold(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.core()), token, won)))
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {
-        ReentrantMutex::new(Mutex::new(Arc::clone(engine), name.as_bytes()))
+        ReentrantMutex::of_mutex(Mutex::of_engine(Arc::clone(engine), name.as_bytes()))
     }
 
     fn hold(engine: &Arc<Engine>, name: &str, token: u64) -> ReentrantGuard {

@@ -124,7 +124,7 @@ impl Request<'_> {
     }
 
     fn guard(&self, lock: Arc<HeldLock>) -> Result<LockGuard, AcquireError> {
-        let guard = LockGuard::new(Arc::clone(self.engine), lock);
+        let guard = LockGuard::of_hold(Arc::clone(self.engine), lock);
         if self.engine.shut_down_signal().is_given() {
             // Nobody would look after it. Dropped here, it is released before the workers end.
             drop(guard);

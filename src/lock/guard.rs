@@ -1,6 +1,7 @@
 //! One hold of a lock.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ use crate::time;
 ///
 /// A guard can be sent to another thread and dropped there. It keeps the manager's threads alive, so the manager may be
 /// dropped first. In a child process after `fork` the guard is not held, and dropping it there does nothing.
+#[doc(alias = "MutexGuard")]
+#[doc(alias = "Guard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once"]
 pub struct LockGuard {
     lock: Arc<HeldLock>,
@@ -33,8 +36,12 @@ pub struct LockGuard {
     engine: Option<Arc<Engine>>,
 }
 
+// A panic beside a guard changes nothing of the hold: see `LockManager`.
+impl UnwindSafe for LockGuard {}
+impl RefUnwindSafe for LockGuard {}
+
 impl LockGuard {
-    pub(crate) fn new(engine: Arc<Engine>, lock: Arc<HeldLock>) -> LockGuard {
+    pub(crate) fn of_hold(engine: Arc<Engine>, lock: Arc<HeldLock>) -> LockGuard {
         LockGuard { lock, engine: Some(engine) }
     }
 
@@ -44,6 +51,8 @@ impl LockGuard {
     /// this call and what is done next the process can be stopped for any time; only storage that checks the
     /// [fencing token](LockGuard::fencing_token) closes that gap.
     #[must_use]
+    #[doc(alias = "is_held")]
+    #[doc(alias = "is_locked")]
     pub fn is_valid(&self) -> bool {
         self.check().is_ok()
     }
@@ -76,6 +85,7 @@ impl LockGuard {
 
     /// The number of this hold: larger than that of every earlier holder of the lock. Does not block.
     #[must_use]
+    #[doc(alias = "token")]
     pub fn fencing_token(&self) -> FencingToken {
         self.lock.token()
     }
@@ -110,6 +120,8 @@ impl LockGuard {
     /// - [`ExtendError::Lost`]: the lock was lost, before or now.
     /// - [`ExtendError::NoQuorum`]: too few nodes confirmed; the lock is still held for its old time.
     /// - [`ExtendError::BadTtl`]: `ttl` is outside of what [`Builder::ttl`](crate::Builder::ttl) allows.
+    #[doc(alias = "renew")]
+    #[doc(alias = "refresh")]
     pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
         self.lock.extend(ttl)
     }
@@ -121,6 +133,7 @@ impl LockGuard {
     /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end.
     /// - [`ReleaseError::NotConfirmed`]: no majority confirmed in time. The release stays queued for nodes that did
     ///   not; where it never arrives the key expires within one ttl.
+    #[doc(alias = "unlock")]
     pub fn release(mut self) -> Result<Released, ReleaseError> {
         let Some(engine) = self.engine.take() else { return Err(Lost::Gone.into()) };
         if engine.core().is_forked() {

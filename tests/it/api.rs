@@ -1,5 +1,7 @@
 //! What users may rely on at compile time, and what works without any node.
 
+use std::error::Error;
+use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use quorlock::{
@@ -20,6 +22,28 @@ fn handles_and_guards_can_be_sent_and_shared() {
     shared::<CancelHandle>();
     shared::<NodeReport>();
     shared::<Stats>();
+}
+
+fn survives_a_panic<T: UnwindSafe + RefUnwindSafe>() {}
+
+#[test]
+fn whatever_users_hold_can_be_used_after_a_panic_that_was_caught() {
+    survives_a_panic::<LockManager>();
+    survives_a_panic::<Builder>();
+    survives_a_panic::<Mutex>();
+    survives_a_panic::<ReentrantMutex>();
+    survives_a_panic::<LockGuard>();
+    survives_a_panic::<ReentrantGuard>();
+    survives_a_panic::<CancelHandle>();
+    survives_a_panic::<NodeReport>();
+    survives_a_panic::<Stats>();
+
+    let locks = nowhere();
+    let panicked = catch_unwind(|| {
+        let _lock = locks.mutex("x");
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    assert!(panicked.is_err() && locks.mutex("x").try_lock().is_err());
 }
 
 /// Has one implementation for types that stay in their thread and two for the others, so that `is` is ambiguous there.
@@ -50,6 +74,41 @@ fn every_error_is_one_that_the_question_mark_takes() {
     error::<ReleaseError>();
     error::<Lost>();
     error::<RunError<u8>>();
+}
+
+#[test]
+fn the_source_of_a_run_that_failed_is_why_it_failed() {
+    let err: RunError<u8> = AcquireError::ShutDown.into();
+    assert_eq!(err.source().and_then(|it| it.downcast_ref()), Some(&AcquireError::ShutDown));
+    let err = RunError::Lost { lost: Lost::Gone, value: 7 };
+    assert_eq!(err.source().and_then(|it| it.downcast_ref()), Some(&Lost::Gone));
+}
+
+#[test]
+fn errors_are_found_at_the_root_and_in_a_module_of_their_own() {
+    let err: quorlock::error::AcquireError = AcquireError::ShutDown;
+    assert_eq!(err, quorlock::AcquireError::ShutDown);
+}
+
+#[test]
+fn a_run_that_waits_for_a_while_ends_in_the_same_errors_as_the_lock() {
+    let (locks, short) = (nowhere(), Duration::from_millis(1));
+    let lock = locks.mutex("x");
+    let again = locks.reentrant_mutex("x");
+    locks.shut_down();
+    #[expect(clippy::disallowed_methods, reason = "a deadline is the caller's to read")]
+    let now = Instant::now();
+    let errors: [RunError<()>; 6] = [
+        lock.try_run(|_| unreachable!()).unwrap_err(),
+        lock.try_run_for(short, |_| unreachable!()).unwrap_err(),
+        lock.try_run_until(now, |_| unreachable!()).unwrap_err(),
+        again.try_run(|_| unreachable!()).unwrap_err(),
+        again.try_run_for(short, |_| unreachable!()).unwrap_err(),
+        again.try_run_until(now, |_| unreachable!()).unwrap_err(),
+    ];
+    for err in errors {
+        assert!(matches!(err, RunError::NotAcquired(AcquireError::ShutDown)), "{err}");
+    }
 }
 
 #[test]
