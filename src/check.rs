@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
+use crate::time::About;
 
 /// One node, as [`LockManager::check_nodes`](crate::LockManager::check_nodes) found it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -67,7 +68,7 @@ pub enum Finding {
     #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
     Unverifiable,
     /// Its clock differs from the one of this machine.
-    #[error("its clock is {by:.1?} {} the one of this machine", if *.ahead { "ahead of" } else { "behind" })]
+    #[error("its clock is {} {} the one of this machine", About(*.by), if *.ahead { "ahead of" } else { "behind" })]
     ClockDiffers {
         /// By how much.
         by: Duration,

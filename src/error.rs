@@ -12,6 +12,9 @@ use thiserror::Error;
 
 pub use node::{NodeAnswer, NodeFailure, NodeReport};
 
+use crate::time::{About, Exactly};
+use node::Rows;
+
 /// Why a manager was not built: everything that is wrong with its settings, at once.
 #[derive(Clone, PartialEq)]
 pub struct BuildError {
@@ -73,7 +76,7 @@ pub enum Problem {
         address: String,
     },
     /// A duration is outside its range.
-    #[error("{option} is {value:?}: allowed are {min:?} to {max:?}")]
+    #[error("{option} is {}: allowed are {} to {}", Exactly(*value), Exactly(*min), Exactly(*max))]
     OutOfRange {
         /// The name of the option.
         option: &'static str,
@@ -86,8 +89,9 @@ pub enum Problem {
     },
     /// The ttl leaves no time for a second try when a node does not answer.
     #[error(
-        "ttl is {ttl:?}: with a response timeout of {response_timeout:?} it must be at least {needed:?}, \
-         so that a renewal can be tried again before the lock is lost"
+        "ttl is {}: with a response timeout of {} it must be at least {}, \
+         so that a renewal can be tried again before the lock is lost",
+        Exactly(*ttl), Exactly(*response_timeout), Exactly(*needed)
     )]
     TtlBelowTimeouts {
         /// The ttl that was given.
@@ -98,7 +102,10 @@ pub enum Problem {
         needed: Duration,
     },
     /// The ttl is longer than the longest that a node which has forgotten its locks waits for.
-    #[error("ttl is {ttl:?}, above max_ttl, which is {max_ttl:?}: raise max_ttl, in all programs that use these locks")]
+    #[error(
+        "ttl is {}, above max_ttl, which is {}: raise max_ttl, in all programs that use these locks",
+        Exactly(*ttl), Exactly(*max_ttl)
+    )]
     TtlAboveMax {
         /// The ttl that was given.
         ttl: Duration,
@@ -106,7 +113,10 @@ pub enum Problem {
         max_ttl: Duration,
     },
     /// The margin for clock drift takes more than half of the ttl.
-    #[error("the margin for clock drift is {margin:?} of a ttl of {ttl:?}: at most half of the ttl is allowed")]
+    #[error(
+        "the margin for clock drift is {} of a ttl of {}: at most half of the ttl is allowed",
+        About(*margin), Exactly(*ttl)
+    )]
     MarginTooLarge {
         /// The ttl.
         ttl: Duration,
@@ -122,7 +132,7 @@ pub enum Problem {
         max: f64,
     },
     /// The maximum hold is shorter than one ttl.
-    #[error("the maximum hold is {max_hold:?}: it must be at least the ttl, {ttl:?}, or None")]
+    #[error("the maximum hold is {}: it must be at least the ttl, {}, or None", Exactly(*max_hold), Exactly(*ttl))]
     MaxHoldBelowTtl {
         /// The maximum hold that was given.
         max_hold: Duration,
@@ -130,7 +140,10 @@ pub enum Problem {
         ttl: Duration,
     },
     /// The shortest retry delay is longer than the longest.
-    #[error("the retry delay goes from {shortest:?} to {longest:?}: the first must not be longer than the second")]
+    #[error(
+        "the retry delay goes from {} to {}: the first must not be longer than the second",
+        Exactly(*shortest), Exactly(*longest)
+    )]
     RetryDelays {
         /// The shortest delay that was given.
         shortest: Duration,
@@ -161,7 +174,7 @@ pub enum Problem {
 #[non_exhaustive]
 pub enum AcquireError {
     /// Someone else holds the lock. Expected in normal operation; not worth an alert.
-    #[error("held by someone else (waited {waited:.1?}): {}", Rows(nodes))]
+    #[error("held by someone else (waited {}): {}", About(*waited), Rows(nodes))]
     Held {
         /// What each node answered in the last round.
         nodes: Vec<NodeReport>,
@@ -169,7 +182,7 @@ pub enum AcquireError {
         waited: Duration,
     },
     /// Too many nodes failed, so nobody can know who holds the lock.
-    #[error("no quorum (tried for {waited:.1?}): {}", Rows(nodes))]
+    #[error("no quorum (tried for {}): {}", About(*waited), Rows(nodes))]
     NoQuorum {
         /// What each node answered in the last round.
         nodes: Vec<NodeReport>,
@@ -177,7 +190,10 @@ pub enum AcquireError {
         waited: Duration,
     },
     /// A majority granted the lock, but so late that nothing usable of its ttl was left. It was given back.
-    #[error("granted too late: the round took {took:.1?} of a ttl of {ttl:?}; the nodes or this machine are too slow")]
+    #[error(
+        "granted too late: the round took {} of a ttl of {}; the nodes or this machine are too slow",
+        About(*took), Exactly(*ttl)
+    )]
     TooLate {
         /// How long the last round took.
         took: Duration,
@@ -191,7 +207,7 @@ pub enum AcquireError {
         nodes: Vec<NodeReport>,
     },
     /// The call was cancelled by its [`CancelHandle`](crate::CancelHandle).
-    #[error("cancelled after {waited:.1?}")]
+    #[error("cancelled after {}", About(*waited))]
     Cancelled {
         /// How long the call had waited.
         waited: Duration,
@@ -402,15 +418,6 @@ debug_as_display!(BuildError, AcquireError, Lost, ExtendError, ReleaseError);
 impl<R> fmt::Debug for RunError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// Rows of a report in one line.
-struct Rows<'a>(&'a [NodeReport]);
-
-impl fmt::Display for Rows<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_list(f, self.0, ", ")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names and numbers that identify things. Nothing here does anything.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -179,12 +179,13 @@ impl ClientId {
     }
 }
 
-/// The name of a lock: any bytes. Shown with everything that is not plain text escaped.
+/// The name of a lock: any bytes. Shown as it is where it is text; what is not, or would not be seen, is escaped, and so are
+/// quotation marks and backslashes: a name is one word of one line, whatever it is.
 #[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct LockName(Arc<[u8]>);
 
 impl LockName {
-    /// How much of a name is shown; the rest is cut, so that a 64 KiB name does not become a 64 KiB log line.
+    /// How many characters of a name are shown; the rest is cut, so that a 64 KiB name does not become a 64 KiB log line.
     const SHOWN: usize = 80;
 
     pub(crate) fn new(name: &[u8]) -> LockName {
@@ -198,11 +199,35 @@ impl LockName {
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.get(..Self::SHOWN) {
-            Some(start) if start.len() < self.0.len() => write!(f, "{}…", start.escape_ascii()),
-            _ => write!(f, "{}", self.0.escape_ascii()),
+        let mut left = Self::SHOWN;
+        for chunk in self.0.utf8_chunks() {
+            let text = chunk.valid();
+            let cut = text.char_indices().nth(left).and_then(|(at, _)| text.get(..at));
+            write_text(f, cut.unwrap_or(text))?;
+            if cut.is_some() {
+                return f.write_char('…');
+            }
+            left = left.saturating_sub(text.chars().count());
+            for byte in chunk.invalid() {
+                let Some(less) = left.checked_sub(1) else { return f.write_char('…') };
+                write!(f, "\\x{byte:02x}")?;
+                left = less;
+            }
         }
+        Ok(())
     }
+}
+
+/// Control characters, and what else is not printed, in the form of Rust's literals.
+fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    // An apostrophe needs no escape, and is the one that names have.
+    for (i, part) in text.split('\'').enumerate() {
+        if 0 < i {
+            f.write_char('\'')?;
+        }
+        write!(f, "{}", part.escape_debug())?;
+    }
+    Ok(())
 }
 
 impl fmt::Debug for LockName {
@@ -234,5 +259,26 @@ mod tests {
     fn a_name_is_shown_escaped_and_cut() {
         assert_eq!(LockName::new(b"a\n\xff").to_string(), r"a\n\xff");
         assert_eq!(LockName::new(&[b'x'; 100]).to_string().chars().count(), 81);
+        assert_eq!(LockName::new("ü".repeat(100).as_bytes()).to_string(), format!("{}…", "ü".repeat(80)));
+        assert_eq!(LockName::new(&[0xff; 100]).to_string(), format!("{}…", r"\xff".repeat(80)));
+        let whole = [&[b'x'; 79][..], b"\xff"].concat();
+        assert_eq!(LockName::new(&whole).to_string(), format!(r"{}\xff", "x".repeat(79)));
+    }
+
+    #[test]
+    fn a_name_that_can_be_printed_is_shown_as_it_is_and_nothing_else_is() {
+        for name in ["", " ", "Bücher/Köln", "注文:7", "ann's report", "a+b=c {x}", "नमस्ते"] {
+            assert_eq!(LockName::new(name.as_bytes()).to_string(), name);
+        }
+        for (name, shown) in [
+            ("a\r\nb\t\0", r"a\r\nb\t\0"),
+            ("\x1b[31mred\x7f", r"\u{1b}[31mred\u{7f}"),
+            ("\u{202e}gnp.exe", r"\u{202e}gnp.exe"),
+            ("a\u{2028}b\u{85}", r"a\u{2028}b\u{85}"),
+            (r#"say "x\n""#, r#"say \"x\\n\""#),
+        ] {
+            assert_eq!(LockName::new(name.as_bytes()).to_string(), shown);
+        }
+        assert_eq!(LockName::new(b"ok\xc3\x28ok").to_string(), r"ok\xc3(ok");
     }
 }

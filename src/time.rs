@@ -9,7 +9,11 @@
 //! - a [`Tick`] says how long to *wait* for something. It is the standard library's monotonic clock, which a step of
 //!   the wall clock does not move: a deadline of five seconds is five seconds of this process' life.
 
+mod shown;
+
 use std::time::{Duration, Instant, SystemTime};
+
+pub(crate) use shown::{About, Exactly};
 
 /// A point in time for waiting and for time-outs.
 pub(crate) type Tick = Instant;

@@ -291,7 +291,7 @@ impl HeldLock {
             (state.reached, state.longest_ttl, state.renewed_at, listeners, callbacks)
         };
         let age = Moment::now().since(renewed_at);
-        warn!("{}: LOST, last extended {age:?} ago: {reason}, {:?}", self.name, self.owner);
+        warn!("{}: LOST, last extended {} ago: {reason}, {:?}", self.name, time::About(age), self.owner);
         count(&self.core.counters.locks_lost);
         self.core.schedule.remove(self);
         if self.core.config.lock_delay {

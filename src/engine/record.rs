@@ -11,7 +11,7 @@ use crate::engine::node::Node;
 use crate::logic::clock::ClockStep;
 use crate::logic::standing::{News, Standing};
 use crate::stats::count;
-use crate::time::{Moment, Tick};
+use crate::time::{About, Moment, Tick};
 use crate::wire::Greeting;
 
 /// The log warns of steps of a node's clock no more often: a clock that is broken is set with every answer.
@@ -120,7 +120,7 @@ impl Node {
     fn say_news(&self, news: News, left: Duration, now: Tick) {
         match news {
             News::Restarted => {
-                info!("{}: {}: no vote for {left:.1?}: its server was started lately", self.id, self.address);
+                info!("{}: {}: no vote for {}: its server was started lately", self.id, self.address, About(left));
             }
             News::Stepped(step) => {
                 count(&self.counters.clock_steps);
@@ -128,15 +128,18 @@ impl Node {
                 match step {
                     ClockStep::Forward(by) => log!(
                         level,
-                        "{}: {}: its clock was set forward by {by:.1?}, so locks have expired early there: no vote for {left:.1?}",
+                        "{}: {}: its clock was set forward by {}, so locks have expired early there: no vote for {}",
                         self.id,
-                        self.address
+                        self.address,
+                        About(by),
+                        About(left)
                     ),
                     ClockStep::Back(by) => log!(
                         level,
-                        "{}: {}: its clock was set back by {by:.1?}: locks of holders that are gone last longer there",
+                        "{}: {}: its clock was set back by {}: locks of holders that are gone last longer there",
                         self.id,
-                        self.address
+                        self.address,
+                        About(by)
                     ),
                 }
             }
@@ -156,6 +159,6 @@ impl Node {
 
     /// Says that the node has lost its memory.
     pub(crate) fn note_forgotten(&self, left: Duration) {
-        info!("{}: {}: no vote for {left:.1?}: it is new, or has lost what it had stored", self.id, self.address);
+        info!("{}: {}: no vote for {}: it is new, or has lost what it had stored", self.id, self.address, About(left));
     }
 }

@@ -268,7 +268,7 @@ impl Worker {
         match self.down_since.take() {
             Some(since) => {
                 let down = time::tick().saturating_duration_since(since);
-                info!("{}: up after {down:?}: {}", self.node.id, self.node.address);
+                info!("{}: up after {}: {}", self.node.id, time::About(down), self.node.address);
             }
             None => debug!("{}: connected: {}", self.node.id, self.node.address),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::ids::NodeId;
+use crate::time::About;
 
 /// What one node answered in a round: a row of an error.
 #[derive(Clone, Eq, PartialEq)]
@@ -35,6 +36,40 @@ impl fmt::Display for NodeReport {
 impl fmt::Debug for NodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// Rows of a report in one line. Nodes that say the same share a row; that of failed nodes keeps their addresses, because
+/// it is there that something has to be done.
+pub(super) struct Rows<'a>(pub(super) &'a [NodeReport]);
+
+impl fmt::Display for Rows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut groups: Vec<(String, Vec<&NodeReport>)> = Vec::new();
+        for row in self.0 {
+            let said = row.answer.to_string();
+            match groups.iter_mut().find(|(it, _)| *it == said) {
+                Some((_, rows)) => rows.push(row),
+                None => groups.push((said, vec![row])),
+            }
+        }
+        for (i, (said, rows)) in groups.iter().enumerate() {
+            if 0 < i {
+                f.write_str("; ")?;
+            }
+            let with_address = rows.len() == 1 || rows.iter().all(|it| matches!(it.answer, NodeAnswer::Failed(_)));
+            for (i, row) in rows.iter().enumerate() {
+                if 0 < i {
+                    f.write_str(", ")?;
+                }
+                write!(f, "{}", row.node)?;
+                if with_address {
+                    write!(f, " ({})", row.address)?;
+                }
+            }
+            write!(f, ": {said}")?;
+        }
+        Ok(())
     }
 }
 
@@ -86,7 +121,7 @@ impl fmt::Display for NodeAnswer {
         match self {
             NodeAnswer::Granted => f.write_str("granted, given back"),
             NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, given back"),
-            NodeAnswer::Held { left: Some(left) } => write!(f, "held, {left:.1?} left"),
+            NodeAnswer::Held { left: Some(left) } => write!(f, "held, {} left", About(*left)),
             NodeAnswer::Held { left: None } => f.write_str("held, no expiry"),
             NodeAnswer::Promised { .. } => f.write_str("free, but another caller's turn"),
             NodeAnswer::Extended => f.write_str("extended"),
@@ -153,7 +188,7 @@ pub enum NodeFailure {
     /// that are still held, so its grants do not count until those have expired.
     ///
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
-    #[error("quarantined for {left:.1?} more: it may have forgotten locks that are still held")]
+    #[error("quarantined for {} more: it may have forgotten locks that are still held", About(*left))]
     Quarantined {
         /// For how long it has no vote yet.
         left: Duration,
@@ -231,4 +266,44 @@ pub enum NodeFailure {
     /// A bug in this crate: the node's thread panicked. Please report it.
     #[error("internal error, see the log")]
     Internal,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(answers: &[NodeAnswer]) -> String {
+        let row = |(i, answer): (u8, &NodeAnswer)| {
+            NodeReport::new(NodeId::new(i), format!("10.0.0.{i}:6379").into(), answer.clone())
+        };
+        let rows: Vec<_> = (0..).zip(answers).map(row).collect();
+        Rows(&rows).to_string()
+    }
+
+    fn held(millis: u64) -> NodeAnswer {
+        NodeAnswer::Held { left: Some(Duration::from_millis(millis)) }
+    }
+
+    #[test]
+    fn nodes_that_say_the_same_share_a_row() {
+        assert_eq!(rows(&[held(9_812), held(9_809), held(9_811)]), "n0, n1, n2: held, 9.8 s left");
+        assert_eq!(
+            rows(&[held(9_812), NodeAnswer::NotWaitedFor, held(9_809)]),
+            "n0, n2: held, 9.8 s left; n1 (10.0.0.1:6379): not waited for"
+        );
+        assert_eq!(rows(&[held(9_812)]), "n0 (10.0.0.0:6379): held, 9.8 s left");
+        assert_eq!(rows(&[]), "");
+    }
+
+    #[test]
+    fn failed_nodes_that_share_a_row_keep_their_addresses() {
+        let down = || NodeAnswer::Failed(NodeFailure::Connect { reason: "connection refused".to_owned() });
+        let quiet = NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_millis(4_321) });
+        assert_eq!(
+            rows(&[down(), NodeAnswer::Granted, quiet, down()]),
+            "n0 (10.0.0.0:6379), n3 (10.0.0.3:6379): cannot connect: connection refused; \
+             n1 (10.0.0.1:6379): granted, given back; \
+             n2 (10.0.0.2:6379): quarantined for 4.3 s more: it may have forgotten locks that are still held"
+        );
+    }
 }

@@ -14,7 +14,7 @@ use crate::ids::LockName;
 use crate::lock::LockGuard;
 use crate::logic::acquire::Why;
 use crate::logic::wait;
-use crate::time::{self, Moment, Tick};
+use crate::time::{self, About, Moment, Tick};
 use crate::wire::{Entry, Manners, Plan};
 
 /// Rounds of one `try_lock`, if those before may have been lost to contenders of whom none got the lock: they split the
@@ -229,7 +229,8 @@ impl Calling<'_> {
     }
 
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
-        debug!("{}: lost round ({:?}) in {:?}, next try in {pause:?}", self.request.name, lost.why, lost.took);
+        let (took, pause) = (About(lost.took), About(pause));
+        debug!("{}: lost round ({:?}) in {took}, next try in {pause}", self.request.name, lost.why);
         match lost.why {
             Why::NoQuorum if lost.waits_for_quarantine() => self.outage = None,
             Why::NoQuorum => {

@@ -152,7 +152,10 @@ fn an_outage_is_no_quorum_with_a_row_per_node_and_never_held() {
     assert!(!err.is_held());
     let addresses: Vec<_> = err.nodes().iter().map(|it| it.address.to_string()).collect();
     assert_eq!(addresses, ["127.0.0.1:1", "127.0.0.1:2"]);
-    assert!(err.to_string().contains("n0 (127.0.0.1:1): cannot connect: connection refused"), "{err}");
+    assert!(
+        err.to_string().contains("n0 (127.0.0.1:1), n1 (127.0.0.1:2): cannot connect: connection refused"),
+        "{err}"
+    );
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, ExtendError, LockManager, Lost, NodeFailure, Problem, ReleaseError, RunError};
+use quorlock::{
+    AcquireError, ExtendError, LockManager, Lost, NodeAnswer, NodeFailure, Problem, ReleaseError, RunError,
+};
 
 #[test]
 fn an_error_reads_the_same_from_main_as_from_a_log() {
     let err = AcquireError::NoQuorum { nodes: vec![], waited: Duration::from_micros(10_065_228) };
-    assert_eq!(err.to_string(), "no quorum (tried for 10.1s): ");
+    assert_eq!(err.to_string(), "no quorum (tried for 10.1 s): ");
     assert_eq!(format!("{err:?}"), err.to_string());
     assert_eq!(format!("{:?}", Lost::Gone), "lock lost: too many nodes no longer hold it");
 }
@@ -19,8 +21,30 @@ fn build_errors_say_what_is_allowed() {
         err.to_string(),
         "cannot build the lock manager: \
          node 0: not a URL: expected redis://[user:password@]host[:port][/database] or redis+unix:///path; \
-         ttl is 5ms: allowed are 100ms to 3600s",
+         ttl is 5 ms: allowed are 100 ms to 1 h",
     );
+}
+
+#[test]
+fn durations_in_errors_are_numbers_with_a_unit() {
+    let (odd, ttl) = (Duration::from_nanos(3_000_123_456), Duration::from_secs(10));
+    assert_eq!(AcquireError::Cancelled { waited: odd }.to_string(), "cancelled after 3.0 s");
+    assert_eq!(
+        AcquireError::TooLate { took: odd, ttl }.to_string(),
+        "granted too late: the round took 3.0 s of a ttl of 10 s; the nodes or this machine are too slow",
+    );
+    assert_eq!(
+        Problem::TtlBelowTimeouts {
+            ttl: Duration::from_millis(3_999),
+            response_timeout: Duration::from_secs(1),
+            needed: Duration::from_secs(4)
+        }
+        .to_string(),
+        "ttl is 3.999 s: with a response timeout of 1 s it must be at least 4 s, \
+         so that a renewal can be tried again before the lock is lost",
+    );
+    let held = NodeAnswer::Held { left: Some(Duration::from_micros(119_999)) };
+    assert_eq!(held.to_string(), "held, 119 ms left");
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! Durations as people read them: a number, a space, and one unit.
+
+use std::fmt;
+use std::time::Duration;
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+/// Nobody waits for that long: what callers mean by it is "for ever".
+const CENTURY: u64 = 100 * 365 * 24 * HOUR;
+
+/// What was measured: `3.0 s`, `120 ms`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About(pub(crate) Duration);
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        match self.0.as_secs() {
+            CENTURY.. => f.write_str("more than 100 years"),
+            HOUR.. => write!(f, "{:.1} h", seconds / 3600.0),
+            MINUTE.. => write!(f, "{:.1} min", seconds / 60.0),
+            1.. => write!(f, "{seconds:.1} s"),
+            0 => match (self.0.as_millis(), self.0.as_micros()) {
+                (0, 0) => f.write_str("0 ms"),
+                (0, micros) => write!(f, "{micros} µs"),
+                (1..10, micros) if micros.checked_rem(1000) != Some(0) => write!(f, "{:.1} ms", seconds * 1000.0),
+                (millis, _) => write!(f, "{millis} ms"),
+            },
+        }
+    }
+}
+
+/// What was set: `3.999 s`, `1 h`, and nothing rounded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exactly(pub(crate) Duration);
+
+impl fmt::Display for Exactly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = |all: u128, one: u64| all.checked_rem(one.into()) == Some(0);
+        let (seconds, nanos) = (self.0.as_secs(), self.0.as_nanos());
+        if CENTURY <= seconds {
+            f.write_str("more than 100 years")
+        } else if nanos == 0 {
+            f.write_str("0 s")
+        } else if whole(nanos, HOUR.saturating_mul(1_000_000_000)) {
+            write!(f, "{} h", seconds.checked_div(HOUR).unwrap_or_default())
+        } else if whole(nanos, MINUTE.saturating_mul(1_000_000_000)) {
+            write!(f, "{} min", seconds.checked_div(MINUTE).unwrap_or_default())
+        } else if 1 <= seconds && whole(nanos, 1_000_000) {
+            write!(f, "{seconds}")?;
+            let fraction = format!("{:03}", self.0.subsec_millis());
+            match fraction.trim_end_matches('0') {
+                "" => f.write_str(" s"),
+                digits => write!(f, ".{digits} s"),
+            }
+        } else if whole(nanos, 1_000_000) {
+            write!(f, "{} ms", self.0.as_millis())
+        } else if whole(nanos, 1_000) {
+            write!(f, "{} µs", self.0.as_micros())
+        } else {
+            write!(f, "{nanos} ns")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_has_one_decimal_at_most() {
+        for (nanos, shown) in [
+            (0, "0 ms"),
+            (999, "0 ms"),
+            (20_000, "20 µs"),
+            (1_000_000, "1 ms"),
+            (1_540_000, "1.5 ms"),
+            (120_456_789, "120 ms"),
+            (999_999_999, "999 ms"),
+            (1_000_000_000, "1.0 s"),
+            (3_000_000_001, "3.0 s"),
+            (10_065_228_000, "10.1 s"),
+            (90_000_000_000, "1.5 min"),
+            (86_400_000_000_000, "24.0 h"),
+        ] {
+            assert_eq!(About(Duration::from_nanos(nanos)).to_string(), shown, "{nanos}");
+        }
+        assert_eq!(About(Duration::MAX).to_string(), "more than 100 years");
+    }
+
+    #[test]
+    fn what_was_set_is_not_rounded() {
+        for (nanos, shown) in [
+            (0, "0 s"),
+            (1, "1 ns"),
+            (999_000, "999 µs"),
+            (5_000_000, "5 ms"),
+            (100_000_000, "100 ms"),
+            (1_000_000_000, "1 s"),
+            (3_999_000_000, "3.999 s"),
+            (1_500_000_000, "1.5 s"),
+            (10_000_000_000, "10 s"),
+            (1_000_500_000, "1000500 µs"),
+            (60_000_000_000, "1 min"),
+            (90_000_000_000, "90 s"),
+            (3_600_000_000_000, "1 h"),
+            (3_600_000_000_001, "3600000000001 ns"),
+        ] {
+            assert_eq!(Exactly(Duration::from_nanos(nanos)).to_string(), shown, "{nanos}");
+        }
+        assert_eq!(Exactly(Duration::MAX).to_string(), "more than 100 years");
+    }
+}
