@@ -126,7 +126,8 @@ impl Builder {
     /// Sets the pause between the attempts of a call that waits for a lock and is not told of its release: a random time
     /// between `shortest` and a limit that doubles with every attempt, up to `longest`.
     ///
-    /// That is where nodes cannot announce releases. Usually they do, and then the pause is only for releases that are
+    /// That is where nodes cannot announce releases, and then it is half a second at most: a free lock is kept for such a
+    /// call for a second, and it has to come in that time. Usually nodes announce releases, and then the pause is only for releases that are
     /// not announced: from about `longest` up to five times that. A waiter also wakes when the keys in its way can have
     /// expired. Shorter takes such a lock over sooner; longer asks the nodes less. See
     /// [`guide::waiting`](crate::guide::waiting).

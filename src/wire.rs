@@ -15,7 +15,7 @@ pub(crate) use address::{Address, Place};
 pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
 pub(crate) use inbox::{Filled, Inbox, reason};
-pub(crate) use plan::{Entry, Lives, Manners, Parting, Plan};
+pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan};
 pub(crate) use reply::{AcquireReply, Answer, ExtendReply, Push, RaiseReply, ReleaseReply, Reply, push};
 #[cfg(not(quorlock_shuttle))]
 pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};

@@ -35,8 +35,15 @@ pub(crate) struct Wish {
 pub(crate) struct Known {
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
-    /// It may be in waiting lists.
-    pub(crate) listed: bool,
+    /// It could not win its last round, whoever has the lock: see [`wait::keeps_its_place`].
+    pub(crate) has_no_place: bool,
+}
+
+impl Known {
+    /// How the next attempt deals with those who wait.
+    fn manners(self, manners: Manners) -> Manners {
+        if self.has_no_place { manners.without_place() } else { manners }
+    }
 }
 
 /// Why there was no attempt.
@@ -58,6 +65,8 @@ pub(crate) struct Attempt {
     use_until: Option<Moment>,
     /// The largest fencing counter that was seen before.
     seen: u64,
+    /// It enters the waiting lists of nodes that refuse it.
+    pub(crate) enters: bool,
     pub(crate) deadline: Tick,
     pub(crate) round: Arc<Pending<AcquireRound>>,
 }
@@ -127,21 +136,23 @@ impl Attempt {
     pub(crate) fn prepare(
         core: &Core,
         wish: &Wish,
-        Known { seen, listed }: Known,
+        known: Known,
         manners: Manners,
         on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Command), NoAttempt> {
         let owner = OwnerToken::draw().map_err(|err| NoAttempt::NoRandomness(err.to_string()))?;
         let (sent, asked) = (Moment::now(), time::tick());
         let use_until = validity::use_until(sent, wish.ttl, core.config.margin.of(wish.ttl));
+        let (seen, manners) = (known.seen, known.manners(manners));
         let time = token::time_to_propose(sent.wall_micros(), core.fanout.time(sent).map(|(_, high)| high));
         let proposal = token::propose(time, seen).ok_or(NoAttempt::NoTokens)?;
         let nodes = core.fanout.len();
         let round = AcquireRound::new(nodes, proposal, use_until).after(seen);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
-        let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, &Manners { listed, ..manners });
-        Ok((Attempt { owner, sent, asked, use_until, seen, deadline: core.fanout.deadline(asked), round }, command))
+        let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, &manners);
+        let (enters, deadline) = (manners.enters, core.fanout.deadline(asked));
+        Ok((Attempt { owner, sent, asked, use_until, seen, enters, deadline, round }, command))
     }
 
     /// Sends it, and waits until it is won or lost.
@@ -167,7 +178,7 @@ impl Attempt {
     /// Ends it, and takes back what it may have left.
     pub(crate) fn abandon(self, core: &Core, wish: &Wish) {
         self.round.close();
-        take_back(core, wish, self.owner, self.round.reached(), &self.round.rows());
+        self.take_back(core, wish, &self.round.rows(), true);
     }
 
     fn conclude(self, core: &Core, wish: &Wish, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
@@ -198,7 +209,7 @@ impl Attempt {
                 use_until,
                 reached: self.round.reached(),
                 grants: Grants { round: Some(self.round), gone },
-                in_lists: wish.manners.enters.is_some(),
+                in_lists: wish.manners.entry.is_some(),
             });
         }
         let why = if let AcquireEnd::Lost(why) = end { why } else { Why::Overtaken };
@@ -208,51 +219,54 @@ impl Attempt {
             Why::TooLate => &core.counters.rounds_too_late,
         });
         let rows = self.round.rows();
-        let release = take_back(core, wish, self.owner, self.round.reached(), &rows);
+        let release = self.take_back(core, wish, &rows, wait::keeps_its_place(why));
         let entered = self.round.with_round(AcquireRound::entered);
         Err(LostAttempt { why, rows, round: Some(self.round), took, seen, entered, release })
     }
-}
-
-/// Takes back whatever a lost attempt may have left on the nodes.
-fn take_back(
-    core: &Core,
-    wish: &Wish,
-    owner: OwnerToken,
-    reached: NodeSet,
-    answers: &[NodeAnswer],
-) -> Option<Arc<Pending<ReleaseRound>>> {
-    let mut to = reached;
-    let mut granted = 0_usize;
-    for (node, answer) in core.fanout.ids().zip(answers) {
-        match answer {
-            NodeAnswer::Granted | NodeAnswer::GrantedBehind | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
-                granted = granted.saturating_add(1)
+    /// Takes back whatever a lost attempt may have left on the nodes. `stays`: the call keeps its place in their lists.
+    fn take_back(
+        &self,
+        core: &Core,
+        wish: &Wish,
+        answers: &[NodeAnswer],
+        stays: bool,
+    ) -> Option<Arc<Pending<ReleaseRound>>> {
+        let mut to = self.round.reached();
+        let mut granted = 0_usize;
+        for (node, answer) in core.fanout.ids().zip(answers) {
+            match answer {
+                NodeAnswer::Granted
+                | NodeAnswer::GrantedBehind
+                | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => granted = granted.saturating_add(1),
+                // The only answers that prove that no key of ours is there. An entry may be.
+                NodeAnswer::Held { .. } | NodeAnswer::Promised { .. } if stays || !self.enters => to.remove(node),
+                _ => {}
             }
-            // The only answers that prove that nothing of ours is there.
-            NodeAnswer::Held { .. } | NodeAnswer::Promised { .. } => to.remove(node),
-            _ => {}
         }
+        // RACE: a node may grant the lock after we have given up on it. We do not wait to find out. The release goes
+        // into the same line as the acquire, and a worker talks to its node over one connection, so the node runs
+        // them in that order: whatever the late acquire does, the release undoes.
+        //
+        // One gap stays open on purpose. If the connection itself breaks between the two, the node may still find the
+        // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
+        // Nobody counted that vote, so there is no second holder; the price is a node that refuses everyone until the
+        // key expires.
+        let since = wish.manners.since;
+        let parting = match wish.manners.entry {
+            None => Parting::None,
+            Some(entry) if stays => Parting::Stay { entry, since },
+            Some(entry) => Parting::Leave(entry.client),
+        };
+        let command = wish.plan.release(self.owner, parting);
+        if granted == 0 {
+            core.fanout.release(command, to, wish.ttl, None);
+            return None;
+        }
+        let nodes = core.fanout.len();
+        let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, granted)));
+        core.fanout.release(command, to, wish.ttl, Some(&pending));
+        Some(pending)
     }
-    // RACE: a node may grant the lock after we have given up on it. We do not wait to find out. The release goes
-    // into the same line as the acquire, and a worker talks to its node over one connection, so the node runs
-    // them in that order: whatever the late acquire does, the release undoes.
-    //
-    // One gap stays open on purpose. If the connection itself breaks between the two, the node may still find the
-    // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
-    // Nobody counted that vote, so there is no second holder; the price is a node that refuses everyone until the
-    // key expires.
-    let since = wish.manners.since;
-    let parting = wish.manners.enters.map_or(Parting::None, |entry| Parting::Stay { entry, since });
-    let command = wish.plan.release(owner, parting);
-    if granted == 0 {
-        core.fanout.release(command, to, wish.ttl, None);
-        return None;
-    }
-    let nodes = core.fanout.len();
-    let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, granted)));
-    core.fanout.release(command, to, wish.ttl, Some(&pending));
-    Some(pending)
 }
 
 #[cfg(test)]

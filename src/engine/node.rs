@@ -255,6 +255,7 @@ impl Node {
         let listening = *answer == Answer::Subscribed;
         if !listening {
             debug!("{}: releases cannot be announced, calls that wait try now and then: {answer:?}", self.id);
+            self.with_outbox(|it| it.is_deaf = true);
         }
         self.listening.store(listening, Ordering::Release);
     }

@@ -78,6 +78,8 @@ pub(crate) struct Outbox {
     pub(crate) pushes: bool,
     /// The client's channel was asked for on it.
     pub(crate) subscribed: bool,
+    /// The node has refused that.
+    pub(crate) is_deaf: bool,
     /// The worker has written since a caller took over reading: somebody else waits for answers as well.
     pub(crate) shared: bool,
     owed: VecDeque<Owed>,
@@ -123,13 +125,13 @@ impl Outbox {
 
     /// Puts a command in line behind all others.
     pub(crate) fn push(&mut self, job: Job, now: Tick) {
-        self.unsent.extend_from_slice(job.command.bytes());
+        job.command.write_to(&mut self.unsent, self.pushes && !self.is_deaf);
         self.owed.push_back(Owed { job, since: now, with_source: false, ends_batch: false });
     }
 
     /// Puts a command in line whose script the server does not know.
     pub(crate) fn push_with_source(&mut self, job: Job, now: Tick) {
-        self.unsent.extend_from_slice(&job.command.with_source());
+        job.command.write_with_source_to(&mut self.unsent, self.pushes && !self.is_deaf);
         self.owed.push_back(Owed { job, since: now, with_source: true, ends_batch: false });
     }
 

@@ -21,7 +21,7 @@ use crate::logic::quorum;
 use crate::logic::wait;
 use crate::stats::{Counters, count, count_down};
 use crate::time::{self, Tick};
-use crate::wire::{Command, Manners, Plan};
+use crate::wire::{Command, LAST, Manners, Plan};
 
 /// For how long it is worth to tell a node that a call has stopped waiting: its list forgets by itself, and until then
 /// it costs others the time of one turn.
@@ -214,8 +214,9 @@ impl Ticket {
         self.bed.wake();
     }
 
+    /// When the call began that comes next, as far as others who wait are concerned.
     pub(crate) fn since(&self) -> u64 {
-        self.wish.manners.since
+        if self.state.lock().known.has_no_place { LAST } else { self.wish.manners.since }
     }
 
     /// Prepares the attempt that the call will find made, see [`Queues::pass_on`]; the command has to be sent.
@@ -355,12 +356,17 @@ impl<'a> Place<'a> {
         let free_in = lost.free_in();
         let majority = quorum(core.queues.nodes);
         let told = majority <= lost.entered && majority <= core.fanout.listening();
-        let pause = if told { wait::long_pause } else { wait::pause };
+        let has_no_place = !wait::keeps_its_place(lost.why);
+        let pause = match (told, has_no_place) {
+            (true, _) => wait::long_pause,
+            (false, false) => wait::pause_in_a_list,
+            (false, true) => wait::pause,
+        };
         let pause = pause(self.tries, min, max, free_in, fastrand::f64());
         self.tries = self.tries.saturating_add(1);
         self.pause = pause;
         let mut state = self.ticket.state.lock();
-        state.known = Known { seen: state.known.seen.max(lost.seen), listed: true };
+        state.known = Known { seen: state.known.seen.max(lost.seen), has_no_place };
         state.try_at = time::tick().checked_add(pause);
         state.grace = wait::grace(lost.took);
         drop(state);
@@ -439,13 +445,13 @@ mod tests {
     }
 
     fn wish(core: &Core) -> Wish {
-        let enters = Some(Entry { client: core.queues.client(), life: 1000 });
+        let entry = Some(Entry { client: core.queues.client(), life: 1000 });
         Wish {
             name: LockName::new(b"x"),
             plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
             ttl: Duration::from_secs(10),
             renewed: false,
-            manners: Manners { fair: true, since: 1, enters, listed: false },
+            manners: Manners { fair: true, since: 1, entry, enters: true },
         }
     }
 
@@ -505,6 +511,25 @@ mod tests {
         assert!(round.is_over());
         assert_eq!(commands(core) - before, 2 * 3);
         assert!(core.queues.lines.lock().is_empty());
+    }
+
+    #[test]
+    fn h4_a_call_that_reached_no_majority_is_behind_all_others_and_enters_no_list_until_it_does() {
+        let engine = engine();
+        let core = engine.core();
+        let mut place = Place::join(core, wish(core));
+        let ticket = Arc::clone(&place.ticket);
+        assert!(attempt(core, &ticket).enters);
+        assert_eq!(ticket.since(), 1);
+
+        let Ok(Err(lost)) = place.try_now() else { panic!("nobody was asked") };
+
+        assert_eq!(lost.why, crate::logic::acquire::Why::NoQuorum);
+        assert_eq!(ticket.since(), LAST);
+        assert!(!attempt(core, &ticket).enters);
+        place.note(LostAttempt { why: crate::logic::acquire::Why::Held, ..lost });
+        assert_eq!(ticket.since(), 1);
+        assert!(attempt(core, &ticket).enters);
     }
 
     #[test]

@@ -80,11 +80,11 @@ impl Mutex {
     /// Sets whether the lock is handed out in the order in which calls began, in the whole fleet.
     ///
     /// With `true`, a node grants a free lock only to the call that has waited for longest, and
-    /// [`try_lock`](Mutex::try_lock) does not get in before it. With `false`, whoever asks a free lock gets it: an
-    /// uncontended pair is 2 to 4 percent faster, and under contention a process that takes the lock again and again
-    /// can keep others out for long. Calls that wait are told of releases in both cases. Processes may differ in this;
-    /// those that say `false` get in before those that wait. See [`guide::waiting`](crate::guide::waiting) for what
-    /// order means exactly.
+    /// [`try_lock`](Mutex::try_lock) does not get in before it. With `false`, whoever asks for a free lock gets it, unless
+    /// somebody has waited for it for more than a second: the lock is not idle while that one is on its way, and a
+    /// process that takes the lock again and again keeps others out for about a second. Calls that wait are told of
+    /// releases in both cases. Processes may differ in this; those that say `false` get in before those that have not
+    /// waited for long. See [`guide::waiting`](crate::guide::waiting) for what order means exactly.
     ///
     /// Default: `true`.
     #[must_use]
@@ -140,8 +140,8 @@ impl Mutex {
     /// not answer, and three if fencing counters have to be raised and the attempt fails. The first call of a manager
     /// also waits for connections, for at most the [connect timeout](crate::Builder::connect_timeout).
     ///
-    /// A lock that is free but [promised](crate::NodeAnswer::Promised) to a call that waits is held, unless it is not
-    /// [fair](Mutex::fair).
+    /// A lock that is free but [promised](crate::NodeAnswer::Promised) to a call that waits is held; for a lock that is
+    /// not [fair](Mutex::fair), if that call has waited for more than a second.
     ///
     /// If several contenders split the nodes between them so that nobody may have got the lock, the attempt is repeated
     /// up to three times, after a random part of the [retry delay](crate::Builder::retry_delay).

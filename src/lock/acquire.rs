@@ -78,17 +78,17 @@ impl Request<'_> {
         }
     }
 
-    fn wish(&self, enters: bool) -> Wish {
+    fn wish(&self, waits: bool) -> Wish {
         let core = self.engine.core();
         let life = wait::longest_pause(core.config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let enters = enters.then(|| Entry { client: core.queues.client(), life });
+        let entry = waits.then(|| Entry { client: core.queues.client(), life });
         Wish {
             name: self.name.clone(),
             plan: Arc::clone(self.plan),
             ttl: self.ttl,
             renewed: self.renewed,
-            manners: Manners { fair: self.fair, since: self.now_for_all(), enters, listed: false },
+            manners: Manners { fair: self.fair, since: self.now_for_all(), entry, enters: waits },
         }
     }
 

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use crate::logic::acquire::Why;
 use crate::logic::quorum;
 use crate::time::Tick;
 
+/// How long a turn lasts; `turn.lua` says so, too.
+const TURN: Duration = Duration::from_secs(1);
 /// How much longer a caller waits that is told of releases.
 const LONGER: u32 = 5;
 /// For how long a caller that some nodes have told of a release waits for the others, at least.
@@ -50,6 +53,17 @@ pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Du
     }
 }
 
+/// Like [`pause`], for a caller in waiting lists that cannot be told when its turn comes: short enough to be there in it.
+pub(crate) fn pause_in_a_list(
+    tries: u32,
+    min: Duration,
+    max: Duration,
+    free_in: Option<Duration>,
+    random: f64,
+) -> Duration {
+    pause(tries, min, max, free_in, random).min(share(TURN, 0.5))
+}
+
 /// Like [`pause`], for a caller who will be told of releases and tries on suspicion only: from `max` to five times that,
 /// and a quarter up or down.
 pub(crate) fn long_pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
@@ -80,6 +94,17 @@ pub(crate) fn next_try(planned: Tick, majority: usize, told: usize, in_time: Opt
         return None;
     }
     Some(in_time.map_or(planned, |it| it.min(planned)))
+}
+
+/// Whether a call has its place before later ones again after a round that ended for this reason.
+///
+/// Every node keeps its list for itself. Calls that reach a node each, and no majority, could win nowhere and would be
+/// the first everywhere: between them they would hold a free lock back from those who could have it.
+pub(crate) fn keeps_its_place(why: Why) -> bool {
+    match why {
+        Why::Held | Why::Overtaken | Why::KeyInUse => true,
+        Why::NoQuorum | Why::TooLate => false,
+    }
 }
 
 fn share(of: Duration, random: f64) -> Duration {
@@ -121,6 +146,27 @@ mod tests {
             assert!(min <= longest && longest <= max);
         }
         assert_eq!(pause(u32::MAX, min, max, None, 1.0), max);
+    }
+
+    #[test]
+    fn h3_who_cannot_be_told_asks_at_least_twice_in_a_turn_of_its_own() {
+        assert_eq!(pause_in_a_list(9, ms(10), ms(200), None, 1.0), ms(200));
+        for tries in [0, 9, u32::MAX] {
+            let longest = pause_in_a_list(tries, ms(60_000), ms(60_000), None, 1.0);
+            assert!(longest <= TURN.checked_div(2).unwrap());
+        }
+        let script = include_str!("../wire/scripts/turn.lua");
+        assert!(script.contains(&format!("local TURN = {}\n", TURN.as_millis())));
+    }
+
+    #[test]
+    fn h4_a_call_that_cannot_win_keeps_no_place() {
+        for why in [Why::NoQuorum, Why::TooLate] {
+            assert!(!keeps_its_place(why), "{why:?}");
+        }
+        for why in [Why::Held, Why::Overtaken] {
+            assert!(keeps_its_place(why), "{why:?}");
+        }
     }
 
     #[test]

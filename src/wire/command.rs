@@ -70,9 +70,15 @@ pub(crate) struct Command {
     args: usize,
     /// The client may be in a waiting list after it, and should hear of releases before.
     waits: bool,
+    /// What is left of it if it has to be sent again: the end in `bytes`, and `args`.
+    again: Option<(usize, usize)>,
 }
 
 impl Command {
+    /// Last argument of a command [that waits](Command::that_waits): the client is told of releases over the connection.
+    pub(crate) const IS_TOLD: &[u8] = b"1";
+    const NOT_TOLD: u8 = b'0';
+
     pub(crate) fn script(kind: Kind, keys: &[&[u8]], args: &[&[u8]]) -> Command {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(kind.hash()).arg(keys.len()).arg(keys).arg(args);
@@ -80,23 +86,33 @@ impl Command {
         let args = keys.len().saturating_add(args.len()).saturating_add(3);
         // The start up to here has a fixed layout: "*N", "$7", "EVALSHA", "$40", the hash, a line end after each.
         let rest = format!("*{args}\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", kind.hash()).len();
-        Command { kind, bytes, rest, args, waits: false }
+        Command { kind, bytes, rest, args, waits: false, again: None }
     }
 
     /// Listens to `channel` on the connection that this is written to.
     pub(crate) fn subscribe(channel: &str) -> Command {
         let bytes = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
-        Command { kind: Kind::Subscribe, bytes, rest: 0, args: 0, waits: false }
+        Command { kind: Kind::Subscribe, bytes, rest: 0, args: 0, waits: false, again: None }
     }
 
     /// Asks for the node's time: something to answer for a node that is only looked at.
     pub(crate) fn time() -> Command {
-        Command { kind: Kind::Time, bytes: redis::cmd("TIME").get_packed_command(), rest: 0, args: 0, waits: false }
+        let bytes = redis::cmd("TIME").get_packed_command();
+        Command { kind: Kind::Time, bytes, rest: 0, args: 0, waits: false, again: None }
     }
 
-    /// Marks the command as one after which the client may be in a waiting list.
+    /// Marks the command as one after which the client may be in a waiting list. Its last argument is [`Command::IS_TOLD`].
     pub(crate) fn that_waits(self) -> Command {
         Command { waits: true, ..self }
+    }
+
+    /// Ends with `args` if it has to be sent again. They and the keys are the ones that it begins with.
+    pub(crate) fn that_says_less_again(self, keys: &[&[u8]], args: &[&[u8]]) -> Command {
+        let number = keys.len().to_string();
+        let kept = [number.as_bytes()].into_iter().chain(keys.iter().copied()).chain(args.iter().copied());
+        let end = kept.map(packed_len).fold(self.rest, usize::saturating_add);
+        let args = keys.len().saturating_add(args.len()).saturating_add(3);
+        Command { again: Some((end, args)), ..self }
     }
 
     pub(crate) fn waits(&self) -> bool {
@@ -107,20 +123,40 @@ impl Command {
         self.kind
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Writes the command. `is_told`: whether the connection can announce releases to this client.
+    pub(crate) fn write_to(&self, out: &mut Vec<u8>, is_told: bool) {
+        out.extend_from_slice(&self.bytes);
+        self.note_told(out, is_told);
     }
 
-    /// The same command with the script's source in place of its hash: for a server that has forgotten the script.
-    pub(crate) fn with_source(&self) -> Vec<u8> {
+    /// Writes the same command with the script's source in place of its hash: for a server that has forgotten the script
+    /// and has run nothing of it. Commands that came behind it may have been run.
+    pub(crate) fn write_with_source_to(&self, out: &mut Vec<u8>, is_told: bool) {
         if matches!(self.kind, Kind::Subscribe | Kind::Time) {
-            return self.bytes.clone();
+            return out.extend_from_slice(&self.bytes);
         }
         let source = self.kind.source();
-        let mut bytes = format!("*{}\r\n$4\r\nEVAL\r\n${}\r\n{source}\r\n", self.args, source.len()).into_bytes();
-        bytes.extend_from_slice(self.bytes.get(self.rest..).unwrap_or_default());
-        bytes
+        let (end, args) = self.again.unwrap_or((self.bytes.len(), self.args));
+        out.extend_from_slice(format!("*{args}\r\n$4\r\nEVAL\r\n${}\r\n{source}\r\n", source.len()).as_bytes());
+        out.extend_from_slice(self.bytes.get(self.rest..end).unwrap_or_default());
+        self.note_told(out, is_told);
     }
+
+    /// Commands are packed once for all nodes, and this is not the same for all of them.
+    fn note_told(&self, out: &mut [u8], is_told: bool) {
+        if self.waits
+            && !is_told
+            && let [.., told, b'\r', b'\n'] = out
+        {
+            *told = Command::NOT_TOLD;
+        }
+    }
+}
+
+/// How many bytes an argument takes: a sign, its length, a line end, itself, a line end.
+fn packed_len(arg: &[u8]) -> usize {
+    let digits = arg.len().checked_ilog10().map_or(1, |it| usize::try_from(it).unwrap_or(0).saturating_add(1));
+    arg.len().saturating_add(digits).saturating_add(5)
 }
 
 #[cfg(test)]
@@ -134,7 +170,48 @@ mod tests {
             let mut eval = redis::cmd("EVAL");
             eval.arg(kind.source()).arg(2).arg(&keys).arg(&args);
 
-            assert_eq!(Command::script(kind, &keys, &args).with_source(), eval.get_packed_command());
+            let mut with_source = Vec::new();
+            Command::script(kind, &keys, &args).write_with_source_to(&mut with_source, true);
+
+            assert_eq!(with_source, eval.get_packed_command());
+        }
+    }
+
+    #[test]
+    fn a_command_that_waits_says_whether_its_client_is_told() {
+        for is_told in [true, false] {
+            let told: &[u8] = if is_told { b"1" } else { b"0" };
+            let keys: [&[u8]; 1] = [b"a"];
+            let command = Command::script(Kind::Acquire, &keys, &[b"x", Command::IS_TOLD]).that_waits();
+            let expected = Command::script(Kind::Acquire, &keys, &[b"x", told]);
+            let (mut bytes, mut with_source, mut expected_source) = (b"before".to_vec(), Vec::new(), Vec::new());
+
+            command.write_to(&mut bytes, is_told);
+            command.write_with_source_to(&mut with_source, is_told);
+
+            assert_eq!(bytes, [b"before", &expected.bytes[..]].concat());
+            expected.write_with_source_to(&mut expected_source, true);
+            assert_eq!(with_source, expected_source);
+        }
+    }
+
+    #[test]
+    fn h3_a_command_that_says_less_again_does_so_with_its_source_only() {
+        let keys: [&[u8]; 1] = [b"a"];
+        // The number of all arguments has a digit more.
+        for more in [1, 9] {
+            let args = vec![&b"12"[..]; more];
+            let whole = Command::script(Kind::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
+            let expected = whole.bytes.clone();
+            let command = whole.that_says_less_again(&keys, &[b"x"]);
+            let (mut bytes, mut again, mut expected_again) = (Vec::new(), Vec::new(), Vec::new());
+
+            command.write_to(&mut bytes, true);
+            command.write_with_source_to(&mut again, true);
+
+            assert_eq!(bytes, expected);
+            Command::script(Kind::Release, &keys, &[b"x"]).write_with_source_to(&mut expected_again, true);
+            assert_eq!(again, expected_again);
         }
     }
 

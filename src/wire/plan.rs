@@ -36,11 +36,21 @@ pub(crate) struct Manners {
     pub(crate) fair: bool,
     /// When the call began: microseconds since 1970.
     pub(crate) since: u64,
-    /// Enter the waiting list if refused.
-    pub(crate) enters: Option<Entry>,
-    /// It may be in the list already.
-    pub(crate) listed: bool,
+    /// The entry in the waiting list, of a call that waits.
+    pub(crate) entry: Option<Entry>,
+    /// Enter the list if refused.
+    pub(crate) enters: bool,
 }
+
+impl Manners {
+    /// Behind everybody who waits, and in no list.
+    pub(crate) fn without_place(self) -> Manners {
+        Manners { fair: true, since: LAST, enters: false, ..self }
+    }
+}
+
+/// When a call began that is behind all others.
+pub(crate) const LAST: u64 = u64::MAX;
 
 /// A client's entry in a waiting list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -98,22 +108,16 @@ impl Plan {
         let owner = owner.to_value();
         let (ttl, proposal) = (digits(ttl_ms), digits(proposal));
         let (fence_life, quarantine) = (digits(self.lives.fence), digits(self.lives.quarantine));
-        let mut args: Vec<&[u8]> = vec![&owner, &ttl, &proposal, &fence_life, &quarantine];
-        if !manners.fair && manners.enters.is_none() {
-            return Command::script(Kind::Acquire, &[&self.lock, &self.fence], &args);
-        }
         let keys: [&[u8]; 4] = [&self.lock, &self.fence, &self.waiters, &self.turn];
+        let way: &[u8] = if manners.fair { b"fair" } else { b"unfair" };
         let since = digits(manners.since);
-        let client = manners.enters.map(|it| it.client.to_value());
-        let life = digits(manners.enters.map_or(0, |it| it.life));
-        let way: &[u8] = match (manners.fair, manners.listed) {
-            (true, _) => b"fair",
-            (false, true) => b"again",
-            (false, false) => b"new",
-        };
-        args.extend([way, &since, client.as_ref().map_or(&[][..], |it| it), &life]);
+        let client = manners.entry.map(|it| it.client.to_value());
+        let client = client.as_ref().map_or(&[][..], |it| it);
+        let life = manners.entry.filter(|_| manners.enters).map(|it| digits(it.life)).unwrap_or_default();
+        let args: [&[u8]; 10] =
+            [&owner, &ttl, &proposal, &fence_life, &quarantine, way, &since, client, &life, Command::IS_TOLD];
         let command = Command::script(Kind::Acquire, &keys, &args);
-        if manners.enters.is_some() { command.that_waits() } else { command }
+        if manners.entry.is_some() { command.that_waits() } else { command }
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
@@ -149,11 +153,23 @@ impl Plan {
             Parting::Stay { entry, since } => (Some(entry.client), Some(since), Some(entry.life)),
         };
         let (client, since, life) = (client.map(ClientId::to_value), since.map(digits), life.map(digits));
-        let mut args: Vec<&[u8]> = vec![&owner];
+        let always: [&[u8]; 1] = [&owner];
+        let mut args = always.to_vec();
         args.extend(client.as_ref().map(|it| &it[..]));
         args.extend(since.as_deref());
         args.extend(life.as_deref());
-        Command::script(Kind::Release, &[&self.lock, &self.waiters, &self.turn], &args)
+        if life.is_some() {
+            args.push(Command::IS_TOLD);
+        }
+        let keys: [&[u8]; 3] = [&self.lock, &self.waiters, &self.turn];
+        let command = Command::script(Kind::Release, &keys, &args);
+        match parting {
+            Parting::None => command,
+            Parting::Stay { .. } => command.that_waits(),
+            // Sent again behind the acquire of the next call, what it says of the client would be wrong: it would take
+            // that call off the list, or tell nobody because that call was about to ask.
+            Parting::Leave(_) | Parting::HandOver { .. } => command.that_says_less_again(&keys, &always),
+        }
     }
 }
 

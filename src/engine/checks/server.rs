@@ -299,12 +299,13 @@ impl Data {
     fn acquire(&mut self, key: &[u8], args: &[Vec<u8>], now: Duration) -> Vec<u64> {
         let (owner, ttl, proposal) = (&args[0], number(&args[1]), number(&args[2]));
         let client = args.get(7).filter(|it| !it.is_empty());
+        let enters = args.get(8).is_some_and(|it| !it.is_empty());
         let counter = self.counters.entry(key.to_vec()).or_default();
         if let Some((other, until)) = self.locks.get(key)
             && other != owner
         {
             let left = u64::try_from((*until - now).as_millis()).unwrap();
-            let Some(client) = client else { return vec![0, *counter, left, 0, micros(now)] };
+            let Some(client) = client.filter(|_| enters) else { return vec![0, *counter, left, 0, micros(now)] };
             self.enter(key, client, number(&args[6]));
             return vec![0, self.counters[key], left, 1, micros(now)];
         }

@@ -2,19 +2,19 @@
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
--- KEYS[3]  waiting list   } both, or neither: the caller does not wait, and does not care who does
--- KEYS[4]  turn           }
+-- KEYS[3]  waiting list
+-- KEYS[4]  turn
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  for how long a node that has forgotten is silent, whole milliseconds; 0 for not at all
--- and with a waiting list:
 -- ARGV[6]  "fair": leaves a free lock to those who have waited for longer
---          "new": takes it, and is in no list yet; "again": takes it, and may be in the list
+--          "unfair": only to those who have waited for longer and for more than a second
 -- ARGV[7]  when the call began, microseconds since 1970
--- ARGV[8]  client that enters the waiting list if it is refused; empty for none
--- ARGV[9]  life of the waiting list, whole milliseconds
+-- ARGV[8]  client; empty for one that does not wait
+-- ARGV[9]  life of the waiting list, whole milliseconds, if the client enters it when it is refused; empty if not
+-- ARGV[10] "1" if the client is told of releases over this connection, "0" if it only asks again
 --
 -- Returns the node time if granted and the proposal is the counter now; otherwise
 -- { status, counter, time left, entered, node time }
@@ -30,8 +30,8 @@
 --   entered    1 if the client is in the waiting list now
 --   node time  microseconds since 1970
 --
--- A lock that is free takes three commands, four for one who looks at the list first, and the way to the first return
--- is short: this runs on every node for every acquisition. Needs SET with GET: Redis 6.2.
+-- A lock that is free, and that nobody waits for, takes four commands, and the way to the first return is short: this
+-- runs on every node for every acquisition. Needs SET with GET: Redis 6.2.
 --
 -- A key that already holds our token is a grant (the command may have been executed twice), but a counter that
 -- already is our proposal is never an acceptance: it may be another owner's.
@@ -39,6 +39,8 @@
 -- How far a proposal may be ahead of this node's clock: microseconds. The clock of a client that is further ahead would
 -- pull the counter along, and everybody else would need a second round for as long as the lock is in use.
 local AHEAD = 3600000000
+-- For how long an unfair call may get in before those who wait: microseconds.
+local PATIENCE = 1000000
 
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
@@ -50,35 +52,37 @@ if tonumber(ARGV[3]) > now + AHEAD then
   end
 end
 
-local found = KEYS[3] and ARGV[6] ~= "new" and redis.call("MGET", KEYS[1], KEYS[2], KEYS[4])
+local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[4])
 
-if found and (found[1] or found[3]) or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
+if found[1] or found[3] or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
   -- include turn.lua
-  local turn, whose, turn_left = false, "", 0
+  local turn, whose, left, began = found[3], "", 0, 0
 
   -- The answer to a caller that does not get the lock. It enters the list here, in the same step: what is released
   -- after this is announced to it.
   local function refuse(status, counter, left)
     local seen = type(counter) == "string" and #counter <= 16 and tonumber(counter) or 0
     local entered = 0
-    if KEYS[3] and ARGV[8] ~= "" then
-      entered = enter(KEYS[3], KEYS[4], ARGV[8], ARGV[7], ARGV[9], whose)
+    if ARGV[9] ~= "" then
+      entered = enter(KEYS[3], KEYS[4], ARGV[8], ARGV[7], ARGV[9], ARGV[10], whose)
     end
     return { status, seen, left, entered, now }
   end
 
-  if KEYS[3] then
-    found = found or redis.call("MGET", KEYS[1], KEYS[2], KEYS[4])
-    turn = found[3]
-    if turn then
-      whose, turn_left = read_turn(turn)
-    end
-    if turn and not found[1] and ARGV[6] == "fair" and (whose == "" or whose ~= ARGV[8]) then
-      if whose == "" then
-        whose, turn_left = offer(KEYS[1], KEYS[3], KEYS[4], ARGV[8], tonumber(ARGV[7])), TURN
+  if turn then
+    whose, left, began = read_turn(turn, KEYS[3])
+    if not found[1] and (whose == "" or whose ~= ARGV[8]) then
+      local since = tonumber(ARGV[7])
+      if ARGV[6] == "unfair" then
+        since = math.min(since, now - PATIENCE)
       end
-      if whose ~= "" then
-        return refuse(3, found[2], turn_left)
+      if whose == "" then
+        whose, left = offer(KEYS[1], KEYS[3], KEYS[4], ARGV[8], since)
+      elseif ARGV[6] == "unfair" and began >= since then
+        left = 0
+      end
+      if left > 0 then
+        return refuse(3, found[2], left)
       end
     end
   end

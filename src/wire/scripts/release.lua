@@ -8,6 +8,7 @@
 -- ARGV[2]  client
 -- ARGV[3]  when another call of the client began that goes on, microseconds since 1970; without it the client leaves
 -- ARGV[4]  life of the waiting list, whole milliseconds: to enter that call. Without it, that call's acquire follows.
+-- ARGV[5]  and with it "1" if the client is told of releases over this connection, "0" if it only asks again
 --
 -- Returns 1 if deleted, 0 if gone already or someone else's.
 --
@@ -24,9 +25,9 @@ if not turn and not ARGV[4] then
 end
 
 -- include turn.lua
-local me, whose = ARGV[2] or "", turn and read_turn(turn) or ""
+local me, whose = ARGV[2] or "", turn and read_turn(turn, KEYS[2]) or ""
 if ARGV[4] then
-  enter(KEYS[2], KEYS[3], me, ARGV[3], ARGV[4], whose)
+  enter(KEYS[2], KEYS[3], me, ARGV[3], ARGV[4], ARGV[5], whose)
 elseif me ~= "" and not ARGV[3] then
   redis.pcall("ZREM", KEYS[2], me)
 end

@@ -1,0 +1,309 @@
+//! Who waits gets in, in the end: also who cannot be told, who is behind the dead, and who meets unfair calls.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use devnodes::{Client, PATIENCE, Server, Servers, eventually};
+use quorlock::{LockManager, NodeAnswer, NodeReport};
+
+use crate::lists::*;
+use crate::support::*;
+
+/// How long what is written here for others is kept.
+const LIFE_MS: u64 = 600_000;
+
+fn micros() -> u128 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()
+}
+
+/// Enters `member`, whose call began at `since`, and lets it be nobody's turn.
+fn put_waiter(server: &Server, since: &str, member: &str) {
+    server.command(&["ZADD", &list(NAME), since, member]).unwrap();
+    server.command(&["PEXPIRE", &list(NAME), &LIFE_MS.to_string()]).unwrap();
+    set_px(server, &turn(NAME), "0 ", LIFE_MS);
+}
+
+/// The score of a client that cannot be told.
+fn deaf(since: u128) -> String {
+    format!("{since}.5")
+}
+
+/// Somebody who listens for notices to `member`.
+fn listener(server: &Server, member: &str) -> Client {
+    let mut client = server.client().unwrap();
+    client.command(&["SUBSCRIBE", &channel(member)]).unwrap();
+    client
+}
+
+/// Whose turn the server says it is.
+fn turn_of(server: &Server) -> Option<String> {
+    let says = String::from_utf8(server.get(turn(NAME))?).unwrap();
+    says.split(' ').nth(1).filter(|it| !it.is_empty()).map(str::to_owned)
+}
+
+#[track_caller]
+fn assert_promised(locks: &LockManager, fair: bool) {
+    let err = locks.mutex(NAME).fair(fair).try_lock().unwrap_err();
+    assert_held(&err);
+    let promised = |it: &NodeReport| matches!(it.answer, NodeAnswer::Promised { .. });
+    assert!(err.nodes().iter().any(promised), "{err:?}");
+}
+
+/// Adds a user to all servers; URLs that log in as it.
+fn log_in_as(servers: &Servers, rules: &[&str]) -> Vec<String> {
+    for server in servers {
+        let rules = [&["ACL", "SETUSER", "ann", "reset", "on", ">pw"], rules].concat();
+        server.command(&rules).unwrap();
+    }
+    servers.iter().map(|it| format!("redis://ann:pw@{}", it.addr())).collect()
+}
+
+/// Lets `looping` take the lock again and again, and `waiting` five times meanwhile.
+#[track_caller]
+fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
+    let holds = AtomicU64::new(0);
+    let done = AtomicU64::new(0);
+    // Each time it waits for a few holds of the others, or some more if this machine made it miss its turn. Those who
+    // starved waited for thousands.
+    let many = 1_500;
+    thread::scope(|scope| {
+        for locks in looping {
+            scope.spawn(|| {
+                while done.load(Ordering::Relaxed) < 5 && holds.load(Ordering::Relaxed) < many {
+                    drop(locks.mutex(NAME).lock().unwrap());
+                    holds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        eventually("the others loop", || 10 <= holds.load(Ordering::Relaxed));
+        for _ in 0..5 {
+            drop(waiting.mutex(NAME).lock().unwrap());
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let holds = holds.into_inner();
+    assert!(holds < many, "it got in when the others had ended, after {holds} holds");
+}
+
+#[test]
+fn h3_a_process_that_cannot_be_told_gets_its_turns() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
+    // May not use channels, as every new user of Redis 7; or may not subscribe.
+    for rules in [&["~*", "resetchannels", "+@all"], &["~*", "&*", "+@all", "-subscribe"][..]] {
+        let waiting = connected(builder(log_in_as(&servers, rules)).ttl(LONG), 3);
+        gets_in_between(&[&first, &second], &waiting);
+    }
+    Ok(())
+}
+
+#[test]
+fn h3_a_process_that_speaks_the_older_protocol_gets_its_turns() -> TestResult {
+    // What a server that is too old for `HELLO` answers. The other option is there to make the words even.
+    let old = |it: devnodes::Builder| {
+        let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
+        it.arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]).arg(limit[3], limit[4])
+    };
+    let servers = Servers::start_with(3, old)?;
+    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
+
+    gets_in_between(&[&first], &second);
+    Ok(())
+}
+
+#[test]
+fn h3_threads_that_hand_the_lock_to_each_other_let_in_a_process_that_cannot_be_told() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, near);
+    let waiting = connected(builder(log_in_as(&servers, &["~*", "resetchannels", "+@all"])).ttl(LONG), 3);
+
+    gets_in_between(&[&locks, &locks], &waiting);
+
+    assert!(1 <= locks.stats().hand_overs);
+    Ok(())
+}
+
+#[test]
+fn h3_a_hand_over_gives_way_to_an_earlier_call_that_cannot_be_told_and_not_to_a_later_one() -> TestResult {
+    for (earlier, before) in [(true, ms(60_000)), (false, Duration::ZERO)] {
+        let servers = Servers::start(3)?;
+        let locks = on_all(&servers, near);
+        let held = hold(&locks, &servers, NAME);
+        let waiter = queue(&locks);
+        let since = if earlier { micros() - before.as_micros() } else { micros() + 60_000_000 };
+        servers.iter().for_each(|it| put_waiter(it, &deaf(since), "0123456789abcdef"));
+
+        drop(held);
+
+        if earlier {
+            eventually("it is the turn of the one that cannot be told", || {
+                servers.iter().all(|it| turn_of(it).as_deref() == Some("0123456789abcdef"))
+            });
+        }
+        // It does not come, and costs its turn once.
+        drop(join(waiter)?);
+        assert_eq!(locks.stats().hand_overs, 1);
+        assert_eq!(locks.stats().rounds_held == 0, !earlier);
+        if earlier {
+            nothing_waits(&servers);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, other) = (on_all(&servers, near), on_all(&servers, near));
+    let held = hold(&locks, &servers, NAME);
+    servers.iter().for_each(|it| put_waiter(it, &deaf(micros()), "0123456789abcdef"));
+    held.release()?;
+    eventually("it is its turn", || servers.iter().all(|it| turn_of(it).as_deref() == Some("0123456789abcdef")));
+
+    // By itself: nobody tells when that turn is over.
+    drop(other.mutex(NAME).lock()?);
+
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mute = connected(builder(log_in_as(&servers, &["~*", "&*", "+@all", "-publish"])).ttl(LONG), 3);
+    let waiting = on_all(&servers, near);
+
+    gets_in_between(&[&mute], &waiting);
+    Ok(())
+}
+
+#[test]
+fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_who_have_waited() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, near);
+    let member = "0123456789abcdef";
+    let mut notices = listener(&servers[0], member);
+    let mut hear = || notices.receive().unwrap().as_array().unwrap()[2].as_bytes().map(<[u8]>::to_vec);
+
+    // Waits for less than a second, by its own word.
+    put_waiter(&servers[0], &(micros() + 60_000_000).to_string(), member);
+    assert_eq!(locks.mutex(NAME).fair(false).try_lock()?.release()?.confirmed, 1);
+    assert_eq!(hear().as_deref(), Some(NAME.as_bytes()), "it is told when that one has ended");
+    servers[0].command(&["DEL", &list(NAME), &turn(NAME)])?;
+
+    // Waits for a minute: it is told, and then it is its turn.
+    put_waiter(&servers[0], &(micros() - 60_000_000).to_string(), member);
+    assert_promised(&locks, false);
+    assert_eq!(hear().as_deref(), Some(NAME.as_bytes()));
+    assert_promised(&locks, false);
+    assert_promised(&locks, true);
+    assert_eq!(turn_of(&servers[0]).as_deref(), Some(member));
+    Ok(())
+}
+
+#[test]
+fn h3_the_dead_are_struck_from_a_list_at_once_and_the_next_who_lives_is_told() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
+    let held = hold(&first, &servers, NAME);
+    let waiter = wait_in_thread(second.mutex(NAME));
+    wait_until_listed(&servers, NAME, 1);
+    for server in &servers {
+        let dead: Vec<_> = (0..500).flat_map(|i| [i.to_string(), format!("{i:016x}")]).collect();
+        server.command(&[vec!["ZADD".to_owned(), list(NAME)], dead].concat())?;
+    }
+
+    drop(held);
+
+    // By a notice: it would ask again in a minute.
+    drop(join(waiter)?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> TestResult {
+    let servers = Servers::start(1)?;
+    let (newcomer, second) = (on_all(&servers, near), on_all(&servers, far));
+    set(&servers[0], NAME, "foreign");
+    let waiter = wait_in_thread(second.mutex(NAME));
+    wait_until_listed(&servers, NAME, 1);
+    let dead: Vec<_> = (0..2_500).flat_map(|i| [i.to_string(), format!("{i:016x}")]).collect();
+    servers[0].command(&[vec!["ZADD".to_owned(), list(NAME)], dead].concat())?;
+    del(&servers[0], NAME);
+
+    // Each strikes a bounded number, and the last finds one who lives.
+    let mut runs = 0;
+    while !waiters_of(&servers[0], NAME).is_empty() {
+        let left = waiters_of(&servers[0], NAME).len();
+        assert_promised(&newcomer, true);
+        runs += 1;
+        assert!(waiters_of(&servers[0], NAME).len() < left);
+    }
+
+    assert!((2..=10).contains(&runs), "{runs}");
+    drop(join(waiter)?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn h3_no_turn_is_kept_without_an_end() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, near);
+    set_px(&servers[0], &list(NAME), "no list", LIFE_MS);
+    servers.iter().skip(1).for_each(|it| set(it, NAME, "foreign"));
+
+    // It is granted one lock, and gives it back: into a list that is none.
+    assert_held(&locks.mutex(NAME).try_lock_for(ms(200)).unwrap_err());
+    eventually("what was granted is given back", || !servers[0].exists(NAME));
+
+    assert_eq!(servers[0].pttl(turn(NAME)), -2, "{:?}", servers[0].get(turn(NAME)));
+    Ok(())
+}
+
+#[test]
+fn h3_a_release_whose_script_was_forgotten_tells_the_call_whose_acquire_went_along() -> TestResult {
+    let servers = Servers::start(1)?;
+    let (locks, other) = (on_all(&servers, far), on_all(&servers, far));
+    let held = hold(&locks, &servers, NAME);
+    let waiter = queue(&locks);
+
+    // Only the script of acquisitions is there again.
+    servers[0].command(&["SCRIPT", "FLUSH"])?;
+    let unrelated = other.mutex("unrelated").try_lock()?;
+    drop(held);
+
+    // Its acquire was refused before the release was carried out. It would ask again in a minute.
+    drop(join(waiter)?);
+    drop(unrelated);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn h3_a_farewell_whose_script_was_forgotten_strikes_no_later_call() -> TestResult {
+    let servers = Servers::start(1)?;
+    let (holder, locks, other) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
+    let held = hold(&holder, &servers, NAME);
+    let cancel = quorlock::CancelHandle::new();
+    let first = wait_in_thread(locks.mutex(NAME).cancelled_by(&cancel));
+    wait_until_listed(&servers, NAME, 1);
+    let second = queue(&locks);
+    servers[0].command(&["SCRIPT", "FLUSH"])?;
+    let unrelated = other.mutex("unrelated").try_lock()?;
+
+    // The farewell, and behind it the acquire of the next call, which enters the list.
+    cancel.cancel();
+    assert!(join(first).is_err());
+    eventually("the next call has asked", || 2 <= locks.stats().rounds_held);
+    // Its answers come behind those to everything before.
+    drop(locks.mutex("another").try_lock_for(PATIENCE)?);
+    drop(held);
+
+    drop(join(second)?);
+    drop(unrelated);
+    nothing_waits(&servers);
+    Ok(())
+}
