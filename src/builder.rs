@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::error::{BuildError, Problem};
 use crate::ids::NodeSet;
 use crate::manager::LockManager;
-use crate::wire::Address;
+use crate::wire::{Address, Login};
 
 impl LockManager {
     /// Begins to build a manager for these nodes, given as URLs: `redis://[user:password@]host[:port][/database]`, or
@@ -16,6 +16,10 @@ impl LockManager {
     /// Each must be a server of its own: a master that replicates to nobody that would be promoted in its place. Three
     /// survive the failure of one, five of two. An even number is allowed and survives no more failures than one node
     /// less would.
+    ///
+    /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
+    /// apart from the URLs, with [`credentials`](Builder::credentials). There is no TLS yet: put a tunnel, such as stunnel,
+    /// beside the program and give its address.
     ///
     /// Every process that uses the same locks must be built with the same nodes, database numbers and prefix.
     ///
@@ -39,6 +43,7 @@ impl LockManager {
     {
         Builder {
             addresses: nodes.into_iter().map(|it| Address::parse(it.as_ref())).collect(),
+            login: None,
             config: Config::default(),
         }
     }
@@ -49,10 +54,37 @@ impl LockManager {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     addresses: Vec<Result<Address, String>>,
+    login: Option<Login>,
     config: Config,
 }
 
 impl Builder {
+    /// Sets how to log in to the nodes whose URL has no password: with `password`, as it is, for `user`, or for the default
+    /// user if that is `None`.
+    ///
+    /// For passwords that come from a file, a variable or a vault, and not in a URL. A node that has another password than
+    /// the others keeps its own in its URL, which goes before this. Neither is ever shown in `Debug` forms, errors or logs.
+    ///
+    /// Default: none; nodes without a password in their URL are not logged in to.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let password = std::env::var("REDIS_PASSWORD")?;
+    /// let locks = quorlock::LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    ///     .credentials(Some("locks"), &password)
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "password")]
+    #[doc(alias = "username")]
+    #[doc(alias = "auth")]
+    #[doc(alias = "login")]
+    pub fn credentials(mut self, user: Option<&str>, password: &str) -> Builder {
+        self.login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
+        self
+    }
+
     /// Sets how long a lock outlives its holder, if the holder dies without releasing.
     ///
     /// Renewal keeps a live holder's lock for as long as its guard exists, so this is not a limit on the critical
@@ -248,10 +280,13 @@ impl Builder {
     #[doc(alias = "connect")]
     #[doc(alias = "finish")]
     pub fn build(self) -> Result<LockManager, BuildError> {
-        let (addresses, mut problems) = check_addresses(self.addresses);
+        let (mut addresses, mut problems) = check_addresses(self.addresses);
         problems.extend(self.config.problems());
         if !problems.is_empty() {
             return Err(BuildError::of(problems));
+        }
+        if let Some(login) = &self.login {
+            addresses.iter_mut().for_each(|it| it.log_in_with(login));
         }
         match Engine::start(self.config, addresses) {
             Ok(engine) => Ok(LockManager::of_engine(engine)),

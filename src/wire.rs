@@ -11,7 +11,7 @@ mod reply;
 #[cfg(not(quorlock_shuttle))]
 mod socket;
 
-pub(crate) use address::{Address, Place};
+pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
 pub(crate) use inbox::{Filled, Inbox, reason};

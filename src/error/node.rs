@@ -161,7 +161,7 @@ pub enum NodeFailure {
         reason: String,
     },
     /// The server wants a password, or another one, or another user name.
-    #[error("login refused: check user and password in the node's URL")]
+    #[error("login refused: check user and password, in the node's URL or given to Builder::credentials")]
     WrongPassword,
     /// The server's access list forbids a command or a key.
     #[error("not permitted: {message}; see the ACL line in the guide")]

@@ -1,6 +1,7 @@
 //! Where a node is and how to log in, read from a URL.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +17,19 @@ pub(crate) struct Address {
     shown: Arc<str>,
 }
 
+/// A user and a password that were not given in a URL. Its `Debug` form shows neither.
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
+
 /// Where to connect to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
@@ -29,15 +43,20 @@ impl Address {
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         match scheme.as_deref() {
             Some("redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix") => {}
-            Some("rediss" | "valkeys") => return Err("TLS is not supported yet: use redis://".to_owned()),
+            Some("rediss" | "valkeys") => return Err(NO_TLS.to_owned()),
             Some(_) => return Err(format!("unknown scheme: {EXPECTED}")),
             None => return Err(format!("not a URL: {EXPECTED}")),
+        }
+        if let Some(mistake) = mistake_in(url) {
+            return Err(mistake.to_owned());
         }
         let info = url.into_connection_info().map_err(|err| {
             // Only the fixed text before the dash: what follows may quote the URL.
             let err = err.to_string();
-            let fixed = err.split(" - ").next().unwrap_or("not a Redis URL");
-            format!("{fixed}: {EXPECTED}")
+            match err.split(" - ").next().unwrap_or("not a Redis URL") {
+                fixed if fixed.contains("UTF-8") => PERCENT.to_owned(),
+                fixed => format!("{fixed}: {EXPECTED}"),
+            }
         })?;
         let place = match info.addr() {
             ConnectionAddr::Tcp(host, port) => Place::Tcp { host: host.to_ascii_lowercase(), port: *port },
@@ -54,7 +73,7 @@ impl Address {
             return Err("the database number is negative".to_owned());
         }
         if login.username().is_some() && login.password().is_none() {
-            return Err("a user without a password: write redis://user:password@host".to_owned());
+            return Err(NO_PASSWORD.to_owned());
         }
         Ok(Address {
             shown: place.to_string().into(),
@@ -65,6 +84,14 @@ impl Address {
         })
     }
 
+    /// Logs in with `login`, unless the URL says how.
+    pub(crate) fn log_in_with(&mut self, login: &Login) {
+        if self.password.is_none() {
+            self.user = login.user.clone();
+            self.password = Some(login.password.clone());
+        }
+    }
+
     /// Host and port, or path: for logs, errors and telling nodes apart.
     pub(crate) fn shown(&self) -> Arc<str> {
         Arc::clone(&self.shown)
@@ -72,6 +99,47 @@ impl Address {
 }
 
 const EXPECTED: &str = "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
+const NO_TLS: &str = "TLS is not supported yet: run a tunnel such as stunnel beside this program, and give its address here, \
+                      redis://127.0.0.1:PORT";
+const NO_PASSWORD: &str =
+    "a user without a password: write redis://user:password@host, or give both with Builder::credentials";
+const RESERVED: &str = "a user, password or path with one of / ? # @ in it: write that as %2F %3F %23 %40, or give user and \
+                        password with Builder::credentials";
+const PERCENT: &str = "a user or password that is not UTF-8 when its percent signs are read: write a percent sign as %25, or \
+                       give both with Builder::credentials";
+const PORT_TOO_LARGE: &str = "the port is above 65535";
+const PORT_NO_NUMBER: &str = "the port is not a number";
+const NO_BRACKETS: &str = "an IPv6 address stands in brackets: redis://[::1]:6379";
+
+/// What people get wrong in URLs, and a parser of URLs reports as something else or not at all: the rest of a password
+/// behind a `/` is a path to it, and what stood before that is the host.
+fn mistake_in(url: &str) -> Option<&'static str> {
+    let (scheme, rest) = url.split_once("://")?;
+    if rest.contains('#') {
+        return Some(RESERVED);
+    }
+    if scheme.to_ascii_lowercase().ends_with("unix") {
+        return None;
+    }
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, behind) = rest.split_at(end);
+    if behind.contains('@') {
+        return Some(RESERVED);
+    }
+    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    let (host, port) = match place.rsplit_once(']') {
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => place.rsplit_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+    };
+    if [host, place].iter().any(|it| it.parse::<Ipv6Addr>().is_ok()) {
+        return Some(NO_BRACKETS);
+    }
+    let port = port.filter(|it| !it.is_empty())?;
+    if !port.bytes().all(|it| it.is_ascii_digit()) {
+        return Some(PORT_NO_NUMBER);
+    }
+    port.parse::<u16>().is_err().then_some(PORT_TOO_LARGE)
+}
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,6 +189,59 @@ mod tests {
     fn debug_shows_no_secret() {
         let address = Address::parse("redis://ann:secret@host/3").unwrap();
         assert_eq!(format!("{address:?}"), r#"Address { place: "host:6379", database: 3, .. }"#);
+    }
+
+    #[test]
+    fn what_people_get_wrong_in_a_url_has_words_of_its_own() {
+        for (url, reason) in [
+            ("rediss://u:secret@host", NO_TLS),
+            ("VALKEYS://host", NO_TLS),
+            ("redis://:se/cret@host", RESERVED),
+            ("redis://ann:12/cret@host:6379", RESERVED),
+            ("redis://ann:12?cret@host:6379", RESERVED),
+            ("redis://ann:12#cret@host", RESERVED),
+            ("redis://ann:se@x/cret@host", RESERVED),
+            ("redis+unix:///run/redis.sock?pass=se#cret", RESERVED),
+            ("redis://:50%ffsecret@host", PERCENT),
+            ("redis://u:secret@host:65536", PORT_TOO_LARGE),
+            ("redis://[::1]:99999999999999999999", PORT_TOO_LARGE),
+            ("redis://u:secret@host:port/3", PORT_NO_NUMBER),
+            ("redis://host:-1", PORT_NO_NUMBER),
+            ("redis://::1", NO_BRACKETS),
+            ("redis://u:secret@fe80::1:6379", NO_BRACKETS),
+            ("redis://ann@host", NO_PASSWORD),
+        ] {
+            assert_eq!(Address::parse(url).unwrap_err(), reason, "{url}");
+        }
+    }
+
+    #[test]
+    fn passwords_that_need_no_encoding_are_not_refused() {
+        for (url, password) in [
+            ("redis://:a@b@host:65535", "a@b"),
+            ("redis://:a:b:c@[::1]:7000/3", "a:b:c"),
+            ("redis://:50%off@host", "50%off"),
+            ("redis://:%2F%3F%23%40%25@host/0?protocol=resp3", "/?#@%"),
+            ("redis://ann:x@host:/1", "x"),
+            ("unix:///run/a@b.sock?pass=a@b", "a@b"),
+        ] {
+            assert_eq!(Address::parse(url).unwrap().password.as_deref(), Some(password), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_login_that_was_given_apart_is_for_nodes_whose_url_has_none() {
+        let login = Login { user: Some("ann".to_owned()), password: "se/cret".to_owned() };
+        let after = |url| {
+            let mut address = Address::parse(url).unwrap();
+            address.log_in_with(&login);
+            format!("{:?} {:?}", address.user, address.password)
+        };
+        assert_eq!(after("redis://host"), r#"Some("ann") Some("se/cret")"#);
+        assert_eq!(after("redis+unix:///run/redis.sock?db=2"), r#"Some("ann") Some("se/cret")"#);
+        assert_eq!(after("redis://:own@host"), r#"None Some("own")"#);
+        assert_eq!(after("redis://bob:own@host"), r#"Some("bob") Some("own")"#);
+        assert_eq!(format!("{login:?}"), "Login { .. }");
     }
 
     #[test]

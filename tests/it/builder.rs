@@ -91,6 +91,8 @@ fn durations_without_end_are_refused_and_never_overflow() {
 #[test]
 fn the_debug_form_of_a_builder_shows_no_password() {
     let builder = LockManager::builder(["redis://ann:secret@10.0.0.1/2", "bad://u:secret@x"]);
+    let builder = builder.credentials(Some("zoe-of-the-locks"), "secret");
     let shown = format!("{builder:?}");
+    assert!(!shown.contains("zoe"), "{shown}");
     assert!(shown.contains("10.0.0.1:6379") && !shown.contains("secret"), "{shown}");
 }

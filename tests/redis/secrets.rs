@@ -1,7 +1,7 @@
 //! Passwords and owner tokens are shown nowhere.
 
 use devnodes::{FakeServer, Servers, eventually};
-use quorlock::CancelHandle;
+use quorlock::{CancelHandle, NodeFailure};
 
 use crate::support::*;
 
@@ -32,6 +32,35 @@ fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResul
     for secret in ["hunter2", &value, &value[8..]] {
         assert!(!shown.contains(secret), "{shown}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -> TestResult {
+    let servers = Servers::start_with(3, |it| it.password("hunt/er?2#@%"))?;
+    let bare: Vec<_> = servers.iter().map(|it| format!("redis://{}", it.addr())).collect();
+    let builder = |urls: &[String]| builder(urls).credentials(Some("default"), "hunt/er?2#@%");
+    let mut shown = format!("{:?}", builder(&bare));
+
+    let locks = builder(&bare).build()?;
+    let guard = locks.mutex("report").lock()?;
+    shown += &format!("{locks:?} {guard:?}");
+    drop(guard);
+    assert_eq!(locks.stats().connection_failures, 0);
+
+    // What stands in a URL goes before it.
+    let mut wrong = bare;
+    wrong[0] = format!("redis://:hunt%2Ferror@{}", servers[0].addr());
+    let locks = builder(&wrong).build()?;
+    eventually("the one with the wrong password is refused", || {
+        drop(locks.mutex("report").lock().unwrap());
+        1 <= locks.stats().connection_failures
+    });
+    let checks = locks.check_nodes();
+    shown += &format!("{checks:?}");
+    assert_eq!(checks[0].failure, Some(NodeFailure::WrongPassword));
+    assert!(checks[1].failure.is_none() && checks[2].failure.is_none(), "{checks:?}");
+    assert!(!shown.contains("hunt") && !shown.contains("default"), "{shown}");
     Ok(())
 }
 
