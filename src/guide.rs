@@ -12,5 +12,8 @@ pub mod waiting {}
 #[doc = include_str!("guide/nodes.md")]
 pub mod nodes {}
 
+#[doc = include_str!("guide/programs.md")]
+pub mod programs {}
+
 #[doc = include_str!("guide/architecture.md")]
 pub mod architecture {}

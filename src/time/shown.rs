@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 const MINUTE: u64 = 60;
+const TWO_MINUTES: u64 = 2 * MINUTE;
 const HOUR: u64 = 60 * MINUTE;
 /// Nobody waits for that long: what callers mean by it is "for ever".
 const CENTURY: u64 = 100 * 365 * 24 * HOUR;
@@ -18,7 +19,8 @@ impl fmt::Display for About {
         match self.0.as_secs() {
             CENTURY.. => f.write_str("more than 100 years"),
             HOUR.. => write!(f, "{:.1} h", seconds / 3600.0),
-            MINUTE.. => write!(f, "{:.1} min", seconds / 60.0),
+            // Of a minute and a half the seconds matter.
+            TWO_MINUTES.. => write!(f, "{:.1} min", seconds / 60.0),
             1.. => write!(f, "{seconds:.1} s"),
             0 => match (self.0.as_millis(), self.0.as_micros()) {
                 (0, 0) => f.write_str("0 ms"),
@@ -80,7 +82,8 @@ mod tests {
             (1_000_000_000, "1.0 s"),
             (3_000_000_001, "3.0 s"),
             (10_065_228_000, "10.1 s"),
-            (90_000_000_000, "1.5 min"),
+            (60_600_000_000, "60.6 s"),
+            (150_000_000_000, "2.5 min"),
             (86_400_000_000_000, "24.0 h"),
         ] {
             assert_eq!(About(Duration::from_nanos(nanos)).to_string(), shown, "{nanos}");
