@@ -5,12 +5,14 @@
 //! ```
 //!
 //! needs nothing: it starts five real servers on this machine, breaks some of them, and ends them all. Where there is
-//! no Redis or Valkey, it first fetches one into cargo's target folder. To try servers of your own, which it leaves
-//! alone except for one short-lived lock:
+//! no Redis or Valkey, it first fetches one into cargo's target folder. To try servers of your own:
 //!
 //! ```text
 //! cargo run --example quickstart -- redis://10.0.0.1 redis://10.0.0.2 redis://10.0.0.3
 //! ```
+//!
+//! None of them is stopped. If they are new it waits for ten seconds first, and it says at its end what it leaves on them:
+//! two small keys, as every program that takes a lock does.
 
 use std::env;
 use std::error::Error;
@@ -19,9 +21,20 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use devnodes::Servers;
-use quorlock::{AcquireError, LockGuard, LockManager};
+use quorlock::{AcquireError, LockGuard, LockManager, NodeAnswer, NodeFailure, NodeReport};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// Whose servers they are.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Whose {
+    Ours,
+    Yours,
+}
+
+fn whose(second: &str) -> Whose {
+    if second == SECOND[0] { Whose::Ours } else { Whose::Yours }
+}
 
 /// The lock is a key of this name on the servers.
 const NAME: &str = "quickstart-report";
@@ -29,14 +42,14 @@ const NAME: &str = "quickstart-report";
 /// For waits that end by themselves long before.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How the program starts itself a second time.
-const SECOND: &str = "--as-second-program";
+/// How the program starts itself a second time, on servers of its own and on yours.
+const SECOND: [&str; 2] = ["--as-second-program", "--as-second-program-on-your-servers"];
 
 fn main() -> Result {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.as_slice() {
         [] => on_servers_of_its_own(),
-        [first, what, urls @ ..] if first == SECOND => second_program(what, urls),
+        [first, what, urls @ ..] if SECOND.contains(&first.as_str()) => second_program(whose(first), what, urls),
         urls => on_your_servers(urls),
     }
 }
@@ -51,12 +64,12 @@ fn on_servers_of_its_own() -> Result {
     );
     show_nodes(&urls);
     println!("   A lock is a key on a majority of them: on any three of the five.");
-    let locks = connect(&urls)?;
+    let locks = connect(Whose::Ours, &urls)?;
 
     println!("\n2. One holder at a time");
     let guard = take(&locks)?;
     let first = guard.fencing_token().get();
-    show_second_program_refused(&urls)?;
+    show_second_program_refused(Whose::Ours, &urls)?;
 
     println!("\n3. Two servers die while we hold the lock");
     servers[0].kill()?;
@@ -85,7 +98,7 @@ fn on_servers_of_its_own() -> Result {
     println!("   n0, n1 and n2 run again, and are empty.");
     let guard = take(&locks)?;
     let third = guard.fencing_token().get();
-    let fourth = hand_over_to_second_program(guard, &urls)?;
+    let fourth = hand_over_to_second_program(guard, Whose::Ours, &urls)?;
 
     println!("\n6. The numbers");
     show_tokens(&[first, second, third, fourth])
@@ -95,30 +108,46 @@ fn on_your_servers(urls: &[String]) -> Result {
     println!("1. Your servers");
     show_nodes(urls);
     println!("   None of them will be stopped: to see servers fail, run this without arguments.");
-    let locks = connect(urls)?;
+    let locks = connect(Whose::Yours, urls)?;
+    if locks.mutex(NAME).try_lock().is_err_and(|err| is_quarantined(&err)) {
+        println!(
+            "   They are new, or were restarted lately, and have no vote yet: who knows what they have forgotten."
+        );
+        println!("   That is over after ten seconds, and so this waits now ...");
+    }
 
     println!("\n2. One holder at a time");
     let guard = take(&locks)?;
     let first = guard.fencing_token().get();
-    show_second_program_refused(urls)?;
+    show_second_program_refused(Whose::Yours, urls)?;
 
     println!("\n3. Handing over");
-    let second = hand_over_to_second_program(guard, urls)?;
+    let second = hand_over_to_second_program(guard, Whose::Yours, urls)?;
 
     println!("\n4. The numbers");
-    show_tokens(&[first, second])
+    show_tokens(&[first, second])?;
+
+    println!("\n5. What is left on your servers");
+    println!("   quorlock:fence:{{{NAME}}}, the counter behind the fencing tokens, for 24 hours.");
+    println!("   quorlock:canary, by which a server that was emptied is recognised, for good.");
+    Ok(())
 }
 
 /// Starts the threads, one per server and one to keep locks alive; touches no network yet.
-fn connect(urls: &[String]) -> Result<LockManager> {
+fn connect(whose: Whose, urls: &[String]) -> Result<LockManager> {
     let locks = LockManager::builder(urls)
         // The defaults suit servers in a network. This machine may still be busy compiling.
         .connect_timeout(Duration::from_secs(1))
         .response_timeout(Duration::from_secs(1))
-        // Only here, where the servers are seconds old and protect nothing: for the first ten seconds they would have no
-        // vote, because a server that was just started may have forgotten locks.
-        .quarantine(false);
+        // Only for our own servers, which are seconds old and protect nothing: for the first ten seconds they would have
+        // no vote, because a server that was just started may have forgotten locks.
+        .quarantine(whose == Whose::Yours);
     Ok(locks.build()?)
+}
+
+fn is_quarantined(err: &AcquireError) -> bool {
+    let quarantined = |it: &NodeReport| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
+    err.nodes().iter().any(quarantined)
 }
 
 fn show_nodes(urls: &[String]) {
@@ -142,8 +171,8 @@ fn release(guard: LockGuard) -> Result {
     Ok(())
 }
 
-fn show_second_program_refused(urls: &[String]) -> Result {
-    let mut second = Second::start("try", urls)?;
+fn show_second_program_refused(whose: Whose, urls: &[String]) -> Result {
+    let mut second = Second::start(whose, "try", urls)?;
     while second.next_line()?.is_some() {}
     second.end()?;
     println!("   A majority has refused, and that decides.");
@@ -151,8 +180,8 @@ fn show_second_program_refused(urls: &[String]) -> Result {
 }
 
 /// The second program waits for the lock; we release it; the second program gets it. Returns its fencing token.
-fn hand_over_to_second_program(guard: LockGuard, urls: &[String]) -> Result<u64> {
-    let mut second = Second::start("wait", urls)?;
+fn hand_over_to_second_program(guard: LockGuard, whose: Whose, urls: &[String]) -> Result<u64> {
+    let mut second = Second::start(whose, "wait", urls)?;
     while second.next_line()?.ok_or("the second program ended too early")? != WAITING {}
     release(guard)?;
     let said = second.next_line()?.ok_or("the second program did not get the lock")?;
@@ -186,9 +215,10 @@ struct Second {
 }
 
 impl Second {
-    fn start(what: &str, urls: &[String]) -> Result<Second> {
+    fn start(whose: Whose, what: &str, urls: &[String]) -> Result<Second> {
         let mut command = Command::new(env::current_exe()?);
-        let mut process = command.arg(SECOND).arg(what).args(urls).stdout(Stdio::piped()).spawn()?;
+        let second = if whose == Whose::Ours { SECOND[0] } else { SECOND[1] };
+        let mut process = command.arg(second).arg(what).args(urls).stdout(Stdio::piped()).spawn()?;
         println!("   A second program, process {}, wants it too:", process.id());
         let output = BufReader::new(process.stdout.take().ok_or("no output")?);
         Ok(Second { process, output })
@@ -214,8 +244,8 @@ impl Second {
 const WAITING: &str = "waiting for it ...";
 
 /// The second program, as it sees itself: `what` is "try" or "wait".
-fn second_program(what: &str, urls: &[String]) -> Result {
-    let locks = connect(urls)?;
+fn second_program(whose: Whose, what: &str, urls: &[String]) -> Result {
+    let locks = connect(whose, urls)?;
     let report = locks.mutex(NAME);
     match report.try_lock() {
         Ok(_) => return Err("got a lock that the first program holds".into()),

@@ -11,13 +11,18 @@
 //! let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).build()?;
 //! let report = locks.mutex("nightly-report");
 //!
-//! let guard = report.try_lock_for(Duration::from_secs(5))?;
+//! let guard = report.try_lock_for(Duration::from_secs(30))?;
 //! // Only one process in the fleet is here. Hand guard.fencing_token() to whatever stores the result.
 //! guard.check()?; // between the steps of a long job
 //! guard.release()?; // or let the scope end
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! On servers that have never been used for locks, or were just started, this waits for the first ten seconds: they may
+//! have forgotten locks that are held, and have [no vote](Builder::quarantine) until those would have expired. The log
+//! says so. A wait that is shorter than that ends in an error, so give it half a minute, or call
+//! [`lock`](Mutex::lock). For servers that are known to be new, [`guide::nodes`] says how to vouch for them.
 //!
 //! # What a lock means
 //!
@@ -40,6 +45,8 @@
 //! forgot has expired. The [safety page](guide::safety) says what to do about each, the page of
 //! [obligations](guide::obligations) how it is tested, and [`LockManager::check_nodes`] what is wrong with your servers.
 //!
+//! A signal ends a process without releasing anything: [`guide::programs`] says what to do about that, and about async code.
+//!
 //! # Threads
 //!
 //! A manager runs one thread per node and one for renewal. They are started by [`Builder::build`], named
@@ -53,7 +60,7 @@
 //! | level | what |
 //! | --- | --- |
 //! | error | a bug in this crate: a caught panic |
-//! | warn  | a held lock was lost; a node's clock was stepped (once a minute), it was promoted, or may evict; a thread was left behind |
+//! | warn  | a held lock was lost; the first call that waits for servers that have no vote yet; a node's clock was stepped (once a minute), it was promoted, or may evict; a thread was left behind |
 //! | info  | a node went down or came back, stopped or began to respond, or has no vote for a while: once per change |
 //! | debug | how each round ended; further failures of a node that is down |
 //! | trace | every reply |

@@ -113,6 +113,17 @@ impl LostAttempt {
         silent != 0 && quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone)
     }
 
+    /// The nodes whose quarantine stands in the way, and for how long: until enough of them vote.
+    pub(crate) fn quarantine(&self) -> Option<(usize, Duration)> {
+        let left = |it: &NodeAnswer| match it {
+            NodeAnswer::Failed(NodeFailure::Quarantined { left }) => Some(*left),
+            _ => None,
+        };
+        let lasts: Vec<_> = self.rows.iter().filter_map(left).collect();
+        let longest = lasts.iter().copied().max()?;
+        self.waits_for_quarantine().then_some((lasts.len(), longest))
+    }
+
     /// The earliest time at which a majority of the nodes can be free if nobody releases anything.
     pub(crate) fn free_in(&self) -> Option<Duration> {
         wait::free_in(&obstacles(&self.rows))
@@ -284,6 +295,11 @@ mod tests {
         assert!(waits(vec![silent(), failed(), NodeAnswer::NotWaitedFor]), "perhaps that one would have voted");
         assert!(!waits(vec![silent(), failed(), failed()]));
         assert!(!waits(vec![failed(), failed(), NodeAnswer::Granted]));
+
+        let quarantine = |rows| LostAttempt { rows, ..LostAttempt::without_tokens(3, 0) }.quarantine();
+        assert_eq!(quarantine(vec![silent(), failed(), silent()]), Some((2, Duration::from_secs(9))));
+        assert_eq!(quarantine(vec![silent(), failed(), failed()]), None);
+        assert_eq!(quarantine(vec![NodeAnswer::Granted, failed(), NodeAnswer::Granted]), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::engine::fanout::{Fanout, Next, Release};
 use crate::engine::pending::{Pending, Reads, deadline};
 use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
-use crate::engine::sync::AtomicU64;
+use crate::engine::sync::{AtomicBool, AtomicU64};
 use crate::engine::wheel::Driver;
 use crate::ids::NodeSet;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
@@ -24,6 +24,8 @@ pub(crate) struct Core {
     pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) next_lock: AtomicU64,
+    /// The log has said that calls wait until servers have a vote.
+    pub(crate) said_quarantine: AtomicBool,
     /// The process that has the threads. A child after a fork has copies of everything but them, and its copies of
     /// the mutexes may be locked for ever: look here before locking anything.
     process: u32,
@@ -38,7 +40,8 @@ impl Core {
         counters: Arc<Counters>,
     ) -> Core {
         let (next_lock, process) = (AtomicU64::new(0), std::process::id());
-        Core { config, fanout, schedule, counters, queues, next_lock, process }
+        let said_quarantine = AtomicBool::new(false);
+        Core { config, fanout, schedule, counters, queues, next_lock, said_quarantine, process }
     }
 
     /// One round: the same command to every node that can take it, and the decision.

@@ -188,7 +188,11 @@ pub enum NodeFailure {
     /// that are still held, so its grants do not count until those have expired.
     ///
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
-    #[error("quarantined for {} more: it may have forgotten locks that are still held", About(*left))]
+    #[error(
+        "quarantined for {} more: it is new, or was restarted, and may have forgotten locks that are still held; wait for \
+         so long, as lock() does, or vouch for new servers as guide::nodes says",
+        About(*left)
+    )]
     Quarantined {
         /// For how long it has no vote yet.
         left: Duration,
@@ -303,7 +307,8 @@ mod tests {
             rows(&[down(), NodeAnswer::Granted, quiet, down()]),
             "n0 (10.0.0.0:6379), n3 (10.0.0.3:6379): cannot connect: connection refused; \
              n1 (10.0.0.1:6379): granted, given back; \
-             n2 (10.0.0.2:6379): quarantined for 4.3 s more: it may have forgotten locks that are still held"
+             n2 (10.0.0.2:6379): quarantined for 4.3 s more: it is new, or was restarted, and may have forgotten locks that are still \
+             held; wait for so long, as lock() does, or vouch for new servers as guide::nodes says"
         );
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use log::debug;
+use log::{debug, warn};
 
 use crate::engine::{
     self, Attempt, CancelHandle, Core, Engine, HeldLock, Known, LostAttempt, NoAttempt, Place, Wish, Woken, Won,
@@ -231,6 +231,7 @@ impl Calling<'_> {
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
         let (took, pause) = (About(lost.took), About(pause));
         debug!("{}: lost round ({:?}) in {took}, next try in {pause}", self.request.name, lost.why);
+        self.note_quarantine(&lost);
         match lost.why {
             Why::NoQuorum if lost.waits_for_quarantine() => self.outage = None,
             Why::NoQuorum => {
@@ -240,6 +241,22 @@ impl Calling<'_> {
             Why::Held | Why::TooLate | Why::Overtaken => self.outage = None,
         }
         self.lost = Some(lost);
+    }
+
+    /// The one thing that a newcomer waits for without anybody else having the lock: said once per manager.
+    fn note_quarantine(&self, lost: &LostAttempt) {
+        let Some((silent, left)) = lost.quarantine().filter(|_| lost.why == Why::NoQuorum) else { return };
+        let core = self.request.engine.core();
+        if !core.said_quarantine.swap(true, Ordering::Relaxed) {
+            warn!(
+                "{}: no lock can be taken for {} more, because {silent} of {} servers are new or were restarted, and may \
+                 have forgotten locks that are still held: lock() waits, other calls say Quarantined; if the servers are \
+                 new, guide::nodes says how to vouch for them",
+                self.request.name,
+                About(left),
+                core.fanout.len(),
+            );
+        }
     }
 
     /// Whether waiting is of no use any more.

@@ -153,3 +153,46 @@ fn child_that_is_told_secrets() {
     }
     say("the end");
 }
+
+#[test]
+fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut child = child("log_lines::child_that_meets_new_servers", &servers.urls());
+    let mut lines = Vec::new();
+    loop {
+        match child.hear() {
+            line if line == "the end" => break,
+            line => lines.push(line),
+        }
+    }
+
+    let all = lines.join("\n");
+    let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
+    assert_eq!(warnings.len(), 2, "one for each of two managers: {all}");
+    for (warning, name) in warnings.iter().zip(["first", "third"]) {
+        assert!(warning.starts_with(&format!("WARN {name}: no lock can be taken for ")), "{all}");
+        assert!(warning.contains(" s more, because ") && warning.contains(" of 3 servers are new"), "{all}");
+        assert!(warning.contains("guide::nodes says how to vouch"), "{all}");
+    }
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_meets_new_servers() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    for names in [["first", "second"], ["third", "fourth"]] {
+        let locks = builder(urls.clone()).quarantine(true).build().unwrap();
+        for name in names {
+            let err = locks.mutex(name).try_lock().unwrap_err();
+            assert!(err.to_string().contains("wait for so long, as lock() does"), "{err}");
+        }
+    }
+    heard().into_iter().for_each(say);
+    say("the end");
+}
