@@ -1,7 +1,7 @@
 //! Fencing tokens: larger with every holder, whatever the counters on the nodes say.
 
 use devnodes::Servers;
-use quorlock::{AcquireError, LockManager, NodeFailure};
+use quorlock::{AcquireError, LockManager, NodeAnswer, NodeFailure};
 
 use crate::support::*;
 
@@ -185,6 +185,37 @@ fn counters_of_another_type_make_the_key_in_use() -> TestResult {
         assert_eq!(*failure(&err, node), NodeFailure::WrongType);
     }
     nothing_is_left(&servers);
+    Ok(())
+}
+
+/// Numbers for a script, or for the server that turns them into a reply, and no counters all the same.
+const NO_COUNTERS: [&str; 12] =
+    ["1e300", "nan", "-5", "inf", "-inf", "7.5", "0x10", " 7", "1e15", "9007199254740992", "9999999999999999", "abc"];
+
+#[test]
+fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = connected(builder(servers.urls()), 1);
+    set(&servers[0], "report", "foreign");
+
+    for counter in NO_COUNTERS {
+        set(&servers[0], &fence("report"), counter);
+        for _ in 0..2 {
+            let err = locks.mutex("report").try_lock().unwrap_err();
+            assert!(matches!(answer(&err, 0), NodeAnswer::Held { .. }), "{counter}: {err}");
+        }
+        // It waits, which is more than one round knows.
+        let err = locks.mutex("report").try_lock_for(ms(1)).unwrap_err();
+        assert!(err.is_held(), "{counter}: {err}");
+    }
+
+    del(&servers[0], "report");
+    for counter in NO_COUNTERS {
+        set(&servers[0], &fence("report"), counter);
+        let err = locks.mutex("report").try_lock().unwrap_err();
+        assert!(matches!(err, AcquireError::KeyInUse { .. }), "{counter}: {err}");
+        assert_eq!(servers[0].get(fence("report")).as_deref(), Some(counter.as_bytes()), "it is left as it was");
+    }
     Ok(())
 }
 

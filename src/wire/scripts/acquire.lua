@@ -25,7 +25,7 @@
 --              5 not looked at: the proposal is far ahead of the node time and of the counter
 --             -1 the lock key or the counter is not a string
 --             -2 the counter is not a whole number below 2^53
---   counter    as it was found
+--   counter    as it was found; 0 if that is no whole number below 2^53
 --   time left  of a key that is held, of a turn, or of the silence: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list now
 --   node time  microseconds since 1970
@@ -42,11 +42,16 @@ local AHEAD = 3600000000
 -- For how long an unfair call may get in before those who wait: microseconds.
 local PATIENCE = 1000000
 
+-- The fencing counter in what was found: a whole number below 2^53; nil for anything else.
+local function whole(found)
+  local number = type(found) == "string" and #found <= 16 and string.find(found, "^%d+$") and tonumber(found)
+  return number and number < 9007199254740992 and number or nil
+end
+
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
 if tonumber(ARGV[3]) > now + AHEAD then
-  local counter = redis.pcall("GET", KEYS[2])
-  counter = type(counter) == "string" and #counter <= 16 and tonumber(counter) or 0
+  local counter = whole(redis.pcall("GET", KEYS[2])) or 0
   if tonumber(ARGV[3]) > counter + 1 then
     return { 5, counter, 0, 0, now }
   end
@@ -61,12 +66,11 @@ if found[1] or found[3] or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", A
   -- The answer to a caller that does not get the lock. It enters the list here, in the same step: what is released
   -- after this is announced to it.
   local function refuse(status, counter, left)
-    local seen = type(counter) == "string" and #counter <= 16 and tonumber(counter) or 0
     local entered = 0
     if ARGV[9] ~= "" then
       entered = enter(KEYS[3], KEYS[4], ARGV[8], ARGV[7], ARGV[9], ARGV[10], whose)
     end
-    return { status, seen, left, entered, now }
+    return { status, whole(counter) or 0, left, entered, now }
   end
 
   if turn then
@@ -132,8 +136,8 @@ if not seen then
 end
 
 -- From here on it is rare. Whatever else stood there is put back, and a grant without an order is none.
-local number = type(seen) == "string" and #seen <= 16 and string.find(seen, "^%d+$") and tonumber(seen)
-if number and number < 9007199254740992 then
+local number = whole(seen)
+if number then
   if number < tonumber(ARGV[3]) then
     return now
   end
