@@ -85,6 +85,8 @@ pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
 /// A renewal gets several tries within a ttl only if a try is much shorter than it.
 pub(crate) const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
+/// So often at least does the longest ttl fit into the life of a fencing counter.
+const TTLS_IN_A_FENCE_LIFE: u32 = 2;
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 const MARGIN_SHARE_MAX: f64 = 0.5;
@@ -103,6 +105,7 @@ impl Config {
     pub(crate) fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         problems.extend(self.ttl_problem(self.ttl));
+        problems.extend(self.max_ttl.and_then(|it| self.fence_problem(it)));
         for (option, value, min, max) in [
             ("response_timeout", self.response_timeout, TIMEOUT_MIN, TIMEOUT_MAX),
             ("connect_timeout", self.connect_timeout, TIMEOUT_MIN, TIMEOUT_MAX),
@@ -155,7 +158,19 @@ impl Config {
         }
         let margin = self.margin.of(ttl);
         // Half of it must be usable: a renewal begins at a third.
-        (ttl.checked_div(2)? < margin).then_some(Problem::MarginTooLarge { ttl, margin })
+        if ttl.checked_div(2)? < margin {
+            return Some(Problem::MarginTooLarge { ttl, margin });
+        }
+        // Otherwise it is at most `max_ttl`, which is checked once.
+        if self.max_ttl.is_none() { self.fence_problem(ttl) } else { None }
+    }
+
+    /// Whether counters may expire under the holder of a lock of `ttl`. They are renewed with it, every third of the ttl; a
+    /// node that could not be reached for a whole ttl still has its counter when the next holder comes.
+    fn fence_problem(&self, ttl: Duration) -> Option<Problem> {
+        let needed = ttl.saturating_mul(TTLS_IN_A_FENCE_LIFE);
+        let life = self.fence_life.filter(|it| *it < needed)?;
+        Some(Problem::FencingLifeTooShort { life, ttl, needed })
     }
 }
 
@@ -167,6 +182,27 @@ mod tests {
     #[test]
     fn the_defaults_are_allowed() {
         assert_eq!(Config::default().problems(), []);
+    }
+
+    #[test]
+    fn a_fencing_life_below_twice_the_longest_ttl_is_a_problem() {
+        let s = Duration::from_secs;
+        let problems = |fence_life, ttl, max_ttl, quarantine| {
+            Config { fence_life, ttl, max_ttl, quarantine, ..Config::default() }.problems()
+        };
+        let too_short = |ttl| [Problem::FencingLifeTooShort { life: s(60), ttl, needed: ttl * 2 }];
+
+        assert_eq!(problems(Some(s(60)), s(31), None, true), too_short(s(31)));
+        assert_eq!(problems(Some(s(60)), s(31), Some(s(40)), true), too_short(s(40)), "said once");
+        assert_eq!(problems(Some(s(60)), s(10), Some(s(40)), false), too_short(s(40)));
+        assert_eq!(problems(Some(s(60)), s(10), Some(s(30)), true), []);
+        assert_eq!(problems(None, s(3600), None, true), []);
+
+        // Nothing else limits the ttl of one lock here.
+        let config = Config { fence_life: Some(s(60)), quarantine: false, ..Config::default() };
+        assert_eq!(config.problems(), []);
+        assert_eq!(config.ttl_problem(s(31)), too_short(s(31)).first().cloned());
+        assert_eq!(config.ttl_problem(s(30)), None);
     }
 
     #[test]

@@ -112,6 +112,19 @@ pub enum Problem {
         /// The largest allowed; the manager's ttl if it was not set.
         max_ttl: Duration,
     },
+    /// Fencing counters would expire soon after a lock that was not renewed, or even before it.
+    #[error(
+        "fencing_life is {life:?}: with locks of up to {ttl:?} it must be at least {needed:?}, or counters are gone when \
+         the next holder comes: raise fencing_life, or set it to None, or lower the ttl"
+    )]
+    FencingLifeTooShort {
+        /// The life that was given.
+        life: Duration,
+        /// The longest ttl that it has to outlast.
+        ttl: Duration,
+        /// The shortest life for that ttl.
+        needed: Duration,
+    },
     /// The margin for clock drift takes more than half of the ttl.
     #[error(
         "the margin for clock drift is {} of a ttl of {}: at most half of the ttl is allowed",
