@@ -171,9 +171,18 @@ impl Builder {
         self
     }
 
-    /// Sets how long a call that waits for a lock puts up with nodes of which no majority can be asked.
+    /// Sets how long calls that wait for a lock put up with nodes of which no majority can be asked.
     ///
-    /// Counted anew whenever a majority has answered. [`Duration::ZERO`] makes an outage an error at the first attempt.
+    /// An outage is the manager's: it begins with the first attempt of any of its calls that finds no majority, it is over
+    /// when one finds a majority, and all calls count from its beginning. So calls that wait for the same lock end together,
+    /// and a call that begins when an outage has lasted for longer than this already makes one attempt and returns
+    /// [`NoQuorum`](crate::AcquireError::NoQuorum) if that finds no majority either. A program that tries again in a loop
+    /// should pause in between. Failures of which nothing was seen in between for half a minute are two outages. A lock
+    /// that no majority grants while others can be had, as where an access list forbids its name, ends a call as well after
+    /// this time, counted by its own attempts.
+    ///
+    /// Nodes that are in [quarantine](Builder::quarantine) are no outage. [`Duration::ZERO`] makes an outage an error at the
+    /// first attempt.
     ///
     /// Default: 10 s. Allowed: any.
     pub fn outage_patience(mut self, patience: Duration) -> Builder {
@@ -186,7 +195,7 @@ impl Builder {
     /// Once it has expired, the wall clock keeps tokens growing: they are microseconds since 1970 or more. So this only
     /// has to be longer than clocks of clients are wrong. `None` keeps counters for ever, for a fixed set of names.
     ///
-    /// Default: 24 h. Allowed: 1 min to 10 years.
+    /// Default: 24 h. Allowed: 1 min to 10 years, and at least twice the longest [ttl](Builder::max_ttl).
     pub fn fencing_life(mut self, life: Option<Duration>) -> Builder {
         self.config.fence_life = life;
         self

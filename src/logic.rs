@@ -6,6 +6,7 @@ pub(crate) mod acquire;
 pub(crate) mod clock;
 pub(crate) mod footing;
 pub(crate) mod lease;
+pub(crate) mod outage;
 pub(crate) mod standing;
 pub(crate) mod tally;
 pub(crate) mod token;

@@ -72,10 +72,13 @@ pub(crate) struct Attempt {
 }
 
 /// A lost attempt, with everything of it taken back.
+#[derive(Clone)]
 pub(crate) struct LostAttempt {
     pub(crate) why: Why,
     pub(crate) rows: Vec<NodeAnswer>,
     pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
+    /// When it began.
+    pub(crate) asked: Tick,
     pub(crate) took: Duration,
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
@@ -90,7 +93,8 @@ impl LostAttempt {
     pub(crate) fn without_tokens(nodes: usize, seen: u64) -> LostAttempt {
         let rows = vec![NodeAnswer::NotWaitedFor; nodes];
         let took = Duration::ZERO;
-        LostAttempt { why: Why::KeyInUse, rows, round: None, took, seen, entered: 0, release: None }
+        let asked = time::tick();
+        LostAttempt { why: Why::KeyInUse, rows, round: None, asked, took, seen, entered: 0, release: None }
     }
 
     /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.
@@ -104,8 +108,17 @@ impl LostAttempt {
         }
     }
 
+    /// Whether a majority of the nodes can be asked; `None` if the attempt says nothing about it.
+    pub(crate) fn finds_a_majority(&self) -> Option<bool> {
+        match self.why {
+            Why::NoQuorum => Some(self.waits_for_quarantine()),
+            Why::Held | Why::TooLate | Why::Overtaken => Some(true),
+            Why::KeyInUse => None,
+        }
+    }
+
     /// Whether a majority will be there when the quarantine of nodes is over: that is no outage.
-    pub(crate) fn waits_for_quarantine(&self) -> bool {
+    fn waits_for_quarantine(&self) -> bool {
         let quarantined = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
         let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
         let (silent, failed) = (self.rows.iter().filter(quarantined).count(), self.rows.iter().filter(failed).count());
@@ -206,6 +219,7 @@ impl Attempt {
         }
         let took = Moment::now().since(self.sent);
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
+            core.outage.lock().on_majority();
             count(&core.counters.rounds_won);
             debug!("{}: won in {took:?}, token {token}, {:?}", wish.name, self.owner);
             return Ok(Won {
@@ -232,7 +246,13 @@ impl Attempt {
         let rows = self.round.rows();
         let release = self.take_back(core, wish, &rows, wait::keeps_its_place(why));
         let entered = self.round.with_round(AcquireRound::entered);
-        Err(LostAttempt { why, rows, round: Some(self.round), took, seen, entered, release })
+        let lost = LostAttempt { why, rows, round: Some(self.round), asked: self.asked, took, seen, entered, release };
+        match lost.finds_a_majority() {
+            Some(true) => core.outage.lock().on_majority(),
+            Some(false) => core.outage.lock().on_failure(lost.asked, time::tick()),
+            None => {}
+        }
+        Err(lost)
     }
     /// Takes back whatever a lost attempt may have left on the nodes. `stays`: the call keeps its place in their lists.
     fn take_back(

@@ -8,10 +8,12 @@ use crate::engine::fanout::{Fanout, Next, Release};
 use crate::engine::pending::{Pending, Reads, deadline};
 use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
-use crate::engine::sync::{AtomicBool, AtomicU64};
+use crate::engine::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::engine::wheel::Driver;
 use crate::ids::NodeSet;
+use crate::logic::outage::Outage;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
+use crate::logic::wait;
 use crate::stats::{Counters, count};
 use crate::time::Tick;
 use crate::wire::{Command, Plan};
@@ -23,6 +25,8 @@ pub(crate) struct Core {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<Queues>,
+    /// Since when no majority answers acquisitions.
+    pub(crate) outage: Mutex<Outage>,
     pub(crate) next_lock: AtomicU64,
     /// The log has said that calls wait until servers have a vote.
     pub(crate) said_quarantine: AtomicBool,
@@ -39,9 +43,10 @@ impl Core {
         queues: Arc<Queues>,
         counters: Arc<Counters>,
     ) -> Core {
+        let outage = Mutex::new(Outage::new(wait::longest_pause(config.retry_max)));
         let (next_lock, process) = (AtomicU64::new(0), std::process::id());
         let said_quarantine = AtomicBool::new(false);
-        Core { config, fanout, schedule, counters, queues, next_lock, said_quarantine, process }
+        Core { config, fanout, schedule, counters, queues, outage, next_lock, said_quarantine, process }
     }
 
     /// One round: the same command to every node that can take it, and the decision.

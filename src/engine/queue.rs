@@ -49,6 +49,7 @@ struct Line {
 /// One call's place in a line.
 pub(crate) struct Ticket {
     wish: Wish,
+    joined: Tick,
     bed: Arc<Bed>,
     state: Mutex<State>,
 }
@@ -66,6 +67,8 @@ struct State {
     grace: Duration,
     known: Known,
     handover: Handover,
+    /// The last attempt of the first in line, which has given up because of an outage.
+    given_up: Option<Arc<LostAttempt>>,
 }
 
 /// An attempt that whoever releases the lock makes for the call.
@@ -86,6 +89,8 @@ pub(crate) enum Woken {
     Try,
     /// Somebody has asked them for us.
     Made(Attempt),
+    /// The first in line has given up because of an outage, after this attempt: it is over for all of them.
+    GivenUp(LostAttempt),
     /// Time is up, or a signal was given.
     Stopped,
 }
@@ -273,7 +278,8 @@ pub(crate) struct Place<'a> {
 impl<'a> Place<'a> {
     /// Goes to the end of the line.
     pub(crate) fn join(core: &'a Core, wish: Wish) -> Place<'a> {
-        let ticket = Arc::new(Ticket { wish, bed: Arc::default(), state: Mutex::default() });
+        let joined = time::tick();
+        let ticket = Arc::new(Ticket { wish, joined, bed: Arc::default(), state: Mutex::default() });
         let queues = &core.queues;
         let mut lines = queues.lines.lock();
         count(&queues.counters.waiting);
@@ -298,6 +304,12 @@ impl<'a> Place<'a> {
                 match std::mem::take(&mut state.handover) {
                     Handover::Made(attempt) => return Woken::Made(attempt),
                     other => state.handover = other,
+                }
+                if let Some(lost) = &state.given_up
+                    && !signals.iter().any(|it| it.is_given())
+                    && matches!(state.handover, Handover::None)
+                {
+                    return Woken::GivenUp(LostAttempt::clone(lost));
                 }
                 let now = time::tick();
                 if until.is_some_and(|it| it <= now) || signals.iter().any(|it| it.is_given()) {
@@ -369,6 +381,8 @@ impl<'a> Place<'a> {
         state.known = Known { seen: state.known.seen.max(lost.seen), has_no_place };
         state.try_at = time::tick().checked_add(pause);
         state.grace = wait::grace(lost.took);
+        // Its own attempt is news.
+        state.given_up = None;
         drop(state);
         // Notices must be read.
         self.driver = core.fanout.take_wheel();
@@ -376,6 +390,19 @@ impl<'a> Place<'a> {
             core.fanout.settle();
         }
         lost
+    }
+
+    /// Ends the wait of all in line who were there when `lost` began: what it found out about the nodes it found out for
+    /// them. Who came later asks them once at least.
+    pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
+        let lost = Arc::new(lost.clone());
+        let lines = self.core.queues.lines.lock();
+        let Some(line) = lines.get(self.wish().plan.key()) else { return };
+        let others = line.tickets.iter().filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
+        for ticket in others {
+            ticket.state.lock().given_up = Some(Arc::clone(&lost));
+            ticket.bed.wake();
+        }
     }
 
     /// Leaves the line, unless an attempt was made for the call meanwhile: that has to be finished first.
@@ -530,6 +557,23 @@ mod tests {
         place.note(LostAttempt { why: crate::logic::acquire::Why::Held, ..lost });
         assert_eq!(ticket.since(), 1);
         assert!(attempt(core, &ticket).enters);
+    }
+
+    #[test]
+    fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_own() {
+        let engine = engine();
+        let core = engine.core();
+        let (first, mut second) = (Place::join(core, wish(core)), Place::join(core, wish(core)));
+        let last = LostAttempt::without_tokens(3, 0);
+        while time::tick() <= last.asked {}
+        let mut third = Place::join(core, wish(core));
+
+        first.give_up_for_all(&last);
+        drop(first);
+
+        assert!(matches!(second.wait(None, &[]), Woken::GivenUp(_)));
+        drop(second);
+        assert!(matches!(third.wait(None, &[]), Woken::Try));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::error::{AcquireError, NodeAnswer};
 use crate::ids::LockName;
 use crate::lock::LockGuard;
 use crate::logic::acquire::Why;
-use crate::logic::wait;
+use crate::logic::{outage, wait};
 use crate::time::{self, About, Moment, Tick};
 use crate::wire::{Entry, Manners, Plan};
 
@@ -53,7 +53,7 @@ pub(crate) enum Patience {
 struct Calling<'a> {
     request: &'a Request<'a>,
     began: Tick,
-    /// Since when no majority could be reached.
+    /// Since when its own attempts have found no majority.
     outage: Option<Tick>,
     /// The last lost attempt.
     lost: Option<LostAttempt>,
@@ -188,6 +188,11 @@ impl Calling<'_> {
                     let result = place.try_now();
                     self.result(result, known)?
                 }
+                Woken::GivenUp(lost) => {
+                    self.lost = Some(lost);
+                    drop(place);
+                    return Err(self.give_up());
+                }
                 Woken::Stopped => match place.stop() {
                     // The lock was on its way to us.
                     Some(attempt) => place.finish(attempt),
@@ -207,6 +212,9 @@ impl Calling<'_> {
                 return Err(self.request.stopped(self.began).unwrap_or_else(|| self.give_up()));
             }
             if self.is_hopeless() {
+                if let Some(lost) = self.lost.as_ref().filter(|it| it.finds_a_majority() == Some(false)) {
+                    place.give_up_for_all(lost);
+                }
                 drop(place);
                 return Err(self.give_up());
             }
@@ -232,13 +240,12 @@ impl Calling<'_> {
         let (took, pause) = (About(lost.took), About(pause));
         debug!("{}: lost round ({:?}) in {took}, next try in {pause}", self.request.name, lost.why);
         self.note_quarantine(&lost);
-        match lost.why {
-            Why::NoQuorum if lost.waits_for_quarantine() => self.outage = None,
-            Why::NoQuorum => {
+        match lost.finds_a_majority() {
+            Some(true) => self.outage = None,
+            Some(false) => {
                 self.outage.get_or_insert_with(time::tick);
             }
-            Why::KeyInUse => {}
-            Why::Held | Why::TooLate | Why::Overtaken => self.outage = None,
+            None => {}
         }
         self.lost = Some(lost);
     }
@@ -261,9 +268,11 @@ impl Calling<'_> {
 
     /// Whether waiting is of no use any more.
     fn is_hopeless(&self) -> bool {
-        let outage = self.outage.map(|since| time::tick().saturating_duration_since(since));
-        let patience = self.request.engine.core().config.outage_patience;
-        outage.is_some_and(|it| patience <= it) || self.lost.as_ref().is_some_and(|it| it.why == Why::KeyInUse)
+        let core = self.request.engine.core();
+        let patience = core.config.outage_patience;
+        let of_manager = || core.outage.lock().since();
+        self.lost.as_ref().is_some_and(|it| it.why == Why::KeyInUse)
+            || self.outage.is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
     }
 
     /// The error of the last attempt. Waits, within a response timeout, until what was granted is given back, so that

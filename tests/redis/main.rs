@@ -25,6 +25,7 @@ mod lost_notices;
 mod names;
 mod notices;
 mod obligations;
+mod outages;
 mod process;
 mod quarantine;
 mod queue;

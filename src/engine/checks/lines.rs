@@ -93,6 +93,33 @@ fn the_farewell_of_a_cancelled_call_does_not_strike_the_next_in_line_from_the_li
     });
 }
 
+/// The server is silent for about as long as calls are patient, so that some of them get the lock.
+#[test]
+fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no_key() {
+    hastily(2_000, || {
+        let world = World::new(1);
+        let locks = world.manager_with(|it| it.outage_patience(ms(150)));
+        let section = Section::default();
+        world.servers[0].be_silent_until(ms(300));
+        let take = |name| {
+            let (lock, section) = (locks.mutex("a").renew(false), section.clone());
+            spawn(name, move || match lock.lock() {
+                Ok(guard) => section.pass(&guard),
+                Err(AcquireError::NoQuorum { .. } | AcquireError::TooLate { .. }) => {}
+                Err(other) => panic!("{other}"),
+            })
+        };
+
+        join(["first", "second", "third"].map(take));
+
+        section.passed();
+        let queues = Arc::clone(&locks.engine().core().queues);
+        let servers = world.end([locks]);
+        assert!(queues.is_empty(), "a line was left behind");
+        assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+    });
+}
+
 #[test]
 fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
     hastily(4_000, || {

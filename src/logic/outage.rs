@@ -1,0 +1,112 @@
+//! Since when no majority can be reached, and for how long calls put up with that.
+
+use std::time::Duration;
+
+use crate::time::Tick;
+
+/// Rounds that are further apart say nothing about the time between them: two failures need not be one outage.
+const APART: Duration = Duration::from_secs(30);
+
+/// What a manager knows of an outage from its rounds: each is asked at one time and ends at another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outage {
+    apart: Duration,
+    seen: Option<Seen>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    since: Tick,
+    /// When the last round ended that reached no majority.
+    last: Tick,
+}
+
+impl Outage {
+    /// `longest_pause`: the longest time that a waiting call lets pass between two rounds.
+    pub(crate) fn new(longest_pause: Duration) -> Outage {
+        Outage { apart: longest_pause.max(APART), seen: None }
+    }
+
+    /// A majority has answered, whatever it said.
+    pub(crate) fn on_majority(&mut self) {
+        self.seen = None;
+    }
+
+    /// A round reached no majority.
+    pub(crate) fn on_failure(&mut self, asked: Tick, now: Tick) {
+        let known = self.seen.filter(|it| asked.saturating_duration_since(it.last) <= self.apart);
+        self.seen = Some(Seen { since: known.map_or(now, |it| it.since), last: now });
+    }
+
+    /// Since when; `None` if there is none.
+    pub(crate) fn since(&self) -> Option<Tick> {
+        self.seen.map(|it| it.since)
+    }
+}
+
+/// Whether it is of no use for a call to go on, whose last round reached no majority. `own`: since when its own rounds have
+/// not; `of_manager`: since when no round of its manager has.
+pub(crate) fn is_hopeless(own: Tick, of_manager: Option<Tick>, patience: Duration, now: Tick) -> bool {
+    let since = of_manager.map_or(own, |it| it.min(own));
+    patience <= now.saturating_duration_since(since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn outage() -> (Outage, Tick) {
+        (Outage::new(s(1)), crate::time::tick())
+    }
+
+    #[test]
+    fn h8_an_outage_begins_with_the_first_round_that_fails_and_ends_with_a_majority() {
+        let (mut outage, start) = outage();
+        assert_eq!(outage.since(), None);
+        outage.on_failure(start, start + s(1));
+        outage.on_failure(start + s(2), start + s(3));
+        assert_eq!(outage.since(), Some(start + s(1)));
+
+        outage.on_majority();
+        assert_eq!(outage.since(), None);
+        outage.on_failure(start + s(4), start + s(5));
+        assert_eq!(outage.since(), Some(start + s(5)));
+    }
+
+    #[test]
+    fn h8_failures_that_are_far_apart_are_two_outages() {
+        let (mut outage, start) = outage();
+        outage.on_failure(start, start);
+        outage.on_failure(start + s(30), start + s(90));
+        assert_eq!(outage.since(), Some(start), "a round may take its time");
+        outage.on_failure(start + s(121), start + s(122));
+        assert_eq!(outage.since(), Some(start + s(122)));
+    }
+
+    #[test]
+    fn h8_rounds_as_far_apart_as_a_waiting_call_makes_them_see_one_outage() {
+        let start = crate::time::tick();
+        let mut outage = Outage::new(s(300));
+        outage.on_failure(start, start);
+        outage.on_failure(start + s(300), start + s(300));
+        assert_eq!(outage.since(), Some(start));
+    }
+
+    #[test]
+    fn h8_the_patience_counts_from_the_beginning_of_the_managers_outage() {
+        let start = crate::time::tick();
+        let now = start + s(12);
+        assert!(is_hopeless(now, Some(start), PATIENCE, now));
+        assert!(is_hopeless(start, None, PATIENCE, now), "others reach a majority; this one does not");
+        assert!(!is_hopeless(now, None, PATIENCE, now));
+        assert!(!is_hopeless(start + s(3), Some(start + s(4)), PATIENCE, now));
+        assert!(is_hopeless(now, None, Duration::ZERO, now));
+        assert!(!is_hopeless(start, Some(start), Duration::MAX, now));
+    }
+}

@@ -1,0 +1,123 @@
+//! An outage is the manager's: whichever call notices it, it begins for all.
+
+use std::thread;
+
+use devnodes::{Servers, eventually};
+use quorlock::{AcquireError, LockManager, NodeAnswer};
+
+use crate::support::*;
+
+/// Tries again soon, so that an outage is seen many times within the patience.
+fn builder_with_patience(servers: &Servers) -> quorlock::Builder {
+    builder(servers.urls()).outage_patience(ms(500)).retry_delay(ms(5), ms(10))
+}
+
+/// How many rounds have found no majority.
+fn failed_rounds(locks: &LockManager) -> u64 {
+    locks.stats().rounds_without_quorum
+}
+
+/// A majority dies.
+fn kill_two(servers: &Servers) {
+    servers[0].kill().unwrap();
+    servers[1].kill().unwrap();
+}
+
+#[test]
+fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder_with_patience(&servers).build()?;
+    servers.iter().for_each(|it| set(it, "report", "foreign"));
+    let calls = repeat(8, || {
+        let locks = locks.clone();
+        thread::spawn(move || {
+            let err = locks.mutex("report").lock().unwrap_err();
+            (err, failed_rounds(&locks))
+        })
+    });
+    eventually("all are in line, and the first has been refused", || {
+        locks.stats().waiting == 8 && 1 <= locks.stats().rounds_held
+    });
+
+    kill_two(&servers);
+
+    let ends: Vec<_> = calls.into_iter().map(join).collect();
+    assert!(2 <= ends[0].1, "the first was patient");
+    for (err, failed) in &ends {
+        // Whoever was behind the first one asks nobody: that none of them can be reached is known.
+        assert_eq!(*failed, ends[0].1, "the outage began anew for another call");
+        assert!(matches!(err, AcquireError::NoQuorum { waited, .. } if ms(500) <= *waited), "{err:?}");
+        for node in 0..2 {
+            assert!(matches!(answer(err, node), NodeAnswer::Failed(_)), "{err:?}");
+        }
+    }
+    assert_eq!(locks.stats().waiting, 0);
+    Ok(())
+}
+
+#[test]
+fn h8_a_call_that_begins_in_an_outage_that_is_longer_than_the_patience_makes_one_round() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder_with_patience(&servers).build()?;
+    kill_two(&servers);
+    assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+
+    for name in ["report", "invoice"] {
+        let before = failed_rounds(&locks);
+        assert_no_quorum(&locks.mutex(name).lock().unwrap_err());
+        assert_no_quorum(&locks.mutex(name).try_lock_for(LONG).unwrap_err());
+        assert_eq!(failed_rounds(&locks) - before, 2, "one round for each");
+    }
+    Ok(())
+}
+
+#[test]
+fn h8_an_outage_that_single_tries_have_noticed_is_known_to_waiting_calls() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder_with_patience(&servers).build()?;
+    kill_two(&servers);
+    assert_no_quorum(&locks.mutex("report").try_lock().unwrap_err());
+    thread::sleep(ms(500)); // the patience, not an event
+
+    let before = failed_rounds(&locks);
+    assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+
+    assert_eq!(failed_rounds(&locks) - before, 1);
+    Ok(())
+}
+
+#[test]
+fn h8_the_patience_counts_anew_once_a_majority_has_answered() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder_with_patience(&servers).build()?;
+    kill_two(&servers);
+    assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+    servers[0].restart()?;
+    drop(lock_in_the_end(&locks, "another"));
+    servers[0].kill()?;
+
+    let before = failed_rounds(&locks);
+    assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+
+    assert!(2 <= failed_rounds(&locks) - before, "it gave up at once");
+    Ok(())
+}
+
+#[test]
+fn h8_a_held_lock_in_between_is_no_outage() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder_with_patience(&servers).build()?;
+    kill_two(&servers);
+    assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+    servers[0].restart()?;
+    servers[1].restart()?;
+    servers.iter().for_each(|it| set(it, "another", "foreign"));
+    error_in_the_end(&locks, "another", AcquireError::is_held);
+    kill_two(&servers);
+
+    let before = failed_rounds(&locks);
+    assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+
+    assert!(2 <= failed_rounds(&locks) - before, "it gave up at once");
+    Ok(())
+}
