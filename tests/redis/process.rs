@@ -382,12 +382,13 @@ fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_with_many_cycles() {
-    const KIB: u64 = 8 * 1024;
     let urls = child_urls();
     if urls.is_empty() {
         return;
     }
     let total: u32 = hear_parent().unwrap().parse().unwrap();
+    // A few hundred bytes for each of the few cycles, and a few for each of many.
+    let kib = if total < 50_000 { 1024 } else { 8 * 1024 };
     let memory = || -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
@@ -410,7 +411,7 @@ fn child_with_many_cycles() {
             say(format_args!("turn {turn} of 10, part {part}: {} KiB, {before} before", memory()));
         }
     }
-    assert!(memory() < before + KIB, "{before} then {} KiB", memory());
+    assert!(memory() < before + kib, "{before} then {} KiB", memory());
     assert_eq!((count("task"), count("fd")), (threads, descriptors));
     say("it has not grown");
 }
