@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `uncontended` | what does an acquisition and its release cost when nobody else wants the lock? |
 //! | `threads` | how many pairs per second do many threads get through? |
+//! | `overload` | what becomes of many more threads than the servers can serve at once? |
 //! | `faults` | what does one sick node cost? |
 //! | `held` | what does it cost to hold very many locks? |
 //! | `handover` | how soon does a waiter have a lock that is released? |
@@ -38,14 +39,15 @@ use std::env;
 use std::process::ExitCode;
 
 use support::peers::Peers;
-use support::scenarios::{contended, faults, handover, held, idle, threads, uncontended};
+use support::scenarios::{contended, faults, handover, held, idle, overload, threads, uncontended};
 use support::{Result, Setting, worker};
 
 type Scenario = fn(&Setting) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 7] = [
+const SCENARIOS: [(&str, Scenario); 8] = [
     ("uncontended", uncontended::run),
     ("threads", threads::run),
+    ("overload", overload::run),
     ("faults", faults::run),
     ("held", held::run),
     ("handover", handover::run),

@@ -105,6 +105,11 @@ impl Builder {
     /// still come: the connection is kept, and until the node has caught up it is not asked again. Shorter notices hung
     /// nodes sooner; it must be well above the network's round trip.
     ///
+    /// A round's time begins when its commands are handed to the connections. A process with more calls under way than its
+    /// nodes answer well within this time lets the rest wait for their turn first, in the order in which they came, and
+    /// none of that is counted here, nor in the ttl or the [outage patience](Builder::outage_patience). A call waits for
+    /// its turn until its own time is over; [`try_lock`](crate::Mutex::try_lock) until the outage patience is.
+    ///
     /// Default: 100 ms. Allowed: 1 ms to 60 s.
     pub fn response_timeout(mut self, timeout: Duration) -> Builder {
         self.config.response_timeout = timeout;
@@ -179,7 +184,8 @@ impl Builder {
     /// [`NoQuorum`](crate::AcquireError::NoQuorum) if that finds no majority either. A program that tries again in a loop
     /// should pause in between. Failures of which nothing was seen in between for half a minute are two outages. A lock
     /// that no majority grants while others can be had, as where an access list forbids its name, ends a call as well after
-    /// this time, counted by its own attempts.
+    /// this time, counted by its own attempts; while it waits for its turn behind others of this process, see
+    /// [`response_timeout`](Builder::response_timeout), none of that counts.
     ///
     /// Nodes that are in [quarantine](Builder::quarantine) are no outage. [`Duration::ZERO`] makes an outage an error at the
     /// first attempt.

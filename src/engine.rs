@@ -1,5 +1,6 @@
 //! Threads, channels and shared state: the only place that has any.
 
+mod admission;
 mod attempt;
 #[cfg(quorlock_shuttle)]
 mod checks;

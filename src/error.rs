@@ -194,7 +194,8 @@ pub enum AcquireError {
         /// How long the call waited before it gave up.
         waited: Duration,
     },
-    /// Too many nodes failed, so nobody can know who holds the lock.
+    /// Too many nodes failed, so nobody can know who holds the lock. Or none was asked before the call's time was over,
+    /// because this process has more calls under way than the nodes can answer.
     #[error("no quorum (tried for {}): {}", About(*waited), Rows(nodes))]
     NoQuorum {
         /// What each node answered in the last round.

@@ -3,6 +3,7 @@
 //! No I/O, no clock, no thread, no log. `now` is an argument everywhere, read once per step by the caller.
 
 pub(crate) mod acquire;
+pub(crate) mod admission;
 pub(crate) mod clock;
 pub(crate) mod footing;
 pub(crate) mod lease;

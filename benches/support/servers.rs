@@ -43,6 +43,14 @@ impl Nodes {
         self.servers.iter().map(|server| Ok(Calls::read(server.command(&["INFO", "commandstats"])?.as_str()))).collect()
     }
 
+    /// Stops all nodes for this long.
+    pub(crate) fn pause_all(&self, time: std::time::Duration) -> Result {
+        self.servers.iter().try_for_each(devnodes::Server::pause)?;
+        std::thread::sleep(time);
+        self.servers.iter().try_for_each(devnodes::Server::resume)?;
+        Ok(())
+    }
+
     /// Does to one node what `fault` says.
     pub(crate) fn break_one(&self, fault: Fault) -> Result {
         match fault {

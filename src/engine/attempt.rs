@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use log::debug;
 
+use crate::engine::admission::Slot;
 use crate::engine::core::Core;
 use crate::engine::lease::{Grants, Won};
 use crate::engine::pending::{Pending, deadline};
@@ -68,7 +69,11 @@ pub(crate) struct Attempt {
     /// It enters the waiting lists of nodes that refuse it.
     pub(crate) enters: bool,
     pub(crate) deadline: Tick,
+    /// It has to wait for connections first.
+    connects: bool,
     pub(crate) round: Arc<Pending<AcquireRound>>,
+    /// Others may begin when it has ended.
+    slot: Slot,
 }
 
 /// A lost attempt, with everything of it taken back.
@@ -157,8 +162,11 @@ fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
 
 impl Attempt {
     /// Prepares an attempt, and the command to send. `on_end` is called by the thread that decides the round.
+    ///
+    /// Its time runs from here on: what the call has waited for its slot does not count.
     pub(crate) fn prepare(
         core: &Core,
+        slot: Slot,
         wish: &Wish,
         known: Known,
         manners: Manners,
@@ -176,18 +184,20 @@ impl Attempt {
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
         let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, &manners);
         let (enters, deadline) = (manners.enters, core.fanout.deadline(asked));
-        Ok((Attempt { owner, sent, asked, use_until, seen, enters, deadline, round }, command))
+        let connects = core.fanout.response_timeout() < deadline.saturating_duration_since(asked);
+        Ok((Attempt { owner, sent, asked, use_until, seen, enters, deadline, connects, round, slot }, command))
     }
 
     /// Sends it, and waits until it is won or lost.
     pub(crate) fn run(
         core: &Core,
+        slot: Slot,
         wish: &Wish,
         known: Known,
         driver: Option<Driver<'_>>,
     ) -> Result<Result<Won, LostAttempt>, NoAttempt> {
         let _busy = core.fanout.busy();
-        let (attempt, command) = Attempt::prepare(core, wish, known, wish.manners, None)?;
+        let (attempt, command) = Attempt::prepare(core, slot, wish, known, wish.manners, None)?;
         let end = core.round(command, &attempt.round, driver, attempt.deadline);
         Ok(attempt.conclude(core, wish, end))
     }
@@ -205,7 +215,18 @@ impl Attempt {
         self.take_back(core, wish, &self.round.rows(), true);
     }
 
+    /// Lets the limit learn from how long the first round took. One that connected, or was over at once because nobody
+    /// could be asked, says nothing about queues.
+    fn learn(&self, end: AcquireEnd) {
+        let Some(ended) = self.round.ended() else { return };
+        let answered = end != AcquireEnd::Lost(Why::NoQuorum);
+        if !self.connects && (answered || ended.timed_out) {
+            self.slot.learn(self.asked, ended.at.since(self.sent), !ended.timed_out);
+        }
+    }
+
     fn conclude(self, core: &Core, wish: &Wish, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
+        self.learn(end);
         let nodes = core.fanout.len();
         let mut seen = self.seen.max(self.round.with_round(AcquireRound::seen));
         let mut gone = NodeSet::default();

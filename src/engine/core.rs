@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::engine::admission::Admission;
 use crate::engine::fanout::{Fanout, Next, Release};
 use crate::engine::pending::{Pending, Reads, deadline};
 use crate::engine::queue::{Queues, Ticket};
@@ -27,6 +28,7 @@ pub(crate) struct Core {
     pub(crate) queues: Arc<Queues>,
     /// Since when no majority answers acquisitions.
     pub(crate) outage: Mutex<Outage>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) next_lock: AtomicU64,
     /// The log has said that calls wait until servers have a vote.
     pub(crate) said_quarantine: AtomicBool,
@@ -46,7 +48,8 @@ impl Core {
         let outage = Mutex::new(Outage::new(wait::longest_pause(config.retry_max)));
         let (next_lock, process) = (AtomicU64::new(0), std::process::id());
         let said_quarantine = AtomicBool::new(false);
-        Core { config, fanout, schedule, counters, queues, outage, next_lock, said_quarantine, process }
+        let admission = Arc::new(Admission::new(config.response_timeout));
+        Core { config, fanout, schedule, counters, queues, outage, admission, next_lock, said_quarantine, process }
     }
 
     /// One round: the same command to every node that can take it, and the decision.
@@ -70,6 +73,9 @@ impl Core {
 
     /// One round of releases. `next` waits for the lock: its acquire goes along, in the same write. `sent` is called when
     /// all nodes have been given it.
+    ///
+    /// It never waits for its turn. The acquire does not go along if it had to, or could not win: the call then tries by
+    /// itself.
     pub(crate) fn release_round(
         &self,
         release: Release,
@@ -78,10 +84,12 @@ impl Core {
         sent: impl FnOnce(),
     ) -> ReleaseEnd {
         let _busy = self.fanout.busy();
-        let deadline = deadline(self.fanout.response_timeout());
+        let _slot = self.admission.enter();
+        let deadline = deadline(self.fanout.response_timeout().saturating_mul(self.admission.turns()));
         let prepared = next.and_then(|ticket| {
-            let prepared = ticket.prepare(self);
-            let Ok((attempt, command)) = prepared else {
+            let slot = if self.fanout.is_behind() { None } else { self.admission.try_enter() };
+            let prepared = slot.map(|slot| ticket.prepare(self, slot));
+            let Some(Ok((attempt, command))) = prepared else {
                 ticket.make_none();
                 return None;
             };

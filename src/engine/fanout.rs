@@ -20,9 +20,9 @@ use crate::engine::worker::{WAKE, Worker};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::AcquireRound;
-use crate::logic::clock;
 use crate::logic::standing::Standing;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
+use crate::logic::{clock, quorum};
 use crate::stats::Counters;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Address, Answer, Command};
@@ -156,7 +156,8 @@ impl Fanout {
         let alone = self.is_alone() || driver.is_some();
         let driver = driver.or_else(|| if alone { self.wheel.take(&self.nodes, now) } else { None });
         let sink: Arc<dyn Sink> = Arc::<Pending<R>>::clone(pending);
-        let given = self.offer(&Arc::new(command), &sink, now, alone);
+        let behind = if R::NEEDS_A_MAJORITY { self.behind(now) } else { None };
+        let given = behind.unwrap_or_else(|| self.offer(&Arc::new(command), &sink, now, alone));
         let taken = given.taken;
         pending.set_reached(taken);
         self.wake(taken, alone);
@@ -198,6 +199,24 @@ impl Fanout {
     /// Puts a command in line at every node that can take it now, without waking anybody: for many in a row.
     pub(crate) fn offer(&self, command: &Arc<Command>, sink: &Arc<dyn Sink>, now: Tick, directly: bool) -> Given {
         self.offer_to(None, command, sink, now, directly)
+    }
+
+    /// Whether so many nodes are stalled that no majority can be asked, and why each that cannot is not. Nobody is asked
+    /// then: what the others would be given, and would have to be asked to take back, is all that many callers who try
+    /// again and again would keep them busy with, and they might never catch up.
+    fn behind(&self, now: Tick) -> Option<Given> {
+        let refused = |it: &Arc<Node>| Some((it.id, it.refusal(now)?));
+        let refused: Vec<_> = self.nodes.iter().filter_map(refused).collect();
+        let ready = self.nodes.len().saturating_sub(refused.len());
+        let stalled = refused.iter().filter(|(_, it)| *it == NodeFailure::Stalled).count();
+        let quorum = quorum(self.nodes.len());
+        let is_behind = ready < quorum && quorum <= ready.saturating_add(stalled);
+        is_behind.then(|| Given { taken: NodeSet::default(), refused })
+    }
+
+    /// Whether so many nodes are stalled that no majority can be asked.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind(time::tick()).is_some()
     }
 
     /// Nodes of `some` on which a lock that is gone may be set again.

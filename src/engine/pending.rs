@@ -28,6 +28,9 @@ pub(crate) trait Sink: Send + Sync {
 
 /// How a kind of round reads answers.
 pub(crate) trait Reads: Round {
+    /// It is of no use to ask fewer nodes than a majority.
+    const NEEDS_A_MAJORITY: bool = false;
+
     /// The vote in an answer, and the row that it makes in a report.
     fn read(answer: Answer) -> (Self::Vote, NodeAnswer);
 }
@@ -44,9 +47,18 @@ pub(crate) struct Pending<R: Round> {
 
 type Hook<R> = Box<dyn Fn(&<R as Round>::End) + Send + Sync>;
 
+/// When a round was decided, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) at: Moment,
+    /// Not by votes.
+    pub(crate) timed_out: bool,
+}
+
 struct State<R: Round> {
     round: R,
     end: Option<R::End>,
+    ended: Option<Ended>,
     rows: Vec<Option<NodeAnswer>>,
     /// Nodes to which something of the command may have come.
     reached: NodeSet,
@@ -69,7 +81,7 @@ where
 
     pub(crate) fn with_hook(nodes: usize, round: R, hook: Option<Hook<R>>) -> Pending<R> {
         let rows = vec![None; nodes];
-        let state = State { round, end: None, rows, reached: NodeSet::default() };
+        let state = State { round, end: None, ended: None, rows, reached: NodeSet::default() };
         Pending { state: Mutex::new(state), decided: Condvar::new(), answered: Condvar::new(), hook }
     }
 
@@ -104,6 +116,11 @@ where
     /// How it was decided, if it was.
     pub(crate) fn end(&self) -> Option<R::End> {
         self.state.lock().end
+    }
+
+    /// When it was decided, if it was.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.state.lock().ended
     }
 
     /// Ends the round now; false if it was over already.
@@ -161,13 +178,14 @@ where
     R::End: Copy,
 {
     fn take(&mut self, node: NodeId, vote: R::Vote, row: NodeAnswer) -> Option<R::End> {
-        match self.round.on_vote(node, vote, Moment::now()) {
+        let now = Moment::now();
+        match self.round.on_vote(node, vote, now) {
             Step::Wait => self.note(node, row),
             // It changes nothing, and it is a better row than none.
             Step::Late => self.note(node, row),
             Step::Decided(end) => {
                 self.note(node, row);
-                self.end = Some(end);
+                (self.end, self.ended) = (Some(end), Some(Ended { at: now, timed_out: false }));
                 return Some(end);
             }
         }
@@ -182,8 +200,9 @@ where
 
     /// The end, if the round was open: its time-out always ends it.
     fn close(&mut self) -> Option<R::End> {
-        let Step::Decided(end) = self.round.on_timeout(Moment::now()) else { return None };
-        self.end = Some(end);
+        let now = Moment::now();
+        let Step::Decided(end) = self.round.on_timeout(now) else { return None };
+        (self.end, self.ended) = (Some(end), Some(Ended { at: now, timed_out: true }));
         for row in &mut self.rows {
             row.get_or_insert(NodeAnswer::Failed(NodeFailure::TimedOut));
         }
@@ -240,6 +259,8 @@ fn failed(answer: Answer) -> NodeAnswer {
 }
 
 impl Reads for AcquireRound {
+    const NEEDS_A_MAJORITY: bool = true;
+
     fn read(answer: Answer) -> (AcquireVote, NodeAnswer) {
         match answer {
             Answer::Acquire(AcquireReply::Accepted) => (AcquireVote::Accepted, NodeAnswer::Granted),

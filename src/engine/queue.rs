@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::admission::{Slot, Turn};
 use crate::engine::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
 use crate::engine::core::Core;
 use crate::engine::lease::Won;
@@ -86,7 +87,7 @@ enum Handover {
 /// What became of a call's wait.
 pub(crate) enum Woken {
     /// The nodes may be asked now.
-    Try,
+    Try(Slot),
     /// Somebody has asked them for us.
     Made(Attempt),
     /// The first in line has given up because of an outage, after this attempt: it is over for all of them.
@@ -225,12 +226,12 @@ impl Ticket {
     }
 
     /// Prepares the attempt that the call will find made, see [`Queues::pass_on`]; the command has to be sent.
-    pub(crate) fn prepare(&self, core: &Core) -> Result<(Attempt, Command), NoAttempt> {
+    pub(crate) fn prepare(&self, core: &Core, slot: Slot) -> Result<(Attempt, Command), NoAttempt> {
         let known = self.state.lock().known;
         let bed = Arc::clone(&self.bed);
         // Also for a lock that is not fair: the calls of a busy manager would hand it on among themselves for ever.
         let manners = Manners { fair: true, ..self.wish.manners };
-        Attempt::prepare(core, &self.wish, known, manners, Some(Box::new(move || bed.wake())))
+        Attempt::prepare(core, slot, &self.wish, known, manners, Some(Box::new(move || bed.wake())))
     }
 
     /// Gives the call its attempt, which has been sent.
@@ -269,6 +270,8 @@ pub(crate) struct Place<'a> {
     pause: Duration,
     /// Nodes that may have the call in their waiting lists.
     listed: NodeSet,
+    /// To begin a round.
+    pub(crate) turn: Turn,
     /// It reads what the nodes say, for all, while it waits.
     driver: Option<Driver<'a>>,
     /// The hold that it became.
@@ -287,7 +290,8 @@ impl<'a> Place<'a> {
         line.tickets.push_back(Arc::clone(&ticket));
         line.set_up();
         drop(lines);
-        Place { core, ticket, tries: 0, pause: Duration::ZERO, listed: NodeSet::default(), driver: None, held: None }
+        let (pause, listed) = (Duration::ZERO, NodeSet::default());
+        Place { core, ticket, tries: 0, pause, listed, turn: Turn::default(), driver: None, held: None }
     }
 
     pub(crate) fn wish(&self) -> &Wish {
@@ -299,7 +303,7 @@ impl<'a> Place<'a> {
         let bed = Arc::clone(&self.ticket.bed);
         let _listed = bed.listed_with(signals);
         loop {
-            let wake_at = {
+            let (wake_at, asks) = {
                 let mut state = self.ticket.state.lock();
                 match std::mem::take(&mut state.handover) {
                     Handover::Made(attempt) => return Woken::Made(attempt),
@@ -317,12 +321,15 @@ impl<'a> Place<'a> {
                 }
                 match &state.handover {
                     Handover::None if state.up => match state.next_try(self.core.queues.nodes) {
-                        Some(at) if now < at => Some(until.map_or(at, |it| it.min(at))),
-                        _ => return Woken::Try,
+                        Some(at) if now < at => (Some(until.map_or(at, |it| it.min(at))), false),
+                        _ => (until, true),
                     },
-                    _ => until,
+                    _ => (until, false),
                 }
             };
+            if let Some(slot) = self.turn.wait(asks, &self.core.admission, &bed) {
+                return Woken::Try(slot);
+            }
             match &mut self.driver {
                 Some(driver) => {
                     if !driver.listen(wake_at, &bed) {
@@ -344,19 +351,19 @@ impl<'a> Place<'a> {
     }
 
     /// Asks the nodes.
-    pub(crate) fn try_now(&mut self) -> Result<Result<Won, LostAttempt>, NoAttempt> {
+    pub(crate) fn try_now(&mut self, slot: Slot) -> Result<Result<Won, LostAttempt>, NoAttempt> {
         let known = {
             let mut state = self.ticket.state.lock();
             (state.told, state.told_at) = (NodeSet::default(), None);
             state.known
         };
-        let result = Attempt::run(self.core, &self.ticket.wish, known, self.driver.take())?;
+        let result = Attempt::run(self.core, slot, &self.ticket.wish, known, self.driver.take())?;
         Ok(result.map_err(|lost| self.note(lost)))
     }
 
     /// Waits for the attempt that was made for the call.
     pub(crate) fn finish(&mut self, attempt: Attempt) -> Result<Won, LostAttempt> {
-        self.driver = None;
+        (self.driver, self.turn) = (None, Turn::default());
         attempt.finish(self.core, &self.ticket.wish).map_err(|lost| self.note(lost))
     }
 
@@ -407,7 +414,7 @@ impl<'a> Place<'a> {
 
     /// Leaves the line, unless an attempt was made for the call meanwhile: that has to be finished first.
     pub(crate) fn stop(&mut self) -> Option<Attempt> {
-        self.driver = None;
+        (self.driver, self.turn) = (None, Turn::default());
         loop {
             {
                 let mut lines = self.core.queues.lines.lock();
@@ -488,7 +495,7 @@ mod tests {
 
     /// An attempt that has come to all nodes, as far as anybody knows.
     fn attempt(core: &Core, ticket: &Ticket) -> Attempt {
-        let Ok((attempt, _)) = ticket.prepare(core) else { panic!("no attempt") };
+        let Ok((attempt, _)) = ticket.prepare(core, core.admission.enter()) else { panic!("no attempt") };
         attempt.round.set_reached(core.fanout.ids().collect());
         attempt
     }
@@ -549,7 +556,7 @@ mod tests {
         assert!(attempt(core, &ticket).enters);
         assert_eq!(ticket.since(), 1);
 
-        let Ok(Err(lost)) = place.try_now() else { panic!("nobody was asked") };
+        let Ok(Err(lost)) = place.try_now(core.admission.enter()) else { panic!("nobody was asked") };
 
         assert_eq!(lost.why, crate::logic::acquire::Why::NoQuorum);
         assert_eq!(ticket.since(), LAST);
@@ -573,7 +580,7 @@ mod tests {
 
         assert!(matches!(second.wait(None, &[]), Woken::GivenUp(_)));
         drop(second);
-        assert!(matches!(third.wait(None, &[]), Woken::Try));
+        assert!(matches!(third.wait(None, &[]), Woken::Try(_)));
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub enum NodeAnswer {
     /// The round was decided before this node answered; it was not waited for.
     NotWaitedFor,
     /// Nothing was sent to the node: there is nothing to release there, or it was clear without asking that this
-    /// manager holds the lock itself.
+    /// manager holds the lock itself, or the call's turn to ask did not come in time.
     NotAsked,
     /// It could not vote.
     Failed(NodeFailure),

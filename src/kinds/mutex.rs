@@ -138,7 +138,9 @@ impl Mutex {
     ///
     /// Blocks for one round trip; for at most one [response timeout](crate::Builder::response_timeout) where nodes do
     /// not answer, and three if fencing counters have to be raised and the attempt fails. The first call of a manager
-    /// also waits for connections, for at most the [connect timeout](crate::Builder::connect_timeout).
+    /// also waits for connections, for at most the [connect timeout](crate::Builder::connect_timeout). Where this process
+    /// has more calls under way than the nodes can answer in time, it waits for its turn first, for at most the
+    /// [outage patience](crate::Builder::outage_patience).
     ///
     /// A lock that is free but [promised](crate::NodeAnswer::Promised) to a call that waits is held; for a lock that is
     /// not [fair](Mutex::fair), if that call has waited for more than a second.
@@ -175,7 +177,7 @@ impl Mutex {
     ///
     /// Blocks. Returns within `timeout` plus the time of one [`try_lock`](Mutex::try_lock): a round that is under way
     /// when time runs out is brought to its end, so that nothing of it stays on the nodes. [`Duration::ZERO`] makes one
-    /// attempt. A timeout too long for the clock to show means "for as long as it takes". An outage ends the wait
+    /// attempt, for which it may have to wait for its turn as `try_lock` does. A timeout too long for the clock to show means "for as long as it takes". An outage ends the wait
     /// earlier if it lasts for the [outage patience](crate::Builder::outage_patience).
     ///
     /// # Errors

@@ -144,7 +144,10 @@ impl Calling<'_> {
             if let Some(err) = self.request.stopped(self.began) {
                 return Err(err);
             }
-            match self.result(Attempt::run(core, &wish, known, None), known)? {
+            let Some(slot) = core.admission.wait(self.turn_until(), &self.request.signals()) else {
+                return Err(self.request.stopped(self.began).unwrap_or_else(|| self.not_asked()));
+            };
+            match self.result(Attempt::run(core, slot, &wish, known, None), known)? {
                 Ok(won) => {
                     let lock = self.request.hold(won);
                     core.queues.begin_hold(self.request.plan.key(), lock.id);
@@ -183,9 +186,11 @@ impl Calling<'_> {
             let stopped = matches!(woken, Woken::Stopped);
             let result = match woken {
                 Woken::Made(attempt) => place.finish(attempt),
-                Woken::Try => {
+                Woken::Try(slot) => {
+                    // What was waited for others of this manager is no time without an answer.
+                    self.outage = self.outage.and_then(|it| it.checked_add(slot.waited()));
                     let known = place.known();
-                    let result = place.try_now();
+                    let result = place.try_now(slot);
                     self.result(result, known)?
                 }
                 Woken::GivenUp(lost) => {
@@ -193,11 +198,18 @@ impl Calling<'_> {
                     drop(place);
                     return Err(self.give_up());
                 }
-                Woken::Stopped => match place.stop() {
-                    // The lock was on its way to us.
-                    Some(attempt) => place.finish(attempt),
-                    None => return Err(self.request.stopped(self.began).unwrap_or_else(|| self.give_up())),
-                },
+                Woken::Stopped => {
+                    let would_ask = place.turn.is_awaited();
+                    match place.stop() {
+                        // The lock was on its way to us.
+                        Some(attempt) => place.finish(attempt),
+                        None => {
+                            let stopped = self.request.stopped(self.began);
+                            let give_up = || if would_ask { self.not_asked() } else { self.give_up() };
+                            return Err(stopped.unwrap_or_else(give_up));
+                        }
+                    }
+                }
             };
             match result {
                 Ok(won) => {
@@ -264,6 +276,22 @@ impl Calling<'_> {
                 core.fanout.len(),
             );
         }
+    }
+
+    /// How long a call that does not wait for locks waits for its turn to ask.
+    fn turn_until(&self) -> Tick {
+        let config = &self.request.engine.core().config;
+        engine::deadline(config.outage_patience.max(config.response_timeout))
+    }
+
+    /// The error of a call that did not come to ask, because others were first; that of its last attempt if it had one.
+    fn not_asked(&mut self) -> AcquireError {
+        if self.lost.is_some() {
+            return self.give_up();
+        }
+        let core = self.request.engine.core();
+        let nodes = core.fanout.report(vec![NodeAnswer::NotAsked; core.fanout.len()]);
+        AcquireError::NoQuorum { nodes, waited: time::tick().saturating_duration_since(self.began) }
     }
 
     /// Whether waiting is of no use any more.

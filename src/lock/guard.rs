@@ -22,7 +22,7 @@ use crate::time;
 ///
 /// Dropping releases on every node and waits until a majority has confirmed, so that after the scope the lock is free
 /// for anyone. It blocks for at most one [response timeout](crate::Builder::response_timeout), usually one round trip,
-/// and never panics, also while the thread is unwinding. Then it does not release where
+/// and for up to ten where this process has more rounds under way than the nodes can answer in one. It never panics, also while the thread is unwinding. Then it does not release where
 /// [`lock_delay`](crate::Builder::lock_delay) is wanted. Call [`release`](LockGuard::release) instead to learn how it went.
 ///
 /// A guard can be sent to another thread and dropped there. It keeps the manager's threads alive, so the manager may be
@@ -126,7 +126,8 @@ impl LockGuard {
         self.lock.extend(ttl)
     }
 
-    /// Releases the lock and says how that went. Blocks for one round trip, at most one response timeout.
+    /// Releases the lock and says how that went. Blocks for one round trip, at most one response timeout, and up to ten
+    /// where this process has more rounds under way than the nodes can answer in one.
     ///
     /// # Errors
     ///

@@ -26,6 +26,7 @@ mod names;
 mod notices;
 mod obligations;
 mod outages;
+mod overload;
 mod process;
 mod quarantine;
 mod queue;

@@ -5,5 +5,6 @@ pub(crate) mod faults;
 pub(crate) mod handover;
 pub(crate) mod held;
 pub(crate) mod idle;
+pub(crate) mod overload;
 pub(crate) mod threads;
 pub(crate) mod uncontended;

@@ -38,6 +38,7 @@ struct Shared {
 struct Settings {
     delay: Duration,
     trickle: Duration,
+    narrow: u32,
     hold_requests: bool,
     hold_replies: bool,
     black_hole: bool,
@@ -107,6 +108,14 @@ impl Proxy {
     /// Passes replies on one byte at a time, with this pause after each. Zero, the default, ends it.
     pub fn trickle(&self, pause: Duration) {
         self.shared.set(|s| s.trickle = pause);
+    }
+
+    /// Passes on so many bytes of requests a second on each connection, as a server does that has more to do than it can:
+    /// what comes faster waits in line. Zero, the default, ends it.
+    ///
+    /// How many it is in a second does not depend on how busy the machine is: what is late is caught up with.
+    pub fn narrow(&self, bytes_per_second: u32) {
+        self.shared.set(|s| s.narrow = bytes_per_second);
     }
 
     /// Keeps replies back. The server still gets the requests, and does what they say.
@@ -308,6 +317,10 @@ fn read(mut from: TcpStream, queue: &Sender<(Instant, Vec<u8>)>, link: &Link) {
 
 fn write(direction: Direction, queued: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream, link: &Link, shared: &Shared) {
     const LONG: Duration = Duration::from_secs(3600);
+    /// Bytes that come through a narrow line together.
+    const PIECE: usize = 128;
+    // When the next byte may come through a narrow line.
+    let mut free_at = Instant::now();
     while let Ok((arrived, bytes)) = queued.recv() {
         let due = |settings: &Settings| match direction {
             Direction::Requests => settings.hold_requests.then_some(LONG),
@@ -322,8 +335,27 @@ fn write(direction: Direction, queued: &Receiver<(Instant, Vec<u8>)>, mut to: Tc
             if link.swallows.load(Ordering::SeqCst) {
                 break;
             }
-            let slow = direction == Direction::Replies && !lock(&shared.settings).trickle.is_zero();
-            let (now, later) = rest.split_at(if slow { 1 } else { rest.len() });
+            let settings = *lock(&shared.settings);
+            let slow = direction == Direction::Replies && !settings.trickle.is_zero();
+            let narrow = direction == Direction::Requests && settings.narrow != 0;
+            let piece = if slow {
+                1
+            } else if narrow {
+                rest.len().min(PIECE)
+            } else {
+                rest.len()
+            };
+            let (now, later) = rest.split_at(piece);
+            if narrow {
+                let takes = Duration::from_secs(piece as u64) / settings.narrow;
+                free_at = free_at.max(arrived) + takes;
+                let until = |s: &Settings| {
+                    free_at.checked_duration_since(Instant::now()).filter(|it| s.narrow != 0 && !it.is_zero())
+                };
+                if !shared.wait(link, until) {
+                    return;
+                }
+            }
             if to.write_all(now).is_err() {
                 // The other side is gone. Tell the one that still sends, or it would wait for ever.
                 let _ = link.client.shutdown(Shutdown::Both);

@@ -150,6 +150,23 @@ fn trickles_replies() {
 }
 
 #[test]
+fn a_narrow_line_takes_its_time_for_every_byte() {
+    let (_server, proxy) = both();
+    let mut client = connect(&proxy);
+    proxy.narrow(1000);
+    let start = Instant::now();
+    for _ in 0..10 {
+        client.send(&["PING"]).unwrap();
+    }
+    for _ in 0..10 {
+        assert_eq!(client.receive().unwrap(), pong());
+    }
+    assert!(start.elapsed() >= Duration::from_millis(140)); // ten times *1\r\n$4\r\nPING\r\n
+    proxy.narrow(0);
+    assert_eq!(client.command(&["PING"]).unwrap(), pong());
+}
+
+#[test]
 fn follows_its_server_down_and_up() {
     let (server, proxy) = both();
     let mut client = connect(&proxy);
