@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use devnodes::{Client, PATIENCE, Server, Servers, eventually};
 use quorlock::{LockManager, NodeAnswer, NodeReport};
@@ -59,6 +59,17 @@ fn log_in_as(servers: &Servers, rules: &[&str]) -> Vec<String> {
     servers.iter().map(|it| format!("redis://ann:pw@{}", it.addr())).collect()
 }
 
+/// Takes the lock until no list and no turn is left. Turns do not end on all nodes at once: on one of them the lock may
+/// have been given back within it.
+#[track_caller]
+fn nothing_waits_in_the_end(servers: &Servers, locks: &LockManager) {
+    eventually("nobody waits", || {
+        drop(locks.mutex(NAME).lock().unwrap());
+        servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(turn(NAME)))
+    });
+    nothing_waits(servers);
+}
+
 /// Lets `looping` take the lock again and again, and `waiting` five times meanwhile.
 #[track_caller]
 fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
@@ -71,7 +82,10 @@ fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
         for locks in looping {
             scope.spawn(|| {
                 while done.load(Ordering::Relaxed) < 5 && holds.load(Ordering::Relaxed) < many {
-                    drop(locks.mutex(NAME).lock().unwrap());
+                    let guard = locks.mutex(NAME).lock().unwrap();
+                    // A section that takes its time: nobody gets in by luck, between two of them.
+                    thread::sleep(ms(1));
+                    drop(guard);
                     holds.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -108,7 +122,7 @@ fn h3_a_process_that_speaks_the_older_protocol_gets_its_turns() -> TestResult {
     let servers = Servers::start_with(3, old)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
 
-    gets_in_between(&[&first], &second);
+    gets_in_between(&[&first, &first], &second);
     Ok(())
 }
 
@@ -146,7 +160,7 @@ fn h3_a_hand_over_gives_way_to_an_earlier_call_that_cannot_be_told_and_not_to_a_
         assert_eq!(locks.stats().hand_overs, 1);
         assert_eq!(locks.stats().rounds_held == 0, !earlier);
         if earlier {
-            nothing_waits(&servers);
+            nothing_waits_in_the_end(&servers, &locks);
         }
     }
     Ok(())
@@ -164,7 +178,7 @@ fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestR
     // By itself: nobody tells when that turn is over.
     drop(other.mutex(NAME).lock()?);
 
-    nothing_waits(&servers);
+    nothing_waits_in_the_end(&servers, &other);
     Ok(())
 }
 
@@ -174,7 +188,7 @@ fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestRe
     let mute = connected(builder(log_in_as(&servers, &["~*", "&*", "+@all", "-publish"])).ttl(LONG), 3);
     let waiting = on_all(&servers, near);
 
-    gets_in_between(&[&mute], &waiting);
+    gets_in_between(&[&mute, &mute], &waiting);
     Ok(())
 }
 
@@ -186,10 +200,20 @@ fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_w
     let mut notices = listener(&servers[0], member);
     let mut hear = || notices.receive().unwrap().as_array().unwrap()[2].as_bytes().map(<[u8]>::to_vec);
 
-    // Waits for less than a second, by its own word.
+    // Begins to wait in a minute, by its own word.
     put_waiter(&servers[0], &(micros() + 60_000_000).to_string(), member);
     assert_eq!(locks.mutex(NAME).fair(false).try_lock()?.release()?.confirmed, 1);
     assert_eq!(hear().as_deref(), Some(NAME.as_bytes()), "it is told when that one has ended");
+
+    let _listens = listener(&servers[0], "oflate");
+    eventually("an unfair call comes within a second of one that waits", || {
+        servers[0].command(&["DEL", &list(NAME), &turn(NAME)]).unwrap();
+        let began = Instant::now();
+        put_waiter(&servers[0], &micros().to_string(), "oflate");
+        let tried = locks.mutex(NAME).fair(false).try_lock();
+        assert!(tried.is_ok() || ms(900) <= began.elapsed(), "{tried:?}");
+        tried.is_ok_and(|it| it.release().is_ok())
+    });
     servers[0].command(&["DEL", &list(NAME), &turn(NAME)])?;
 
     // Waits for a minute: it is told, and then it is its turn.
