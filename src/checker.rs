@@ -26,7 +26,7 @@ mod threads;
 mod trace;
 
 pub(crate) use channel::{Receiver, Sender, unbounded};
-pub(crate) use clock::{Sleeper, now, point, reset_clock, run_clock, stop_clock};
+pub(crate) use clock::{Sleeper, now, now_with_suspend, point, reset_clock, run_clock, stop_clock, suspend};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard};
 pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
 pub(crate) use schedule::{check, set_haste};

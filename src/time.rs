@@ -111,7 +111,7 @@ mod checked {
         pub(crate) fn now() -> Moment {
             // A year of sense, so that fencing proposals are whole numbers of the usual size.
             let (boot, wall) = (Duration::from_secs(1_000), Duration::from_secs(1_800_000_000));
-            Moment { boot: boot + checker::now(), wall: wall + checker::now() }
+            Moment { boot: boot + checker::now_with_suspend(), wall: wall + checker::now_with_suspend() }
         }
     }
 }

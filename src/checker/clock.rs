@@ -13,6 +13,8 @@ use shuttle::future::block_on;
 #[derive(Default)]
 struct Clock {
     now: Duration,
+    /// For how long the machine has been suspended.
+    suspended: Duration,
     /// Who wants to be woken when, and a number to tell them apart.
     timers: BTreeMap<(Duration, u64), Arc<Sleeper>>,
     next: u64,
@@ -34,6 +36,17 @@ pub(crate) fn point() {
 /// Since the beginning of the run.
 pub(crate) fn now() -> Duration {
     CLOCK.with_borrow(|it| it.now)
+}
+
+/// Suspends the machine: for so long clocks go on that go on in suspend, and nobody runs.
+pub(crate) fn suspend(by: Duration) {
+    point();
+    CLOCK.with_borrow_mut(|it| it.suspended += by);
+}
+
+/// Since the beginning of the run, with the time in suspend.
+pub(crate) fn now_with_suspend() -> Duration {
+    CLOCK.with_borrow(|it| it.now + it.suspended)
 }
 
 pub(crate) fn reset_clock() {

@@ -82,7 +82,7 @@ impl Intake {
             let reply = Reply::read(owed.job.kind(), inbox.get(reply));
             trace!("{}: {:?}", node.id, reply.answer);
             self.answered |= !matches!(reply.answer, Answer::Failed(NodeFailure::Protocol { .. }));
-            let times = Times { asked: owed.since, answered: now, now: moment };
+            let times = Times { asked: owed.since, asked_at: owed.asked_at, answered: now, answered_at: moment };
             let answer = judge(node, &mut self.standing, reply, times);
             take_answer(node, owed, answer, now);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::pending::Sink;
 use crate::engine::wheel::Reader;
 use crate::ids::NodeId;
-use crate::time::Tick;
+use crate::time::{Moment, Tick};
 use crate::wire::{Answer, Command, Kind, Socket, Watch};
 
 /// One command for one node.
@@ -60,6 +60,8 @@ pub(crate) struct Owed {
     pub(crate) job: Job,
     /// When it was put in line.
     pub(crate) since: Tick,
+    /// The same moment.
+    pub(crate) asked_at: Moment,
     /// Whether it carries the script's source.
     pub(crate) with_source: bool,
     /// The last command of a batch that was written at once.
@@ -126,13 +128,17 @@ impl Outbox {
     /// Puts a command in line behind all others.
     pub(crate) fn push(&mut self, job: Job, now: Tick) {
         job.command.write_to(&mut self.unsent, self.pushes && !self.is_deaf);
-        self.owed.push_back(Owed { job, since: now, with_source: false, ends_batch: false });
+        self.owe(job, now, false);
     }
 
     /// Puts a command in line whose script the server does not know.
     pub(crate) fn push_with_source(&mut self, job: Job, now: Tick) {
         job.command.write_with_source_to(&mut self.unsent, self.pushes && !self.is_deaf);
-        self.owed.push_back(Owed { job, since: now, with_source: true, ends_batch: false });
+        self.owe(job, now, true);
+    }
+
+    fn owe(&mut self, job: Job, since: Tick, with_source: bool) {
+        self.owed.push_back(Owed { job, since, asked_at: Moment::now(), with_source, ends_batch: false });
     }
 
     /// Writes what the system takes now. After an error the connection is of no use: half a command may be written.

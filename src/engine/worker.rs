@@ -14,14 +14,14 @@ use log::{debug, error, info};
 use crate::config::Config;
 use crate::engine::identities::Identities;
 use crate::engine::node::{BATCHES_MAX, Health, Node};
-use crate::engine::opening::{Opening, Progress};
+use crate::engine::opening::{Opened, Opening, Progress};
 use crate::engine::outbox::Job;
 use crate::engine::sync::{Events, Poll, Receiver, Token};
 use crate::error::NodeFailure;
 use crate::logic::standing::{Introduction, Times};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, Address, Answer, Filled, Greeting, Kind, Socket};
+use crate::wire::{self, Address, Answer, Filled, Kind, Socket};
 
 pub(crate) const WAKE: Token = Token(0);
 pub(crate) const SOCKET: Token = Token(1);
@@ -218,12 +218,12 @@ impl Worker {
                 self.link = Link::Opening(Box::new(opening));
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
-            Ok(Progress::Done(greeting)) => self.come_up(opening, &greeting),
+            Ok(Progress::Done(opened)) => self.come_up(*opened),
             Err(failure) => self.go_down(&failure),
         }
     }
 
-    fn come_up(&mut self, opening: Opening, greeting: &Greeting) {
+    fn come_up(&mut self, Opened { socket, inbox, greeting, asked, asked_at }: Opened) {
         if self.strict
             && let Some(objection) = greeting.objection()
         {
@@ -240,8 +240,6 @@ impl Worker {
         if !self.flapping {
             self.log_up();
         }
-        let asked = opening.asked();
-        let (socket, inbox) = opening.into_parts();
         let socket = Arc::new(socket);
         let now = time::tick();
         {
@@ -249,10 +247,11 @@ impl Worker {
             intake.begin(inbox);
             let run_id = greeting.run_id.as_deref();
             let intro = Introduction { run_id, uptime: greeting.uptime, time: greeting.time };
-            let news = intake.standing.on_connect(intro, Times { asked, answered: now, now: Moment::now() });
+            let news =
+                intake.standing.on_connect(intro, Times { asked, asked_at, answered: now, answered_at: Moment::now() });
             self.node.note_standing(&intake.standing, news, now);
         }
-        self.node.note_greeting(greeting);
+        self.node.note_greeting(&greeting);
         // Releases of the time before come first: they are older than anything in the queue.
         let carried = std::mem::take(&mut self.carried).into_iter();
         let carried = carried.filter(|it| it.is_worth_keeping(now));

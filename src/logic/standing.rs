@@ -26,21 +26,14 @@ pub(crate) struct Introduction<'a> {
     pub(crate) time: Option<u64>,
 }
 
-/// When something was asked and answered, on the clocks for waiting and for leases.
+/// When something was asked, or before, and when it was answered, or after: each on the clock for waiting and on the one
+/// for leases. Neither follows from the other: the clock for waiting stands still while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) asked: Tick,
+    pub(crate) asked_at: Moment,
     pub(crate) answered: Tick,
-    pub(crate) now: Moment,
-}
-
-impl Times {
-    /// The two times on the clock for leases, which goes on in suspend; microseconds.
-    fn boot(&self) -> (u64, u64) {
-        let answered = self.now.boot_micros();
-        let took = self.answered.saturating_duration_since(self.asked).as_micros();
-        (answered.saturating_sub(u64::try_from(took).unwrap_or(u64::MAX)), answered)
-    }
+    pub(crate) answered_at: Moment,
 }
 
 /// What an answer shows about a node.
@@ -94,7 +87,7 @@ impl Standing {
         let silent = self.quarantine?;
         // A restart that we have seen ourselves is counted by our own clock: an uptime that is too long, because the
         // clock there was stepped after the start, must not shorten it. Likewise where nothing can be believed.
-        let served = if known { None } else { trusted_uptime(intro, times.now.wall_micros()) };
+        let served = if known { None } else { trusted_uptime(intro, times.answered_at.wall_micros()) };
         let left = match served {
             Some(uptime) => silent.saturating_add(UPTIME_GRAIN).saturating_sub(uptime),
             None => silent,
@@ -106,7 +99,7 @@ impl Standing {
 
     /// An answer shows the node's time.
     pub(crate) fn on_time(&mut self, time: Option<u64>, times: Times) -> Option<News> {
-        let (asked, answered) = times.boot();
+        let (asked, answered) = (times.asked_at.boot_micros(), times.answered_at.boot_micros());
         let step = self.clock.on_answer(time?, asked, answered)?;
         // After a step back keys live longer than they should: that delays others, and endangers nobody.
         if let (ClockStep::Forward(_), Some(silent)) = (step, self.quarantine) {
@@ -170,9 +163,12 @@ mod tests {
 
     /// Times at `second`, in which an answer takes no time; the wall clock here agrees with the one of the nodes.
     fn at(start: Tick, second: u64) -> Times {
-        let tick = start + Duration::from_secs(second);
-        let now = Moment::at(Duration::from_secs(500 + second), Duration::from_secs(WALL + second));
-        Times { asked: tick, answered: tick, now }
+        let (tick, moment) = (start + Duration::from_secs(second), moment(second));
+        Times { asked: tick, asked_at: moment, answered: tick, answered_at: moment }
+    }
+
+    fn moment(second: u64) -> Moment {
+        Moment::at(Duration::from_secs(500 + second), Duration::from_secs(WALL + second))
     }
 
     fn intro(run_id: &str, uptime: i64, second: u64) -> Introduction<'_> {
@@ -288,5 +284,26 @@ mod tests {
         let by = standing.on_time(Some((WALL + 25) * 1_000_000), at(start, 5));
         assert!(matches!(by, Some(News::Stepped(_))), "steps are told all the same");
         assert_eq!(left(&standing, start, 5), 0);
+    }
+
+    #[test]
+    fn h14_a_suspend_between_question_and_answer_is_no_step_of_the_nodes_clock() {
+        // The node answers before the suspend, and that is read after it; or it is asked before, and answers after.
+        for answered_by in [1, 1 + 3_600] {
+            let (mut standing, start) = standing();
+            assert_eq!(standing.on_connect(intro("a", 500, 0), at(start, 0)), None);
+            // The clock for waiting stands still for an hour.
+            let over = Times { answered: at(start, 1).answered, ..at(start, 1 + 3_600) };
+            let over = Times { asked: at(start, 1).asked, asked_at: moment(1), ..over };
+            let first = standing.on_time(Some((WALL + answered_by) * 1_000_000), over);
+            let next = Times { asked: at(start, 2).asked, answered: at(start, 2).answered, ..at(start, 2 + 3_600) };
+            let second = standing.on_time(Some((WALL + 2 + 3_600) * 1_000_000), next);
+            assert_eq!((first, second, left(&standing, start, 2)), (None, None, 0));
+
+            // And a step is still seen.
+            let next = Times { asked: at(start, 3).asked, answered: at(start, 3).answered, ..at(start, 3 + 3_600) };
+            let stepped = standing.on_time(Some((WALL + 9 + 3_600) * 1_000_000), next);
+            assert!(matches!(stepped, Some(News::Stepped(ClockStep::Forward(_)))), "{stepped:?}");
+        }
     }
 }

@@ -5,41 +5,49 @@ use std::time::Duration;
 use crate::engine::sync::Poll;
 use crate::engine::worker::SOCKET;
 use crate::error::NodeFailure;
-use crate::time::{self, Tick};
+use crate::time::{Moment, Tick};
 use crate::wire::{Address, Greeting, Inbox, Place, Socket};
 
 pub(crate) struct Opening {
-    socket: Socket,
+    socket: Option<Socket>,
     run_id: String,
 }
 
 pub(crate) enum Progress {
     Wait,
-    Done(Greeting),
+    Done(Box<Opened>),
+}
+
+pub(crate) struct Opened {
+    pub(crate) socket: Socket,
+    pub(crate) inbox: Inbox,
+    pub(crate) greeting: Greeting,
+    pub(crate) asked: Tick,
+    pub(crate) asked_at: Moment,
 }
 
 impl Opening {
     pub(crate) fn begin(address: &Address, _timeout: Duration, poll: &Poll) -> Result<Opening, NodeFailure> {
         let Place::Tcp { port, .. } = address.place else { return Err(NodeFailure::Internal) };
         match Socket::connect(port, poll.registry(), SOCKET) {
-            Ok(socket) => Ok(Opening { socket, run_id: port.to_string() }),
+            Ok(socket) => Ok(Opening { socket: Some(socket), run_id: port.to_string() }),
             Err(err) => Err(NodeFailure::Connect { reason: err.to_string() }),
         }
     }
 
-    pub(crate) fn into_parts(self) -> (Socket, Inbox) {
-        (self.socket, Inbox::new())
-    }
-
-    pub(crate) fn asked(&self) -> Tick {
-        time::tick()
-    }
-
     pub(crate) fn deadline(&self) -> Tick {
-        time::tick()
+        crate::time::tick()
     }
 
-    pub(crate) fn step(&mut self, _poll: &Poll, _now: Tick) -> Result<Progress, NodeFailure> {
-        Ok(Progress::Done(Greeting { run_id: Some(self.run_id.clone()), pushes: true, ..Greeting::default() }))
+    pub(crate) fn step(&mut self, _poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
+        let Some(socket) = self.socket.take() else { return Ok(Progress::Wait) };
+        let greeting = Greeting { run_id: Some(self.run_id.clone()), pushes: true, ..Greeting::default() };
+        Ok(Progress::Done(Box::new(Opened {
+            socket,
+            inbox: Inbox::new(),
+            greeting,
+            asked: now,
+            asked_at: Moment::now(),
+        })))
     }
 }

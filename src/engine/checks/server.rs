@@ -222,7 +222,7 @@ fn command(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
 impl Data {
     /// What its clock shows.
     fn now(&self) -> Duration {
-        checker::now() + self.ahead
+        checker::now_with_suspend() + self.ahead
     }
 
     /// Runs one command of connection `from`; what is to be written, and to which connection.

@@ -114,6 +114,24 @@ fn a_lock_taken_from_a_server_that_forgets_its_scripts_takes_no_time() {
 }
 
 #[test]
+fn h14_a_suspend_while_answers_are_owed_is_no_step_of_a_nodes_clock() {
+    patiently(1_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        let lock = locks.mutex("a");
+        // Too late, if the machine was suspended in between.
+        let taker = spawn("taker", move || drop(lock.try_lock()));
+
+        checker::suspend(ms(3_600_000));
+
+        taker.join();
+        locks.mutex("b").lock().unwrap().release().unwrap();
+        assert_eq!(locks.stats().clock_steps, 0);
+        world.end([locks]);
+    });
+}
+
+#[test]
 fn a_release_that_a_broken_connection_swallowed_is_sent_on_the_next() {
     patiently(4_000, || {
         let world = World::new(1);
