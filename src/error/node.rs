@@ -137,8 +137,8 @@ impl fmt::Display for NodeAnswer {
 
 /// Why a node could not vote, and what to do about it.
 ///
-/// Text that came from a server is cut to a line and escaped; what a server says while logging in is never repeated,
-/// because servers echo passwords.
+/// Text that came from a server is cut to a line and escaped, and of long hex numbers only the beginning is shown, because
+/// servers echo arguments; what a server says while logging in is never repeated, because servers echo passwords.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum NodeFailure {
@@ -163,6 +163,9 @@ pub enum NodeFailure {
     /// The server wants a password, or another one, or another user name.
     #[error("login refused: check user and password, in the node's URL or given to Builder::credentials")]
     WrongPassword,
+    /// The server is in protected mode: it has no password, and so it serves nobody from another machine.
+    #[error("in protected mode, so it serves its own machine only: set a password there and give it in the node's URL")]
+    ProtectedMode,
     /// The server's access list forbids a command or a key.
     #[error("not permitted: {message}; see the ACL line in the guide")]
     NoPermission {

@@ -72,8 +72,30 @@ enum Question {
     Auth,
     Select,
     Load(Kind),
-    Info,
+    Info(Section),
     Role,
+}
+
+/// The parts of `INFO` that are read, one command each: older servers take one name only. Not all of it, because other
+/// parts grow without end: whoever may run commands there can make up as many kinds of errors as he likes, and the server
+/// lists them all.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Section {
+    Server,
+    Memory,
+    Replication,
+}
+
+impl Section {
+    const ALL: [Section; 3] = [Section::Server, Section::Memory, Section::Replication];
+
+    fn name(self) -> &'static str {
+        match self {
+            Section::Server => "server",
+            Section::Memory => "memory",
+            Section::Replication => "replication",
+        }
+    }
 }
 
 impl Handshake {
@@ -139,8 +161,10 @@ impl Handshake {
                 refusal::Refusal::NoScript => NodeFailure::BadDatabase,
             }),
             (Question::Load(kind), value) => load_failure(kind, value),
-            (Question::Info, Value::VerbatimString { text, .. }) => self.take_info(text),
-            (Question::Info, Value::BulkString(bytes)) => self.take_info(&String::from_utf8_lossy(bytes)),
+            (Question::Info(section), Value::VerbatimString { text, .. }) => self.take_info(section, text),
+            (Question::Info(section), Value::BulkString(bytes)) => {
+                self.take_info(section, &String::from_utf8_lossy(bytes))
+            }
             (Question::Role, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"slave" => Some(NodeFailure::Replica),
                 Some(Value::BulkString(role)) if role == b"sentinel" => {
@@ -149,8 +173,8 @@ impl Handshake {
                 _ => None,
             },
             // The access list may forbid INFO and ROLE. The node votes all the same, and cannot be checked.
-            (Question::Info | Question::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
-            (Question::Info | Question::Role, Value::ServerError(error)) => match refusal::of(error) {
+            (Question::Info(_) | Question::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
+            (Question::Info(_) | Question::Role, Value::ServerError(error)) => match refusal::of(error) {
                 refusal::Refusal::Failure(failure) => Some(failure),
                 refusal::Refusal::NoScript => None,
             },
@@ -162,35 +186,44 @@ impl Handshake {
         }
     }
 
-    fn take_info(&mut self, text: &str) -> Option<NodeFailure> {
+    fn take_info(&mut self, section: Section, text: &str) -> Option<NodeFailure> {
         let field = |name: &str| {
             text.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
         };
-        let text_of = |name| field(name).map(|it| refusal::shown(&it));
         let number = |name| field(name).and_then(|it| it.parse::<u64>().ok());
-        self.greeting.run_id = field("run_id").filter(|it| !it.is_empty());
-        self.greeting.uptime = field("uptime_in_seconds").and_then(|it| it.parse().ok());
-        self.greeting.time = number("server_time_usec");
-        self.greeting.replicas = number("connected_slaves").unwrap_or(0);
-        // The history that it had as a replica: no offset and no id if it never was one.
-        self.greeting.promoted = field("second_repl_offset").is_some_and(|it| !it.starts_with('-'))
-            && field("master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
-        if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
-            return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
-        }
-        match field("redis_mode").as_deref() {
-            Some("cluster") => return Some(NodeFailure::ClusterNode),
-            Some("sentinel") => {
-                return Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() });
+        match section {
+            Section::Server => {
+                self.greeting.run_id = field("run_id").filter(|it| !it.is_empty());
+                self.greeting.uptime = field("uptime_in_seconds").and_then(|it| it.parse().ok());
+                self.greeting.time = number("server_time_usec");
+                if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
+                    return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
+                }
+                match field("redis_mode").as_deref() {
+                    Some("cluster") => Some(NodeFailure::ClusterNode),
+                    Some("sentinel") => {
+                        Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() })
+                    }
+                    _ => None,
+                }
             }
-            _ => {}
+            Section::Memory => {
+                let policy = field("maxmemory_policy").filter(|it| it != "noeviction");
+                let policy = policy.map(|it| refusal::shown(&it))?;
+                if number("maxmemory") == Some(0) {
+                    self.greeting.would_evict = Some(policy);
+                    return None;
+                }
+                Some(NodeFailure::Evicts { policy })
+            }
+            Section::Replication => {
+                self.greeting.replicas = number("connected_slaves").unwrap_or(0);
+                // The history that it had as a replica: no offset and no id if it never was one.
+                self.greeting.promoted = field("second_repl_offset").is_some_and(|it| !it.starts_with('-'))
+                    && field("master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
+                None
+            }
         }
-        let policy = text_of("maxmemory_policy").filter(|it| it != "noeviction")?;
-        if number("maxmemory") == Some(0) {
-            self.greeting.would_evict = Some(policy);
-            return None;
-        }
-        Some(NodeFailure::Evicts { policy })
     }
 }
 
@@ -242,8 +275,9 @@ fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
     for kind in Kind::SCRIPTS {
         ask(Question::Load(kind), cmd("SCRIPT").arg("LOAD").arg(kind.source()));
     }
-    // All of it: older servers give one section or all, and what matters is in several.
-    ask(Question::Info, &cmd("INFO"));
+    for section in Section::ALL {
+        ask(Question::Info(section), cmd("INFO").arg(section.name()));
+    }
     ask(Question::Role, &cmd("ROLE"));
     (bytes, questions)
 }
@@ -256,7 +290,7 @@ mod tests {
     fn answers(hello: &str) -> Vec<String> {
         let mut all = vec![hello.to_owned()];
         all.extend(Kind::SCRIPTS.map(|it| format!("$40\r\n{}\r\n", it.hash())));
-        all.push("$26\r\nrun_id:abc\r\nuptime:1\r\nx:y\r\n".to_owned());
+        all.extend([(); 3].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
         all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
         all
     }
@@ -271,6 +305,11 @@ mod tests {
         last
     }
 
+    /// All parts in each answer: only the part that was asked for is read.
+    fn set_info(answers: &mut [String], text: &str) {
+        answers[5..8].fill(info(text));
+    }
+
     fn info(text: &str) -> String {
         format!("${}\r\n{text}\r\n", text.len())
     }
@@ -278,7 +317,7 @@ mod tests {
     #[test]
     fn a_master_that_answers_everything_may_vote() {
         let mut answers = answers("%1\r\n+server\r\n$5\r\nredis\r\n");
-        answers[5] = info("# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
+        set_info(&mut answers, "# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
         assert_eq!(
             talk("redis://a", &answers),
             Ok(Next::Done(Greeting { run_id: Some("abc".to_owned()), pushes: true, ..Greeting::default() }))
@@ -288,15 +327,15 @@ mod tests {
     #[test]
     fn b2_a_replica_has_no_vote() {
         let mut answers = answers("%0\r\n");
-        answers[5] = info("run_id:abc\r\n");
-        answers[6] = "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:1\r\n".to_owned();
+        set_info(&mut answers, "run_id:abc\r\n");
+        answers[8] = "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:1\r\n".to_owned();
         assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Replica));
     }
 
     #[test]
     fn b3_a_cluster_node_has_no_vote() {
         let mut answers = answers("%0\r\n");
-        answers[5] = info("redis_mode:cluster\r\n");
+        set_info(&mut answers, "redis_mode:cluster\r\n");
         assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
     }
 
@@ -311,7 +350,7 @@ mod tests {
             ("volatile-ttl", "x", Some("volatile-ttl")),
         ] {
             let mut answers = answers("%0\r\n");
-            answers[5] = info(&format!("run_id:abc\r\nmaxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"));
+            set_info(&mut answers, &format!("run_id:abc\r\nmaxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"));
             let failure = failure.map(|it| NodeFailure::Evicts { policy: it.to_owned() });
             let talked = talk("redis://a", &answers);
             assert_eq!(talked.as_ref().err(), failure.as_ref(), "{policy} {limit}");
@@ -328,10 +367,13 @@ mod tests {
         for (id, offset, promoted) in
             [(&zeros[..], "-1", false), (&zeros, "7", false), ("8af3", "-1", false), ("8af3", "7", true)]
         {
-            answers[5] = info(&format!(
-                "run_id:abc\r\nuptime_in_seconds:-3599\r\nserver_time_usec:1700000000000001\r\nconnected_slaves:2\r\n\
+            set_info(
+                &mut answers,
+                &format!(
+                    "run_id:abc\r\nuptime_in_seconds:-3599\r\nserver_time_usec:1700000000000001\r\nconnected_slaves:2\r\n\
                  master_replid2:{id}\r\nsecond_repl_offset:{offset}\r\n"
-            ));
+                ),
+            );
             let Ok(Next::Done(greeting)) = talk("redis://a", &answers) else { panic!() };
             assert_eq!((greeting.uptime, greeting.time), (Some(-3599), Some(1_700_000_000_000_001)));
             assert_eq!((greeting.replicas, greeting.promoted), (2, promoted), "{id} {offset}");
@@ -349,7 +391,7 @@ mod tests {
             ("x", false),
         ] {
             let mut answers = answers("%0\r\n");
-            answers[5] = info(&format!("redis_version:{version}\r\nrun_id:abc\r\n"));
+            set_info(&mut answers, &format!("redis_version:{version}\r\nrun_id:abc\r\n"));
             let failure = talk("redis://a", &answers).err();
             assert_eq!(failure, too_old.then(|| NodeFailure::TooOld { version: version.to_owned() }));
         }
@@ -358,7 +400,7 @@ mod tests {
     #[test]
     fn a_server_without_hello_is_asked_in_the_older_protocol() {
         let mut answers = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
-        answers[5] = info("run_id:abc\r\n");
+        set_info(&mut answers, "run_id:abc\r\n");
         let Ok(Next::Write(bytes)) = talk("redis://:pw@a", &answers) else { panic!() };
         assert!(bytes.starts_with(b"*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"));
     }
@@ -404,7 +446,7 @@ mod tests {
     proptest! {
         #[test]
         fn g5_no_dialogue_panics_and_none_ends_well_without_the_hash_of_every_script(
-            wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), 7),
+            wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), 9),
             behind in prop::collection::vec(nonsense(), 0..9),
         ) {
             let right = answers("%0\r\n").into_iter().map(String::into_bytes);
@@ -431,7 +473,7 @@ mod tests {
         #[test]
         fn g5_a_server_that_says_what_it_should_may_vote_whatever_its_info_is(text: String) {
             let mut answers = answers("%0\r\n");
-            answers[5] = info(&text);
+            set_info(&mut answers, &text);
             let end = talk("redis://a", &answers);
             // Unless by chance it says something that is asked for.
             let done = matches!(end, Ok(Next::Done(_)));

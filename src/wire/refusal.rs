@@ -6,6 +6,9 @@ use crate::error::NodeFailure;
 
 /// How much of a server's text is repeated.
 const SHOWN: usize = 160;
+/// How much of a long hex number is repeated: as much as the log shows of an owner token.
+const HEX_SHOWN: usize = 8;
+const HEX_CUT: usize = HEX_SHOWN + 1;
 
 /// What an error reply means.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,6 +40,7 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         "NOPERM" => NodeFailure::NoPermission { message: message() },
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" | "TRYAGAIN" => NodeFailure::ClusterNode,
         "WRONGTYPE" => NodeFailure::WrongType,
+        "DENIED" if details.contains("protected mode") => NodeFailure::ProtectedMode,
         "ERR" if details.contains("max number of clients") => NodeFailure::TooManyClients,
         // What a script may not do, as Valkey says it and as Redis does.
         "ERR"
@@ -53,7 +57,12 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
 /// Sorts an error reply to a login command, without repeating any of it.
 pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
     match of(error) {
-        Refusal::Failure(failure @ (NodeFailure::Loading | NodeFailure::Busy | NodeFailure::TooManyClients)) => failure,
+        Refusal::Failure(
+            failure @ (NodeFailure::Loading
+            | NodeFailure::Busy
+            | NodeFailure::TooManyClients
+            | NodeFailure::ProtectedMode),
+        ) => failure,
         Refusal::Failure(NodeFailure::NoPermission { .. }) => {
             NodeFailure::NoPermission { message: "HELLO or AUTH".to_owned() }
         }
@@ -61,11 +70,23 @@ pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
     }
 }
 
-/// Text of a server, fit for a line of a log: cut, and with control characters escaped.
+/// Text of a server, fit for a line of a log: cut, with control characters escaped, and of long hex numbers only the
+/// beginning. Servers repeat the arguments of commands that they do not like, and owner tokens are among ours: whoever
+/// knows one can release the lock. A server that writes them in another form, to have them in our log, is not stopped.
 pub(crate) fn shown(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() {
-        shown.push('…');
+    let mut shown = String::new();
+    let mut digits = 0_usize;
+    for (len, it) in text.chars().enumerate() {
+        if len == SHOWN {
+            shown.push('…');
+            break;
+        }
+        digits = if it.is_ascii_hexdigit() { digits.saturating_add(1) } else { 0 };
+        match digits {
+            0..=HEX_SHOWN => shown.extend(it.escape_debug()),
+            HEX_CUT => shown.push_str(".."),
+            _ => {}
+        }
     }
     shown
 }
@@ -95,6 +116,10 @@ mod tests {
             ("-CLUSTERDOWN Hash slot not served", NodeFailure::ClusterNode),
             ("-ERR max number of clients reached", NodeFailure::TooManyClients),
             (
+                "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set.",
+                NodeFailure::ProtectedMode,
+            ),
+            (
                 "-ERR Error running script (call to f_1): @user_script:44: @user_script: 44: -OOM command not allowed",
                 NodeFailure::OutOfMemory,
             ),
@@ -121,6 +146,22 @@ mod tests {
     fn texts_of_a_server_are_cut_and_escaped() {
         let text = shown(&format!("a\u{1b}[31m\n{}", "x".repeat(1_000)));
         assert!(text.starts_with("a\\u{1b}[31m\\nx") && text.chars().count() < 200);
+    }
+
+    #[test]
+    fn of_long_hex_numbers_only_the_beginning_is_shown() {
+        for (text, expected) in [
+            ("`0123456789abcdef0123456789abcdef` `x`", "`01234567..` `x`"),
+            ("0123456789ABCDEF", "01234567.."),
+            ("12345678", "12345678"),
+            ("123456789", "12345678.."),
+            ("a1b2c3d4-a1b2c3d4", "a1b2c3d4-a1b2c3d4"),
+            ("Error 7.0.15", "Error 7.0.15"),
+        ] {
+            assert_eq!(shown(text), expected);
+        }
+        let end_of_what_is_shown = format!("{}{}", "x".repeat(SHOWN - 12), "f".repeat(32));
+        assert_eq!(shown(&end_of_what_is_shown), format!("{}ffffffff..…", "x".repeat(SHOWN - 12)));
     }
 
     proptest! {

@@ -88,6 +88,7 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         Lost::ShutDown.to_string(),
         Lost::Forked.to_string(),
         NodeFailure::WrongPassword.to_string(),
+        NodeFailure::ProtectedMode.to_string(),
         NodeFailure::Replica.to_string(),
         NodeFailure::OutOfMemory.to_string(),
         NodeFailure::ClusterNode.to_string(),

@@ -112,6 +112,44 @@ fn error_replies_to_the_login_are_told_apart() -> TestResult {
 }
 
 #[test]
+fn a_server_in_protected_mode_is_said_to_be_one_and_not_to_have_another_password() -> TestResult {
+    // It speaks first, as servers do there.
+    let fake = FakeServer::start(|conn| {
+        let said = "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set \
+                    for the default user. In this mode connections are only accepted from the loopback interface.\r\n";
+        if conn.write(said.as_bytes()) {
+            while conn.read_command().is_some() {}
+        }
+    })?;
+    let locks = builder([fake.url()]).build()?;
+
+    let checks = locks.check_nodes();
+
+    assert_eq!(checks[0].failure, Some(NodeFailure::ProtectedMode));
+    assert!(checks[0].to_string().contains("set a password"), "{}", checks[0]);
+    Ok(())
+}
+
+#[test]
+fn g4_a_server_that_was_made_to_count_thousands_of_errors_keeps_its_vote() -> TestResult {
+    let servers = Servers::start(1)?;
+    let mut anybody = servers[0].client()?;
+    for i in 0..2_500 {
+        let error = format!("MYERR_{i:06} {}", "x".repeat(20));
+        // Servers before 7.0 count by the first word, as it stands in the reply.
+        let _refused = anybody.request(&["EVAL", "return redis.error_reply(ARGV[1])", "0", &error]);
+    }
+    let all = anybody.command(&["INFO", "everything"])?;
+    println!("INFO has {} bytes", all.as_bytes().map_or(0, <[u8]>::len));
+
+    let locks = manager(&servers);
+
+    assert_eq!(locks.check_nodes()[0].failure, None);
+    drop(locks.mutex("report").try_lock()?);
+    Ok(())
+}
+
+#[test]
 fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
     let servers = Servers::start_with(3, |it| it.password("s3cret/+ pw"))?;
     let at = |login: &str| -> Vec<_> { servers.iter().map(|it| format!("redis://{login}{}", it.addr())).collect() };

@@ -65,6 +65,24 @@ fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -
 }
 
 #[test]
+fn an_owner_token_that_a_server_repeats_in_an_error_is_in_no_row_and_in_no_error() -> TestResult {
+    // The real thing: it says with which arguments a command came that it does not know. It knows no `EVALSHA`.
+    let servers = Servers::start_with(1, |it| it.arg("rename-command", "EVALSHA IT-IS-CALLED-SOMETHING-ELSE"))?;
+    let locks = builder(servers.urls()).outage_patience(secs(0)).build()?;
+    let is_long_number = |it: &str| 9 <= it.len() && it.bytes().all(|it| it.is_ascii_hexdigit());
+
+    // Short names leave room for the token in what is repeated.
+    for lock in [locks.mutex("x").fair(false), locks.mutex("x")] {
+        let err = lock.try_lock().unwrap_err();
+        assert_no_quorum(&err);
+        let shown = format!("{err} {err:?} {}", failure(&err, 0));
+        assert!(shown.contains("EVALSHA"), "it was repeated: {shown}");
+        assert_eq!(shown.split(|it: char| !it.is_ascii_alphanumeric()).find(|it| is_long_number(it)), None, "{shown}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_wrong_password_is_not_repeated_whatever_the_server_says() -> TestResult {
     // As old servers do: they quote what they do not understand.
     let fake = devnodes::FakeServer::start(|conn| {
