@@ -10,6 +10,7 @@ mod healing;
 mod identities;
 mod intake;
 mod lease;
+mod leaving;
 mod look;
 mod node;
 #[cfg_attr(quorlock_shuttle, path = "engine/checks/opening.rs")]
@@ -22,6 +23,7 @@ mod renewal;
 mod sync;
 #[cfg(not(quorlock_shuttle))]
 mod threads;
+mod unconfirmed;
 mod waiters;
 mod wheel;
 mod worker;

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use log::{debug, info};
+use log::{debug, info, warn};
 
 use crate::engine::intake::Intake;
+use crate::engine::leaving::Leaving;
 use crate::engine::outbox::{Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;
 use crate::engine::renewal::Schedule;
 use crate::engine::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Registry, Sender, Waker, fence};
+use crate::engine::unconfirmed::Unconfirmed;
 use crate::engine::wheel::Reader;
 use crate::engine::worker::SOCKET;
 use crate::error::NodeFailure;
@@ -68,10 +70,13 @@ pub(crate) struct Node {
     broken: AtomicBool,
     /// The worker has to take a turn before it sleeps.
     kicked: AtomicBool,
+    /// The worker looks by itself at whether the connection is worth keeping.
+    watched: AtomicBool,
     start: Tick,
     response_timeout: Duration,
-    /// Releases that the server refused, in the order in which they are due again.
-    refused: Mutex<VecDeque<(Tick, Job)>>,
+    /// Releases that the server refused.
+    refused: Mutex<Unconfirmed>,
+    leaving: Arc<Leaving>,
     stop_at: Mutex<Option<Tick>>,
     pub(crate) counters: Arc<Counters>,
     /// Who wants to know of releases.
@@ -131,9 +136,11 @@ impl Node {
             stall_logged: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             start,
             response_timeout,
             refused: Mutex::default(),
+            leaving: Arc::default(),
             stop_at: Mutex::new(None),
             counters,
             queues,
@@ -152,7 +159,14 @@ impl Node {
         {
             return Some(failure);
         }
-        self.is_stalled(now).then_some(NodeFailure::Stalled)
+        if !self.is_stalled(now) {
+            return None;
+        }
+        // Callers write by themselves, so the worker may not have looked since the answers are owed.
+        if !self.watched.swap(true, Ordering::AcqRel) {
+            self.wake_now();
+        }
+        Some(NodeFailure::Stalled)
     }
 
     /// Takes commands whatever the node's health, one behind the other and in one write: releases must not be dropped.
@@ -262,8 +276,10 @@ impl Node {
 
     /// The node has announced a release.
     pub(crate) fn take_notice(&self, key: &[u8], now: Tick) {
-        self.queues.tell(self.id, key, |farewell| {
-            self.give([Some(Job::release(Arc::new(farewell), None, now)), None], now, false);
+        self.queues.tell(self.id, key, |plan_to_leave| {
+            if let Some(answer) = self.leaving.begin(key) {
+                self.give([Some(Job::release(Arc::new(plan_to_leave()), Some(answer), now)), None], now, false);
+            }
         });
         self.wake();
     }
@@ -290,7 +306,7 @@ impl Node {
 
     /// Whether answers are overdue. Such a node is not asked again until it has caught up: what was sent already will
     /// be answered in order, and more would only make its backlog longer.
-    fn is_stalled(&self, now: Tick) -> bool {
+    pub(crate) fn is_stalled(&self, now: Tick) -> bool {
         let stalled = self.is_overdue(now) && self.is_attended();
         if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
             info!("{}: not responding: {}", self.id, self.address);
@@ -438,23 +454,24 @@ impl Node {
     /// Keeps a release that the server refused; the worker sends it again after a pause.
     pub(crate) fn put_back(&self, job: Job, now: Tick) {
         let again_at = now.checked_add(REFUSED_PAUSE).unwrap_or(now);
-        self.refused.lock().push_back((again_at, job));
+        let overflowed = self.refused.lock().keep(job, now, again_at);
+        if overflowed {
+            self.say_overflow();
+        }
         // It has to plan its sleep anew.
         self.wake_now();
     }
 
     /// The refused releases that are due again, and when the next one is.
     pub(crate) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
-        let mut refused = self.refused.lock();
-        let mut due = Vec::new();
-        while let Some((again_at, job)) = refused.pop_front() {
-            if now < again_at {
-                refused.push_front((again_at, job));
-                return (due, Some(again_at));
-            }
-            due.push(job);
-        }
-        (due, None)
+        self.refused.lock().take_due(now)
+    }
+
+    pub(crate) fn say_overflow(&self) {
+        warn!(
+            "{}: {}: too many releases wait for it: the oldest are given up, and their keys expire by themselves",
+            self.id, self.address
+        );
     }
 
     /// Tells the worker that the connection is of no use.
@@ -506,6 +523,11 @@ impl Node {
 
     pub(crate) fn response_timeout(&self) -> Duration {
         self.response_timeout
+    }
+
+    /// Notes whether the worker looks by itself at what is owed.
+    pub(crate) fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::Release);
     }
 
     pub(crate) fn set_health(&self, health: Health) {

@@ -11,6 +11,9 @@ use crate::error::NodeFailure;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{self, Address, Filled, Greeting, Handshake, Inbox, Next, Place, Socket};
 
+/// How many addresses of a name are tried: each is a connection, as long as none is established.
+const ADDRESSES_MAX: usize = 16;
+
 /// One attempt to connect and log in, in steps that do not block.
 ///
 /// The addresses of a name are begun one after another: the next one when one has failed, or when its share of the time is
@@ -68,7 +71,8 @@ impl Opening {
     /// Begins. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
     /// are slow the node is down for longer, but it does come up.
     pub(crate) fn begin(address: &Address, timeout: Duration, poll: &Poll) -> Result<Opening, NodeFailure> {
-        let addresses = Socket::resolve(&address.place).map_err(|err| cannot(&err))?;
+        let mut addresses = Socket::resolve(&address.place).map_err(|err| cannot(&err))?;
+        addresses.truncate(ADDRESSES_MAX);
         Opening::at(address, addresses.into(), timeout, poll)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::pending::Sink;
 use crate::engine::wheel::Reader;
@@ -90,6 +91,8 @@ pub(crate) struct Outbox {
     unsent_from: usize,
     /// Batches that were written and are not answered to their end.
     batches: usize,
+    /// Until when a lock can stand there because of any command on this connection.
+    stands_until: Option<Tick>,
 }
 
 impl Outbox {
@@ -138,6 +141,7 @@ impl Outbox {
     }
 
     fn owe(&mut self, job: Job, since: Tick, with_source: bool) {
+        self.stands_until = self.stands_until.max(since.checked_add(job.command.life()));
         self.owed.push_back(Owed { job, since, asked_at: Moment::now(), with_source, ends_batch: false });
     }
 
@@ -184,5 +188,71 @@ impl Outbox {
     /// Since when the oldest answer is owed.
     pub(crate) fn oldest(&self) -> Option<Tick> {
         self.owed.front().map(|it| it.since)
+    }
+
+    /// When the connection is worth nothing any more if no answer comes: the oldest is owed for `patience`, and whatever
+    /// its commands have set has expired. `None` if none is owed. A node that owes answers is sent nothing that sets
+    /// anything, so this does not move on for ever.
+    ///
+    /// Before that nobody may give it up: a release that has to run behind an acquire is only sure to do so on the same
+    /// connection. After that it does not matter. One gap stays open, as it does when a connection breaks: a server that
+    /// was stopped can run the acquire when it goes on, from the old connection, and the key stays for one ttl. Nobody
+    /// counted that vote.
+    pub(crate) fn give_up_at(&self, patience: Duration) -> Option<Tick> {
+        self.stands_until.max(self.oldest()?.checked_add(patience))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::OwnerToken;
+    use crate::time;
+    use crate::wire::{Lives, Manners, Parting, Plan};
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    fn plan() -> Plan {
+        Plan::mutex(b"", b"a", Lives::default())
+    }
+
+    fn acquire(ttl_ms: u64) -> Job {
+        let manners = Manners { fair: true, since: 1, entry: None, enters: false };
+        Job::of_connection(Arc::new(plan().acquire(OwnerToken::nobody(), ttl_ms, 1, &manners)))
+    }
+
+    fn release() -> Job {
+        Job::of_connection(Arc::new(plan().release(OwnerToken::nobody(), Parting::None)))
+    }
+
+    #[test]
+    fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_expired() {
+        let start = time::tick();
+        let after = |millis| start.checked_add(Duration::from_millis(millis)).unwrap();
+        let mut outbox = Outbox::default();
+        assert_eq!(outbox.give_up_at(PATIENCE), None, "nothing is owed");
+
+        outbox.push(release(), start);
+        assert_eq!(outbox.give_up_at(PATIENCE), Some(after(1_000)), "it sets nothing");
+        outbox.push(acquire(20_000), after(100));
+        outbox.push(acquire(5_000), after(200));
+        outbox.push(release(), after(20_000));
+        assert_eq!(
+            outbox.give_up_at(PATIENCE),
+            Some(after(20_100)),
+            "the longest life, not the oldest or the last one"
+        );
+
+        for _ in 0..4 {
+            assert!(outbox.pop().is_some());
+        }
+        assert_eq!(outbox.give_up_at(PATIENCE), None, "all is answered");
+        outbox.push(release(), after(15_000));
+        assert_eq!(outbox.give_up_at(PATIENCE), Some(after(20_100)), "but the lock that it releases may stand");
+        assert!(outbox.pop().is_some());
+        outbox.push_with_source(acquire(2_000), after(30_000));
+        assert_eq!(outbox.give_up_at(PATIENCE), Some(after(32_000)), "what has expired does not count any more");
+        outbox.push_with_source(acquire(100), after(30_000));
+        assert_eq!(outbox.give_up_at(Duration::from_secs(9)), Some(after(39_000)), "and patience is kept in any case");
     }
 }

@@ -1,8 +1,10 @@
 //! The thread of one node: connects, writes what has queued as one pipeline, reads answers as they come.
 //!
 //! Full duplex: it does not wait for the answers to one batch before it writes the next. It sleeps in one place, on
-//! the socket and on its wake-up. A connection is given up when it breaks or talks nonsense, and never because an
-//! answer is late: what is queued behind that answer, releases above all, must run behind it.
+//! the socket and on its wake-up. A connection is given up when it breaks or talks nonsense, and not because an
+//! answer is late: what is queued behind that answer, releases above all, must run behind it. Only when no answer has come
+//! for so long that everything that is under way has expired, it is given up as well: bytes may be acknowledged by
+//! something whose far side is gone.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,11 +19,12 @@ use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opened, Opening, Progress};
 use crate::engine::outbox::Job;
 use crate::engine::sync::{Events, Poll, Receiver, Token};
+use crate::engine::unconfirmed::Unconfirmed;
 use crate::error::NodeFailure;
 use crate::logic::standing::{Introduction, Times};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, Address, Answer, Filled, Kind, Socket};
+use crate::wire::{self, Address, Answer, Filled, Socket};
 
 pub(crate) const WAKE: Token = Token(0);
 pub(crate) const SOCKET: Token = Token(1);
@@ -30,8 +33,12 @@ pub(crate) const SOCKET: Token = Token(1);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
 
-/// How often a worker that was asked to stop looks whether it can.
-const STOP_LOOK: Duration = Duration::from_millis(20);
+/// A connection is not given up sooner than this after it was last heard of, however short-lived its locks are: a server may
+/// be busy for a moment, and a new connection to it would wait as well.
+const MUTE_MIN: Duration = Duration::from_secs(1);
+
+/// How often a worker looks again that was asked to stop, or whose connection seems to be mute.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Where the worker is with its connection.
 enum Link {
@@ -64,7 +71,7 @@ pub(crate) struct Worker {
     events: Events,
     link: Link,
     /// Releases that still have to be sent: the connection ended before they were confirmed.
-    carried: Vec<Job>,
+    carried: Unconfirmed,
     /// Failed attempts to connect since the node was up.
     failures: u32,
     /// Since when the log says that the node is down.
@@ -98,7 +105,7 @@ impl Worker {
             poll,
             events: Events::with_capacity(8),
             link: Link::Unused,
-            carried: Vec::new(),
+            carried: Unconfirmed::default(),
             failures: 0,
             down_since: None,
             flapping: false,
@@ -166,7 +173,8 @@ impl Worker {
 
     /// Sleeps until there is something to do, or until `deadline`.
     fn sleep(&mut self, deadline: Option<Tick>) {
-        let stop_at = self.node.stop_at().map(|it| time::tick().checked_add(STOP_LOOK).map_or(it, |look| it.min(look)));
+        let stop_at =
+            self.node.stop_at().map(|it| time::tick().checked_add(LOOK_AGAIN).map_or(it, |look| it.min(look)));
         let deadline = [deadline, stop_at].into_iter().flatten().min();
         self.node.fall_asleep();
         // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
@@ -253,9 +261,8 @@ impl Worker {
         }
         self.node.note_greeting(&greeting);
         // Releases of the time before come first: they are older than anything in the queue.
-        let carried = std::mem::take(&mut self.carried).into_iter();
-        let carried = carried.filter(|it| it.is_worth_keeping(now));
-        if !self.node.open(Arc::clone(&socket), greeting.pushes, carried, now) {
+        let (carried, _) = self.carried.take_due(now);
+        if !self.node.open(Arc::clone(&socket), greeting.pushes, carried.into_iter(), now) {
             self.go_down(&NodeFailure::Internal);
             return;
         }
@@ -277,9 +284,10 @@ impl Worker {
     fn serve(&mut self, now: Tick) -> Result<(), NodeFailure> {
         let node = Arc::clone(&self.node);
         let (again, next_again) = node.take_refused(now);
-        let written = node.with_outbox(|outbox| {
+        let patience = node.response_timeout().max(MUTE_MIN);
+        let (written, give_up_at) = node.with_outbox(|outbox| {
             let mut wrote = !outbox.is_flushed() || !again.is_empty();
-            again.into_iter().filter(|it| it.is_worth_keeping(now)).for_each(|job| node.push(outbox, job, now));
+            again.into_iter().for_each(|job| node.push(outbox, job, now));
             if outbox.batches() < BATCHES_MAX {
                 self.jobs.try_iter().for_each(|job| {
                     node.push(outbox, job, now);
@@ -288,13 +296,25 @@ impl Worker {
             }
             let written = outbox.flush();
             node.after_write(outbox, wrote);
-            written
+            let give_up_at = outbox.give_up_at(patience);
+            node.set_watched(give_up_at.is_some());
+            (written, give_up_at)
         });
         written.map_err(|err| disconnected(&err))?;
         let Link::Open(open) = &mut self.link else { return Ok(()) };
         open.readable |= node.take_broken();
         if !open.readable {
-            self.sleep(next_again);
+            let look_at = match give_up_at {
+                Some(at) if at <= now => {
+                    // RACE: somebody may be reading right now, or about to. What has come is read first.
+                    if !open.socket.has_unread() && node.is_stalled(now) {
+                        return Err(NodeFailure::Disconnected { reason: "no answer to anything any more".to_owned() });
+                    }
+                    now.checked_add(LOOK_AGAIN)
+                }
+                at => at,
+            };
+            self.sleep([next_again, look_at].into_iter().flatten().min());
             return Ok(());
         }
         // RACE: a caller may have taken over reading since the socket was announced. It reads what is there, and what
@@ -382,12 +402,9 @@ impl Worker {
 
     /// Keeps a release for the next connection.
     fn carry(&mut self, job: Job) {
-        if job.kind() == Kind::Release {
-            self.carried.push(job);
-            if self.carried.len().is_power_of_two() {
-                let now = time::tick();
-                self.carried.retain(|it| it.is_worth_keeping(now));
-            }
+        let now = time::tick();
+        if self.carried.keep(job, now, now) {
+            self.node.say_overflow();
         }
     }
 }

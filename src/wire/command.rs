@@ -1,6 +1,7 @@
 //! Scripts and the commands that run them.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use redis::Script;
 
@@ -72,6 +73,8 @@ pub(crate) struct Command {
     waits: bool,
     /// What is left of it if it has to be sent again: the end in `bytes`, and `args`.
     again: Option<(usize, usize)>,
+    /// For how long the lock can stand there because of it.
+    life: Duration,
 }
 
 impl Command {
@@ -86,19 +89,31 @@ impl Command {
         let args = keys.len().saturating_add(args.len()).saturating_add(3);
         // The start up to here has a fixed layout: "*N", "$7", "EVALSHA", "$40", the hash, a line end after each.
         let rest = format!("*{args}\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", kind.hash()).len();
-        Command { kind, bytes, rest, args, waits: false, again: None }
+        Command { kind, bytes, rest, args, waits: false, again: None, life: Duration::ZERO }
     }
 
     /// Listens to `channel` on the connection that this is written to.
     pub(crate) fn subscribe(channel: &str) -> Command {
         let bytes = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
-        Command { kind: Kind::Subscribe, bytes, rest: 0, args: 0, waits: false, again: None }
+        Command::without_script(Kind::Subscribe, bytes)
     }
 
     /// Asks for the node's time: something to answer for a node that is only looked at.
     pub(crate) fn time() -> Command {
-        let bytes = redis::cmd("TIME").get_packed_command();
-        Command { kind: Kind::Time, bytes, rest: 0, args: 0, waits: false, again: None }
+        Command::without_script(Kind::Time, redis::cmd("TIME").get_packed_command())
+    }
+
+    fn without_script(kind: Kind, bytes: Vec<u8>) -> Command {
+        Command { kind, bytes, rest: 0, args: 0, waits: false, again: None, life: Duration::ZERO }
+    }
+
+    /// Marks the command as one that lets a lock stand for so many milliseconds.
+    pub(crate) fn that_lets_it_stand(self, ttl_ms: u64) -> Command {
+        Command { life: Duration::from_millis(ttl_ms), ..self }
+    }
+
+    pub(crate) fn life(&self) -> Duration {
+        self.life
     }
 
     /// Marks the command as one after which the client may be in a waiting list. Its last argument is [`Command::IS_TOLD`].

@@ -120,6 +120,10 @@ impl Handshake {
             return Err(NodeFailure::Protocol { reason: "an answer to nothing".to_owned() });
         };
         self.take(question, &value);
+        if let Some(failure @ (NodeFailure::ProtectedMode | NodeFailure::TooManyClients)) = &self.failure {
+            // It said so when the connection came, whatever it was asked, and says nothing else.
+            return Err(failure.clone());
+        }
         if !self.open.is_empty() {
             return Ok(Next::Read);
         }

@@ -116,7 +116,7 @@ impl Plan {
         let life = manners.entry.filter(|_| manners.enters).map(|it| digits(it.life)).unwrap_or_default();
         let args: [&[u8]; 10] =
             [&owner, &ttl, &proposal, &fence_life, &quarantine, way, &since, client, &life, Command::IS_TOLD];
-        let command = Command::script(Kind::Acquire, &keys, &args);
+        let command = Command::script(Kind::Acquire, &keys, &args).that_lets_it_stand(ttl_ms);
         if manners.entry.is_some() { command.that_waits() } else { command }
     }
 
@@ -141,7 +141,7 @@ impl Plan {
         if heal {
             args.push(b"heal");
         }
-        Command::script(Kind::Extend, &[&self.lock, &self.fence], &args)
+        Command::script(Kind::Extend, &[&self.lock, &self.fence], &args).that_lets_it_stand(ttl_ms)
     }
 
     pub(crate) fn release(&self, owner: OwnerToken, parting: Parting) -> Command {
@@ -224,6 +224,22 @@ mod tests {
         assert!(Plan::mutex(b"", b"quorlock:fence:{a}", Lives::default()).is_reserved());
         assert!(Plan::mutex(b"quor", b"lock:x", Lives::default()).is_reserved());
         assert!(!Plan::mutex(b"app:", b"quorlock:x", Lives::default()).is_reserved());
+    }
+
+    #[test]
+    fn every_command_says_for_how_long_it_lets_a_lock_stand() {
+        let (plan, owner) = (Plan::mutex(b"", b"a", Lives::default()), OwnerToken::nobody());
+        let entry = Entry { client: ClientId::draw().unwrap(), life: 9_999 };
+        for (fair, entry) in [(true, None), (false, None), (true, Some(entry))] {
+            let manners = Manners { fair, since: 1, entry, enters: entry.is_some() };
+            assert_eq!(plan.acquire(owner, 1_500, 1, &manners).life().as_millis(), 1_500);
+        }
+        for command in [plan.extend(owner, 1_500, 1), plan.heal(owner, 1_500, 1)] {
+            assert_eq!(command.life().as_millis(), 1_500);
+        }
+        for command in [plan.raise(owner, 1), plan.release(owner, Parting::None), Command::time()] {
+            assert!(command.life().is_zero());
+        }
     }
 
     proptest! {

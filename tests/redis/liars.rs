@@ -26,31 +26,19 @@ impl Liar {
     /// do something.
     fn start(lie: impl Fn(&mut Client, &[u8]) -> bool + Send + Sync + 'static) -> Liar {
         let server = Server::start().unwrap();
-        let (addr, lies) = (server.addr(), Arc::new(AtomicU64::new(0)));
-        let fake = FakeServer::start({
+        let lies = Arc::new(AtomicU64::new(0));
+        let fake = speaking_for(&server, {
             let lies = Arc::clone(&lies);
-            move |conn| {
-                let mut to = Client::connect(addr, None).unwrap();
-                while let Some(command) = conn.read_command() {
-                    let reply = match command[0].as_slice() {
-                        // The real one is asked in the older protocol, whose answers this client knows too.
-                        b"HELLO" => b"%0\r\n".to_vec(),
-                        b"SUBSCRIBE" => b"-NOPERM none of your business\r\n".to_vec(),
-                        name => {
-                            if matches!(name, b"EVAL" | b"EVALSHA") && lie(&mut to, &command[3]) {
-                                lies.fetch_add(1, Ordering::SeqCst);
-                            }
-                            let Ok(reply) = to.request(&command) else { return };
-                            encoded(&reply)
-                        }
-                    };
-                    if !conn.write(&reply) {
-                        return;
-                    }
+            move |to, command| match command[0].as_slice() {
+                b"SUBSCRIBE" => Some(b"-NOPERM none of your business\r\n".to_vec()),
+                b"EVAL" | b"EVALSHA" if lie(to, &command[3]) => {
+                    lies.fetch_add(1, Ordering::SeqCst);
+                    None
                 }
+                _ => None,
             }
         });
-        Liar { fake: fake.unwrap(), lies, _server: server }
+        Liar { fake, lies, _server: server }
     }
 
     /// Forgets who holds a lock, and so grants it to everybody and tells every holder that it is gone.
@@ -75,6 +63,32 @@ impl Liar {
     fn lies(&self) -> u64 {
         self.lies.load(Ordering::SeqCst)
     }
+}
+
+/// Answers as the server would, except where `instead` has another answer, which may be empty.
+pub(crate) fn speaking_for(
+    server: &Server,
+    instead: impl Fn(&mut Client, &[Vec<u8>]) -> Option<Vec<u8>> + Send + Sync + 'static,
+) -> FakeServer {
+    let addr = server.addr();
+    let fake = FakeServer::start(move |conn| {
+        let mut to = Client::connect(addr, None).unwrap();
+        while let Some(command) = conn.read_command() {
+            let reply = match instead(&mut to, &command) {
+                Some(reply) => reply,
+                // The real one is asked in the older protocol, whose answers this client knows too.
+                None if command[0] == b"HELLO" => b"%0\r\n".to_vec(),
+                None => match to.request(&command) {
+                    Ok(reply) => encoded(&reply),
+                    Err(_) => return,
+                },
+            };
+            if !conn.write(&reply) {
+                return;
+            }
+        }
+    });
+    fake.unwrap()
 }
 
 fn encoded(reply: &Reply) -> Vec<u8> {

@@ -7,6 +7,7 @@
 mod access;
 mod acquire;
 mod bad_nodes;
+mod bounds;
 mod building;
 mod checks;
 mod clocks;
