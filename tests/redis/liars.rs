@@ -134,6 +134,31 @@ fn g6_two_majorities_of_three_that_share_only_a_liar_both_hold_and_their_tokens_
     Ok(())
 }
 
+/// What the liar and the last of the others grant is two of four; what they have is refused.
+#[test]
+fn g6_of_four_nodes_a_liar_and_one_that_was_not_reached_make_no_second_majority() -> TestResult {
+    let (servers, liar) = (Servers::start(3)?, Liar::that_grants_to_everybody());
+    let (late, urls) = proxies(&servers);
+    let first = beside(&liar, 0, vec![servers[0].url(), servers[1].url(), urls[2].clone()]);
+    let second = beside(&liar, 0, vec![urls[0].clone(), urls[1].clone(), servers[2].url()]);
+    late[2].hold_requests();
+    let guard = first.mutex("report").try_lock()?;
+    // Those who refuse it are heard last.
+    late.iter().take(2).for_each(|it| it.set_delay(LATER));
+
+    let mut counted = 0;
+    eventually("both grants were counted in so many attempts", || {
+        let err = second.mutex("report").try_lock().unwrap_err();
+        let granted = |node| matches!(answer(&err, node), NodeAnswer::Granted | NodeAnswer::GrantedBehind);
+        counted += usize::from(granted(0) && granted(3));
+        3 <= counted
+    });
+
+    guard.check()?;
+    late[2].release_requests();
+    Ok(())
+}
+
 /// Any two majorities of four share an honest one beside it.
 #[test]
 fn g6_one_node_of_four_that_grants_to_everybody_makes_no_second_holder() -> TestResult {
