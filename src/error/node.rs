@@ -187,6 +187,9 @@ pub enum NodeFailure {
     /// The server is a replica. Only a master may vote.
     #[error("a replica: give the address of a master")]
     Replica,
+    /// The server is a Sentinel: it watches masters, and stores nothing.
+    #[error("a Sentinel, which stores nothing: give the address of a master")]
+    Sentinel,
     /// The server was started, lost its data, or had its clock set forward a short while ago. It may have forgotten locks
     /// that are still held, so its grants do not count until those have expired.
     ///

@@ -171,9 +171,7 @@ impl Handshake {
             }
             (Question::Role, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"slave" => Some(NodeFailure::Replica),
-                Some(Value::BulkString(role)) if role == b"sentinel" => {
-                    Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() })
-                }
+                Some(Value::BulkString(role)) if role == b"sentinel" => Some(NodeFailure::Sentinel),
                 _ => None,
             },
             // The access list may forbid INFO and ROLE. The node votes all the same, and cannot be checked.
@@ -184,8 +182,9 @@ impl Handshake {
             },
             _ => None,
         };
-        // The first failure counts: those after it are its consequences.
-        if self.failure.is_none() {
+        // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
+        // before it are consequences of that, as a Sentinel has no scripts.
+        if self.failure.is_none() || matches!(failure, Some(NodeFailure::Sentinel | NodeFailure::ClusterNode)) {
             self.failure = failure;
         }
     }
@@ -205,9 +204,7 @@ impl Handshake {
                 }
                 match field("redis_mode").as_deref() {
                     Some("cluster") => Some(NodeFailure::ClusterNode),
-                    Some("sentinel") => {
-                        Some(NodeFailure::Refused { message: "a Sentinel, not a data server".to_owned() })
-                    }
+                    Some("sentinel") => Some(NodeFailure::Sentinel),
                     _ => None,
                 }
             }
@@ -341,6 +338,29 @@ mod tests {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, "redis_mode:cluster\r\n");
         assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+    }
+
+    #[test]
+    fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know() {
+        let mut answers = answers("%0\r\n");
+        answers[1..5].fill("-ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' \r\n".to_owned());
+        let unknown = talk("redis://a", &answers).unwrap_err();
+        assert!(matches!(unknown, NodeFailure::Refused { .. }), "{unknown}");
+
+        let role = "*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned();
+        set_info(&mut answers, "redis_mode:sentinel\r\n");
+        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Sentinel));
+        set_info(&mut answers, "run_id:abc\r\n");
+        answers[8] = role;
+        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Sentinel));
+    }
+
+    #[test]
+    fn a_database_number_of_a_cluster_node_does_not_hide_what_it_is() {
+        let mut answers = answers("%0\r\n");
+        answers.insert(1, "-ERR SELECT is not allowed in cluster mode\r\n".to_owned());
+        answers[6..9].fill(info("redis_mode:cluster\r\n"));
+        assert_eq!(talk("redis://a/1", &answers), Err(NodeFailure::ClusterNode));
     }
 
     #[test]

@@ -369,6 +369,31 @@ fn b3_cluster_nodes_have_no_vote() -> TestResult {
 }
 
 #[test]
+fn b3_a_sentinel_is_refused_in_words() -> TestResult {
+    // As one says it; a real one wants a file of settings to write to.
+    let fake = FakeServer::start(|conn| {
+        while let Some(command) = conn.read_command() {
+            let reply = match command[0].as_slice() {
+                b"HELLO" => "%0\r\n".to_owned(),
+                b"INFO" => "$23\r\nredis_mode:sentinel\r\n\r\n\r\n".to_owned(),
+                b"ROLE" => "*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned(),
+                other => format!("-ERR unknown command '{}'\r\n", other.escape_ascii()),
+            };
+            if !conn.write(reply.as_bytes()) {
+                return;
+            }
+        }
+    })?;
+    let locks = builder([fake.url()]).build()?;
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert_eq!(failure(&err, 0), &NodeFailure::Sentinel);
+    assert!(err.to_string().contains("a Sentinel, which stores nothing: give the address of a master"), "{err}");
+    Ok(())
+}
+
+#[test]
 fn b1_one_server_behind_two_addresses_has_one_vote() -> TestResult {
     let servers = Servers::start(2)?;
     let proxy = Proxy::start(servers[0].addr())?;
