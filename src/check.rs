@@ -67,6 +67,13 @@ pub enum Finding {
     /// may evict locks; with [quarantine](crate::Builder::quarantine) it is silent at the beginning of every connection.
     #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
     Unverifiable,
+    /// Another node shows the same run id, and has no vote because of that. Both are one server, or one of them claims to
+    /// be the other.
+    #[error("shows the same run id as {other}, so the two have one vote: every node must be a server of its own")]
+    SameServer {
+        /// The node that has no vote.
+        other: NodeId,
+    },
     /// Its clock differs from the one of this machine.
     #[error("its clock is {} {} the one of this machine", About(*.by), if *.ahead { "ahead of" } else { "behind" })]
     ClockDiffers {

@@ -30,6 +30,7 @@ use crate::wire::{Address, Answer, Command};
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
     nodes: Vec<Arc<Node>>,
+    identities: Arc<Identities>,
     response_timeout: Duration,
     connect_timeout: Duration,
     /// Callers that wait for a round of theirs right now.
@@ -97,8 +98,7 @@ impl Fanout {
             let to_worker = ToWorker { jobs: sender, registry: poll.registry().try_clone()?, waker };
             let standing = Standing::new(config.silence(), config.margin.share);
             let node = Arc::new(Node::new(id, address.shown(), to_worker, common.clone(), standing));
-            let identities = Arc::clone(&identities);
-            let worker = Worker::new(Arc::clone(&node), address, config, identities, jobs, poll);
+            let worker = Worker::new(Arc::clone(&node), address, config, Arc::clone(&identities), jobs, poll);
             nodes.push(node);
             match OwnThread::spawn(format!("quorlock-{id}"), move || worker.run()) {
                 Ok(thread) => threads.push(thread),
@@ -111,9 +111,21 @@ impl Fanout {
         }
         let (response_timeout, connect_timeout) = (config.response_timeout, config.connect_timeout);
         Ok((
-            Fanout { nodes, response_timeout, connect_timeout, busy: AtomicUsize::new(0), wheel: Wheel::default() },
+            Fanout {
+                nodes,
+                identities,
+                response_timeout,
+                connect_timeout,
+                busy: AtomicUsize::new(0),
+                wheel: Wheel::default(),
+            },
             threads,
         ))
+    }
+
+    /// Which other node showed the same run id as this one, if one did.
+    pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
+        self.identities.double_of(node)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -8,6 +8,7 @@ use crate::engine::core::Core;
 use crate::engine::node::Node;
 use crate::engine::pending::Pending;
 use crate::error::NodeFailure;
+use crate::ids::NodeId;
 use crate::logic::tally::LookRound;
 use crate::time::{self, Moment};
 use crate::wire::Command;
@@ -24,7 +25,9 @@ impl Core {
         let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
         let deadline = self.fanout.deadline(time::tick());
         self.round(Command::time(), &round, None, deadline);
-        nodes.iter().map(|node| check(node, round.with_round(|it| it.failure(node.id)))).collect()
+        let row =
+            |node: &Arc<Node>| check(node, round.with_round(|it| it.failure(node.id)), self.fanout.double_of(node.id));
+        nodes.iter().map(row).collect()
     }
 
     /// The same, where there is nobody to ask.
@@ -40,7 +43,7 @@ impl Core {
     }
 }
 
-fn check(node: &Node, failure: Option<NodeFailure>) -> NodeCheck {
+fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
     let mut findings = Vec::new();
     let left = node.silent_for(time::tick());
     let failure = failure.or_else(|| (!left.is_zero()).then_some(NodeFailure::Quarantined { left }));
@@ -52,6 +55,7 @@ fn check(node: &Node, failure: Option<NodeFailure>) -> NodeCheck {
         findings.extend((greeting.replicas != 0).then_some(Finding::HasReplicas { count: greeting.replicas }));
         findings.extend(greeting.run_id.is_none().then_some(Finding::Unverifiable));
         findings.extend((!greeting.pushes).then_some(Finding::NoNotices));
+        findings.extend(double.map(|other| Finding::SameServer { other }));
         findings.extend(clock_differs(node));
     }
     NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }

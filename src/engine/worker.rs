@@ -11,10 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::{debug, error, info};
+use log::{debug, error, info, warn};
 
 use crate::config::Config;
-use crate::engine::identities::Identities;
+use crate::engine::identities::{Double, Identities};
 use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opened, Opening, Progress};
 use crate::engine::outbox::Job;
@@ -239,8 +239,12 @@ impl Worker {
             return;
         }
         if let Some(run_id) = &greeting.run_id
-            && let Err(other) = self.identities.claim(self.node.id, run_id)
+            && let Err(Double { other, is_news }) = self.identities.claim(self.node.id, run_id)
         {
+            if is_news {
+                let Node { id, address, .. } = &*self.node;
+                warn!("{id}: {address}: the same server as {other}, or one of them claims to be: they have one vote");
+            }
             self.go_down(&NodeFailure::SameServer { other });
             return;
         }
