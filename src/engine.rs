@@ -2,6 +2,7 @@
 
 mod admission;
 mod attempt;
+mod callbacks;
 #[cfg(quorlock_shuttle)]
 mod checks;
 mod core;
@@ -11,12 +12,15 @@ mod identities;
 mod intake;
 mod lease;
 mod leaving;
+mod listeners;
+pub(crate) mod logging;
 mod look;
 mod node;
 #[cfg_attr(quorlock_shuttle, path = "engine/checks/opening.rs")]
 mod opening;
 mod outbox;
 mod pending;
+mod process;
 mod queue;
 mod record;
 mod renewal;
@@ -44,6 +48,7 @@ use crate::wire::Address;
 pub(crate) use crate::engine::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
 pub(crate) use crate::engine::core::Core;
 pub(crate) use crate::engine::lease::{HeldLock, Won};
+pub use crate::engine::listeners::LostReceiver;
 pub(crate) use crate::engine::pending::deadline;
 pub(crate) use crate::engine::queue::{Place, Woken};
 pub use crate::engine::waiters::CancelHandle;

@@ -362,7 +362,8 @@ impl fmt::Display for Released {
 #[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before it was released: the protected work was not protected to its end.
+    /// The lock had been lost before it was released, or the release found it gone: the protected work was not protected
+    /// to its end.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// No majority confirmed within the response timeout. The release stays queued for the nodes that did not; where

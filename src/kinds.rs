@@ -7,6 +7,7 @@ mod reentrant;
 pub use mutex::Mutex;
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
 
+use crate::engine::logging::debug;
 use crate::error::{ReleaseError, RunError};
 use crate::ids::LockName;
 
@@ -14,7 +15,7 @@ use crate::ids::LockName;
 fn ran<R, T>(name: &LockName, value: R, released: Result<T, ReleaseError>) -> Result<R, RunError<R>> {
     match released {
         Err(ReleaseError::Lost(lost)) => return Err(RunError::Lost { lost, value }),
-        Err(err @ ReleaseError::NotConfirmed { .. }) => log::debug!("{name}: {err}"),
+        Err(err @ ReleaseError::NotConfirmed { .. }) => debug!("{name}: {err}"),
         Ok(_) => {}
     }
     Ok(value)

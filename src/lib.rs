@@ -96,7 +96,7 @@ mod wire;
 
 pub use builder::Builder;
 pub use check::{Finding, NodeCheck};
-pub use engine::CancelHandle;
+pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
     AcquireError, BuildError, ExtendError, Lost, NodeAnswer, NodeFailure, NodeReport, Problem, ReleaseError, Released,

@@ -16,7 +16,7 @@ pub(crate) mod wait;
 #[cfg(test)]
 mod worlds;
 
-use crate::ids::NodeId;
+use crate::ids::{NodeId, NodeSet};
 use crate::time::Moment;
 
 /// How many nodes make a majority of `nodes` *configured* ones; never count connected ones instead.
@@ -100,7 +100,13 @@ impl<V> Votes<V> {
         self.nodes().saturating_sub(self.quorum())
     }
 
-    /// Nodes that have not voted.
+    /// The nodes that have not voted.
+    pub(crate) fn open_nodes(&self) -> NodeSet {
+        let votes = self.votes.iter().zip((0..).map(NodeId::new));
+        votes.filter(|(vote, _)| vote.is_none()).map(|(_, node)| node).collect()
+    }
+
+    /// How many have not voted.
     pub(crate) fn open(&self) -> usize {
         self.votes.iter().filter(|it| it.is_none()).count()
     }

@@ -56,7 +56,7 @@ counters! {
     extensions,
     /// Renewals and extensions that did not reach a majority. Each is tried again while the lock is still valid.
     extensions_failed,
-    /// Locks whose hold ended before their guard was dropped.
+    /// Locks whose hold ended before their guard was dropped, also if only the release found that.
     locks_lost,
     /// Keys of held locks that were set again on nodes which had lost them.
     healed,

@@ -53,9 +53,15 @@ fn only_wire_names_the_redis_crate() {
 
 #[test]
 fn only_the_engine_has_threads_and_locks() {
-    assert_only_in("parking_lot::", |file| module(file).as_deref() == Some("engine"));
+    assert_only_in("parking_lot", |file| file.ends_with("src/engine/sync.rs"));
     assert_only_in("std::thread", |file| file.ends_with("src/engine/threads.rs"));
     assert_only_in("mio::", |file| module(file).as_deref() == Some("engine") || file.ends_with("src/wire/socket.rs"));
+}
+
+/// There it waits until nothing is locked.
+#[test]
+fn only_one_place_calls_the_logger() {
+    assert_only_in("log::", |file| file.ends_with("src/engine/logging.rs"));
 }
 
 #[test]

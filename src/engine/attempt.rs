@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::debug;
-
 use crate::engine::admission::Slot;
 use crate::engine::core::Core;
 use crate::engine::lease::{Grants, Won};
+use crate::engine::logging::debug;
 use crate::engine::pending::{Pending, deadline};
 use crate::engine::wheel::Driver;
 use crate::error::{NodeAnswer, NodeFailure};

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::admission::Admission;
+use crate::engine::callbacks::Callbacks;
 use crate::engine::fanout::{Fanout, Next, Release};
 use crate::engine::pending::{Pending, Reads, deadline};
+use crate::engine::process::Process;
 use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
 use crate::engine::sync::{AtomicBool, AtomicU64, Mutex};
@@ -32,9 +34,8 @@ pub(crate) struct Core {
     pub(crate) next_lock: AtomicU64,
     /// The log has said that calls wait until servers have a vote.
     pub(crate) said_quarantine: AtomicBool,
-    /// The process that has the threads. A child after a fork has copies of everything but them, and its copies of
-    /// the mutexes may be locked for ever: look here before locking anything.
-    process: u32,
+    pub(crate) callbacks: Arc<Callbacks>,
+    pub(crate) process: Process,
 }
 
 impl Core {
@@ -46,10 +47,22 @@ impl Core {
         counters: Arc<Counters>,
     ) -> Core {
         let outage = Mutex::new(Outage::new(wait::longest_pause(config.retry_max)));
-        let (next_lock, process) = (AtomicU64::new(0), std::process::id());
+        let (next_lock, callbacks, process) = (AtomicU64::new(0), Arc::default(), Process::this());
         let said_quarantine = AtomicBool::new(false);
         let admission = Arc::new(Admission::new(config.response_timeout));
-        Core { config, fanout, schedule, counters, queues, outage, admission, next_lock, said_quarantine, process }
+        Core {
+            config,
+            fanout,
+            schedule,
+            counters,
+            queues,
+            outage,
+            admission,
+            next_lock,
+            said_quarantine,
+            callbacks,
+            process,
+        }
     }
 
     /// One round: the same command to every node that can take it, and the decision.
@@ -112,7 +125,8 @@ impl Core {
         self.fanout.release(Plan::leave(key, self.queues.client()), nodes, keep, None);
     }
 
+    /// See [`Process`].
     pub(crate) fn is_forked(&self) -> bool {
-        self.process != std::process::id()
+        self.process.is_forked()
     }
 }

@@ -21,7 +21,7 @@ use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::AcquireRound;
 use crate::logic::standing::Standing;
-use crate::logic::tally::{ReleaseEnd, ReleaseRound};
+use crate::logic::tally::{ReleaseEnd, ReleaseRound, ReleaseVote};
 use crate::logic::{clock, quorum};
 use crate::stats::Counters;
 use crate::time::{self, Moment, Tick};
@@ -274,6 +274,32 @@ impl Fanout {
         self.release_and(command, to, keep, pending, None);
     }
 
+    /// Like [`Fanout::release`], and does not even wake the workers: that has to be done with nothing locked.
+    pub(crate) fn queue_release(
+        &self,
+        command: Command,
+        to: NodeSet,
+        keep: Duration,
+        pending: Option<&Arc<Pending<ReleaseRound>>>,
+    ) {
+        let now = time::tick();
+        let keep_until = now.checked_add(keep).unwrap_or(now);
+        let command = Arc::new(command);
+        for node in self.nodes.iter().filter(|it| to.contains(it.id)) {
+            node.give([Some(release_job(&command, pending, keep_until)), None], now, false);
+        }
+        self.note_not_asked(to, pending);
+    }
+
+    /// The others do not have to be asked.
+    fn note_not_asked(&self, asked: NodeSet, pending: Option<&Arc<Pending<ReleaseRound>>>) {
+        if let Some(pending) = pending {
+            for node in self.ids().filter(|it| !asked.contains(*it)) {
+                pending.put(node, ReleaseVote::Failed, NodeAnswer::NotAsked);
+            }
+        }
+    }
+
     /// Like [`Fanout::release`], and sends the acquire of whoever comes next along, to every node that can take it.
     fn release_and(
         &self,
@@ -289,10 +315,7 @@ impl Fanout {
         let command = Arc::new(command);
         let mut given = Given::default();
         for node in &self.nodes {
-            let release = to.contains(node.id).then(|| {
-                let sink = pending.map(|it| -> Arc<dyn Sink> { Arc::<Pending<ReleaseRound>>::clone(it) });
-                Job::release(Arc::clone(&command), sink, keep_until)
-            });
+            let release = to.contains(node.id).then(|| release_job(&command, pending, keep_until));
             let acquire = next.and_then(|(command, round)| match node.refusal(now) {
                 None => {
                     given.taken.insert(node.id);
@@ -308,11 +331,7 @@ impl Fanout {
             }
         }
         self.wake(to.union(given.taken), alone);
-        if let Some(pending) = pending {
-            for node in self.ids().filter(|it| !to.contains(*it)) {
-                pending.put(node, false, NodeAnswer::NotAsked);
-            }
-        }
+        self.note_not_asked(to, pending);
         given
     }
 
@@ -394,6 +413,11 @@ impl Fanout {
     pub(crate) fn stop(&self, deadline: Tick) {
         self.nodes.iter().for_each(|it| it.stop(deadline));
     }
+}
+
+fn release_job(command: &Arc<Command>, pending: Option<&Arc<Pending<ReleaseRound>>>, keep_until: Tick) -> Job {
+    let sink = pending.map(|it| -> Arc<dyn Sink> { Arc::<Pending<ReleaseRound>>::clone(it) });
+    Job::release(Arc::clone(command), sink, keep_until)
 }
 
 /// See [`Fanout::busy`].

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::debug;
-
 use crate::engine::lease::HeldLock;
+use crate::engine::logging::debug;
 use crate::engine::pending::{Pending, Sink};
 use crate::engine::sync::Mutex;
 use crate::ids::{NodeId, NodeSet};

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use log::trace;
-
+use crate::engine::logging::trace;
 use crate::engine::node::Node;
 use crate::engine::outbox::Owed;
 use crate::error::NodeFailure;

@@ -6,22 +6,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use log::warn;
-
+use crate::engine::callbacks::{self, Callback};
 use crate::engine::core::Core;
 use crate::engine::fanout::{Given, Release};
 use crate::engine::lease::extending::Sent;
-use crate::engine::pending::Pending;
+use crate::engine::listeners::{Listeners, LostReceiver};
+use crate::engine::logging::warn;
+use crate::engine::pending::{Pending, deadline};
 use crate::engine::sync::{AtomicU64, Mutex};
 use crate::engine::threads;
 use crate::error::{Lost, NodeAnswer};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::AcquireRound;
 use crate::logic::footing::Footing;
-use crate::logic::lease::{self, Lease};
+use crate::logic::lease::{self, Ending, Lease};
 use crate::logic::quorum;
-use crate::logic::tally::{ExtendRound, ReleaseEnd, ReleaseRound};
+use crate::logic::tally::{ExtendRound, Held, ReleaseEnd, ReleaseRound};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Parting, Plan};
@@ -89,24 +89,34 @@ struct State {
     /// The longest life that any command gave to the key: a release is worth sending for so long.
     longest_ttl: Duration,
     reached: NodeSet,
-    listeners: Vec<Sender<Lost>>,
-    callbacks: Vec<Callback>,
+    listeners: Listeners,
 }
 
-/// What a hold was when its holder ended it.
+/// A hold that its holder has ended in time: what is to be released, and who is to be told if that finds it lost.
 struct Ended {
-    was_valid: Result<(), Lost>,
-    /// The loss has been, or is being, announced, and everything was released by that.
-    is_lost: bool,
+    held: Held,
     reached: NodeSet,
     /// How long a release is worth sending.
     keep: Duration,
+    renewed_at: Moment,
+    listeners: Listeners,
+}
+
+/// A hold that was lost just now, which has to be announced, with nothing locked.
+#[must_use]
+struct Loss {
+    reason: Lost,
+    reached: NodeSet,
+    renewed_at: Moment,
+    listeners: Listeners,
+    /// What is left of it on the nodes is being released.
+    release: Option<Arc<Pending<ReleaseRound>>>,
+    /// Dropped with nothing locked.
+    _renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
 }
 
 /// How a release ended, and the round with its rows.
 pub(crate) type Confirmation = (ReleaseEnd, Arc<Pending<ReleaseRound>>);
-
-type Callback = Box<dyn FnOnce(Lost) + Send>;
 
 impl State {
     /// What the lease rests on for all that is known by now.
@@ -134,8 +144,7 @@ impl HeldLock {
             checked_at: None,
             longest_ttl: won.ttl,
             reached: won.reached,
-            listeners: Vec::new(),
-            callbacks: Vec::new(),
+            listeners: Listeners::default(),
         };
         HeldLock {
             id,
@@ -165,58 +174,52 @@ impl HeldLock {
             return Err(Lost::Forked);
         }
         let now = Moment::now();
-        let (valid, lost) = {
+        let (valid, loss) = {
             let mut state = self.state.lock();
-            (state.lease.valid_until(now), state.lease.on_tick(now))
+            (state.lease.valid_until(now), self.end_by_clock(&mut state, now))
         };
-        if let Some(reason) = lost {
+        if let Some(loss) = loss {
             // First seen here: the renewal thread may be late, as this process was.
-            self.announce(reason);
+            self.announce(loss);
         }
         valid.map(|until| now.until(until))
     }
 
     /// A channel that carries the loss, if there will be one, and is closed without a message if there is none.
-    pub(crate) fn lost(&self) -> Receiver<Lost> {
-        let (sender, receiver) = bounded(1);
+    pub(crate) fn lost(&self) -> LostReceiver {
         if self.core.is_forked() {
-            // Looked at before anything is locked: see `Core`.
-            let _ = sender.try_send(Lost::Forked);
-            return receiver;
+            // Looked at before anything is locked: see `Process`.
+            return LostReceiver::told(Lost::Forked);
         }
         let mut state = self.state.lock();
         match state.lease.lost() {
-            // A fresh channel of one place has room.
-            Some(lost) => {
-                let _ = sender.try_send(lost);
-            }
-            None => state.listeners.push(sender),
+            Some(lost) => LostReceiver::told(lost),
+            None => state.listeners.listen(self.core.process),
         }
-        receiver
     }
 
     pub(crate) fn on_lost(&self, callback: Callback) {
-        let lost = if self.core.is_forked() {
-            Lost::Forked
-        } else {
+        if self.core.is_forked() {
+            callbacks::call_aside(callback, Lost::Forked);
+            return;
+        }
+        let lost = {
             let mut state = self.state.lock();
             match state.lease.lost() {
                 Some(lost) => lost,
-                None => return state.callbacks.push(callback),
+                None => return state.listeners.add(callback),
             }
         };
-        call(vec![callback], lost);
+        self.core.callbacks.call(vec![callback], lost);
     }
 
-    /// Gives the lock back: "not held" from here on. Waits until a majority has confirmed, for at most a response
-    /// timeout. There is no round if the lock was lost before: then everything was released at that time.
-    pub(crate) fn release(&self) -> (Result<(), Lost>, Option<Confirmation>) {
-        let Ended { was_valid, is_lost, reached, keep } = self.end();
-        if is_lost {
-            return (was_valid, None);
-        }
+    /// Gives the lock back: "not held" from here on. Waits until a majority has confirmed, for at most a response timeout.
+    ///
+    /// If it was lost before, or turns out to have been, the error says how, and everybody has been told, or is being.
+    pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
+        let Ended { held, reached, keep, renewed_at, listeners } = self.end()?;
         let nodes = self.core.fanout.len();
-        let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes))));
+        let pending = Arc::new(Pending::new(nodes, ReleaseRound::of_held(nodes, held)));
         let next = self.core.queues.pass_on(self.plan.key(), self.id);
         let client = self.core.queues.client();
         let parting = match &next {
@@ -227,8 +230,13 @@ impl HeldLock {
         let sent = || self.core.queues.end_hold(self.plan.key(), self.id);
         let end = self.core.release_round(release, &pending, next.as_deref(), sent);
         let counters = &self.core.counters;
+        if end.lost {
+            count(&counters.locks_lost);
+            self.tell(Lost::Gone, renewed_at, listeners);
+            return Err(Lost::Gone);
+        }
         count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
-        (was_valid, Some((end, pending)))
+        Ok((end, pending))
     }
 
     /// Gives the lock up without telling the nodes, so that its keys expire: if that is wanted after a panic, and a panic
@@ -237,31 +245,51 @@ impl HeldLock {
         if !self.core.config.lock_delay || !threads::is_unwinding() {
             return false;
         }
-        let ended = self.end();
-        if !ended.is_lost {
+        if let Ok(ended) = self.end() {
             self.leave_lists(ended.reached);
             self.core.queues.end_hold(self.plan.key(), self.id);
         }
         true
     }
 
-    /// Ends the hold on this side: it reads "not held" from here on.
-    fn end(&self) -> Ended {
-        let (ended, listeners) = {
+    /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; what is left of it
+    /// on the nodes has been released then, or is queued to be.
+    fn end(&self) -> Result<Ended, Lost> {
+        let now = Moment::now();
+        let (lost, loss, reached) = {
             // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
             // first, so an extension that is answered "not yours", because our release got there before it, is not
             // reported as a loss. Extensions are put in line with this state locked, so all of them run before the
             // release that follows here.
             let mut state = self.state.lock();
-            let is_lost = state.lease.lost().is_some();
-            let was_valid = state.lease.release(Moment::now());
-            // RACE: of a lock that is lost the listeners are told by whoever ended it, and he may just be about to.
-            let listeners = if is_lost { Vec::new() } else { std::mem::take(&mut state.listeners) };
-            (Ended { was_valid, is_lost, reached: state.reached, keep: state.longest_ttl }, listeners)
+            match state.lease.release(now) {
+                Ending::Released { until } => {
+                    let held = Held { confirmed: state.footing().confirmed(), until };
+                    let listeners = std::mem::take(&mut state.listeners);
+                    let renewal = state.renewal.take();
+                    let (reached, keep, renewed_at) = (state.reached, state.longest_ttl, state.renewed_at);
+                    drop(state);
+                    drop(renewal);
+                    self.core.schedule.remove(self);
+                    return Ok(Ended { held, reached, keep, renewed_at, listeners });
+                }
+                Ending::LostNow(reason) => (reason, Some(self.begin_loss(&mut state, reason, true)), state.reached),
+                // RACE: whoever ended it tells the listeners, and may just be about to; its release is in line.
+                Ending::LostBefore(reason) => (reason, None, state.reached),
+            }
         };
-        drop(listeners);
-        self.core.schedule.remove(self);
-        ended
+        match loss {
+            Some(loss) => {
+                let release = loss.release.clone();
+                self.announce(loss);
+                if let Some(release) = release {
+                    release.wait(deadline(self.core.fanout.response_timeout()));
+                }
+            }
+            // He may not have come to it.
+            None => self.core.fanout.wake(reached, false),
+        }
+        Err(lost)
     }
 
     /// Leaves the waiting lists in which the call may still be, without a release. Before the next one is let up, whose
@@ -278,35 +306,63 @@ impl HeldLock {
 
     /// Ends the lease for `reason` and tells everybody who asked, once; nothing happens if it was over already.
     pub(crate) fn lose(&self, reason: Lost) {
-        let lost = self.state.lock().lease.lose(reason);
-        if lost {
-            self.announce(reason);
+        let loss = {
+            let mut state = self.state.lock();
+            let lost = state.lease.lose(reason);
+            lost.then(|| self.begin_loss(&mut state, reason, false))
+        };
+        if let Some(loss) = loss {
+            self.announce(loss);
         }
     }
 
-    fn announce(&self, reason: Lost) {
-        let (reached, keep, renewed_at, listeners, callbacks) = {
-            let mut state = self.state.lock();
-            let (listeners, callbacks) = (std::mem::take(&mut state.listeners), std::mem::take(&mut state.callbacks));
-            (state.reached, state.longest_ttl, state.renewed_at, listeners, callbacks)
-        };
-        let age = Moment::now().since(renewed_at);
-        warn!("{}: LOST, last extended {} ago: {reason}, {:?}", self.name, time::About(age), self.owner);
+    /// Lets the clock end the lease, if it is time.
+    fn end_by_clock(&self, state: &mut State, now: Moment) -> Option<Loss> {
+        let reason = state.lease.on_tick(now)?;
+        Some(self.begin_loss(state, reason, false))
+    }
+
+    /// The lease has just been lost: counts that, and puts a release in line for what is left of it on the nodes. `awaited`:
+    /// somebody will wait for that.
+    ///
+    /// RACE: with the state locked, in which that has happened. Whoever finds the lock lost, its guard that is being dropped
+    /// for one, finds the release in line, and so whatever he sends comes behind it. And so does every extension: one that
+    /// arrives late must not keep alive what is lost.
+    fn begin_loss(&self, state: &mut State, reason: Lost, awaited: bool) -> Loss {
         count(&self.core.counters.locks_lost);
+        let release = (!self.core.config.lock_delay).then(|| {
+            let nodes = self.core.fanout.len();
+            let round = awaited.then(|| Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes)))));
+            let command = self.plan.release(self.owner, self.parting());
+            self.core.fanout.queue_release(command, state.reached, state.longest_ttl, round.as_ref());
+            round
+        });
+        Loss {
+            reason,
+            reached: state.reached,
+            renewed_at: state.renewed_at,
+            listeners: std::mem::take(&mut state.listeners),
+            release: release.flatten(),
+            _renewal: state.renewal.take(),
+        }
+    }
+
+    /// Ends everything that goes with the hold, and tells everybody.
+    fn announce(&self, Loss { reason, reached, renewed_at, listeners, .. }: Loss) {
+        self.core.fanout.wake(reached, false);
         self.core.schedule.remove(self);
         if self.core.config.lock_delay {
             self.leave_lists(reached);
-        } else {
-            // What is left of it on the nodes must not keep others waiting, and an extension that arrives late must not
-            // keep it alive.
-            self.core.fanout.release(self.plan.release(self.owner, self.parting()), reached, keep, None);
         }
         self.core.queues.end_hold(self.plan.key(), self.id);
-        for listener in listeners {
-            // A channel of one place, used once; nobody may listen any more.
-            let _ = listener.try_send(reason);
-        }
-        call(callbacks, reason);
+        self.tell(reason, renewed_at, listeners);
+    }
+
+    /// The log is told last: it may take its time.
+    fn tell(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
+        listeners.tell(reason, &self.core.callbacks);
+        let age = Moment::now().since(renewed_at);
+        warn!("{}: LOST, last extended {} ago: {reason}, {:?}", self.name, time::About(age), self.owner);
     }
 
     /// Looks after the lease: announces its end, or extends it if that is due. Called by the renewal thread only.
@@ -314,9 +370,9 @@ impl HeldLock {
     /// The nodes that took an extension have to be woken. The result says when to look again.
     pub(crate) fn look_after(self: &Arc<Self>, now: Moment, tick: Tick) -> Look {
         let mut state = self.state.lock();
-        if let Some(reason) = state.lease.on_tick(now) {
+        if let Some(loss) = self.end_by_clock(&mut state, now) {
             drop(state);
-            self.announce(reason);
+            self.announce(loss);
             return Look::Nothing;
         }
         if !state.lease.is_held() {
@@ -392,18 +448,4 @@ pub(crate) enum Look {
     Close(Arc<Pending<ExtendRound>>),
     /// An extension was put in line.
     Sent { pending: Arc<Pending<ExtendRound>>, given: Given, again_in: Duration },
-}
-
-/// Calls users' functions, on a thread of their own: they may block, and may drop guards and managers.
-fn call(callbacks: Vec<Callback>, lost: Lost) {
-    if callbacks.is_empty() {
-        return;
-    }
-    threads::run_aside("quorlock-on-lost", move || {
-        for callback in callbacks {
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| callback(lost))).is_err() {
-                log::error!("an on_lost callback panicked");
-            }
-        }
-    });
 }

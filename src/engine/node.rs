@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use log::{debug, info, warn};
-
 use crate::engine::intake::Intake;
 use crate::engine::leaving::Leaving;
+use crate::engine::logging::{debug, info, warn};
 use crate::engine::outbox::{Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;

@@ -9,7 +9,7 @@ use crate::engine::sync::{Condvar, Mutex, MutexGuard};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote, RaiseRound, RaiseVote};
-use crate::logic::tally::{ExtendRound, ExtendVote, LookRound, ReleaseRound};
+use crate::logic::tally::{ExtendRound, ExtendVote, LookRound, ReleaseRound, ReleaseVote};
 use crate::logic::{Round, Step};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
@@ -328,10 +328,11 @@ impl Reads for LookRound {
 }
 
 impl Reads for ReleaseRound {
-    fn read(answer: Answer) -> (bool, NodeAnswer) {
+    fn read(answer: Answer) -> (ReleaseVote, NodeAnswer) {
         match answer {
-            Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => (true, NodeAnswer::Released),
-            other => (false, failed(other)),
+            Answer::Release(ReleaseReply::Deleted) => (ReleaseVote::Deleted, NodeAnswer::Released),
+            Answer::Release(ReleaseReply::NotOurs) => (ReleaseVote::NotOurs, NodeAnswer::Released),
+            other => (ReleaseVote::Failed, failed(other)),
         }
     }
 }

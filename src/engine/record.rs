@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use crate::engine::logging::{Level, info, warn, write_line};
 use crate::engine::sync::{AtomicU64, Mutex};
-use log::{Level, info, log, warn};
 
 use crate::engine::node::Node;
 use crate::logic::clock::ClockStep;
@@ -126,7 +126,7 @@ impl Node {
                 count(&self.counters.clock_steps);
                 let level = if self.may_warn_of_step(now) { Level::Warn } else { Level::Debug };
                 match step {
-                    ClockStep::Forward(by) => log!(
+                    ClockStep::Forward(by) => write_line!(
                         level,
                         "{}: {}: its clock was set forward by {}, so locks have expired early there: no vote for {}",
                         self.id,
@@ -134,7 +134,7 @@ impl Node {
                         About(by),
                         About(left)
                     ),
-                    ClockStep::Back(by) => log!(
+                    ClockStep::Back(by) => write_line!(
                         level,
                         "{}: {}: its clock was set back by {}: locks of holders that are gone last longer there",
                         self.id,

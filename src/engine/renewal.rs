@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use log::error;
-
 use crate::engine::core::Core;
 use crate::engine::lease::{HeldLock, Look};
+use crate::engine::logging::error;
 use crate::engine::pending::Pending;
 use crate::engine::sync::{Condvar, Mutex};
 use crate::engine::wheel::LINGER;

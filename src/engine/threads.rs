@@ -4,8 +4,9 @@ use std::io;
 use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use log::{error, warn};
 
+use crate::engine::logging::{error, warn};
+use crate::engine::sync::{Mutex, afterwards};
 use crate::time::{self, Tick};
 
 /// A thread that is joined within a bound.
@@ -50,10 +51,10 @@ pub(crate) fn is_unwinding() -> bool {
     thread::panicking()
 }
 
-/// Starts a short-lived thread that nobody waits for; runs `work` here if the system gives no thread.
+/// Starts a short-lived thread that nobody waits for. If the system gives no thread, `work` runs here, with nothing locked.
 pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) {
     // Boxed and shared, so that the work is still ours if the thread cannot be started.
-    let work = std::sync::Arc::new(parking_lot::Mutex::new(Some(work)));
+    let work = std::sync::Arc::new(Mutex::new(Some(work)));
     let theirs = std::sync::Arc::clone(&work);
     let run = move || {
         let work = theirs.lock().take();
@@ -64,7 +65,7 @@ pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) {
     if thread::Builder::new().name(name.to_owned()).spawn(run).is_err() {
         let work = work.lock().take();
         if let Some(work) = work {
-            work();
+            afterwards(work);
         }
     }
 }

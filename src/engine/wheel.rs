@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::engine::intake::Intake;
 use crate::engine::node::Node;
 use crate::engine::pending::{Pending, Reads};
-use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard};
+use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, is_anything_waiting};
 use crate::engine::waiters::Bed;
 use crate::ids::NodeSet;
 use crate::time::{self, Tick};
@@ -215,7 +215,8 @@ impl Driver<'_> {
             self.wait_readable(Some(&bell), left)
         });
         match readable {
-            Some(Some(readable)) => self.receive(readable),
+            // With lines for the log it leaves the wheel: they are written when nothing is locked, and it may stay for long.
+            Some(Some(readable)) => self.receive(readable) && !is_anything_waiting(),
             Some(None) => false,
             None => true,
         }

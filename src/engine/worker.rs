@@ -11,10 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::{debug, error, info, warn};
-
 use crate::config::Config;
 use crate::engine::identities::{Double, Identities};
+use crate::engine::logging::{debug, error, info, warn};
 use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opened, Opening, Progress};
 use crate::engine::outbox::Job;

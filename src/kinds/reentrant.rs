@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::engine::CancelHandle;
+use crate::engine::logging::debug;
 use crate::error::{AcquireError, Lost, ReleaseError, Released, RunError};
 use crate::kinds::Mutex;
 use crate::kinds::reentrant::holds::{Hold, Key};
@@ -288,7 +289,7 @@ impl ReentrantMutex {
         if is_low(guard.remaining(), ttl)
             && let Err(err) = guard.extend(ttl)
         {
-            log::debug!("{}: little left of it when taken again: {err}", self.inner.lock_name());
+            debug!("{}: little left of it when taken again: {err}", self.inner.lock_name());
         }
         // Whatever the extension said. If nobody confirmed it, the hold has its old time, as its other guards have.
         guard.check().map_err(not_again)?;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use log::{debug, warn};
-
+use crate::engine::logging::{debug, warn};
 use crate::engine::{
     self, Attempt, CancelHandle, Core, Engine, HeldLock, Known, LostAttempt, NoAttempt, Place, Wish, Woken, Won,
 };
@@ -114,17 +113,19 @@ impl Request<'_> {
         cancelled.then(|| AcquireError::Cancelled { waited: time::tick().saturating_duration_since(began) })
     }
 
-    /// The hold, looked after from now on.
-    fn hold(&self, won: Won) -> Arc<HeldLock> {
+    /// The guard of a lock that was won. `note` notes the hold in the line of its lock.
+    ///
+    /// RACE: it is noted before anybody else knows of it. From the moment at which it is in the schedule it can end: this
+    /// process may have been stopped for longer than its ttl. An end that came before the note would leave the line with a
+    /// hold that nobody ends, and all later calls behind it.
+    fn guard(&self, won: Won, note: impl FnOnce(u64)) -> Result<LockGuard, AcquireError> {
         let core: &Arc<Core> = self.engine.core();
         let id = core.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(HeldLock::new(Arc::clone(core), id, won));
+        // From here on the lock is given back whatever happens.
+        let guard = LockGuard::of_hold(Arc::clone(self.engine), Arc::clone(&lock));
+        note(id);
         lock.plan_next(true, Moment::now());
-        lock
-    }
-
-    fn guard(&self, lock: Arc<HeldLock>) -> Result<LockGuard, AcquireError> {
-        let guard = LockGuard::of_hold(Arc::clone(self.engine), lock);
         if self.engine.shut_down_signal().is_given() {
             // Nobody would look after it. Dropped here, it is released before the workers end.
             drop(guard);
@@ -149,9 +150,7 @@ impl Calling<'_> {
             };
             match self.result(Attempt::run(core, slot, &wish, known, None), known)? {
                 Ok(won) => {
-                    let lock = self.request.hold(won);
-                    core.queues.begin_hold(self.request.plan.key(), lock.id);
-                    return self.request.guard(lock);
+                    return self.request.guard(won, |id| core.queues.begin_hold(self.request.plan.key(), id));
                 }
                 Err(lost) => {
                     known.seen = known.seen.max(lost.seen);
@@ -213,9 +212,7 @@ impl Calling<'_> {
             };
             match result {
                 Ok(won) => {
-                    let lock = self.request.hold(won);
-                    place.leave_with(lock.id);
-                    return self.request.guard(lock);
+                    return self.request.guard(won, |id| place.leave_with(id));
                 }
                 Err(lost) => self.note(lost, place.pause()),
             }
@@ -330,5 +327,52 @@ impl Calling<'_> {
             Why::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.request.ttl },
             Why::KeyInUse => AcquireError::KeyInUse { nodes },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::ids::{FencingToken, NodeSet, OwnerToken};
+    use crate::wire::{Address, Lives};
+
+    /// Here it ends at the first moment at which it can: nobody looks after locks any more.
+    #[test]
+    fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line() {
+        let engine = Engine::start(Config::default(), vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap();
+        let engine = Arc::new(engine);
+        let (name, plan) = (LockName::new(b"x"), Arc::new(Plan::mutex(b"", b"x", Lives::default())));
+        let ttl = Duration::from_secs(10);
+        let request =
+            Request { engine: &engine, name: &name, plan: &plan, ttl, renewed: true, fair: true, cancel: None };
+        let core = engine.core();
+        drop(core.schedule.stop());
+        let won = || {
+            let sent = Moment::now();
+            Won {
+                name: name.clone(),
+                plan: Arc::clone(&plan),
+                owner: OwnerToken::draw().unwrap(),
+                token: FencingToken::new(1),
+                ttl,
+                renewed: true,
+                sent,
+                asked: time::tick(),
+                use_until: sent.checked_add(ttl).unwrap(),
+                reached: NodeSet::default(),
+                grants: Default::default(),
+                in_lists: false,
+            }
+        };
+
+        let tried = request.guard(won(), |id| core.queues.begin_hold(plan.key(), id)).unwrap();
+        assert!(core.queues.is_empty() && !tried.is_valid(), "after a try");
+
+        let place = Place::join(core, request.wish(true));
+        let waited = request.guard(won(), |id| place.leave_with(id)).unwrap();
+        assert!(core.queues.is_empty() && !waited.is_valid(), "after a wait");
+        drop((tried, waited));
+        assert_eq!(core.counters.snapshot(Vec::new()).locks_lost, 2);
     }
 }

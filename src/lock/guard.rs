@@ -5,10 +5,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
-use log::{debug, warn};
-
-use crate::engine::{Engine, HeldLock};
+use crate::engine::logging::{debug, warn};
+use crate::engine::{Engine, HeldLock, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
 use crate::time;
@@ -95,16 +93,18 @@ impl LockGuard {
     /// It carries one message if the lock is lost, also if that has happened already, and is closed without a message
     /// when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself (with
     /// `crossbeam-channel = "0.5"` among your dependencies), or alone: `guard.lost().recv_timeout(pause)` is a pause that
-    /// ends early if the lock is lost.
+    /// ends early if the lock is lost. Each call makes a channel of its own, which is forgotten when it is dropped.
     #[must_use]
-    pub fn lost(&self) -> Receiver<Lost> {
+    pub fn lost(&self) -> LostReceiver {
         self.lock.lost()
     }
 
     /// Calls `callback` once if the lock is lost; at once if that has happened already. Does not block.
     ///
-    /// It runs on a short-lived thread of its own, with nothing locked, and may block and use the manager. A panic in
-    /// it is caught and logged. It is dropped without a call when the lock is released.
+    /// It runs on a thread that the manager has for such callbacks, one after another, with nothing locked. It may block and
+    /// use the manager; a callback that blocks delays other callbacks of the same manager, and nothing else. A panic in it
+    /// is caught and logged. It is dropped without a call when the lock is released. Callbacks that are due at a shutdown
+    /// are still called, and the shutdown does not wait for them.
     pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
         self.lock.on_lost(Box::new(callback));
     }
@@ -131,7 +131,9 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end.
+    /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end. Or the release
+    ///   found it gone: of the nodes that had confirmed it, so many no longer held it that no majority was left. Then this
+    ///   is the first that anybody hears of it, and whoever listens is told as well.
     /// - [`ReleaseError::NotConfirmed`]: no majority confirmed in time. The release stays queued for nodes that did
     ///   not; where it never arrives the key expires within one ttl.
     #[doc(alias = "unlock")]
@@ -141,13 +143,7 @@ impl LockGuard {
             return Err(Lost::Forked.into());
         }
         let Some(_call) = engine.begin_release() else { return Err(Lost::ShutDown.into()) };
-        let (was_valid, round) = self.lock.release();
-        let Some(round) = round else {
-            // It was lost, and what was left of it has been released then.
-            return Err(was_valid.err().unwrap_or(Lost::Gone).into());
-        };
-        let (end, round) = round;
-        was_valid?;
+        let (end, round) = self.lock.release()?;
         let core = engine.core();
         if end.enough {
             Ok(Released { confirmed: end.confirmed, nodes: core.fanout.len() })
@@ -168,13 +164,10 @@ impl Drop for LockGuard {
             warn!("{}: dropped by a panic, and left to expire", self.lock.name());
             return;
         }
-        let (was_valid, round) = self.lock.release();
-        let Some((end, _)) = round else { return };
-        let name = self.lock.name();
-        if let Err(lost) = was_valid {
-            warn!("{name}: dropped after its time: {lost}");
-        }
+        // Of a loss the log has been told, or is being.
+        let Ok((end, _)) = self.lock.release() else { return };
         if !end.enough {
+            let name = self.lock.name();
             debug!("{name}: release confirmed by {} nodes only; the others free it within its ttl", end.confirmed);
         }
     }

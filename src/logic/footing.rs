@@ -46,6 +46,11 @@ impl Footing {
         Footing { nodes, confirmed, since }
     }
 
+    /// The nodes that have confirmed it.
+    pub(crate) fn confirmed(&self) -> NodeSet {
+        self.confirmed
+    }
+
     pub(crate) fn since(&self) -> Tick {
         self.since
     }

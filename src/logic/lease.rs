@@ -53,6 +53,17 @@ pub(crate) enum Extended {
     Released,
 }
 
+/// What a lease was when its holder gave it back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ending {
+    /// It was held, and nobody else can have the lock before `until`.
+    Released { until: Moment },
+    /// It had run out, and nobody had noticed: that is to be announced.
+    LostNow(Lost),
+    /// It had been lost, which has been announced, or is being.
+    LostBefore(Lost),
+}
+
 impl Lease {
     /// A lease that was just won. `renewed`: whether someone extends it before it runs out.
     pub(crate) fn new(won_until: Moment, hold_until: Option<Moment>, renewed: bool) -> Lease {
@@ -131,14 +142,20 @@ impl Lease {
         self.lose(reason).then_some(reason)
     }
 
-    /// The holder gives the lock back. The answer says how it had been lost, if it had; the lock reads "not held" from
-    /// here on.
-    pub(crate) fn release(&mut self, now: Moment) -> Result<(), Lost> {
-        let was_valid = self.valid_until(now).map(drop);
-        if self.phase == Phase::Held {
-            self.phase = Phase::Released;
+    /// The holder gives the lock back. It reads "not held" from here on.
+    pub(crate) fn release(&mut self, now: Moment) -> Ending {
+        match self.phase {
+            Phase::Held => match self.on_tick(now) {
+                Some(reason) => Ending::LostNow(reason),
+                None => {
+                    self.phase = Phase::Released;
+                    Ending::Released { until: self.use_until }
+                }
+            },
+            Phase::Lost(reason) => Ending::LostBefore(reason),
+            // Only once: the guard is gone by that.
+            Phase::Released => Ending::LostBefore(Lost::Gone),
         }
-        was_valid
     }
 
     /// How long it is until something has to be done: the extension that is due at `renew_at`, or the end.
@@ -209,7 +226,7 @@ mod tests {
     fn a_released_lease_is_not_lost_whatever_comes_after() {
         let mut lease = Lease::new(at(1_000), None, true);
 
-        assert_eq!(lease.release(at(10)), Ok(()));
+        assert_eq!(lease.release(at(10)), Ending::Released { until: at(1_000) });
 
         assert!(!lease.lose(Lost::Gone));
         assert_eq!(lease.on_tick(at(5_000)), None);
@@ -218,13 +235,15 @@ mod tests {
     }
 
     #[test]
-    fn releasing_a_lost_lease_says_that_it_was_lost() {
+    fn h10_releasing_a_lost_lease_says_that_it_was_lost_and_whether_anybody_has_been_told() {
         let mut lease = Lease::new(at(1_000), None, true);
-        assert_eq!(lease.release(at(1_000)), Err(Lost::Expired));
+        assert_eq!(lease.release(at(1_000)), Ending::LostNow(Lost::Expired));
+        assert_eq!(lease.on_tick(at(1_001)), None, "announced twice");
+        assert_eq!(lease.release(at(1_001)), Ending::LostBefore(Lost::Expired));
 
         let mut lease = Lease::new(at(1_000), None, true);
         assert!(lease.lose(Lost::Gone));
-        assert_eq!(lease.release(at(10)), Err(Lost::Gone));
+        assert_eq!(lease.release(at(10)), Ending::LostBefore(Lost::Gone));
     }
 
     #[test]

@@ -22,6 +22,8 @@ mod liars;
 mod lists;
 mod lock_delay;
 mod log_lines;
+mod loggers;
+mod losses;
 mod lost_notices;
 mod names;
 mod notices;

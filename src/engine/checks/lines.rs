@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Section, World, hastily, join, ms, patiently, spawn, until};
+use super::{Section, World, calm_down, hastily, join, ms, patiently, sleep_until, spawn, until};
 use crate::checker;
+use crate::checker::set_haste;
 use crate::engine::CancelHandle;
 use crate::error::AcquireError;
 
@@ -154,5 +155,34 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
         let servers = world.end([locks]);
         assert!(queues.is_empty(), "a line was left behind");
         assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+    });
+}
+
+/// Time jumps at any step, so that a lease may end at every point of its call: before the call has noted it, while the
+/// call returns, and while its guard is dropped.
+#[test]
+fn h2_a_hold_that_is_lost_at_any_point_of_its_call_leaves_no_line_behind() {
+    hastily(6_000, || {
+        let world = World::new(1);
+        let locks = world.manager_with(|it| it.response_timeout(ms(25)).ttl(ms(100)));
+        set_haste(Some(10));
+        let take = |(name, waits)| {
+            let lock = locks.mutex("a");
+            spawn(name, move || {
+                for _ in 0..2 {
+                    drop(if waits { lock.try_lock_for(ms(200)) } else { lock.try_lock() });
+                }
+            })
+        };
+
+        join([("waits", true), ("waits, too", true), ("tries", false)].map(take));
+        calm_down();
+
+        let queues = Arc::clone(&locks.engine().core().queues);
+        // Whoever has ended a hold may still be about to say so.
+        sleep_until(checker::now() + ms(300));
+        assert!(queues.is_empty(), "a line was left behind");
+        drop(locks.mutex("a").lock().unwrap());
+        world.end([locks]);
     });
 }

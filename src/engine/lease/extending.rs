@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::debug;
-
 use super::{Grants, HeldLock, State};
 use crate::engine::fanout::Given;
 use crate::engine::healing::{Extension, Healing};
+use crate::engine::logging::debug;
 use crate::engine::pending::{Pending, Sink};
 use crate::error::{ExtendError, Lost, NodeAnswer};
 use crate::ids::{NodeId, NodeSet};
@@ -158,11 +157,11 @@ impl HeldLock {
                         debug!("{}: extended in {:?}, {:?}", self.name, now.since(sent.at), self.owner);
                     }
                     Extended::TooLate => {
-                        let reason = state.lease.on_tick(now);
+                        let loss = self.end_by_clock(&mut state, now);
                         drop(state);
                         count(&counters.extensions_failed);
-                        if let Some(reason) = reason {
-                            self.announce(reason);
+                        if let Some(loss) = loss {
+                            self.announce(loss);
                         }
                         return;
                     }

@@ -24,7 +24,7 @@ use self::state::*;
 use super::*;
 use crate::error::Lost;
 use crate::logic::acquire::{AcquireEnd, AcquireRound, AcquireVote, RaiseRound, RaiseVote};
-use crate::logic::lease::{Extended, Lease};
+use crate::logic::lease::{Ending, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound, ExtendVote};
 use crate::logic::token;
 

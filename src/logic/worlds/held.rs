@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::logic::tally::ExtendVote::{Extended, Failed, Gone, Superseded};
-use crate::logic::tally::{ExtendEnd, ExtendRound, ExtendVote, ReleaseEnd, ReleaseRound};
+use crate::logic::tally::{ExtendEnd, ExtendRound, ExtendVote, ReleaseEnd, ReleaseRound, ReleaseVote};
 
 const EXTEND_VOTES: [ExtendVote; 4] = [Extended, Gone, Superseded, Failed];
 
@@ -53,11 +53,11 @@ fn d3_half_of_the_nodes_is_enough_to_lose_a_lock_but_not_to_keep_it() {
     assert_eq!(round.on_vote(NodeId::new(3), Gone, in_time()), Step::Decided(ExtendEnd::Gone));
 }
 
-fn release_oracle(facts: &Facts<'_, bool>, needed: usize) -> Step<ReleaseEnd> {
-    let confirmed = facts.count(|it| *it);
+fn release_oracle(facts: &Facts<'_, ReleaseVote>, needed: usize) -> Step<ReleaseEnd> {
+    let confirmed = facts.count(|it| *it != ReleaseVote::Failed);
     let can_be_enough = (0..=facts.open()).any(|more| needed <= confirmed + more);
     if needed <= confirmed || !can_be_enough {
-        Step::Decided(ReleaseEnd { confirmed, enough: can_be_enough })
+        Step::Decided(ReleaseEnd { confirmed, enough: can_be_enough, lost: false })
     } else {
         Step::Wait
     }
@@ -71,10 +71,10 @@ fn e7_a_release_counts_who_confirmed_and_ends_as_soon_as_it_is_certain() {
         let plan = Plan {
             nodes: if every_order && !long() { 1..=4 } else { 1..=5 },
             every_order,
-            kinds: &[true, false],
+            kinds: &[ReleaseVote::Deleted, ReleaseVote::Failed],
             late: &[deadline()],
-            echoes: if every_order { &[true, false] } else { &[] },
-            stragglers: true,
+            echoes: if every_order { &[ReleaseVote::Deleted, ReleaseVote::Failed] } else { &[] },
+            stragglers: ReleaseVote::Deleted,
         };
         courses += plan.each_course(|course| {
             let nodes = course.order.len();

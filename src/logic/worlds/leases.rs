@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Lost;
-use crate::logic::lease::{Extended, Lease};
+use crate::logic::lease::{Ending, Extended, Lease};
 
 /// What can happen to a lease. Times are relative to the moment at which it happens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,10 +109,17 @@ impl Life {
                     self.announce(Some(Lost::Gone));
                 }
             }
-            Event::Release => {
-                assert_eq!(self.lease.release(now).err(), was_valid.err(), "{self:?}");
-                self.released |= was_held;
-            }
+            Event::Release => match self.lease.release(now) {
+                Ending::Released { until } => {
+                    assert!(was_held && was_valid == Ok(until), "{self:?}");
+                    self.released = true;
+                }
+                Ending::LostNow(reason) => {
+                    assert!(was_held && was_valid == Err(reason), "{self:?}");
+                    self.announce(Some(reason));
+                }
+                Ending::LostBefore(reason) => assert!(!was_held && was_valid == Err(reason), "{self:?}"),
+            },
         }
         self.check();
     }

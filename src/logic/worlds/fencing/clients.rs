@@ -246,7 +246,7 @@ impl<const A: usize> World<A> {
         let now = self.now(attempt);
         if attempt.phase == Phase::Holding {
             let (mut released, mut lost) = (Self::lease(), Self::lease());
-            assert!(released.release(in_time()).is_ok() && !released.is_held());
+            assert!(matches!(released.release(in_time()), Ending::Released { .. }) && !released.is_held());
             assert!(lost.on_tick(now).is_some() && !lost.is_held());
             self.end_hold(state, me);
         } else {

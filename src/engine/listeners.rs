@@ -1,0 +1,162 @@
+//! Who wants to know of the loss of one lock, and how they are told.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::engine::callbacks::{Callback, Callbacks};
+use crate::engine::process::Process;
+use crate::engine::sync::{Mutex, is_anything_locked};
+use crate::engine::threads::is_unwinding;
+use crate::error::Lost;
+
+/// The channels and callbacks of one hold. Dropped at its end: nothing of the user's is kept longer than that.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    /// None before the first.
+    channels: Option<Arc<Channels>>,
+    callbacks: Vec<Callback>,
+}
+
+/// The sending ends, for as long as somebody has the other one.
+#[derive(Default)]
+struct Channels(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    next: u64,
+    senders: HashMap<u64, Sender<Lost>>,
+}
+
+impl Listeners {
+    /// A channel that will carry the loss, and is closed if there is none.
+    pub(crate) fn listen(&mut self, process: Process) -> LostReceiver {
+        let (sender, receiver) = bounded(1);
+        let channels = self.channels.get_or_insert_with(Arc::default);
+        let mut open = channels.0.lock();
+        let number = open.next;
+        open.next = open.next.wrapping_add(1);
+        open.senders.insert(number, sender);
+        drop(open);
+        LostReceiver { receiver, place: Some(Place { channels: Arc::clone(channels), number, process }) }
+    }
+
+    pub(crate) fn add(&mut self, callback: Callback) {
+        self.callbacks.push(callback);
+    }
+
+    /// Tells them all.
+    pub(crate) fn tell(mut self, lost: Lost, callbacks: &Arc<Callbacks>) {
+        for sender in self.take_senders().into_values() {
+            // A channel of one place, used once.
+            let _ = sender.try_send(lost);
+        }
+        callbacks.call(std::mem::take(&mut self.callbacks), lost);
+    }
+
+    fn take_senders(&mut self) -> HashMap<u64, Sender<Lost>> {
+        self.channels.take().map(|it| std::mem::take(&mut it.0.lock().senders)).unwrap_or_default()
+    }
+
+    /// How many channels are kept.
+    #[cfg(test)]
+    pub(crate) fn channels(&self) -> usize {
+        self.channels.as_ref().map_or(0, |it| it.0.lock().senders.len())
+    }
+}
+
+/// Without a word: the lock was not lost. The channels are closed, and the callbacks are dropped uncalled.
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        let nothing_of_users = self.callbacks.is_empty();
+        debug_assert!(nothing_of_users || !is_anything_locked() || is_unwinding(), "dropped with something locked");
+        drop(self.take_senders());
+    }
+}
+
+/// A channel on which the loss of a lock is announced, see [`LockGuard::lost`](crate::LockGuard::lost).
+///
+/// It is used as the [`Receiver`](crossbeam_channel::Receiver) to which it derefs: by the methods of that, and in
+/// `crossbeam_channel::select!`. Dropped it is forgotten at once, so it may be asked for in a loop, as often as one likes.
+/// A clone of the `Receiver` inside ends with it.
+pub struct LostReceiver {
+    receiver: Receiver<Lost>,
+    /// None if nothing more will be sent.
+    place: Option<Place>,
+}
+
+struct Place {
+    channels: Arc<Channels>,
+    number: u64,
+    process: Process,
+}
+
+impl LostReceiver {
+    /// One that has its message already.
+    pub(crate) fn told(lost: Lost) -> LostReceiver {
+        let (sender, receiver) = bounded(1);
+        // A fresh channel of one place has room.
+        let _ = sender.try_send(lost);
+        LostReceiver { receiver, place: None }
+    }
+}
+
+impl Deref for LostReceiver {
+    type Target = Receiver<Lost>;
+
+    fn deref(&self) -> &Receiver<Lost> {
+        &self.receiver
+    }
+}
+
+impl Drop for LostReceiver {
+    fn drop(&mut self) {
+        let Some(Place { channels, number, process }) = self.place.take() else { return };
+        // Looked at before anything is locked: see `Process`.
+        if !process.is_forked() {
+            let sender = channels.0.lock().senders.remove(&number);
+            drop(sender);
+        }
+    }
+}
+
+impl fmt::Debug for LostReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("LostReceiver { .. }")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_that_are_gone_are_not_kept_and_each_that_is_there_is_told() {
+        let mut listeners = Listeners::default();
+        let kept = [(); 3].map(|()| listeners.listen(Process::this()));
+        for _ in 0..100_000 {
+            assert!(listeners.listen(Process::this()).try_recv().is_err());
+        }
+        assert_eq!(listeners.channels(), 3);
+
+        listeners.tell(Lost::Expired, &Arc::default());
+
+        for receiver in kept {
+            assert_eq!(receiver.recv(), Ok(Lost::Expired));
+            assert!(receiver.recv().is_err(), "closed behind its one message");
+        }
+    }
+
+    #[test]
+    fn receivers_of_a_lock_that_was_not_lost_are_closed_without_a_message() {
+        let mut listeners = Listeners::default();
+        let receivers = [(); 2].map(|()| listeners.listen(Process::this()));
+
+        drop(listeners);
+
+        assert!(receivers.iter().all(|it| it.recv().is_err()));
+    }
+}

@@ -1,0 +1,189 @@
+//! Loggers that take their time, and loggers that come back to us.
+//!
+//! A logger is the whole process's, so it is another process that has it.
+
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use devnodes::{PATIENCE, Servers, eventually};
+use log::{LevelFilter, Log, Metadata, Record};
+use quorlock::{LockGuard, LockManager, Lost};
+
+use crate::support::*;
+
+/// Asks everything that promises not to block, at every line and before.
+struct Curious;
+
+static LOCKS: OnceLock<LockManager> = OnceLock::new();
+static GUARDS: Mutex<Vec<&'static LockGuard>> = Mutex::new(Vec::new());
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl Curious {
+    fn ask() {
+        let guards = GUARDS.lock().unwrap().clone();
+        for guard in guards {
+            let _ = (guard.is_valid(), guard.check(), guard.remaining(), guard.lost().try_recv());
+        }
+        if let Some(locks) = LOCKS.get() {
+            let _ = locks.stats();
+        }
+    }
+}
+
+impl Log for Curious {
+    fn enabled(&self, data: &Metadata<'_>) -> bool {
+        let is_ours = data.target().starts_with("quorlock");
+        if is_ours {
+            Curious::ask();
+        }
+        is_ours
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if record.target().starts_with("quorlock") {
+            Curious::ask();
+            LINES.lock().unwrap().push(record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn h11_a_logger_that_asks_guards_and_managers_holds_nothing_up() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut child = child("loggers::child_with_a_curious_logger", &servers.urls());
+
+    assert_eq!(child.hear(), "held");
+    servers[0].pause()?;
+    child.go_on();
+    assert_eq!(child.hear(), "one does not respond");
+    servers[0].resume()?;
+    servers[1].kill()?;
+    child.go_on();
+    assert_eq!(child.hear(), "one is down");
+    servers[1].restart()?;
+    child.go_on();
+    assert_eq!(child.hear(), "all are up");
+    servers.iter().for_each(|it| del(it, "watched"));
+    child.go_on();
+    assert_eq!(child.hear(), "the end");
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_with_a_curious_logger() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    log::set_logger(&Curious).unwrap();
+    log::set_max_level(LevelFilter::Trace);
+    let locks = builder(urls).response_timeout(ms(300)).ttl(secs(3)).build().unwrap();
+    assert!(LOCKS.set(locks.clone()).is_ok());
+    // One that is watched by the logger, and one that is watched by nobody else.
+    let watched: &'static LockGuard = Box::leak(Box::new(lock_in_the_end(&locks, "watched")));
+    GUARDS.lock().unwrap().push(watched);
+    let lost = watched.lost();
+    let other = lock_in_the_end(&locks, "other");
+    say("held");
+    wait_for_parent();
+    let cycle_until = |line: &str| {
+        eventually(line, || {
+            // Also waits, for the lines and lists that go with that.
+            let waits = locks.clone();
+            let guard = locks.mutex("report").try_lock_for(PATIENCE);
+            let waiter = thread::spawn(move || drop(waits.mutex("report").try_lock_for(PATIENCE)));
+            drop(guard);
+            waiter.join().unwrap();
+            LINES.lock().unwrap().iter().any(|it| it.contains(line))
+        });
+    };
+    cycle_until("n0: not responding");
+    say("one does not respond");
+    wait_for_parent();
+    cycle_until("n1: down");
+    say("one is down");
+    wait_for_parent();
+    cycle_until("n1: up after");
+    say("all are up");
+    wait_for_parent();
+    assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
+    cycle_until("watched: LOST");
+    assert!(other.is_valid(), "its renewal was held up");
+    drop(other);
+    locks.shut_down();
+    say("the end");
+}
+
+/// Does not come back from the line that says that a node does not respond, until it is let go.
+struct Slow;
+
+static REACHED: OnceLock<Sender<()>> = OnceLock::new();
+static LET_GO: OnceLock<Receiver<()>> = OnceLock::new();
+
+impl Log for Slow {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if record.args().to_string().contains("not responding") {
+            let _ = REACHED.get().unwrap().send(());
+            let _ = LET_GO.get().unwrap().recv_timeout(PATIENCE);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn h11_a_guard_is_asked_without_a_wait_while_the_log_takes_its_time() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut child = child("loggers::child_with_a_slow_logger", &servers.urls());
+
+    assert_eq!(child.hear(), "held");
+    servers[0].pause()?;
+    child.go_on();
+    assert_eq!(child.hear(), "answered");
+    servers[0].resume()?;
+    child.go_on();
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_with_a_slow_logger() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    let ((reached, is_reached), (let_go, waits)) = (bounded(1), bounded(1));
+    assert!(REACHED.set(reached).is_ok() && LET_GO.set(waits).is_ok());
+    log::set_logger(&Slow).unwrap();
+    log::set_max_level(LevelFilter::Info);
+    // Nobody but the renewal thread asks the nodes.
+    let locks = builder(urls).response_timeout(ms(300)).ttl(secs(6)).build().unwrap();
+    let guard = lock_in_the_end(&locks, "report");
+    say("held");
+    wait_for_parent();
+    is_reached.recv_timeout(PATIENCE).unwrap();
+    let (answer, answered) = bounded(1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = (guard.is_valid(), guard.check(), guard.remaining());
+            guard.on_lost(drop);
+            drop(guard.lost());
+            answer.send(()).unwrap();
+        });
+        let is_answered = answered.recv_timeout(secs(10));
+        let_go.send(()).unwrap();
+        is_answered.expect("the guard waits for the log");
+    });
+    say("answered");
+    wait_for_parent();
+}
