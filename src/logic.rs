@@ -8,6 +8,7 @@ pub(crate) mod clock;
 pub(crate) mod footing;
 pub(crate) mod lease;
 pub(crate) mod outage;
+pub(crate) mod pace;
 pub(crate) mod standing;
 pub(crate) mod tally;
 pub(crate) mod token;

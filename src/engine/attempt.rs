@@ -195,6 +195,9 @@ impl Attempt {
         known: Known,
         driver: Option<Driver<'_>>,
     ) -> Result<Result<Won, LostAttempt>, NoAttempt> {
+        if driver.is_none() {
+            core.fanout.keep_pace();
+        }
         let _busy = core.fanout.busy();
         let (attempt, command) = Attempt::prepare(core, slot, wish, known, wish.manners, None)?;
         let end = core.round(command, &attempt.round, driver, attempt.deadline);

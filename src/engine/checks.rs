@@ -22,6 +22,7 @@ mod leases;
 mod lines;
 mod rounds;
 mod server;
+mod silence;
 mod turns;
 mod wheel;
 mod workers;

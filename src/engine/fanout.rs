@@ -13,7 +13,7 @@ use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink};
 use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
-use crate::engine::sync::{AtomicUsize, Poll, Waker, unbounded};
+use crate::engine::sync::{AtomicUsize, Condvar, Mutex, Poll, Waker, unbounded};
 use crate::engine::threads::OwnThread;
 use crate::engine::wheel::{Driver, Wheel};
 use crate::engine::worker::{WAKE, Worker};
@@ -36,6 +36,8 @@ pub(crate) struct Fanout {
     /// Callers that wait for a round of theirs right now.
     busy: AtomicUsize,
     wheel: Wheel,
+    /// Callers that wait for a node to keep up sleep here. Nobody wakes them.
+    pace: (Mutex<()>, Condvar),
 }
 
 /// What became of a command that was given to several nodes.
@@ -118,6 +120,7 @@ impl Fanout {
                 connect_timeout,
                 busy: AtomicUsize::new(0),
                 wheel: Wheel::default(),
+                pace: Default::default(),
             },
             threads,
         ))
@@ -197,6 +200,16 @@ impl Fanout {
             other => drop(other),
         }
         (pending.wait(deadline), lingers)
+    }
+
+    /// Waits as long as the nodes that cannot keep up ask for: before a round, with nothing locked.
+    pub(crate) fn keep_pace(&self) {
+        let now = time::tick();
+        let pause = self.nodes.iter().map(|it| it.pause(now)).max().unwrap_or_default();
+        if !pause.is_zero() {
+            let mut nobody = self.pace.0.lock();
+            self.pace.1.wait_for(&mut nobody, pause);
+        }
     }
 
     fn is_alone(&self) -> bool {

@@ -6,6 +6,7 @@ use crate::engine::logging::trace;
 use crate::engine::node::Node;
 use crate::engine::outbox::Owed;
 use crate::error::NodeFailure;
+use crate::logic::pace::Lateness;
 use crate::logic::standing::{Standing, Times};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
@@ -21,6 +22,7 @@ pub(crate) struct Intake {
     pub(crate) broken: Option<NodeFailure>,
     /// Whether what the node grants counts.
     pub(crate) standing: Standing,
+    lateness: Lateness,
     /// Kept for their memory.
     replies: Vec<Range<usize>>,
     answers: Vec<(Range<usize>, Owed)>,
@@ -29,12 +31,14 @@ pub(crate) struct Intake {
 impl Intake {
     pub(crate) fn new(standing: Standing) -> Intake {
         let (replies, answers) = (Vec::new(), Vec::new());
-        Intake { inbox: Inbox::new(), answered: false, broken: None, standing, replies, answers }
+        let lateness = Lateness::default();
+        Intake { inbox: Inbox::new(), answered: false, broken: None, standing, lateness, replies, answers }
     }
 
     /// Begins with a new connection; `inbox` may hold bytes that came behind the login.
     pub(crate) fn begin(&mut self, inbox: Inbox) {
         (self.inbox, self.answered, self.broken) = (inbox, false, None);
+        self.lateness = Lateness::default();
         (self.replies, self.answers) = (Vec::new(), Vec::new());
     }
 
@@ -42,6 +46,7 @@ impl Intake {
     ///
     /// An error ends the connection; what had come before it has been handed out.
     pub(crate) fn receive(&mut self, node: &Node, socket: &Socket) -> Result<Filled, NodeFailure> {
+        let _reading = node.begin_reading();
         let filled = self.inbox.fill(socket).map_err(|err| NodeFailure::Disconnected { reason: wire::reason(&err) })?;
         if filled == Filled::Nothing {
             return Ok(filled);
@@ -76,6 +81,10 @@ impl Intake {
             }
         });
         let (now, moment) = (time::tick(), Moment::now());
+        if let Some((_, last)) = answers.last() {
+            let took = now.saturating_duration_since(last.given);
+            node.note_lateness(self.lateness.on_answer(now, took, node.response_timeout()), now);
+        }
         for (reply, owed) in answers.drain(..) {
             node.note_answers(node.response_timeout() < now.saturating_duration_since(owed.since));
             let reply = Reply::read(owed.job.kind(), inbox.get(reply));

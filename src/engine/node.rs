@@ -1,5 +1,7 @@
 //! The callers' side of one node: give it a command, or hear at once why not.
 
+mod silence;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,7 +9,7 @@ use std::time::Duration;
 
 use crate::engine::intake::Intake;
 use crate::engine::leaving::Leaving;
-use crate::engine::logging::{debug, info, warn};
+use crate::engine::logging::{debug, warn};
 use crate::engine::outbox::{Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;
@@ -63,6 +65,11 @@ pub(crate) struct Node {
     oldest: AtomicU64,
     /// Batches under way: see [`BATCHES_MAX`].
     batches: AtomicUsize,
+    /// How often somebody has begun or ended to read: odd while what has come is read and handed out.
+    reads: AtomicU64,
+    /// When the last answer came, as `oldest`, and by how many nanoseconds it was too late: see [`Node::pause`].
+    answered_at: AtomicU64,
+    late_by: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: AtomicBool,
     /// A caller that was reading found the connection of no use.
@@ -132,6 +139,9 @@ impl Node {
             registry,
             oldest: AtomicU64::new(0),
             batches: AtomicUsize::new(0),
+            reads: AtomicU64::new(0),
+            answered_at: AtomicU64::new(0),
+            late_by: AtomicU64::new(0),
             stall_logged: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
@@ -175,8 +185,9 @@ impl Node {
     /// [woken](Node::wake).
     pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
         let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
-        for job in jobs.into_iter().flatten().flatten() {
+        for mut job in jobs.into_iter().flatten().flatten() {
             count(&self.counters.commands);
+            job.given = Some(now);
             // The worker owns the receiver for as long as the node can be reached from here; if it has ended, the
             // job comes back in the error and is dropped: its sender hears of it by its own time-out.
             drop(self.jobs.send(job));
@@ -301,29 +312,6 @@ impl Node {
 
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
-    }
-
-    /// Whether answers are overdue. Such a node is not asked again until it has caught up: what was sent already will
-    /// be answered in order, and more would only make its backlog longer.
-    pub(crate) fn is_stalled(&self, now: Tick) -> bool {
-        let stalled = self.is_overdue(now) && self.is_attended();
-        if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
-            info!("{}: not responding: {}", self.id, self.address);
-        }
-        stalled
-    }
-
-    /// Whether an answer is owed for longer than the response timeout. It may be there, unread.
-    pub(crate) fn is_overdue(&self, now: Tick) -> bool {
-        let oldest = self.oldest.load(Ordering::Acquire);
-        let Some(oldest) = oldest.checked_sub(1) else { return false };
-        let age = self.nanos(now).saturating_sub(oldest);
-        self.response_timeout.as_nanos() < u128::from(age)
-    }
-
-    /// Whether somebody reads what comes.
-    fn is_attended(&self) -> bool {
-        self.outbox.lock().reader != Reader::Nobody
     }
 
     pub(crate) fn nanos(&self, at: Tick) -> u64 {
@@ -507,13 +495,6 @@ impl Node {
         self.batches.store(outbox.batches(), Ordering::SeqCst);
         let oldest = outbox.oldest().map_or(0, |it| self.nanos(it).saturating_add(1));
         self.oldest.store(oldest, Ordering::Release);
-    }
-
-    /// Says once that answers come again.
-    pub(crate) fn note_answers(&self, late: bool) {
-        if !late && self.stall_logged.load(Ordering::Acquire) && self.stall_logged.swap(false, Ordering::AcqRel) {
-            info!("{}: responding again: {}", self.id, self.address);
-        }
     }
 
     pub(crate) fn health(&self) -> Health {

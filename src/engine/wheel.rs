@@ -87,19 +87,13 @@ impl Wheel {
             // RACE: the intake is locked only while reading is ours. A worker that finds it locked leaves what has come
             // to us, and hears of it again only when we leave.
             let socket = node.take_reading()?;
-            let Some(mut intake) = node.intake.try_lock() else {
+            let Some(intake) = node.intake.try_lock() else {
                 node.leave_reading(Reader::Worker);
                 return None;
             };
-            if node.is_overdue(now) {
-                intake.broken = intake.receive(node, &socket).err();
-            }
             driver.nodes.push(Driven { node, socket, intake });
-            if driver.nodes.last().is_some_and(|it| it.intake.broken.is_some()) {
-                return None;
-            }
-            if node.is_overdue(now) {
-                // Not just unread: it does not answer. Its worker waits for it.
+            if node.is_stalled(now) {
+                // It does not answer, and its worker waits for it.
                 if let Some(driven) = driver.nodes.pop() {
                     driven.leave(Reader::Worker);
                 }

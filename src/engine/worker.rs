@@ -162,7 +162,7 @@ impl Worker {
             // What a hung node owes is not waited for: it has what was written, and runs it when it goes on.
             Link::Open(_) => {
                 let (flushed, settled) = self.node.with_outbox(|it| (it.is_flushed(), it.is_settled()));
-                queued || !flushed || !(settled || self.node.is_overdue(time::tick()))
+                queued || !flushed || !(settled || self.node.is_stalled(time::tick()))
             }
             Link::Opening(_) => queued,
             Link::Unused => !self.jobs.is_empty(),

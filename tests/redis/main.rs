@@ -9,6 +9,7 @@ mod acquire;
 mod bad_nodes;
 mod bounds;
 mod building;
+mod busy;
 mod checks;
 mod clocks;
 mod contenders;

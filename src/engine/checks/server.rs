@@ -35,6 +35,8 @@ struct Data {
     silent_until: Duration,
     /// By how much its clock has been set forward.
     ahead: Duration,
+    /// Commands whose answers it has written.
+    answered: u64,
     hang_up: bool,
     babble: bool,
     stop: bool,
@@ -70,6 +72,11 @@ impl Server {
     /// Somebody is in a waiting list.
     pub(super) fn is_waited_for(&self) -> bool {
         self.data.lock().unwrap().lists.values().any(|it| !it.is_empty())
+    }
+
+    /// How many commands it has answered.
+    pub(super) fn answered(&self) -> u64 {
+        self.data.lock().unwrap().answered
     }
 
     /// Forgets these scripts, until they come with their source.
@@ -170,14 +177,17 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
             }
             client.bytes.extend(client.peer.read());
             let mut replies = Vec::new();
+            let mut commands = 0;
             while let Some((args, len)) = command(&client.bytes) {
                 client.bytes.drain(..len);
+                commands += 1;
                 let mut data = data.lock().unwrap();
                 replies.extend(data.run(number, &args));
             }
             for (to, bytes) in together(replies) {
                 clients[to].peer.write(&bytes);
             }
+            data.lock().unwrap().answered += commands;
         }
         if stop {
             return;

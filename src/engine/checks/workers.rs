@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Section, World, calm_down, hastily, join, ms, patiently, spawn};
+use super::{Section, World, calm_down, hastily, hurry, join, ms, patiently, spawn, until};
 use crate::checker;
-use crate::error::{AcquireError, ReleaseError};
+use crate::error::{AcquireError, NodeAnswer, NodeFailure, ReleaseError};
 use crate::manager::LockManager;
 use crate::wire::Kind;
 
@@ -69,6 +69,40 @@ fn a_release_is_behind_its_acquire_and_two_are_never_inside_whatever_times_out()
         section.passed();
         let servers = world.end([locks]);
         assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+    });
+}
+
+/// Its answers lie in the socket, or are read and not handed out yet: whoever would do that is not scheduled for longer
+/// than the response timeout.
+#[test]
+fn h6_a_server_that_has_answered_everything_is_asked() {
+    patiently(4_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        let guards = Arc::new(Mutex::new(Vec::new()));
+        // From now on it is connected.
+        let first = locks.mutex("a").renew(false).try_lock().unwrap();
+        hurry();
+        let take = |name: &'static str| {
+            let (lock, guards) = (locks.mutex(name).renew(false), Arc::clone(&guards));
+            spawn(name, move || {
+                let guard = lock.try_lock();
+                guards.lock().unwrap().extend(guard.ok());
+            })
+        };
+        join(["b", "c"].map(take));
+        until(|| world.servers[0].answered() == locks.stats().commands);
+
+        let end = locks.mutex("d").renew(false).try_lock();
+
+        if let Err(err) = &end {
+            let stalled = NodeAnswer::Failed(NodeFailure::Stalled);
+            assert!(err.nodes().iter().all(|it| it.answer != stalled), "{err:?}");
+        }
+        calm_down();
+        drop((first, end));
+        guards.lock().unwrap().clear();
+        world.end([locks]);
     });
 }
 

@@ -1,0 +1,58 @@
+//! Who calls a node silent while others read.
+
+use std::sync::Arc;
+
+use super::{ms, patiently, spawn};
+use crate::checker::{Peer, Poll, Sleeper, Waker, accept};
+use crate::engine::node::{Common, Node, ToWorker};
+use crate::engine::outbox::Job;
+use crate::engine::queue::Queues;
+use crate::engine::renewal::Schedule;
+use crate::engine::sync::unbounded;
+use crate::engine::worker::{SOCKET, WAKE};
+use crate::ids::{ClientId, NodeId};
+use crate::logic::standing::Standing;
+use crate::stats::Counters;
+use crate::time;
+use crate::wire::{Command, Socket};
+
+const PORT: u16 = 7000;
+
+/// A node without a worker, that has sent one command, and the other end of its connection.
+fn node() -> (Arc<Node>, Arc<Socket>, Peer) {
+    let poll = Poll::new().unwrap();
+    let (registry, waker) = (poll.registry().try_clone().unwrap(), Waker::new(poll.registry(), WAKE).unwrap());
+    let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
+    let counters = Arc::new(Counters::default());
+    let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
+    let (start, schedule) = (time::tick(), Arc::new(Schedule::new()));
+    let common = Common { start, response_timeout: ms(100), counters, queues, schedule };
+    let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
+    accept(PORT, 0, &Sleeper::new());
+    let socket = Arc::new(Socket::connect(PORT, poll.registry(), SOCKET).unwrap());
+    let peer = accept(PORT, 0, &Sleeper::new()).pop().unwrap();
+    assert!(node.open(Arc::clone(&socket), false, std::iter::empty(), start));
+    node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], start, true);
+    (Arc::new(node), socket, peer)
+}
+
+#[test]
+fn h6_a_node_whose_answer_is_being_read_is_not_called_silent() {
+    patiently(4_000, || {
+        let (node, socket, peer) = node();
+        let late = time::tick() + ms(1_000);
+        assert!(node.is_stalled(late), "it has not answered");
+        peer.write(b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n");
+
+        let (theirs, connection) = (Arc::clone(&node), Arc::clone(&socket));
+        let reader = spawn("reader", move || {
+            theirs.intake.lock().receive(&theirs, &connection).unwrap();
+        });
+        for _ in 0..3 {
+            assert!(!node.is_stalled(late));
+        }
+
+        reader.join();
+        assert!(!node.is_stalled(late));
+    });
+}
