@@ -5,6 +5,7 @@ mod attempt;
 mod callbacks;
 #[cfg(quorlock_shuttle)]
 mod checks;
+mod contacts;
 mod core;
 mod fanout;
 mod healing;

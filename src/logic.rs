@@ -5,6 +5,7 @@
 pub(crate) mod acquire;
 pub(crate) mod admission;
 pub(crate) mod clock;
+pub(crate) mod contact;
 pub(crate) mod footing;
 pub(crate) mod lease;
 pub(crate) mod outage;

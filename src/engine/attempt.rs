@@ -1,7 +1,7 @@
 //! One attempt to get a lock: an acquire round, a raise round if fencing counters were ahead, and if it was lost,
 //! everything of it taken back.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::admission::Slot;
@@ -27,7 +27,20 @@ pub(crate) struct Wish {
     /// Whole milliseconds, checked.
     pub(crate) ttl: Duration,
     pub(crate) renewed: bool,
+    /// But for the place: see [`Wish::since`].
     pub(crate) manners: Manners,
+    pub(crate) began: Moment,
+    pub(crate) place: OnceLock<u64>,
+}
+
+impl Wish {
+    /// When the call began, microseconds since 1970: calls of all clients are ordered by it.
+    ///
+    /// Does not change once the clocks of a majority are known. A call may have begun before that.
+    pub(crate) fn since(&self, core: &Core) -> u64 {
+        let time = || core.fanout.time_for_all(self.began);
+        if core.fanout.askable().is_none() { *self.place.get_or_init(time) } else { time() }
+    }
 }
 
 /// What a call knows from its attempts so far.
@@ -174,9 +187,8 @@ impl Attempt {
         let owner = OwnerToken::draw().map_err(|err| NoAttempt::NoRandomness(err.to_string()))?;
         let (sent, asked) = (Moment::now(), time::tick());
         let use_until = validity::use_until(sent, wish.ttl, core.config.margin.of(wish.ttl));
-        let (seen, manners) = (known.seen, known.manners(manners));
-        let time = token::time_to_propose(sent.wall_micros(), core.fanout.time(sent).map(|(_, high)| high));
-        let proposal = token::propose(time, seen).ok_or(NoAttempt::NoTokens)?;
+        let (seen, manners) = (known.seen, known.manners(Manners { since: wish.since(core), ..manners }));
+        let proposal = token::propose(core.fanout.time_for_all(sent), seen).ok_or(NoAttempt::NoTokens)?;
         let nodes = core.fanout.len();
         let round = AcquireRound::new(nodes, proposal, use_until).after(seen);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
@@ -199,8 +211,13 @@ impl Attempt {
             core.fanout.keep_pace();
         }
         let _busy = core.fanout.busy();
+        // Looked at before the clocks are: see there.
+        let askable = core.fanout.askable();
         let (attempt, command) = Attempt::prepare(core, slot, wish, known, wish.manners, None)?;
-        let end = core.round(command, &attempt.round, driver, attempt.deadline);
+        if let Some(askable) = askable {
+            core.fanout.leave_out(askable, &attempt.round);
+        }
+        let end = core.round_of(askable, command, &attempt.round, driver, attempt.deadline);
         Ok(attempt.conclude(core, wish, end))
     }
 
@@ -231,7 +248,7 @@ impl Attempt {
         self.learn(end);
         let nodes = core.fanout.len();
         let mut seen = self.seen.max(self.round.with_round(AcquireRound::seen));
-        let mut gone = NodeSet::default();
+        let (mut gone, mut raised) = (NodeSet::default(), false);
         if let AcquireEnd::Raise { token } = end {
             count(&core.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, self.use_until)));
@@ -239,6 +256,7 @@ impl Attempt {
             end = core.round(wish.plan.raise(self.owner, token), &raise, None, deadline);
             seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
             gone = raise.nodes_with(|it| *it == NodeAnswer::Gone);
+            raised = true;
         }
         let took = Moment::now().since(self.sent);
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
@@ -250,6 +268,7 @@ impl Attempt {
                 plan: Arc::clone(&wish.plan),
                 owner: self.owner,
                 token: FencingToken::new(token),
+                raised,
                 ttl: wish.ttl,
                 renewed: wish.renewed,
                 sent: self.sent,
@@ -305,13 +324,13 @@ impl Attempt {
         // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
         // Nobody counted that vote, so there is no second holder; the price is a node that refuses everyone until the
         // key expires.
-        let since = wish.manners.since;
+        let since = wish.since(core);
         let parting = match wish.manners.entry {
             None => Parting::None,
             Some(entry) if stays => Parting::Stay { entry, since },
             Some(entry) => Parting::Leave(entry.client),
         };
-        let command = wish.plan.release(self.owner, parting);
+        let command = wish.plan.release(self.owner, None, parting);
         if granted == 0 {
             core.fanout.release(command, to, wish.ttl, None);
             return None;

@@ -77,7 +77,23 @@ impl Core {
         R: Reads + Send + 'static,
         R::End: Copy + Send + 'static,
     {
-        let (end, lingers) = self.fanout.round(command, pending, driver, deadline);
+        self.round_of(None, command, pending, driver, deadline)
+    }
+
+    /// The same with `some` of the nodes only.
+    pub(crate) fn round_of<R>(
+        &self,
+        some: Option<NodeSet>,
+        command: Command,
+        pending: &Arc<Pending<R>>,
+        driver: Option<Driver<'_>>,
+        deadline: Tick,
+    ) -> R::End
+    where
+        R: Reads + Send + 'static,
+        R::End: Copy + Send + 'static,
+    {
+        let (end, lingers) = self.fanout.round(some, command, pending, driver, deadline);
         if lingers {
             self.schedule.nudge();
         }

@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::attempt::Attempt;
+use crate::engine::contacts::Contacts;
 use crate::engine::identities::Identities;
 use crate::engine::node::{Common, Node, ToWorker};
 use crate::engine::outbox::Job;
-use crate::engine::pending::{Pending, Reads, Sink};
+use crate::engine::pending::{Pending, Reads, Sink, deadline};
 use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
 use crate::engine::sync::{AtomicUsize, Condvar, Mutex, Poll, Waker, unbounded};
 use crate::engine::threads::OwnThread;
+use crate::engine::waiters::{self, Signal};
 use crate::engine::wheel::{Driver, Wheel};
 use crate::engine::worker::{WAKE, Worker};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
-use crate::logic::acquire::AcquireRound;
+use crate::logic::acquire::{AcquireRound, AcquireVote};
 use crate::logic::standing::Standing;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound, ReleaseVote};
 use crate::logic::{clock, quorum};
@@ -38,6 +40,7 @@ pub(crate) struct Fanout {
     wheel: Wheel,
     /// Callers that wait for a node to keep up sleep here. Nobody wakes them.
     pace: (Mutex<()>, Condvar),
+    contacts: Arc<Contacts>,
 }
 
 /// What became of a command that was given to several nodes.
@@ -89,7 +92,9 @@ impl Fanout {
         let identities = Arc::new(Identities::new(addresses.len()));
         let start = time::tick();
         let (counters, queues, schedule) = (Arc::clone(counters), Arc::clone(queues), Arc::clone(schedule));
-        let common = Common { start, response_timeout: config.response_timeout, counters, queues, schedule };
+        let contacts = Arc::new(Contacts::new(addresses.len()));
+        let response_timeout = config.response_timeout;
+        let common = Common { start, response_timeout, contacts: Arc::clone(&contacts), counters, queues, schedule };
         let mut nodes = Vec::new();
         let mut threads = Vec::new();
         for (index, address) in addresses.into_iter().enumerate() {
@@ -111,19 +116,9 @@ impl Fanout {
                 }
             }
         }
-        let (response_timeout, connect_timeout) = (config.response_timeout, config.connect_timeout);
-        Ok((
-            Fanout {
-                nodes,
-                identities,
-                response_timeout,
-                connect_timeout,
-                busy: AtomicUsize::new(0),
-                wheel: Wheel::default(),
-                pace: Default::default(),
-            },
-            threads,
-        ))
+        let (connect_timeout, busy, wheel) = (config.connect_timeout, AtomicUsize::new(0), Wheel::default());
+        let pace = Default::default();
+        Ok((Fanout { nodes, identities, response_timeout, connect_timeout, busy, wheel, pace, contacts }, threads))
     }
 
     /// Which other node showed the same run id as this one, if one did.
@@ -143,20 +138,53 @@ impl Fanout {
         self.response_timeout
     }
 
-    /// When a round that begins now is closed: one response timeout, and the time to connect where that comes first.
+    /// When a round that begins now is closed: one response timeout, and what is left of the time to connect where that
+    /// comes first.
     pub(crate) fn deadline(&self, now: Tick) -> Tick {
-        let connecting = self.nodes.iter().any(|it| it.is_connecting());
-        let timeout =
-            if connecting { self.response_timeout.saturating_add(self.connect_timeout) } else { self.response_timeout };
-        now.checked_add(timeout).unwrap_or(now)
+        let connected = self.nodes.iter().filter_map(|it| it.connects_until(now, self.connect_timeout)).max();
+        let from = connected.map_or(now, |it| it.max(now));
+        from.checked_add(self.response_timeout).unwrap_or(now)
     }
 
-    /// One round: gives a command to every node that can take it now, and waits until it is decided.
+    /// Lets the first calls wait until the clocks of a majority are known: until they are connected or cannot
+    /// be, the time to connect is over, or one of `signals` is given. False if there was nothing to wait for.
+    pub(crate) fn wait_for_contact(&self, signals: &[&Signal]) -> bool {
+        if self.contacts.has_majority() || self.contacts.over().is_given() {
+            return false;
+        }
+        self.nodes.iter().for_each(|it| it.call_up());
+        let signals: Vec<&Signal> = signals.iter().copied().chain([self.contacts.over()]).collect();
+        waiters::sleep(deadline(self.connect_timeout), &signals);
+        true
+    }
+
+    /// The nodes that a round may ask that counts what they grant; `None` for all. See [`Contacts::minority`].
+    pub(crate) fn askable(&self) -> Option<NodeSet> {
+        self.contacts.minority()
+    }
+
+    /// Does without the nodes that are not `askable` in a round that begins now.
+    pub(crate) fn leave_out(&self, askable: NodeSet, round: &Pending<AcquireRound>) {
+        let now = time::tick();
+        // Others have decided it, or the time to connect is over.
+        let slow = || match self.contacts.over().is_given() {
+            true => NodeAnswer::NotWaitedFor,
+            false => NodeAnswer::Failed(NodeFailure::TimedOut),
+        };
+        for node in self.nodes.iter().filter(|it| !askable.contains(it.id)) {
+            let row = node.refusal(now).map_or_else(slow, NodeAnswer::Failed);
+            round.put(node.id, AcquireVote::Failed, row);
+        }
+    }
+
+    /// One round: gives a command to every node that can take it now, of `some` or of all, and waits until it is
+    /// decided. Those that are not of `some` must have voted.
     ///
     /// A caller who sits at the wheel already gives it as `driver`. True if connections were left to nobody: see
     /// [`Wheel`].
     pub(crate) fn round<R>(
         &self,
+        some: Option<NodeSet>,
         command: Command,
         pending: &Arc<Pending<R>>,
         driver: Option<Driver<'_>>,
@@ -172,7 +200,7 @@ impl Fanout {
         let driver = driver.or_else(|| if alone { self.wheel.take(&self.nodes, now) } else { None });
         let sink: Arc<dyn Sink> = Arc::<Pending<R>>::clone(pending);
         let behind = if R::NEEDS_A_MAJORITY { self.behind(now) } else { None };
-        let given = behind.unwrap_or_else(|| self.offer(&Arc::new(command), &sink, now, alone));
+        let given = behind.unwrap_or_else(|| self.offer_to(some, &Arc::new(command), &sink, now, alone));
         let taken = given.taken;
         pending.set_reached(taken);
         self.wake(taken, alone);
@@ -409,11 +437,11 @@ impl Fanout {
         nodes.zip(answers).map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it)).collect()
     }
 
-    /// The nodes' time, at least and at most: the medians of what their clocks show, microseconds since 1970; `None` before
-    /// any has answered.
-    pub(crate) fn time(&self, now: Moment) -> Option<(u64, u64)> {
-        let (low, high) = self.nodes.iter().filter_map(|it| it.clock_shows(now)).unzip();
-        Some((clock::median(low)?, clock::median(high)?))
+    /// What time it is for all, microseconds since 1970: our wall clock at `now`, as far as the clocks of the nodes allow it
+    /// to be right; see [`clock::time_for_all`].
+    pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
+        let clocks = self.nodes.iter().filter_map(|it| it.clock_shows(now));
+        clock::time_for_all(now.wall_micros(), clocks, self.nodes.len())
     }
 
     /// Nodes whose grants do not count yet, and for how long.

@@ -24,7 +24,7 @@ use crate::logic::quorum;
 use crate::logic::tally::{ExtendRound, Held, ReleaseEnd, ReleaseRound};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Parting, Plan};
+use crate::wire::{Command, Parting, Plan};
 
 /// What a won acquisition knows.
 pub(crate) struct Won {
@@ -32,6 +32,8 @@ pub(crate) struct Won {
     pub(crate) plan: Arc<Plan>,
     pub(crate) owner: OwnerToken,
     pub(crate) token: FencingToken,
+    /// The nodes were offered another one first.
+    pub(crate) raised: bool,
     /// Whole milliseconds.
     pub(crate) ttl: Duration,
     pub(crate) renewed: bool,
@@ -69,6 +71,7 @@ pub(crate) struct HeldLock {
     plan: Arc<Plan>,
     owner: OwnerToken,
     token: FencingToken,
+    raised: bool,
     ttl: Duration,
     in_lists: bool,
     core: Arc<Core>,
@@ -153,6 +156,7 @@ impl HeldLock {
             plan: won.plan,
             owner: won.owner,
             token: won.token,
+            raised: won.raised,
             ttl: won.ttl,
             in_lists: won.in_lists,
             core,
@@ -223,10 +227,10 @@ impl HeldLock {
         let next = self.core.queues.pass_on(self.plan.key(), self.id);
         let client = self.core.queues.client();
         let parting = match &next {
-            Some(next) => Parting::HandOver { client, since: next.since() },
+            Some(next) => Parting::HandOver { client, since: next.since(&self.core) },
             None => self.parting(),
         };
-        let release = Release { command: self.plan.release(self.owner, parting), to: reached, keep };
+        let release = Release { command: self.release_command(parting), to: reached, keep };
         let sent = || self.core.queues.end_hold(self.plan.key(), self.id);
         let end = self.core.release_round(release, &pending, next.as_deref(), sent);
         let counters = &self.core.counters;
@@ -300,6 +304,11 @@ impl HeldLock {
         }
     }
 
+    /// Carries a token that was raised: a node that the raise did not come to may be all that remembers it one day.
+    fn release_command(&self, parting: Parting) -> Command {
+        self.plan.release(self.owner, self.raised.then(|| self.token.get()), parting)
+    }
+
     fn parting(&self) -> Parting {
         if self.in_lists { Parting::Leave(self.core.queues.client()) } else { Parting::None }
     }
@@ -333,7 +342,7 @@ impl HeldLock {
         let release = (!self.core.config.lock_delay).then(|| {
             let nodes = self.core.fanout.len();
             let round = awaited.then(|| Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes)))));
-            let command = self.plan.release(self.owner, self.parting());
+            let command = self.release_command(self.parting());
             self.core.fanout.queue_release(command, state.reached, state.longest_ttl, round.as_ref());
             round
         });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::engine::contacts::Contacts;
 use crate::engine::intake::Intake;
 use crate::engine::leaving::Leaving;
 use crate::engine::logging::{debug, warn};
@@ -78,6 +79,8 @@ pub(crate) struct Node {
     kicked: AtomicBool,
     /// The worker looks by itself at whether the connection is worth keeping.
     watched: AtomicBool,
+    /// Somebody waits for a connection, and has nothing to send yet.
+    pub(crate) called_up: AtomicBool,
     start: Tick,
     response_timeout: Duration,
     /// Releases that the server refused.
@@ -85,6 +88,7 @@ pub(crate) struct Node {
     leaving: Arc<Leaving>,
     stop_at: Mutex<Option<Tick>>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) contacts: Arc<Contacts>,
     /// Who wants to know of releases.
     queues: Arc<Queues>,
     subscribe: Arc<Command>,
@@ -112,6 +116,7 @@ pub(crate) struct ToWorker {
 pub(crate) struct Common {
     pub(crate) start: Tick,
     pub(crate) response_timeout: Duration,
+    pub(crate) contacts: Arc<Contacts>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) schedule: Arc<Schedule>,
@@ -122,7 +127,7 @@ impl Node {
         id: NodeId,
         address: Arc<str>,
         ToWorker { jobs, registry, waker }: ToWorker,
-        Common { start, response_timeout, counters, queues, schedule }: Common,
+        Common { start, response_timeout, contacts, counters, queues, schedule }: Common,
         standing: Standing,
     ) -> Node {
         let subscribe = Arc::new(Command::subscribe(&queues.client().channel()));
@@ -146,12 +151,14 @@ impl Node {
             broken: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            called_up: AtomicBool::new(false),
             start,
             response_timeout,
             refused: Mutex::default(),
             leaving: Arc::default(),
             stop_at: Mutex::new(None),
             counters,
+            contacts,
             queues,
             subscribe,
             wants_notices: AtomicBool::new(false),
@@ -545,7 +552,8 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
         let (start, response_timeout, schedule) = (time::tick(), Duration::from_secs(1), Arc::new(Schedule::new()));
-        let common = Common { start, response_timeout, counters, queues, schedule };
+        let contacts = Arc::new(Contacts::new(1));
+        let common = Common { start, response_timeout, contacts, counters, queues, schedule };
         let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
         assert!(!node.take_kick());
 

@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn release() -> Job {
-        Job::of_connection(Arc::new(plan().release(OwnerToken::nobody(), Parting::None)))
+        Job::of_connection(Arc::new(plan().release(OwnerToken::nobody(), None, Parting::None)))
     }
 
     #[test]

@@ -221,8 +221,8 @@ impl Ticket {
     }
 
     /// When the call began that comes next, as far as others who wait are concerned.
-    pub(crate) fn since(&self) -> u64 {
-        if self.state.lock().known.has_no_place { LAST } else { self.wish.manners.since }
+    pub(crate) fn since(&self, core: &Core) -> u64 {
+        if self.state.lock().known.has_no_place { LAST } else { self.wish.since(core) }
     }
 
     /// Prepares the attempt that the call will find made, see [`Queues::pass_on`]; the command has to be sent.
@@ -464,12 +464,14 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
     use std::thread;
 
     use super::*;
     use crate::config::Config;
     use crate::engine::Engine;
     use crate::ids::LockName;
+    use crate::time::Moment;
     use crate::wire::{Address, Entry, Lives};
 
     /// A manager of three nodes that nobody can reach.
@@ -486,6 +488,8 @@ mod tests {
             ttl: Duration::from_secs(10),
             renewed: false,
             manners: Manners { fair: true, since: 1, entry, enters: true },
+            began: Moment::now(),
+            place: OnceLock::new(),
         }
     }
 
@@ -554,15 +558,15 @@ mod tests {
         let mut place = Place::join(core, wish(core));
         let ticket = Arc::clone(&place.ticket);
         assert!(attempt(core, &ticket).enters);
-        assert_eq!(ticket.since(), 1);
+        assert_eq!(ticket.since(core), place.wish().began.wall_micros());
 
         let Ok(Err(lost)) = place.try_now(core.admission.enter()) else { panic!("nobody was asked") };
 
         assert_eq!(lost.why, crate::logic::acquire::Why::NoQuorum);
-        assert_eq!(ticket.since(), LAST);
+        assert_eq!(ticket.since(core), LAST);
         assert!(!attempt(core, &ticket).enters);
         place.note(LostAttempt { why: crate::logic::acquire::Why::Held, ..lost });
-        assert_eq!(ticket.since(), 1);
+        assert_eq!(ticket.since(core), place.wish().began.wall_micros());
         assert!(attempt(core, &ticket).enters);
     }
 

@@ -261,6 +261,7 @@ mod tests {
             plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
             owner: OwnerToken::draw().unwrap(),
             token: FencingToken::new(1),
+            raised: false,
             ttl: Duration::from_secs(10),
             renewed: true,
             sent,

@@ -80,7 +80,7 @@ mod tests {
 
     fn command(name: &str) -> Arc<Command> {
         let plan = Plan::mutex(b"", name.as_bytes(), Lives::default());
-        Arc::new(plan.release(OwnerToken::nobody(), Parting::None))
+        Arc::new(plan.release(OwnerToken::nobody(), None, Parting::None))
     }
 
     fn is(job: &Job, name: &str) -> bool {

@@ -136,7 +136,7 @@ impl Worker {
             return Flow::Stop;
         }
         match std::mem::replace(&mut self.link, Link::Unused) {
-            Link::Unused if self.jobs.is_empty() => self.sleep(None),
+            Link::Unused if self.jobs.is_empty() && !self.node.is_called_up() => self.sleep(None),
             Link::Unused => self.connect(now),
             Link::Down { retry_at } if retry_at <= now => self.connect(now),
             Link::Down { retry_at } => {
@@ -263,6 +263,8 @@ impl Worker {
             self.node.note_standing(&intake.standing, news, now);
         }
         self.node.note_greeting(&greeting);
+        // RACE: before it is up. Whoever finds it up knows its clock.
+        self.node.note_heard();
         // Releases of the time before come first: they are older than anything in the queue.
         let (carried, _) = self.carried.take_due(now);
         if !self.node.open(Arc::clone(&socket), greeting.pushes, carried.into_iter(), now) {
@@ -366,6 +368,7 @@ impl Worker {
     /// Ends the connection, or the attempt, and refuses what comes until the next one.
     fn go_down(&mut self, failure: &NodeFailure) {
         self.node.set_health(Health::Down(failure.clone()));
+        self.node.note_failed();
         self.disconnect(failure);
         self.refuse_queue();
         let pause = RETRY_FIRST.saturating_mul(2_u32.saturating_pow(self.failures.min(10))).min(RETRY_LAST);

@@ -417,6 +417,7 @@ mod tests {
             plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
             owner: OwnerToken::draw().unwrap(),
             token: FencingToken::new(token),
+            raised: false,
             ttl: TTL,
             renewed: false,
             sent,

@@ -1,7 +1,7 @@
 //! The blocking loop: an attempt, and if it was lost, wait and try again.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::logging::{debug, warn};
@@ -69,9 +69,10 @@ impl Request<'_> {
         let Some(_call) = self.engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
         let began = time::tick();
         let mut calling = Calling { request: self, began, outage: None, lost: None };
+        let now = self.wait_for_contact(began);
         match patience {
             Patience::None => calling.once(true),
-            Patience::Until(until) if until <= began => calling.once(false),
+            Patience::Until(until) if until <= now => calling.once(false),
             Patience::Until(until) => calling.wait(Some(until)),
             Patience::Forever => calling.wait(None),
         }
@@ -82,21 +83,24 @@ impl Request<'_> {
         let life = wait::longest_pause(core.config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let entry = waits.then(|| Entry { client: core.queues.client(), life });
+        let began = Moment::now();
         Wish {
             name: self.name.clone(),
             plan: Arc::clone(self.plan),
             ttl: self.ttl,
             renewed: self.renewed,
-            manners: Manners { fair: self.fair, since: self.now_for_all(), entry, enters: waits },
+            manners: Manners { fair: self.fair, since: began.wall_micros(), entry, enters: waits },
+            began,
+            place: OnceLock::new(),
         }
     }
 
-    /// What time it is, microseconds since 1970: calls of all clients are ordered by it. Our wall clock, unless it cannot
-    /// be right by the clocks of the nodes.
-    fn now_for_all(&self) -> u64 {
-        let now = Moment::now();
-        let wall = now.wall_micros();
-        self.engine.core().fanout.time(now).map_or(wall, |(low, high)| wall.clamp(low, high.max(low)))
+    /// Lets the first calls of a manager wait until the nodes' clocks are known, which is when they are connected: places
+    /// and proposals go by them. When the call goes on.
+    fn wait_for_contact(&self, began: Tick) -> Tick {
+        let fanout = &self.engine.core().fanout;
+        let waited = fanout.askable().is_some() && fanout.wait_for_contact(&self.signals());
+        if waited { time::tick() } else { began }
     }
 
     fn signals(&self) -> Vec<&engine::Signal> {
@@ -355,6 +359,7 @@ mod tests {
                 plan: Arc::clone(&plan),
                 owner: OwnerToken::draw().unwrap(),
                 token: FencingToken::new(1),
+                raised: false,
                 ttl,
                 renewed: true,
                 sent,

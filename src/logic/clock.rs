@@ -6,8 +6,13 @@
 
 use std::time::Duration;
 
+use crate::ids::NodeSet;
+use crate::logic::quorum;
+
 /// Differences that are smaller are not called a step: a server reads its clock a little before it answers.
 const GRAIN: i64 = 20_000;
+#[expect(clippy::as_conversions, reason = "wider, and in a constant there is no other way")]
+const NODES_MAX: usize = NodeSet::MAX as usize;
 
 /// By how much two clocks that are in order may run apart: quartz by 100 ppm and time daemons by 500 ppm, on both sides. Less
 /// is never called a step, however small the margin is.
@@ -80,8 +85,29 @@ impl NodeClock {
     }
 }
 
-/// The median of what the nodes' clocks show: a minority of wrong ones cannot move it far.
-pub(crate) fn median(mut times: Vec<u64>) -> Option<u64> {
+/// What time it is for all clients of the same nodes, microseconds since 1970: `wall`, our own clock, no further ahead or
+/// behind than the clocks of the nodes allow. Fencing tokens and places in waiting lists go by it, and no client can tell
+/// whether its own clock is right.
+///
+/// `clocks` is what those show that are known, at least and at most. As long as they are not those of a majority, our own
+/// clock has to do: one or two of many may be wrong as well.
+pub(crate) fn time_for_all(wall: u64, clocks: impl Iterator<Item = (u64, u64)>, nodes: usize) -> u64 {
+    let (mut lows, mut highs) = ([0; NODES_MAX], [0; NODES_MAX]);
+    let mut known = 0_usize;
+    for ((low, high), (at_least, at_most)) in lows.iter_mut().zip(&mut highs).zip(clocks) {
+        (*low, *high) = (at_least, at_most);
+        known = known.saturating_add(1);
+    }
+    let medians = (median(lows.get_mut(..known)), median(highs.get_mut(..known)));
+    match medians {
+        (Some(low), Some(high)) if quorum(nodes) <= known => wall.clamp(low, high.max(low)),
+        _ => wall,
+    }
+}
+
+/// A minority of wrong times cannot move it far.
+fn median(times: Option<&mut [u64]>) -> Option<u64> {
+    let times = times?;
     times.sort_unstable();
     // The lower one of two: a time that is behind is corrected by counters, one that is ahead stays.
     times.get(times.len().saturating_sub(1) / 2).copied()
@@ -163,11 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_not_moved_by_a_minority() {
-        assert_eq!(median(vec![u64::MAX, 7, 5]), Some(7));
-        assert_eq!(median(vec![0, 7, 5]), Some(5));
-        assert_eq!(median(vec![7, 5]), Some(5));
-        assert_eq!(median(Vec::new()), None);
+    fn the_time_for_all_is_ours_as_far_as_the_clocks_of_most_nodes_allow_it() {
+        let time = |wall, clocks: &[u64]| time_for_all(wall, clocks.iter().map(|it| (it - 1, it + 1)), 3);
+        for (wall, clocks, expected) in [
+            (50, [50, 50, 50], 50),
+            (51, [50, 50, 50], 51),
+            (900, [50, 50, 50], 51),
+            (4, [50, 50, 50], 49),
+            (900, [50, 9_999, 40], 51),
+            (900, [50, 1, 60], 51),
+            (4, [50, 1, 60], 49),
+        ] {
+            assert_eq!(time(wall, &clocks), expected, "{wall} {clocks:?}");
+        }
+        assert_eq!((time(900, &[70, 50]), time(4, &[70, 50])), (51, 49), "the lower one of two");
+        assert_eq!((time(900, &[50]), time(900, &[])), (900, 900), "less than a majority says nothing");
     }
 
     proptest! {

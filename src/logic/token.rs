@@ -11,21 +11,22 @@
 //! Why it is right: two holders' majorities share a node. The one that was counted there first had written its token
 //! while its key stood there; the other's grant needed the key gone, so it came later, and was counted only with a
 //! number strictly larger than the counter it found. So tokens differ, and are ordered like the grants, at every
-//! common node. Time plays no part in this, nor do clocks: the wall clock in a proposal only makes it likely that one
-//! round trip is enough, and keeps order after counters were lost.
+//! common node. Time plays no part in this, nor do clocks, as long as nodes keep their counters.
+//!
+//! A node that has forgotten takes part again when it has been silent for the longest ttl. Every token that it may have
+//! known was proposed before that, and every proposal is what the nodes' clocks show, or one more than a counter. So the
+//! next one is larger if nodes' clocks agree to within that time, and no counter was ahead of them: what is missing is
+//! made up for by time. The node sees to that itself: where it has no counter, the end of its silence stands for one.
+//! `worlds::fencing` shows what holds, and `guide::safety` says it.
 
 /// The first number that is not a token any more: above it, a script's floating-point comparison is not exact.
 pub(crate) const LIMIT: u64 = 1 << 53;
 
-/// How far a clock of ours may be ahead of the nodes' before theirs is proposed. Nodes refuse what is an hour ahead.
+/// How far a proposal may be ahead of the time, because a counter is. Nodes without that counter refuse what is an hour
+/// ahead of their clocks.
 const AHEAD_MAX: u64 = 30 * 60 * 1_000_000;
 /// How far a counter may be ahead of a proposal to be believed from a single node.
 const COUNTER_AHEAD_MAX: u64 = 24 * 3_600 * 1_000_000;
-
-/// The time to propose: ours, unless it is far ahead of the median of the nodes' clocks.
-pub(crate) fn time_to_propose(wall_micros: u64, nodes: Option<u64>) -> u64 {
-    nodes.filter(|it| it.saturating_add(AHEAD_MAX) < wall_micros).unwrap_or(wall_micros)
-}
 
 /// The largest of the `counters` that nodes have shown that has to be respected in a round that proposed `proposal`.
 ///
@@ -39,15 +40,16 @@ pub(crate) fn largest_seen(counters: impl Iterator<Item = u64>, proposal: u64, s
     plausible.max(counters.get(spare).copied().unwrap_or(0))
 }
 
-/// The number to propose: the wall clock's microseconds, or one more than the largest counter seen.
+/// The number to propose: the [time](crate::logic::clock::time_for_all) in microseconds, or one more than the largest
+/// counter seen.
 ///
 /// Not if that counter is far ahead: nodes that have not got it would take the proposal for that of a wrong clock. Then
 /// the raise that follows lifts them, which is a round more.
 ///
 /// `None` once the range is used up, which takes until the year 2255 or a counter that is none of ours.
-pub(crate) fn propose(wall_micros: u64, seen: u64) -> Option<u64> {
+pub(crate) fn propose(time: u64, seen: u64) -> Option<u64> {
     let next = above(seen)?;
-    let proposal = if next <= wall_micros.saturating_add(AHEAD_MAX) { wall_micros.max(next) } else { wall_micros };
+    let proposal = if next <= time.saturating_add(AHEAD_MAX) { time.max(next) } else { time };
     (proposal < LIMIT).then_some(proposal)
 }
 
@@ -66,19 +68,6 @@ mod tests {
         assert_eq!(propose(1_000, 1_000), Some(1_001));
         assert_eq!(propose(1_000, 7_000), Some(7_001));
         assert_eq!(propose(1_000, 1_000 + AHEAD_MAX), Some(1_000), "left to the raise");
-    }
-
-    #[test]
-    fn a_clock_that_is_far_ahead_of_the_nodes_is_not_proposed() {
-        let hour = 3_600_000_000;
-        assert_eq!(time_to_propose(9 * hour, None), 9 * hour);
-        assert_eq!(time_to_propose(9 * hour, Some(9 * hour - 1)), 9 * hour);
-        assert_eq!(time_to_propose(9 * hour, Some(8 * hour)), 8 * hour);
-        assert_eq!(
-            time_to_propose(9 * hour, Some(99 * hour)),
-            9 * hour,
-            "a clock that is behind is corrected by counters"
-        );
     }
 
     #[test]

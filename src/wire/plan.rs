@@ -86,7 +86,7 @@ impl Plan {
 
     /// Takes `client` off the waiting list of the lock whose key is `lock`.
     pub(crate) fn leave(lock: &[u8], client: ClientId) -> Command {
-        Plan::of_key(lock.into(), Lives::default()).release(OwnerToken::nobody(), Parting::Leave(client))
+        Plan::of_key(lock.into(), Lives::default()).release(OwnerToken::nobody(), None, Parting::Leave(client))
     }
 
     /// The lock key: what locks of the same manager are told apart by.
@@ -144,8 +144,10 @@ impl Plan {
         Command::script(Kind::Extend, &[&self.lock, &self.fence], &args).that_lets_it_stand(ttl_ms)
     }
 
-    pub(crate) fn release(&self, owner: OwnerToken, parting: Parting) -> Command {
+    /// `raised`: the owner's fencing token, if that is not what its acquire has proposed to all nodes.
+    pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, parting: Parting) -> Command {
         let owner = owner.to_value();
+        let (token, fence_life) = (raised.map(digits), digits(self.lives.fence));
         let (client, since, life) = match parting {
             Parting::None => (None, None, None),
             Parting::Leave(client) => (Some(client), None, None),
@@ -153,15 +155,19 @@ impl Plan {
             Parting::Stay { entry, since } => (Some(entry.client), Some(since), Some(entry.life)),
         };
         let (client, since, life) = (client.map(ClientId::to_value), since.map(digits), life.map(digits));
-        let always: [&[u8]; 1] = [&owner];
-        let mut args = always.to_vec();
+        let mut keys: Vec<&[u8]> = vec![&self.lock, &self.waiters, &self.turn];
+        let mut always: Vec<&[u8]> = vec![&owner];
+        if let Some(token) = &token {
+            keys.push(&self.fence);
+            always.extend([&token[..], &fence_life]);
+        }
+        let mut args = always.clone();
         args.extend(client.as_ref().map(|it| &it[..]));
         args.extend(since.as_deref());
         args.extend(life.as_deref());
         if life.is_some() {
             args.push(Command::IS_TOLD);
         }
-        let keys: [&[u8]; 3] = [&self.lock, &self.waiters, &self.turn];
         let command = Command::script(Kind::Release, &keys, &args);
         match parting {
             Parting::None => command,
@@ -237,7 +243,7 @@ mod tests {
         for command in [plan.extend(owner, 1_500, 1), plan.heal(owner, 1_500, 1)] {
             assert_eq!(command.life().as_millis(), 1_500);
         }
-        for command in [plan.raise(owner, 1), plan.release(owner, Parting::None), Command::time()] {
+        for command in [plan.raise(owner, 1), plan.release(owner, None, Parting::None), Command::time()] {
             assert!(command.life().is_zero());
         }
     }

@@ -1,6 +1,8 @@
 //! Fencing tokens: larger with every holder, whatever the counters on the nodes say.
 
-use devnodes::Servers;
+use std::thread;
+
+use devnodes::{Servers, eventually};
 use quorlock::{AcquireError, LockManager, NodeAnswer, NodeFailure};
 
 use crate::support::*;
@@ -92,6 +94,82 @@ fn tokens_grow_over_every_change_of_the_majority() -> TestResult {
         last = guard.fencing_token().get();
     }
     assert!(far < last);
+    Ok(())
+}
+
+fn counter(server: &devnodes::Server) -> u64 {
+    String::from_utf8(server.get(fence("report")).unwrap()).unwrap().parse().unwrap()
+}
+
+#[test]
+fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls), 3);
+    drop(locks.mutex("report").try_lock()?);
+    eventually("all have a counter", || servers.iter().all(|it| it.exists(fence("report"))));
+    nothing_is_left(&servers);
+    set(&servers[1], &fence("report"), &in_an_hour().to_string());
+
+    // The round cannot be decided yet; the last node executes the acquire, and its connection breaks.
+    proxies[1].hold_replies();
+    proxies[2].hold_replies();
+    let lock = locks.mutex("report");
+    let call = thread::spawn(move || lock.try_lock());
+    eventually("the last node has granted it", || servers[2].exists("report"));
+    proxies[2].refuse(true);
+    proxies[2].cut();
+    eventually("it is down", || 2 <= locks.stats().connection_failures);
+    proxies[1].release_replies();
+
+    let guard = join(call)?;
+    let token = guard.fencing_token().get();
+    assert_eq!(locks.stats().fencing_raises, 1);
+    assert!(counter(&servers[2]) < token);
+    proxies[2].release_replies();
+    proxies[2].refuse(false);
+    guard.release()?;
+
+    eventually("the last node knows the token", || counter(&servers[2]) == token);
+    assert_eq!([counter(&servers[0]), counter(&servers[1])], [token, token]);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+/// A release lifts a counter while the key is the owner's, and in no other case.
+#[test]
+fn h1_a_release_without_its_key_or_without_a_counter_lifts_nothing() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = connected(builder(servers.urls()), 1);
+    let ahead = in_an_hour();
+    for (key, found, left) in [
+        ("", Some(7), Some(7)),
+        ("somebody else", Some(7), Some(7)),
+        ("mine", None, None),
+        ("mine", Some(ahead + 9), Some(ahead + 9)),
+    ] {
+        set(&servers[0], &fence("report"), &ahead.to_string());
+        let guard = locks.mutex("report").renew(false).try_lock()?;
+        assert_eq!(guard.fencing_token().get(), ahead + 1);
+        match key {
+            "mine" => {}
+            "" => del(&servers[0], "report"),
+            other => set(&servers[0], "report", other),
+        }
+        match found {
+            Some(counter) => set(&servers[0], &fence("report"), &counter.to_string()),
+            None => del(&servers[0], &fence("report")),
+        }
+
+        drop(guard.release());
+
+        eventually("it was executed", || servers[0].get("report").as_deref().is_none_or(|it| it == b"somebody else"));
+        let counter = servers[0].get(fence("report")).map(|it| String::from_utf8(it).unwrap().parse::<u64>().unwrap());
+        assert_eq!(counter, left, "{key:?}");
+        if key == "somebody else" {
+            del(&servers[0], "report");
+        }
+    }
     Ok(())
 }
 

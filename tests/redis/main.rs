@@ -17,6 +17,7 @@ mod cut_off;
 mod failures;
 mod fairness;
 mod fencing;
+mod first_calls;
 mod guard;
 mod late;
 mod liars;

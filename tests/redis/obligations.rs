@@ -272,18 +272,21 @@ fn b9_killing_servers_loses_no_lock_whatever_their_fsync_and_so_proves_nothing_a
 
 #[test]
 fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_for_a_lock() -> TestResult {
-    let servers = Servers::start(1)?;
+    let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    proxies[0].hold_replies();
+    // The round waits for a connection to this one.
+    proxies[2].hold_replies();
     let mut child = child("obligations::child_that_is_stopped_in_its_attempt", &urls);
-    assert_eq!(child.hear(), "tries");
-    eventually("its attempt is under way", || 1 <= proxies[0].connections());
-    assert_eq!(child.hear(), "is under way");
+    assert_eq!(child.hear(), "is connected");
+    proxies[0].hold_replies();
+    proxies[1].hold_replies();
+    child.tell("try");
+    eventually("its attempt is under way", || servers.holders("report") == 2);
 
     child.signal(Signal::STOP);
     let lease_is_over = Instant::now() + ms(510);
     eventually("its lease would be over", || lease_is_over < Instant::now());
-    proxies[0].release_replies();
+    proxies.iter().for_each(Proxy::release_replies);
     child.signal(Signal::CONT);
 
     // The answer is a grant, and came in time for the attempt.
@@ -302,16 +305,12 @@ fn child_that_is_stopped_in_its_attempt() {
     if urls.is_empty() {
         return;
     }
-    // The margin leaves about half of the ttl; connecting gives the attempt more time than that.
+    // The margin leaves about half of the ttl; a node that connects gives the attempt more time than that.
     let locks = builder(urls).ttl(secs(1)).response_timeout(ms(250)).clock_margin(0.49, ms(0)).build().unwrap();
-    say("tries");
-    let attempt = thread::spawn({
-        let report = locks.mutex("report");
-        move || report.try_lock().map(drop)
-    });
-    eventually("it is under way", || 1 <= locks.stats().commands);
-    say("is under way");
-    match join(attempt) {
+    drop(lock_in_the_end(&locks, "warm-up"));
+    say("is connected");
+    wait_for_parent();
+    match locks.mutex("report").try_lock() {
         Err(AcquireError::TooLate { .. }) => say("too late"),
         other => say(format_args!("{other:?}")),
     }

@@ -290,10 +290,15 @@ impl Data {
             }
             Kind::Release => {
                 let deleted = self.locks.get(key).is_some_and(|(it, _)| *it == owner);
+                let raised = if keys == 4 { 2 } else { 0 };
                 if deleted {
                     self.locks.remove(key);
+                    if raised != 0 {
+                        let counter = self.counters.entry(key.clone()).or_default();
+                        *counter = number(&args[1]).max(*counter);
+                    }
                 }
-                replies.extend(self.after_release(key, args));
+                replies.extend(self.after_release(key, &args[raised..]));
                 vec![u64::from(deleted)]
             }
             Kind::Subscribe | Kind::Time => unreachable!(),

@@ -99,6 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::engine::contacts::Contacts;
     use crate::engine::node::{Common, ToWorker};
     use crate::engine::outbox::Job;
     use crate::engine::queue::Queues;
@@ -130,7 +131,8 @@ mod tests {
             let counters = Arc::new(Counters::default());
             let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
             let (start, schedule) = (time::tick(), Arc::new(Schedule::new()));
-            let common = Common { start, response_timeout: RESPONSE_TIMEOUT, counters, queues, schedule };
+            let (response_timeout, contacts) = (RESPONSE_TIMEOUT, Arc::new(Contacts::new(1)));
+            let common = Common { start, response_timeout, contacts, counters, queues, schedule };
             let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut socket = Socket::connect_tcp(listener.local_addr().unwrap()).unwrap();

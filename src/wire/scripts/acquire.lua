@@ -25,7 +25,8 @@
 --              5 not looked at: the proposal is far ahead of the node time and of the counter
 --             -1 the lock key or the counter is not a string
 --             -2 the counter is not a whole number below 2^53
---   counter    as it was found; 0 if that is no whole number below 2^53
+--   counter    as it was found; 0 if that is no whole number below 2^53; where there was none and a grant comes behind
+--              what the node has forgotten: when its silence ended
 --   time left  of a key that is held, of a turn, or of the silence: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list now
 --   node time  microseconds since 1970
@@ -126,9 +127,17 @@ end
 
 if not seen then
   -- include canary.lua
-  local left = ARGV[5] ~= "0" and silent_for(now, tonumber(ARGV[5])) or 0
+  local left, silent_until = 0, 0
+  if ARGV[5] ~= "0" then
+    left, silent_until = silent_for(now, tonumber(ARGV[5]))
+  end
   if left == 0 then
-    return now
+    if tonumber(ARGV[3]) > silent_until then
+      return now
+    end
+    -- Whatever it has forgotten was proposed before it fell silent, by clocks that show about the same time.
+    set_counter(string.format("%.0f", silent_until))
+    return { 2, silent_until, 0, 0, now }
   end
   -- Without the counter: as long as there is none, the next one looks at the canary as well.
   redis.call("DEL", KEYS[1], KEYS[2])

@@ -1,0 +1,75 @@
+//! Which nodes a manager has heard: until a majority has been, it does not know what time it is for all.
+
+use crate::ids::{NodeId, NodeSet};
+use crate::logic::quorum;
+
+/// The first word of each node.
+#[derive(Debug)]
+pub(crate) struct Contact {
+    nodes: usize,
+    heard: NodeSet,
+    /// Could not be reached when that was tried for the first time.
+    failed: NodeSet,
+}
+
+impl Contact {
+    pub(crate) fn new(nodes: usize) -> Contact {
+        Contact { nodes, heard: NodeSet::default(), failed: NodeSet::default() }
+    }
+
+    /// A connection to `node` was made, and the node has introduced itself.
+    pub(crate) fn on_heard(&mut self, node: NodeId) {
+        self.heard.insert(node);
+    }
+
+    /// There was no connection.
+    pub(crate) fn on_failed(&mut self, node: NodeId) {
+        self.failed.insert(node);
+    }
+
+    /// Nodes that were heard at least once.
+    pub(crate) fn heard(&self) -> NodeSet {
+        self.heard
+    }
+
+    pub(crate) fn has_majority(&self) -> bool {
+        quorum(self.nodes) <= self.heard.len()
+    }
+
+    /// Whether it is of no use to wait: a majority was heard, or cannot be heard now.
+    pub(crate) fn is_over(&self) -> bool {
+        let failed = self.failed.without(self.heard).len();
+        self.has_majority() || self.nodes.saturating_sub(failed) < quorum(self.nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_contact_is_over_with_a_majority_or_when_none_can_be_reached() {
+        let mut contact = Contact::new(3);
+        assert!(!contact.is_over());
+        contact.on_heard(NodeId::new(0));
+        contact.on_failed(NodeId::new(1));
+        assert!(!contact.is_over(), "the last may come");
+        contact.on_failed(NodeId::new(0));
+        assert!(!contact.is_over(), "its clock is known");
+        contact.on_failed(NodeId::new(2));
+        assert!(contact.is_over() && !contact.has_majority());
+        contact.on_heard(NodeId::new(2));
+        assert!(contact.has_majority());
+        assert_eq!(contact.heard(), NodeSet::from_iter([NodeId::new(0), NodeId::new(2)]));
+    }
+
+    #[test]
+    fn a_majority_is_enough() {
+        let mut contact = Contact::new(3);
+        contact.on_heard(NodeId::new(1));
+        contact.on_heard(NodeId::new(1));
+        assert!(!contact.is_over(), "a node counts once");
+        contact.on_heard(NodeId::new(2));
+        assert!(contact.is_over());
+    }
+}
