@@ -19,7 +19,7 @@ mod proofs;
 mod search;
 mod state;
 
-use self::search::Findings;
+use self::search::{Findings, after_a_hold};
 use self::state::*;
 use super::*;
 use crate::error::Lost;
@@ -76,7 +76,14 @@ enum Clocks {
     Any,
     /// A clock that is read later shows more than all numbers in use.
     Good,
+    /// Nodes' clocks show the same time but for up to so much, and what a client proposes is what one of them shows,
+    /// whatever its own clock is. Time passes only while a node is silent: by [`SILENCE`].
+    Apart(u8),
 }
+
+/// How far time goes on while a node is silent that has forgotten, where time goes on at all. More than counters can get
+/// ahead by what two attempts raise them.
+const SILENCE: u8 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lines {
@@ -131,12 +138,18 @@ enum Flaw {
     CountsExtensionsInQuarantine,
     /// The client sends a heal behind the release.
     HealsBehindRelease,
+    /// A release lifts the counter whosever key stands there, and creates it.
+    ReleaseLiftsForAnyone,
+    /// A node that was silent accepts any proposal where it has no counter.
+    ForgetsItsSilence,
+    /// A node is silent until nobody is left who knew it before, and no longer.
+    SilentForNoTime,
 }
 
 impl Flaw {
     /// Whether a node may do something for an attempt whose key does not stand there.
     fn acts_without_key(self) -> bool {
-        matches!(self, Flaw::RaisesForAnyone | Flaw::DeletesAnyKey | Flaw::ReusesValue)
+        matches!(self, Flaw::RaisesForAnyone | Flaw::DeletesAnyKey | Flaw::ReusesValue | Flaw::ReleaseLiftsForAnyone)
     }
 }
 
@@ -203,7 +216,8 @@ impl<const A: usize> World<A> {
     }
 
     fn start(&self) -> State<A> {
-        let line = Line { sent: 0, answer: Answer::None, doubtful: false, rank: 0, counted: false, blocks: 0 };
+        let line =
+            Line { sent: 0, answer: Answer::None, doubtful: false, muted: false, rank: 0, counted: false, blocks: 0 };
         let attempt = Attempt {
             phase: Phase::Idle,
             late: false,
@@ -223,10 +237,12 @@ impl<const A: usize> World<A> {
                 key_rank: 0,
                 key_round: 0,
                 counter,
+                silent: 0,
+                floor: 0,
                 lines: [line; A],
             }),
             left: self.left,
-            clock: if self.clocks == Clocks::Good { 1 } else { 0 },
+            clock: if self.clocks == Clocks::Any { 0 } else { 1 },
         }
     }
 

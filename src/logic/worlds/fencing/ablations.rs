@@ -142,6 +142,65 @@ fn l3_bad_clocks_are_found_out_after_a_restart_with_nothing() {
     find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
 }
 
+const ON_TIME: World<2> = World { clocks: Clocks::Apart(1), left: ONE_CRASH, ..TIMED };
+
+#[test]
+fn h1_clocks_of_nodes_that_are_apart_by_more_than_the_silence_are_found_out() {
+    for guard in [Guard::Uptime, Guard::Canary] {
+        let world = World { guard, clocks: Clocks::Apart(SILENCE + 2), ..ON_TIME };
+        find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
+    }
+}
+
+#[test]
+fn h1_a_silence_that_is_cut_short_is_found_out() {
+    let world = World { guard: Guard::Uptime, flaw: Flaw::SilentForNoTime, ..ON_TIME };
+    find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
+}
+
+/// An attempt that began in the silence is executed after it.
+#[test]
+fn h1_a_node_that_forgets_when_its_silence_ended_is_found_out() {
+    let world = World { guard: Guard::Canary, flaw: Flaw::ForgetsItsSilence, ..ON_TIME };
+    find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
+}
+
+#[test]
+fn h1_a_counter_that_is_ahead_of_all_clocks_is_found_out_after_a_restart_with_nothing() {
+    let world = World { guard: Guard::Uptime, counters: [0, 0, 9], ..ON_TIME };
+    find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
+}
+
+#[test]
+fn h1_a_token_that_only_a_majority_knows_is_not_known_after_one_loss_nor_one_that_all_know_after_two() {
+    for (knows, crashes) in [(2, 1), (3, 2)] {
+        let findings = after_a_hold(Guard::Uptime, knows, crashes);
+        assert_eq!(findings.violation, Some(Violation::LaterStartSmallerToken), "{findings:?}");
+    }
+}
+
+/// The holder's node is flushed, and the late release of an earlier one makes it look as if it remembered.
+#[test]
+fn h1_a_release_that_lifts_counters_for_anyone_is_found_out() {
+    for (flaw, expected) in [(Flaw::ReleaseLiftsForAnyone, Some(Violation::TwoHold)), (Flaw::None, None)] {
+        let claims = only(&[Violation::TwoHold]);
+        let world = World { guard: Guard::Canary, left: ONE_FLUSH, claims, flaw, ..World::new([1, 1, 1], Keys::Last) };
+        let world = World { clocks: Clocks::Apart(0), ..world };
+        let mut start = world.start();
+        start.clock = 4;
+        start.attempts[0] = Attempt { phase: Phase::Over, token: 1, ..start.attempts[0] };
+        start.attempts[1] = Attempt { phase: Phase::Holding, token: 3, ..start.attempts[1] };
+        for node in &mut start.nodes[..2] {
+            (node.key, node.counter) = (Some(1), 3);
+            node.lines[0].sent = RELEASE;
+            node.lines[1].counted = true;
+        }
+        let mut findings = Findings::default();
+        world.search_from(start, &mut findings);
+        assert_eq!(findings.violation, expected, "{} states, {flaw:?}: {}", findings.states, findings.course);
+    }
+}
+
 #[test]
 fn l5_l6_a_counter_that_is_lost_alone_is_found_out() {
     let world = World { left: Accidents { vanished: ANY, ..ONE_FORGOTTEN }, ..World::new([1, 1], Keys::Vanish) };

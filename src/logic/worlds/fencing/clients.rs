@@ -7,17 +7,22 @@ impl<const A: usize> World<A> {
         let earlier_is_over = self.retry_of[me].is_none_or(|it| state.attempts[it].phase.is_over());
         // Attempts that differ in nothing start in their order: the other orders are the same with other names.
         let in_order = (0..me).all(|it| {
-            let alike = self.clocks == Clocks::Good || self.proposals[it] == self.proposals[me];
+            let alike = self.clocks != Clocks::Any || self.proposals[it] == self.proposals[me];
             let first = self.retry_of[it].is_none() && self.retry_of[me].is_none() && !self.is_retried(it);
             !(alike && first) || state.attempts[it].phase != Phase::Idle
         });
         state.attempts[me].phase == Phase::Idle && earlier_is_over && in_order
     }
 
-    pub(super) fn start_attempt(&self, state: &mut State<A>, me: usize) {
+    /// By how much more than the time an attempt may propose.
+    pub(super) fn ahead_max(&self) -> u8 {
+        if let Clocks::Apart(by) = self.clocks { by } else { 0 }
+    }
+
+    pub(super) fn start_attempt(&self, state: &mut State<A>, me: usize, ahead: u8) {
         let seen = self.retry_of[me].map_or(0, |it| state.attempts[it].seen);
         let wall = match self.clocks {
-            Clocks::Good => state.clock,
+            Clocks::Good | Clocks::Apart(_) => state.clock + ahead,
             Clocks::Any => self.proposals[me],
         };
         state.attempts[me].proposal = number(token::propose(u64::from(wall), u64::from(seen)).unwrap());
@@ -85,6 +90,7 @@ impl<const A: usize> World<A> {
             {
                 line.answer = Answer::Counted(match said {
                     _ if line.doubtful && quarantined => Said::Quarantined,
+                    Said::Accepted | Said::Behind(_) | Said::Taken if line.muted => Said::Quarantined,
                     Said::Behind(_) if self.flaw == Flaw::CountsRefusers => Said::Accepted,
                     _ => said,
                 });

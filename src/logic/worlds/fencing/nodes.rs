@@ -16,10 +16,7 @@ impl<const A: usize> World<A> {
             ACQUIRE => self.acquire(state, me, node),
             RAISE => self.raise(state, me, node),
             RELEASE => {
-                let node = &mut state.nodes[node];
-                if node.key == Some(self.value(me)) || self.flaw == Flaw::DeletesAnyKey {
-                    node.key = None;
-                }
+                self.release(state, me, node);
                 return None;
             }
             _ if EXTEND.contains(&command) => {
@@ -60,7 +57,9 @@ impl<const A: usize> World<A> {
     /// Of an extension the node itself knows by the counter that is missing: neither extensions nor heals create it.
     fn is_silenced(&self, answer: Said, counter: u8) -> bool {
         match answer {
-            Said::Accepted | Said::Behind(_) | Said::Taken => true,
+            // A canary silences none of those: an acquire sets nothing where there is no counter, and where there is one
+            // nobody looks at it.
+            Said::Accepted | Said::Behind(_) | Said::Taken => self.guard == Guard::Uptime,
             Said::Extended if self.flaw == Flaw::CountsExtensionsInQuarantine => false,
             Said::Extended => self.guard == Guard::Uptime || counter == 0,
             _ => false,
@@ -73,9 +72,9 @@ impl<const A: usize> World<A> {
         if self.guard == Guard::Canary && node.counter == 0 && node.is_quarantined() {
             return Said::Quarantined;
         }
-        let counter = node.counter;
+        let counter = if node.counter == 0 { node.floor } else { node.counter };
         match node.key {
-            Some(key) if key != value => return Said::Held(counter),
+            Some(key) if key != value => return Said::Held(node.counter),
             // The command is executed for the second time.
             Some(_) if self.flaw == Flaw::AcceptsItsOwn && counter == proposal => return Said::Accepted,
             Some(_) => {}
@@ -89,7 +88,22 @@ impl<const A: usize> World<A> {
             node.counter = proposal;
             Said::Accepted
         } else {
+            node.counter = counter;
             Said::Behind(counter)
+        }
+    }
+
+    /// The release of a holder brings its token along.
+    fn release(&self, state: &mut State<A>, me: usize, node: usize) {
+        let Attempt { phase, token, .. } = state.attempts[me];
+        let node = &mut state.nodes[node];
+        let mine = node.key == Some(self.value(me));
+        let lifts = if self.flaw == Flaw::ReleaseLiftsForAnyone { true } else { mine && node.counter != 0 };
+        if phase.has_won() && lifts {
+            node.counter = node.counter.max(token);
+        }
+        if mine || self.flaw == Flaw::DeletesAnyKey {
+            node.key = None;
         }
     }
 
@@ -139,7 +153,10 @@ impl<const A: usize> World<A> {
 
     /// Lifts a counter that lags. One that is missing is left to acquires: they look at the canary where there is none.
     fn lift(&self, node: &mut Node<A>, token: u8) {
-        let missing = self.guard == Guard::Canary && node.counter == 0 && self.flaw != Flaw::LiftsMissingCounter;
+        // Without time nobody knows when the silence is over.
+        let silent = node.silent != 0 || !matches!(self.clocks, Clocks::Apart(_));
+        let missing =
+            self.guard == Guard::Canary && node.counter == 0 && silent && self.flaw != Flaw::LiftsMissingCounter;
         if node.counter < token && !missing {
             node.counter = token;
         }
@@ -188,6 +205,32 @@ impl<const A: usize> World<A> {
                 line.blocks = attempt.round + 1;
             }
         }
+        if matches!(self.clocks, Clocks::Apart(_)) {
+            state.nodes[node].silent = state.clock + 1;
+            state.nodes[node].floor = 0;
+        }
+    }
+
+    /// The silence of a node ends, if it may now. Its own clock shows when.
+    pub(super) fn end_silence(&self, state: &State<A>, node: usize) -> Option<State<A>> {
+        let mut state = *state;
+        let ended = &mut state.nodes[node];
+        let began = ended.silent.checked_sub(1).filter(|_| !ended.is_blocked())?;
+        let length = if self.flaw == Flaw::SilentForNoTime { 0 } else { SILENCE };
+        state.clock = state.clock.max(began + length);
+        ended.silent = 0;
+        match self.guard {
+            // Whoever has asked before does not count what it is granted.
+            Guard::Uptime => {
+                for (attempt, line) in state.attempts.iter().zip(&mut ended.lines) {
+                    line.muted |= attempt.phase.is_alive();
+                }
+            }
+            // The node does not know when it was asked. Its clock is not the first that shows this time.
+            Guard::Canary if self.flaw != Flaw::ForgetsItsSilence => ended.floor = began + length,
+            Guard::Canary | Guard::None => {}
+        }
+        Some(state)
     }
 }
 

@@ -205,6 +205,39 @@ fn l6_with_good_clocks_a_lost_counter_alone_leaves_the_order_of_attempts_that_do
     hold_and_win("l6, one counter lost", World { left, claims, ..FORGETFUL });
 }
 
+/// Time passes while nodes are silent, and clocks are apart by less.
+const ON_TIME: World<2> = World { clocks: Clocks::Apart(1), ..FORGETFUL };
+
+#[test]
+fn h1_tokens_grow_over_nodes_that_forgot_if_the_clocks_of_nodes_are_apart_by_less_than_the_silence() {
+    for guard in [Guard::Uptime, Guard::Canary] {
+        let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
+        check_quarantine(&hold_and_win("h1, one restart", World { guard, left, ..ON_TIME }));
+        if long() {
+            let left = Accidents { crashes: 2, ..left };
+            check_quarantine(&hold_and_win("h1, two restarts", World { guard, left, ..ON_TIME }));
+        }
+        if longest() {
+            check_quarantine(&hold_and_heal("h1, renewed", World { guard, left, ..ON_TIME }));
+        }
+    }
+}
+
+#[test]
+fn h1_tokens_grow_whatever_clocks_show_as_long_as_nodes_remember() {
+    hold_and_win("h1, clocks far apart", World { clocks: Clocks::Apart(2 * SILENCE), ..TIMED });
+}
+
+/// Whatever clocks show, and however far counters are ahead of them.
+#[test]
+fn h1_a_token_that_all_nodes_know_is_followed_by_larger_ones_when_one_node_has_forgotten_it() {
+    for guard in [Guard::Uptime, Guard::Canary] {
+        let findings = after_a_hold(guard, 3, 1);
+        assert_eq!(findings.violation, None, "{}", findings.course);
+        assert!(0 < findings.all_won && 0 < findings.quarantined, "nothing happened: {findings:?}");
+    }
+}
+
 #[test]
 fn r6_a_restart_with_nothing_under_renewal_and_heals() {
     let left = Accidents { crashes: 1, ..NO_ACCIDENTS };

@@ -62,6 +62,9 @@ pub(super) enum Move {
     ForgetCounter {
         node: usize,
     },
+    SilenceEnds {
+        node: usize,
+    },
 }
 
 /// What was seen on a search.
@@ -79,6 +82,23 @@ pub(super) struct Findings {
     pub(super) violation: Option<Violation>,
     /// How it came to that.
     pub(super) course: String,
+}
+
+/// Searches what can come after a hold with a token far ahead of all clocks, which `knows` nodes have for a counter, of whom
+/// the first two are its majority; `crashes` nodes restart with nothing.
+pub(super) fn after_a_hold(guard: Guard, knows: usize, crashes: u8) -> Findings {
+    let claims = [FENCED, EXCLUSIVE, &[][..]];
+    let left = Accidents { crashes, ..NO_ACCIDENTS };
+    let world = World { guard, left, claims, clocks: Clocks::Apart(1), ..World::new([1, 1], Keys::Last) };
+    let mut start = world.start();
+    start.attempts[0] = Attempt { phase: Phase::Holding, token: 12, ..start.attempts[0] };
+    for (number, node) in start.nodes.iter_mut().enumerate().take(knows) {
+        (node.key, node.counter) = (Some(0), 12);
+        node.lines[0].counted = number < 2;
+    }
+    let mut findings = Findings::default();
+    world.search_from(start, &mut findings);
+    findings
 }
 
 impl<const A: usize> World<A> {
@@ -131,9 +151,11 @@ impl<const A: usize> World<A> {
     ) {
         let attempt = state.attempts[me];
         if self.may_start(state, me) {
-            let mut next = *state;
-            self.start_attempt(&mut next, me);
-            visit(Move::Start { attempt: me }, next, None);
+            for ahead in 0..=self.ahead_max() {
+                let mut next = *state;
+                self.start_attempt(&mut next, me, ahead);
+                visit(Move::Start { attempt: me }, next, None);
+            }
         }
         if !attempt.phase.is_alive() {
             return;
@@ -241,6 +263,9 @@ impl<const A: usize> World<A> {
             } else if let Some(next) = state.after(|it| &mut it.vanished) {
                 visit(Move::KeyVanishes { node }, without_key(next), None);
             }
+        }
+        if let Some(next) = self.end_silence(state, node) {
+            visit(Move::SilenceEnds { node }, next, None);
         }
         if let Some(next) = state.after(|it| &mut it.crashes) {
             self.restart(&next, node, false, &mut |it| visit(Move::Restart { node, memory: false }, it, None));

@@ -47,6 +47,8 @@ pub(super) struct Line {
     pub(super) answer: Answer,
     /// The answer was given in quarantine.
     pub(super) doubtful: bool,
+    /// Nothing that the attempt is granted here counts: it began when the node was silent.
+    pub(super) muted: bool,
     /// The place of the grant that is counted here among all that are, and of the present key.
     pub(super) rank: u8,
     /// This node is part of the attempt's majority.
@@ -67,6 +69,10 @@ pub(super) struct Node<const A: usize> {
     pub(super) key_round: u8,
     /// 0 if there is none.
     pub(super) counter: u8,
+    /// Where time passes: one more than the time at which its silence began; 0 if it is not silent.
+    pub(super) silent: u8,
+    /// When its last silence ended.
+    pub(super) floor: u8,
     pub(super) lines: [Line; A],
 }
 
@@ -166,6 +172,10 @@ impl Phase {
 impl<const A: usize> Node<A> {
     /// It forgot something, and attempts that it may have had part in are still alive.
     pub(super) fn is_quarantined(&self) -> bool {
+        self.silent != 0 || self.is_blocked()
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
         self.lines.iter().any(|it| it.blocks != 0)
     }
 }
@@ -249,6 +259,7 @@ impl<const A: usize> State<A> {
                 if phase.is_over() {
                     line.answer = Answer::None;
                     line.blocks = 0;
+                    line.muted = false;
                     // Nothing that is under way here can do anything.
                     if !mine && line.sent & SETS == 0 && !world.flaw.acts_without_key() {
                         line.sent = 0;
@@ -297,6 +308,8 @@ impl<const A: usize> State<A> {
             bits.put(node.key_rank, 3);
             bits.put(node.key_round, 2);
             bits.put(node.counter, 4);
+            bits.put(node.silent, 4);
+            bits.put(node.floor, 4);
             for line in &node.lines {
                 bits.put(line.sent, 8);
                 bits.put(
@@ -308,6 +321,7 @@ impl<const A: usize> State<A> {
                     8,
                 );
                 bits.put(line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful), 4);
+                bits.put(u8::from(line.muted), 1);
                 bits.put(line.rank, 3);
             }
             *word = bits.0;
@@ -369,13 +383,15 @@ impl<const A: usize> State<A> {
             let mut bits = Reader(packed[node]);
             let key = bits.take(3).checked_sub(1);
             let (key_rank, key_round, counter) = (bits.take(3), bits.take(2), bits.take(4));
+            let (silent, floor) = (bits.take(4), bits.take(4));
             let lines = std::array::from_fn(|_| {
                 let (sent, said, flags) = (bits.take(8), bits.take(8), bits.take(4));
                 let answer = if said == 0 { Answer::None } else { Answer::OnItsWay(Said::from_code(said)) };
                 let (doubtful, counted, blocks) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
-                Line { sent, answer, doubtful, counted, blocks, rank: bits.take(3) }
+                let muted = bits.take(1) != 0;
+                Line { sent, answer, doubtful, muted, counted, blocks, rank: bits.take(3) }
             });
-            Node { key, key_rank, key_round, counter, lines }
+            Node { key, key_rank, key_round, counter, silent, floor, lines }
         });
         State { attempts, nodes, left, clock: rest.take(4) }
     }
