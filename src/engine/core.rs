@@ -116,7 +116,9 @@ impl Core {
         let _slot = self.admission.enter();
         let deadline = deadline(self.fanout.response_timeout().saturating_mul(self.admission.turns()));
         let prepared = next.and_then(|ticket| {
-            let slot = if self.fanout.is_behind() { None } else { self.admission.try_enter() };
+            // The call pauses before its own round; it would not before one that is made for it.
+            let waits = self.fanout.is_behind() || !self.fanout.pause().is_zero();
+            let slot = if waits { None } else { self.admission.try_enter() };
             let prepared = slot.map(|slot| ticket.prepare(self, slot));
             let Some(Ok((attempt, command))) = prepared else {
                 ticket.make_none();

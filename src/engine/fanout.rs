@@ -230,10 +230,15 @@ impl Fanout {
         (pending.wait(deadline), lingers)
     }
 
-    /// Waits as long as the nodes that cannot keep up ask for: before a round, with nothing locked.
-    pub(crate) fn keep_pace(&self) {
+    /// How long whoever begins a round now waits first, so that all nodes keep up.
+    pub(crate) fn pause(&self) -> Duration {
         let now = time::tick();
-        let pause = self.nodes.iter().map(|it| it.pause(now)).max().unwrap_or_default();
+        self.nodes.iter().map(|it| it.pause(now)).max().unwrap_or_default()
+    }
+
+    /// Waits as long as the nodes that cannot keep up ask for: with nothing locked.
+    pub(crate) fn keep_pace(&self) {
+        let pause = self.pause();
         if !pause.is_zero() {
             let mut nobody = self.pace.0.lock();
             self.pace.1.wait_for(&mut nobody, pause);

@@ -19,20 +19,27 @@ struct Busy {
 }
 
 impl Busy {
-    fn start(locks: &LockManager, threads: usize, burners: usize) -> Busy {
+    fn on(locks: &LockManager, threads: usize, names: usize) -> Busy {
         let stop = Arc::new(AtomicBool::new(false));
         let work = |i: usize| {
-            let (lock, stop) = (locks.mutex(format!("busy-{i}")), Arc::clone(&stop));
+            let (lock, stop) = (locks.mutex(format!("busy-{}", i % names)), Arc::clone(&stop));
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     // What becomes of a single round on a busy machine is not what this is about.
-                    drop(lock.try_lock());
+                    drop(lock.lock());
                 }
             })
         };
         let threads = (0..threads).map(work).collect();
+        Busy { stop, threads, burners: Vec::new() }
+    }
+
+    /// A name each, beside processes that do nothing else than to keep processors busy.
+    fn start(locks: &LockManager, threads: usize, burners: usize) -> Busy {
         let burn = |_| Command::new("sh").arg("-c").arg("while :; do :; done").spawn().unwrap();
-        Busy { stop, threads, burners: (0..burners).map(burn).collect() }
+        let mut busy = Busy::on(locks, threads, threads);
+        busy.burners.extend((0..burners).map(burn));
+        busy
     }
 }
 
@@ -76,6 +83,42 @@ fn h6_a_lock_that_stands_on_a_bare_majority_is_spread_at_the_next_renewal() -> T
     eventually("it is extended", || extensions + 2 <= locks.stats().extensions);
     assert!(guard.is_valid());
     Ok(())
+}
+
+/// Bytes a second to a node that is healthy and slower than the others: some eight hundred commands, a fraction of what
+/// the others run.
+const SLOWER: u32 = 256 * 1024;
+
+/// `threads` take and release locks of `names` names; the third node's answers come through a narrow connection.
+#[track_caller]
+fn keeps_its_share_of_commands(threads: usize, names: usize) {
+    let servers = Servers::start(3).unwrap();
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).response_timeout(ms(400)), 3);
+    drop(lock_in_the_end(&locks, "warm-up"));
+    proxies[2].narrow(SLOWER);
+    let before = [0, 1, 2].map(|it| scripts_run(&servers[it]));
+    let ran = || -> Vec<u64> { (0..3).map(|it| scripts_run(&servers[it]) - before[it]).collect() };
+
+    let busy = Busy::on(&locks, threads, names);
+    eventually("enough is run", || ran().iter().max().is_some_and(|it| 2_500 <= *it));
+    drop(busy);
+
+    // What is on its way is run in the end; what a node was not asked never is.
+    eventually("no node was left out", || {
+        let ran = ran();
+        ran.iter().max().unwrap() * 9 / 10 <= *ran.iter().min().unwrap()
+    });
+}
+
+#[test]
+fn h6_a_healthy_node_that_is_slower_gets_its_commands() {
+    keeps_its_share_of_commands(8, 8);
+}
+
+#[test]
+fn h6_a_healthy_node_that_is_slower_gets_its_commands_when_locks_are_handed_over() {
+    keeps_its_share_of_commands(16, 4);
 }
 
 #[test]
