@@ -311,8 +311,8 @@ impl Worker {
         if !open.readable {
             let look_at = match give_up_at {
                 Some(at) if at <= now => {
-                    // RACE: somebody may be reading right now, or about to. What has come is read first.
-                    if !open.socket.has_unread() && node.is_stalled(now) {
+                    // An answer that has come and that nobody has read yet makes it worth keeping.
+                    if node.is_stalled(now) {
                         return Err(NodeFailure::Disconnected { reason: "no answer to anything any more".to_owned() });
                     }
                     now.checked_add(LOOK_AGAIN)
