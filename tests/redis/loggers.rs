@@ -84,6 +84,8 @@ fn child_with_a_curious_logger() {
     log::set_max_level(LevelFilter::Trace);
     let locks = builder(urls).response_timeout(ms(300)).ttl(secs(3)).build().unwrap();
     assert!(LOCKS.set(locks.clone()).is_ok());
+    // A node that is paused before it is connected is down, and not one that does not respond.
+    connect(&locks, 3);
     // One that is watched by the logger, and one that is watched by nobody else.
     let watched: &'static LockGuard = Box::leak(Box::new(lock_in_the_end(&locks, "watched")));
     GUARDS.lock().unwrap().push(watched);
