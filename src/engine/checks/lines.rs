@@ -162,7 +162,7 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
 /// call returns, and while its guard is dropped.
 #[test]
 fn h2_a_hold_that_is_lost_at_any_point_of_its_call_leaves_no_line_behind() {
-    hastily(6_000, || {
+    hastily(2_000, || {
         let world = World::new(1);
         let locks = world.manager_with(|it| it.response_timeout(ms(25)).ttl(ms(100)));
         set_haste(Some(10));
