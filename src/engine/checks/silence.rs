@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{ms, patiently, spawn};
 use crate::checker::{Peer, Poll, Sleeper, Waker, accept};
+use crate::engine::contacts::Contacts;
 use crate::engine::node::{Common, Node, ToWorker};
 use crate::engine::outbox::Job;
 use crate::engine::queue::Queues;
@@ -26,7 +27,8 @@ fn node() -> (Arc<Node>, Arc<Socket>, Peer) {
     let counters = Arc::new(Counters::default());
     let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
     let (start, schedule) = (time::tick(), Arc::new(Schedule::new()));
-    let common = Common { start, response_timeout: ms(100), counters, queues, schedule };
+    let contacts = Arc::new(Contacts::new(1));
+    let common = Common { start, response_timeout: ms(100), contacts, counters, queues, schedule };
     let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
     accept(PORT, 0, &Sleeper::new());
     let socket = Arc::new(Socket::connect(PORT, poll.registry(), SOCKET).unwrap());
