@@ -17,7 +17,7 @@ use crate::logic::tally::ReleaseRound;
 use crate::logic::wait::{self, Obstacle};
 use crate::logic::{quorum, token, validity};
 use crate::stats::count;
-use crate::time::{self, Moment, Tick};
+use crate::time::{self, About, Moment, Tick};
 use crate::wire::{Command, Manners, Parting, Plan};
 
 /// What a call wants.
@@ -262,7 +262,7 @@ impl Attempt {
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
             core.outage.lock().on_majority();
             count(&core.counters.rounds_won);
-            debug!("{}: won in {took:?}, token {token}, {:?}", wish.name, self.owner);
+            debug!("{}: won in {}, token {token}, {:?}", wish.name, About(took), self.owner);
             return Ok(Won {
                 name: wish.name.clone(),
                 plan: Arc::clone(&wish.plan),

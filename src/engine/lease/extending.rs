@@ -15,7 +15,7 @@ use crate::logic::lease::{self, Extended};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::validity;
 use crate::stats::count;
-use crate::time::{self, Moment, Tick};
+use crate::time::{self, About, Moment, Tick};
 
 /// An extension that was sent.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ impl HeldLock {
                         state.renewed_at = sent.at;
                         drop(state);
                         count(&counters.extensions);
-                        debug!("{}: extended in {:?}, {:?}", self.name, now.since(sent.at), self.owner);
+                        debug!("{}: extended in {}, {:?}", self.name, About(now.since(sent.at)), self.owner);
                     }
                     Extended::TooLate => {
                         let loss = self.end_by_clock(&mut state, now);
