@@ -94,11 +94,15 @@ fn h6_a_server_that_has_answered_everything_is_asked() {
             })
         };
         join(["b", "c"].map(take));
-        until(|| world.servers[0].answered() == locks.stats().commands);
+        // A connection that was given up meanwhile, because time has jumped too far, has left some without an answer.
+        let is_lost = || locks.stats().connection_failures != 0;
+        until(|| is_lost() || world.servers[0].answered() == locks.stats().commands);
 
         let end = locks.mutex("d").renew(false).try_lock();
 
-        if let Err(err) = &end {
+        if let Err(err) = &end
+            && !is_lost()
+        {
             let stalled = NodeAnswer::Failed(NodeFailure::Stalled);
             assert!(err.nodes().iter().all(|it| it.answer != stalled), "{err:?}");
         }
