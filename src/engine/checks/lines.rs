@@ -152,9 +152,11 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
         passer_by.join();
         section.passed();
         let queues = Arc::clone(&locks.engine().core().queues);
-        let servers = world.end([locks]);
+        let servers = world.end([locks.clone()]);
         assert!(queues.is_empty(), "a line was left behind");
-        assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+        // A server that did not run for longer than the ttl: see `Outbox::give_up_at`.
+        let given_up = locks.stats().connection_failures != 0;
+        assert!(given_up || servers.iter().all(|it| it.locks == 0), "a key was left behind");
     });
 }
 
