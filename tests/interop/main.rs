@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
 use peer::{Client, Peer};
-use quorlock::{LockManager, NodeAnswer};
+use quorlock::{LockManager, Lost, NodeAnswer, ReleaseError};
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -226,8 +226,9 @@ fn what_we_lose_they_get_and_our_release_leaves_alone(mut world: World) -> TestR
     world.peer_takes_it()?;
     let values = world.values();
 
-    // We have not noticed: this release is really sent.
-    guard.release()?;
+    // We have not noticed: this release is really sent, and finds it.
+    let released = guard.release();
+    assert!(matches!(released, Err(ReleaseError::Lost(Lost::Gone))), "{released:?}");
 
     world.locks.shut_down(); // sends whatever is still queued
     assert_eq!(world.values(), values);

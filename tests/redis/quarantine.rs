@@ -346,17 +346,19 @@ fn d9_a_lock_that_is_healed_all_the_time_leaves_nothing_when_it_is_released() ->
 #[test]
 fn a_majority_that_lost_the_lock_is_not_healed_but_lost() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
-    let guard = locks.mutex("report").lock()?;
+    let locks = builder(servers.urls()).ttl(secs(9)).response_timeout(ms(500)).build()?;
+    let guard = locks.mutex("report").renew(false).lock()?;
     // A grant that came behind the deletion would stay.
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let lost = guard.lost();
-    // Not between the two deletions: it would set the first key again.
-    wait_for_renewal(&locks);
     for server in servers.iter().take(2) {
         server.command(&["DEL", "report"])?;
     }
 
+    // By us, and so not between the two deletions: it would set the first key again.
+    let extended = guard.extend(secs(9));
+
+    assert!(matches!(extended, Err(quorlock::ExtendError::Lost(quorlock::Lost::Gone))), "{extended:?}");
     assert_eq!(lost.recv_timeout(PATIENCE)?, quorlock::Lost::Gone);
 
     assert_eq!(locks.stats().healed, 0);

@@ -168,13 +168,6 @@ pub(crate) fn wait_for_refusals(locks: &LockManager, more: u64) {
     eventually("a waiter is refused", || before + more <= locks.stats().rounds_held);
 }
 
-/// Waits until a lock of the manager has been renewed: if it has one only, the next time is a third of its ttl away.
-#[track_caller]
-pub(crate) fn wait_for_renewal(locks: &LockManager) {
-    let before = locks.stats().extensions;
-    eventually("it is renewed", || before < locks.stats().extensions);
-}
-
 /// Joins a thread; a panic in it goes on here. Gives up where it hangs.
 #[track_caller]
 pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
