@@ -29,6 +29,10 @@ impl<T> Sender<T> {
         Ok(())
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().queue.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         point();
         self.0.lock().unwrap().queue.is_empty()

@@ -22,6 +22,7 @@ use crate::engine::worker::{WAKE, Worker};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote};
+use crate::logic::pace::{self, PAUSE_MAX};
 use crate::logic::standing::Standing;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound, ReleaseVote};
 use crate::logic::{clock, quorum};
@@ -236,12 +237,21 @@ impl Fanout {
         self.nodes.iter().map(|it| it.pause(now)).max().unwrap_or_default()
     }
 
-    /// Waits as long as the nodes that cannot keep up ask for: with nothing locked.
+    /// Waits until the nodes that cannot keep up have room for another command, [`PAUSE_MAX`] at most.
     pub(crate) fn keep_pace(&self) {
-        let pause = self.pause();
-        if !pause.is_zero() {
+        let mut pause = self.pause();
+        if pause.is_zero() {
+            return;
+        }
+        // Somebody must read meanwhile.
+        self.settle();
+        let end = deadline(PAUSE_MAX);
+        while !pause.is_zero() && time::tick() < end {
+            let until = deadline(pace::spread(pause, fastrand::f64())).min(end);
             let mut nobody = self.pace.0.lock();
-            self.pace.1.wait_for(&mut nobody, pause);
+            self.pace.1.wait_until(&mut nobody, until);
+            drop(nobody);
+            pause = self.pause();
         }
     }
 

@@ -6,7 +6,7 @@ use crate::engine::logging::trace;
 use crate::engine::node::Node;
 use crate::engine::outbox::Owed;
 use crate::error::NodeFailure;
-use crate::logic::pace::Lateness;
+use crate::logic::pace::{Allowance, Sample};
 use crate::logic::standing::{Standing, Times};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
@@ -22,7 +22,7 @@ pub(crate) struct Intake {
     pub(crate) broken: Option<NodeFailure>,
     /// Whether what the node grants counts.
     pub(crate) standing: Standing,
-    lateness: Lateness,
+    allowance: Allowance,
     /// Kept for their memory.
     replies: Vec<Range<usize>>,
     answers: Vec<(Range<usize>, Owed)>,
@@ -31,14 +31,14 @@ pub(crate) struct Intake {
 impl Intake {
     pub(crate) fn new(standing: Standing) -> Intake {
         let (replies, answers) = (Vec::new(), Vec::new());
-        let lateness = Lateness::default();
-        Intake { inbox: Inbox::new(), answered: false, broken: None, standing, lateness, replies, answers }
+        let allowance = Allowance::default();
+        Intake { inbox: Inbox::new(), answered: false, broken: None, standing, allowance, replies, answers }
     }
 
     /// Begins with a new connection; `inbox` may hold bytes that came behind the login.
     pub(crate) fn begin(&mut self, inbox: Inbox) {
         (self.inbox, self.answered, self.broken) = (inbox, false, None);
-        self.lateness = Lateness::default();
+        self.allowance = Allowance::default();
         (self.replies, self.answers) = (Vec::new(), Vec::new());
     }
 
@@ -82,8 +82,10 @@ impl Intake {
         });
         let (now, moment) = (time::tick(), Moment::now());
         if let Some((_, last)) = answers.last() {
-            let took = now.saturating_duration_since(last.given);
-            node.note_lateness(self.lateness.on_answer(now, took, node.response_timeout()), now);
+            let took = now.saturating_duration_since(last.given.at);
+            let sample = Sample { now, answers: answers.len(), took, ahead: last.given.ahead };
+            self.allowance.on_answers(sample, node.response_timeout());
+            node.note_allowance(&self.allowance, now);
         }
         for (reply, owed) in answers.drain(..) {
             node.note_answers(node.response_timeout() < now.saturating_duration_since(owed.since));

@@ -11,7 +11,7 @@ use crate::engine::contacts::Contacts;
 use crate::engine::intake::Intake;
 use crate::engine::leaving::Leaving;
 use crate::engine::logging::{debug, warn};
-use crate::engine::outbox::{Job, Outbox, Owed};
+use crate::engine::outbox::{Handed, Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;
 use crate::engine::renewal::Schedule;
@@ -68,9 +68,14 @@ pub(crate) struct Node {
     batches: AtomicUsize,
     /// How often somebody has begun or ended to read: odd while what has come is read and handed out.
     reads: AtomicU64,
-    /// When the last answer came, as `oldest`, and by how many nanoseconds it was too late: see [`Node::pause`].
+    /// How many answers are owed for commands that were put in line.
+    owes: AtomicUsize,
+    /// When the last answer came, as `oldest`.
     answered_at: AtomicU64,
-    late_by: AtomicU64,
+    /// How many commands may be under way before callers wait: see [`Node::pause`].
+    allowed: AtomicUsize,
+    /// How many nanoseconds each takes.
+    each: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: AtomicBool,
     /// A caller that was reading found the connection of no use.
@@ -145,8 +150,10 @@ impl Node {
             oldest: AtomicU64::new(0),
             batches: AtomicUsize::new(0),
             reads: AtomicU64::new(0),
+            owes: AtomicUsize::new(0),
             answered_at: AtomicU64::new(0),
-            late_by: AtomicU64::new(0),
+            allowed: AtomicUsize::new(usize::MAX),
+            each: AtomicU64::new(0),
             stall_logged: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
@@ -194,7 +201,7 @@ impl Node {
         let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
         for mut job in jobs.into_iter().flatten().flatten() {
             count(&self.counters.commands);
-            job.given = Some(now);
+            job.handed = Some(Handed { at: now, ahead: self.owes() });
             // The worker owns the receiver for as long as the node can be reached from here; if it has ended, the
             // job comes back in the error and is dropped: its sender hears of it by its own time-out.
             drop(self.jobs.send(job));
@@ -225,6 +232,11 @@ impl Node {
     /// queue after that.
     pub(crate) fn may_write(&self) -> bool {
         self.batches.load(Ordering::SeqCst) < BATCHES_MAX
+    }
+
+    /// How many commands are under way, or wait for the worker.
+    fn owes(&self) -> usize {
+        self.owes.load(Ordering::Relaxed).saturating_add(self.jobs.len())
     }
 
     /// Whether commands wait for the worker.
@@ -500,6 +512,7 @@ impl Node {
 
     fn note_oldest(&self, outbox: &Outbox) {
         self.batches.store(outbox.batches(), Ordering::SeqCst);
+        self.owes.store(outbox.owes(), Ordering::Relaxed);
         let oldest = outbox.oldest().map_or(0, |it| self.nanos(it).saturating_add(1));
         self.oldest.store(oldest, Ordering::Release);
     }

@@ -14,8 +14,8 @@ use crate::wire::{Answer, Command, Kind, Socket, Watch};
 /// One command for one node.
 pub(crate) struct Job {
     pub(crate) command: Arc<Command>,
-    /// When it was given to the node's worker, until it is put in line; `None` if it is put there directly.
-    pub(crate) given: Option<Tick>,
+    /// Of a command that was given to the node's worker, until it is put in line; `None` if it is put there directly.
+    pub(crate) handed: Option<Handed>,
     /// Who wants the answer; nobody, once it has been given.
     sink: Option<Arc<dyn Sink>>,
     /// A release is sent again after a reconnect until then: after that the key has expired by itself.
@@ -25,17 +25,17 @@ pub(crate) struct Job {
 impl Job {
     /// A command whose answer matters only now.
     pub(crate) fn new(command: Arc<Command>, sink: Arc<dyn Sink>) -> Job {
-        Job { command, given: None, sink: Some(sink), keep_until: None }
+        Job { command, handed: None, sink: Some(sink), keep_until: None }
     }
 
     /// A command whose answer says something about the connection, and to nobody else.
     pub(crate) fn of_connection(command: Arc<Command>) -> Job {
-        Job { command, given: None, sink: None, keep_until: None }
+        Job { command, handed: None, sink: None, keep_until: None }
     }
 
     /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
     pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
-        Job { command, given: None, sink, keep_until: Some(keep_until) }
+        Job { command, handed: None, sink, keep_until: Some(keep_until) }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -58,11 +58,19 @@ impl Job {
     }
 }
 
+/// That a command was given to this side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handed {
+    pub(crate) at: Tick,
+    /// How many commands were under way then.
+    pub(crate) ahead: usize,
+}
+
 /// A command that was written, or is about to be, and has no answer yet.
 pub(crate) struct Owed {
     pub(crate) job: Job,
-    /// When it was given to this side.
-    pub(crate) given: Tick,
+    /// It was given to this side.
+    pub(crate) given: Handed,
     /// When it was put in line.
     pub(crate) since: Tick,
     /// The same moment.
@@ -147,7 +155,7 @@ impl Outbox {
     fn owe(&mut self, mut job: Job, since: Tick, with_source: bool) {
         self.stands_until = self.stands_until.max(since.checked_add(job.command.life()));
         // Once: what is sent again later was not given any earlier.
-        let given = job.given.take().unwrap_or(since);
+        let given = job.handed.take().unwrap_or(Handed { at: since, ahead: self.owed.len() });
         self.owed.push_back(Owed { job, given, since, asked_at: Moment::now(), with_source, ends_batch: false });
     }
 
@@ -179,6 +187,11 @@ impl Outbox {
             self.batches = self.batches.saturating_sub(1);
         }
         Some(owed)
+    }
+
+    /// How many answers are owed.
+    pub(crate) fn owes(&self) -> usize {
+        self.owed.len()
     }
 
     /// What the next answer belongs to.

@@ -107,7 +107,7 @@ pub(crate) fn keeps_its_place(why: Why) -> bool {
     }
 }
 
-fn share(of: Duration, random: f64) -> Duration {
+pub(crate) fn share(of: Duration, random: f64) -> Duration {
     let random = if random.is_finite() { random.clamp(0.0, 1.0) } else { 0.5 };
     of.mul_f64(random)
 }

@@ -85,6 +85,42 @@ fn h6_a_lock_that_stands_on_a_bare_majority_is_spread_at_the_next_renewal() -> T
     Ok(())
 }
 
+/// Bytes a second to a node that is healthy and slower than the others: some thousand commands, a fraction of what
+/// callers would give it, on any machine.
+const SLOWER: u32 = 256 * 1024;
+
+/// `threads` take and release locks of `names` names; the third node's commands go through a narrow connection.
+#[track_caller]
+fn keeps_its_share_of_commands(threads: usize, names: usize) {
+    let servers = Servers::start(3).unwrap();
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).response_timeout(ms(400)), 3);
+    drop(lock_in_the_end(&locks, "warm-up"));
+    proxies[2].narrow(SLOWER);
+    let before = [0, 1, 2].map(|it| scripts_run(&servers[it]));
+    let ran = || -> Vec<u64> { (0..3).map(|it| scripts_run(&servers[it]) - before[it]).collect() };
+
+    let busy = Busy::on(&locks, threads, names);
+    eventually("enough is run", || ran().iter().max().is_some_and(|it| 6_000 <= *it));
+    drop(busy);
+
+    // What is on its way is run in the end; what a node was not asked never is.
+    eventually("no node was left out", || {
+        let ran = ran();
+        ran.iter().max().unwrap() * 9 / 10 <= *ran.iter().min().unwrap()
+    });
+}
+
+#[test]
+fn h6_a_healthy_node_that_is_slower_gets_its_commands() {
+    keeps_its_share_of_commands(8, 8);
+}
+
+#[test]
+fn h6_a_healthy_node_that_is_slower_gets_its_commands_when_locks_are_handed_over() {
+    keeps_its_share_of_commands(16, 4);
+}
+
 #[test]
 fn h6_the_death_of_any_one_node_of_a_busy_machine_loses_no_lock() -> TestResult {
     if !long_tests() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Node;
 use crate::engine::logging::info;
-use crate::logic::pace;
+use crate::logic::pace::{self, Allowance};
 use crate::time::Tick;
 
 /// Somebody reads and hands out what has come, until this is dropped.
@@ -39,23 +39,22 @@ impl Node {
         stalled
     }
 
-    /// An answer has come, too late by `excess`.
-    pub(crate) fn note_lateness(&self, excess: Duration, now: Tick) {
-        let excess = u64::try_from(excess.as_nanos()).unwrap_or(u64::MAX);
+    /// Answers have come; so many commands may be under way now.
+    pub(crate) fn note_allowance(&self, allowance: &Allowance, now: Tick) {
         self.answered_at.store(self.nanos(now), Ordering::Relaxed);
-        if self.late_by.load(Ordering::Relaxed) != excess {
-            self.late_by.store(excess, Ordering::Relaxed);
-        }
+        self.allowed.store(allowance.commands(), Ordering::Relaxed);
+        self.each.store(u64::try_from(allowance.each().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// How long whoever begins a round waits first, so that this node keeps up.
     pub(crate) fn pause(&self, now: Tick) -> Duration {
-        let late_by = self.late_by.load(Ordering::Relaxed);
-        if late_by == 0 || !self.is_up() {
+        let (owes, allowed) = (self.owes(), self.allowed.load(Ordering::Relaxed));
+        if owes <= allowed || !self.is_up() {
             return Duration::ZERO;
         }
         let since = self.nanos(now).saturating_sub(self.answered_at.load(Ordering::Relaxed));
-        pace::pause(Duration::from_nanos(late_by), Duration::from_nanos(since), self.response_timeout)
+        let (each, since) = (self.each.load(Ordering::Relaxed), Duration::from_nanos(since));
+        pace::pause(owes.saturating_sub(allowed), Duration::from_nanos(each), since, self.response_timeout)
     }
 
     /// Says once that answers come again.
