@@ -10,6 +10,9 @@ use crate::config::RESERVED;
 use crate::ids::{ClientId, OwnerToken};
 use crate::wire::command::{Command, Kind};
 
+/// Says since when a node has been keeping what it was told: `scripts/canary.lua`.
+pub(crate) const CANARY: &[u8] = b"quorlock:canary";
+
 /// What a round of one lock sends: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -108,7 +111,7 @@ impl Plan {
         let owner = owner.to_value();
         let (ttl, proposal) = (digits(ttl_ms), digits(proposal));
         let (fence_life, quarantine) = (digits(self.lives.fence), digits(self.lives.quarantine));
-        let keys: [&[u8]; 4] = [&self.lock, &self.fence, &self.waiters, &self.turn];
+        let keys: [&[u8]; 5] = [&self.lock, &self.fence, &self.waiters, &self.turn, CANARY];
         let way: &[u8] = if manners.fair { b"fair" } else { b"unfair" };
         let since = digits(manners.since);
         let client = manners.entry.map(|it| it.client.to_value());
@@ -141,7 +144,7 @@ impl Plan {
         if heal {
             args.push(b"heal");
         }
-        Command::script(Kind::Extend, &[&self.lock, &self.fence], &args).that_lets_it_stand(ttl_ms)
+        Command::script(Kind::Extend, &[&self.lock, &self.fence, CANARY], &args).that_lets_it_stand(ttl_ms)
     }
 
     /// `raised`: the owner's fencing token, if that is not what its acquire has proposed to all nodes.

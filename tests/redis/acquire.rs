@@ -208,7 +208,7 @@ fn a5_every_attempt_of_a_waiting_call_has_a_token_of_its_own() -> TestResult {
     join(waiter)?;
     servers[0].command(&["ECHO", "the end"])?;
 
-    // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "2" "report" "quorlock:fence:{report}" "TOKEN" "TTL" …
+    // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "5" "report" "quorlock:fence:{report}" … "TOKEN" "TTL" …
     let mut tokens = Vec::new();
     loop {
         let line = monitor.receive()?;
@@ -217,7 +217,7 @@ fn a5_every_attempt_of_a_waiting_call_has_a_token_of_its_own() -> TestResult {
             break;
         }
         let words: Vec<_> = line.split_whitespace().map(|it| it.trim_matches('"')).collect();
-        if let [_, _, _, "EVALSHA", _, "4", "report", _, _, _, token, ..] = words[..] {
+        if let [_, _, _, "EVALSHA", _, "5", "report", _, _, _, _, token, ..] = words[..] {
             tokens.push(token.to_owned());
         }
     }

@@ -4,6 +4,7 @@
 -- KEYS[2]  fencing counter
 -- KEYS[3]  waiting list
 -- KEYS[4]  turn
+-- KEYS[5]  canary
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
@@ -129,7 +130,7 @@ if not seen then
   -- include canary.lua
   local left, silent_until = 0, 0
   if ARGV[5] ~= "0" then
-    left, silent_until = silent_for(now, tonumber(ARGV[5]))
+    left, silent_until = silent_for(KEYS[5], now, tonumber(ARGV[5]))
   end
   if left == 0 then
     if tonumber(ARGV[3]) > silent_until then

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
+-- KEYS[3]  canary
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  fencing token of the owner, a whole number below 2^53
@@ -68,7 +69,7 @@ end
 
 if not counter then
   -- include canary.lua
-  local silence = ARGV[5] ~= "0" and silent_for(now, tonumber(ARGV[5])) or 0
+  local silence = ARGV[5] ~= "0" and silent_for(KEYS[3], now, tonumber(ARGV[5])) or 0
   if silence > 0 then
     -- Without the counter, which would tell the next one that this node remembers.
     return { status == 1 and 5 or status, seen, now, silence }
