@@ -5,6 +5,7 @@ mod command;
 mod frame;
 mod handshake;
 mod inbox;
+mod keys;
 mod plan;
 mod refusal;
 mod reply;

@@ -2,13 +2,14 @@
 //!
 //! The lock key is exactly the name, with the manager's prefix: so every client of the plain Redlock layout on the
 //! same nodes excludes us, and we it. Keys of ours beside it begin with `quorlock:` and the kind, *before* the name,
-//! so that no two names can meet: a name with a suffix could be another name.
+//! so that no two names can meet: a name with a suffix could be another name. See `wire::keys`.
 
 use std::sync::Arc;
 
 use crate::config::RESERVED;
 use crate::ids::{ClientId, OwnerToken};
 use crate::wire::command::{Command, Kind};
+use crate::wire::keys::beside;
 
 /// Says since when a node has been keeping what it was told: `scripts/canary.lua`.
 pub(crate) const CANARY: &[u8] = b"quorlock:canary";
@@ -182,26 +183,6 @@ impl Plan {
     }
 }
 
-/// The key of `kind` beside the lock key `lock`.
-///
-/// The braces are what Redis hashes by, so that all keys of a lock stay together wherever that matters. A key that is
-/// empty or has braces of its own would break that, and is written in hex, under a kind of its own so that it cannot
-/// meet a key that looks like hex.
-fn beside(kind: &str, lock: &[u8]) -> Vec<u8> {
-    let plain = !lock.is_empty() && !lock.iter().any(|it| matches!(it, b'{' | b'}'));
-    let mut key = RESERVED.to_vec();
-    key.extend_from_slice(kind.as_bytes());
-    if plain {
-        key.extend_from_slice(b":{");
-        key.extend_from_slice(lock);
-    } else {
-        key.extend_from_slice(b"-hex:{x");
-        key.extend(lock.iter().flat_map(|it| format!("{it:02x}").into_bytes()));
-    }
-    key.push(b'}');
-    key
-}
-
 fn digits(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
@@ -209,23 +190,12 @@ fn digits(number: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    fn fence(name: &[u8]) -> String {
-        Plan::mutex(b"", name, Lives::default()).fence.escape_ascii().to_string()
-    }
 
     #[test]
     fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
         let plan = Plan::mutex(b"app:", b"report", Lives::default());
         assert_eq!(**plan.key(), *b"app:report");
         assert_eq!(plan.fence, b"quorlock:fence:{app:report}");
-    }
-
-    #[test]
-    fn names_that_would_break_the_braces_are_written_in_hex() {
-        assert_eq!(fence(b""), "quorlock:fence-hex:{x}");
-        assert_eq!(fence(b"a}b"), "quorlock:fence-hex:{x617d62}");
     }
 
     #[test]
@@ -248,18 +218,6 @@ mod tests {
         }
         for command in [plan.raise(owner, 1), plan.release(owner, None, Parting::None), Command::time()] {
             assert!(command.life().is_zero());
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn two_names_never_share_a_counter(a: Vec<u8>, b: Vec<u8>) {
-            prop_assert_eq!(a == b, beside("fence", &a) == beside("fence", &b));
-        }
-
-        #[test]
-        fn names_of_braces_and_hex_never_share_a_counter(a in "[{}x0-9a-f]{0,6}", b in "[{}x0-9a-f]{0,6}") {
-            prop_assert_eq!(a == b, beside("fence", a.as_bytes()) == beside("fence", b.as_bytes()));
         }
     }
 }

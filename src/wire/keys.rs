@@ -1,0 +1,154 @@
+//! The keys beside a lock: their names.
+//!
+//! A server that spreads keys over shards does it by *slots*, and runs a script only on keys of one slot. The slot is
+//! the CRC of the key, or of its *tag*: the text between the first `{` and the next `}`, if there is any. So what belongs
+//! to a lock has the lock's tag; or a tag that is the lock's whole name; or, where no tag can be that, one of the same slot.
+
+use crate::config::RESERVED;
+
+/// The slots are the CRC modulo this many.
+const SLOTS: u16 = 1 << 14;
+/// CRC-16/XMODEM: x^16 + x^12 + x^5 + 1.
+const POLYNOMIAL: u16 = 0x1021;
+const TOP: u16 = 1 << 15;
+
+/// The key of `kind` beside the lock key `lock`, in the same slot.
+///
+/// Three forms, each with a kind of its own, so that keys of different locks never meet.
+pub(crate) fn beside(kind: &str, lock: &[u8]) -> Vec<u8> {
+    let parts: &[&[u8]] = if has_tag(lock) {
+        &[b"-tag:", lock]
+    } else if !lock.is_empty() && !lock.contains(&b'}') {
+        &[b":{", lock, b"}"]
+    } else {
+        &[b"-slot:{", &tag_for(crc(lock)), b"}:", lock]
+    };
+    [&[RESERVED, kind.as_bytes()], parts].concat().concat()
+}
+
+fn has_tag(key: &[u8]) -> bool {
+    let mut behind_first = key.splitn(2, |it| *it == b'{').skip(1);
+    behind_first.next().is_some_and(|it| it.contains(&b'}') && !it.starts_with(b"}"))
+}
+
+fn crc(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        let crc = crc ^ (u16::from(*byte) << 8);
+        (0..8).fold(crc, |crc, _| if crc & TOP == 0 { crc << 1 } else { (crc << 1) ^ POLYNOMIAL })
+    })
+}
+
+/// A tag of three letters or digits whose slot is that of `crc`.
+///
+/// Two bytes can make any CRC out of what a first byte has made: which two, the way back says. The first byte, and the
+/// two bits of the CRC that the slot leaves open, are chosen so that these two can be read: some choice does for each slot.
+fn tag_for(crc: u16) -> [u8; 3] {
+    let tags = (b'a'..=b'z').flat_map(|first| {
+        [0, 1, 2, 3].map(|open| {
+            let wanted = (crc % SLOTS) | (open << 14);
+            let back =
+                (0..16).fold(wanted, |crc, _| if crc & 1 == 0 { crc >> 1 } else { ((crc ^ POLYNOMIAL) >> 1) | TOP });
+            let [second, third] = (back ^ self::crc(&[first])).to_be_bytes();
+            [first, second, third]
+        })
+    });
+    tags.into_iter().find(|it| it.iter().all(u8::is_ascii_alphanumeric)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KINDS: [&str; 3] = ["fence", "waiters", "turn"];
+
+    /// As Redis does it: what is hashed of a key.
+    fn hashed(key: &[u8]) -> &[u8] {
+        let Some(open) = key.iter().position(|it| *it == b'{') else { return key };
+        let (_, behind) = key.split_at(open.saturating_add(1));
+        behind.iter().position(|it| *it == b'}').filter(|len| *len != 0).map_or(key, |len| &behind[..len])
+    }
+
+    /// As Redis does it, bit by bit: the rest of a division of polynomials.
+    fn slot(key: &[u8]) -> u32 {
+        let bits = hashed(key).iter().chain(&[0, 0]).flat_map(|byte| (0..8).rev().map(move |it| byte >> it & 1));
+        let rest = bits.fold(0_u32, |rest, bit| {
+            let rest = rest << 1 | u32::from(bit);
+            if rest < 0x1_0000 { rest } else { rest ^ 0x1_1021 }
+        });
+        rest % 16_384
+    }
+
+    fn fence(name: &str) -> String {
+        String::from_utf8(beside("fence", name.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn the_slot_of_these_tests_is_the_documented_one() {
+        // The check value of the CRC, and two from the specification of Redis Cluster.
+        assert_eq!(slot(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
+    }
+
+    #[test]
+    fn a_name_is_the_tag_of_what_is_beside_it_or_has_one_of_its_own() {
+        assert_eq!(fence("report"), "quorlock:fence:{report}");
+        assert_eq!(fence("a{b"), "quorlock:fence:{a{b}");
+        assert_eq!(fence("order:{7}"), "quorlock:fence-tag:order:{7}");
+        assert_eq!(fence("{a}"), "quorlock:fence-tag:{a}");
+    }
+
+    #[test]
+    fn a_name_that_can_be_no_tag_gets_one_of_its_slot() {
+        assert_eq!(fence(""), "quorlock:fence-slot:{fHh}:");
+        assert_eq!(fence("a}b"), "quorlock:fence-slot:{a9j}:a}b");
+    }
+
+    #[test]
+    fn every_slot_has_a_tag_that_can_be_read() {
+        for slot in 0..SLOTS {
+            let tag = tag_for(slot);
+            assert!(tag.iter().all(u8::is_ascii_alphanumeric), "{slot}: {tag:?}");
+            assert_eq!(self::slot(&tag), u32::from(slot));
+        }
+    }
+
+    /// Any bytes; and the same with many braces.
+    fn name() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![any::<Vec<u8>>(), "[{}a:x]{0,8}".prop_map(String::into_bytes)]
+    }
+
+    /// What names look like beside which keys are.
+    fn likeness() -> impl Strategy<Value = Vec<u8>> {
+        let kinds = prop::sample::select(KINDS.to_vec());
+        (kinds, "|-tag|-slot|-hex", "[:{}]{0,2}", "[{}a:]{0,4}")
+            .prop_map(|(a, b, c, d)| [a, &b, &c, &d].concat().into())
+    }
+
+    proptest! {
+        #[test]
+        fn a_lock_and_what_is_beside_it_are_in_one_slot(name in name()) {
+            for kind in KINDS {
+                let key = beside(kind, &name);
+                prop_assert_eq!(slot(&key), slot(&name), "{}", key.escape_ascii());
+            }
+        }
+
+        #[test]
+        fn different_locks_never_share_a_key(a in prop_oneof![name(), likeness()], b in prop_oneof![name(), likeness()]) {
+            let wrapped = [b"{", &a[..], b"}"].concat();
+            for (one, other) in KINDS.into_iter().flat_map(|it| KINDS.map(|other| (it, other))) {
+                prop_assert_eq!(beside(one, &a) == beside(other, &b), one == other && a == b);
+                prop_assert_ne!(beside(one, &a), beside(other, &wrapped));
+            }
+        }
+
+        #[test]
+        fn no_key_beside_a_lock_is_a_name_that_a_lock_may_have(name in prop_oneof![name(), likeness()]) {
+            for kind in KINDS {
+                prop_assert!(beside(kind, &name).starts_with(RESERVED));
+            }
+        }
+    }
+}
