@@ -159,7 +159,7 @@ fn send_with_source(node: &Node, owed: Owed, now: Tick) {
         // outbox or the queue behind it. So, with the outbox locked: if the round is still open, its releases come
         // after what is put in line here.
         if owed.job.is_wanted() {
-            outbox.push_with_source(owed.job, now);
+            outbox.push_again(owed.job, now);
             None
         } else {
             Some(owed.job)

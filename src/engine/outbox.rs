@@ -97,6 +97,8 @@ pub(crate) struct Outbox {
     pub(crate) is_deaf: bool,
     /// The worker has written since a caller took over reading: somebody else waits for answers as well.
     pub(crate) shared: bool,
+    /// The scripts whose source was written on it.
+    introduced: Vec<Kind>,
     owed: VecDeque<Owed>,
     unsent: Vec<u8>,
     /// Where the bytes that the system has not taken yet begin.
@@ -142,13 +144,21 @@ impl Outbox {
 
     /// Puts a command in line behind all others.
     pub(crate) fn push(&mut self, job: Job, now: Tick) {
-        job.command.write_to(&mut self.unsent, self.pushes && !self.is_deaf);
+        let is_told = self.pushes && !self.is_deaf;
+        let kind = job.kind();
+        if kind.is_introduced() && !self.introduced.contains(&kind) {
+            self.introduced.push(kind);
+            job.command.write_with_source_to(&mut self.unsent, is_told);
+            self.owe(job, now, true);
+            return;
+        }
+        job.command.write_to(&mut self.unsent, is_told);
         self.owe(job, now, false);
     }
 
-    /// Puts a command in line whose script the server does not know.
-    pub(crate) fn push_with_source(&mut self, job: Job, now: Tick) {
-        job.command.write_with_source_to(&mut self.unsent, self.pushes && !self.is_deaf);
+    /// Puts a command in line again, behind all others, whose script the server does not know.
+    pub(crate) fn push_again(&mut self, job: Job, now: Tick) {
+        job.command.write_again_to(&mut self.unsent, self.pushes && !self.is_deaf);
         self.owe(job, now, true);
     }
 
@@ -269,9 +279,9 @@ mod tests {
         outbox.push(release(), after(15_000));
         assert_eq!(outbox.give_up_at(PATIENCE), Some(after(20_100)), "but the lock that it releases may stand");
         assert!(outbox.pop().is_some());
-        outbox.push_with_source(acquire(2_000), after(30_000));
+        outbox.push_again(acquire(2_000), after(30_000));
         assert_eq!(outbox.give_up_at(PATIENCE), Some(after(32_000)), "what has expired does not count any more");
-        outbox.push_with_source(acquire(100), after(30_000));
+        outbox.push_again(acquire(100), after(30_000));
         assert_eq!(outbox.give_up_at(Duration::from_secs(9)), Some(after(39_000)), "and patience is kept in any case");
     }
 }

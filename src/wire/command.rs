@@ -19,8 +19,17 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those that are scripts: a connection loads each before it is used.
+    /// Those that every lock needs: a connection loads each before it is used. The first command of another kind on a
+    /// connection carries the source instead, and takes no longer for that.
+    pub(crate) const LOADED_AHEAD: [Kind; 3] = [Kind::Acquire, Kind::Extend, Kind::Release];
+
+    #[cfg(test)]
     pub(crate) const SCRIPTS: [Kind; 4] = [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release];
+
+    /// Whether it is a script that the server need not know when a connection uses it for the first time.
+    pub(crate) fn is_introduced(self) -> bool {
+        self.script().is_some() && !Kind::LOADED_AHEAD.contains(&self)
+    }
 
     /// The source of the script; empty if it is none.
     pub(crate) fn source(self) -> &'static str {
@@ -144,14 +153,22 @@ impl Command {
         self.note_told(out, is_told);
     }
 
-    /// Writes the same command with the script's source in place of its hash: for a server that has forgotten the script
-    /// and has run nothing of it. Commands that came behind it may have been run.
+    /// Writes the same command with the script's source in place of its hash: for a server that may not know the script.
     pub(crate) fn write_with_source_to(&self, out: &mut Vec<u8>, is_told: bool) {
+        self.write_source(out, (self.bytes.len(), self.args), is_told);
+    }
+
+    /// The same for a server that has forgotten the script and has run nothing of it. Commands that came behind it may have
+    /// been run.
+    pub(crate) fn write_again_to(&self, out: &mut Vec<u8>, is_told: bool) {
+        self.write_source(out, self.again.unwrap_or((self.bytes.len(), self.args)), is_told);
+    }
+
+    fn write_source(&self, out: &mut Vec<u8>, (end, args): (usize, usize), is_told: bool) {
         if matches!(self.kind, Kind::Subscribe | Kind::Time) {
             return out.extend_from_slice(&self.bytes);
         }
         let source = self.kind.source();
-        let (end, args) = self.again.unwrap_or((self.bytes.len(), self.args));
         out.extend_from_slice(format!("*{args}\r\n$4\r\nEVAL\r\n${}\r\n{source}\r\n", source.len()).as_bytes());
         out.extend_from_slice(self.bytes.get(self.rest..end).unwrap_or_default());
         self.note_told(out, is_told);
@@ -211,20 +228,25 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_command_that_says_less_again_does_so_with_its_source_only() {
+    fn h3_a_command_that_says_less_again_does_so_only_again() {
         let keys: [&[u8]; 1] = [b"a"];
         // The number of all arguments has a digit more.
         for more in [1, 9] {
             let args = vec![&b"12"[..]; more];
             let whole = Command::script(Kind::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
             let expected = whole.bytes.clone();
+            let mut expected_source = Vec::new();
+            whole.write_with_source_to(&mut expected_source, true);
             let command = whole.that_says_less_again(&keys, &[b"x"]);
             let (mut bytes, mut again, mut expected_again) = (Vec::new(), Vec::new(), Vec::new());
+            let mut with_source = Vec::new();
 
             command.write_to(&mut bytes, true);
-            command.write_with_source_to(&mut again, true);
+            command.write_again_to(&mut again, true);
 
             assert_eq!(bytes, expected);
+            command.write_with_source_to(&mut with_source, true);
+            assert_eq!(with_source, expected_source);
             Command::script(Kind::Release, &keys, &[b"x"]).write_with_source_to(&mut expected_again, true);
             assert_eq!(again, expected_again);
         }

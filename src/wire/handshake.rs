@@ -273,7 +273,7 @@ fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
     if address.database != 0 {
         ask(Question::Select, cmd("SELECT").arg(address.database));
     }
-    for kind in Kind::SCRIPTS {
+    for kind in Kind::LOADED_AHEAD {
         ask(Question::Load(kind), cmd("SCRIPT").arg("LOAD").arg(kind.source()));
     }
     for section in Section::ALL {
@@ -287,10 +287,16 @@ fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::ops::Range;
+
+    /// Where the answers are in what a server says.
+    const LOADED: Range<usize> = 1..1 + Kind::LOADED_AHEAD.len();
+    const INFO: Range<usize> = LOADED.end..LOADED.end + Section::ALL.len();
+    const ROLE: usize = INFO.end;
 
     fn answers(hello: &str) -> Vec<String> {
         let mut all = vec![hello.to_owned()];
-        all.extend(Kind::SCRIPTS.map(|it| format!("$40\r\n{}\r\n", it.hash())));
+        all.extend(Kind::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
         all.extend([(); 3].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
         all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
         all
@@ -308,7 +314,7 @@ mod tests {
 
     /// All parts in each answer: only the part that was asked for is read.
     fn set_info(answers: &mut [String], text: &str) {
-        answers[5..8].fill(info(text));
+        answers[INFO].fill(info(text));
     }
 
     fn info(text: &str) -> String {
@@ -329,7 +335,7 @@ mod tests {
     fn b2_a_replica_has_no_vote() {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, "run_id:abc\r\n");
-        answers[8] = "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:1\r\n".to_owned();
+        answers[ROLE] = "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:1\r\n".to_owned();
         assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Replica));
     }
 
@@ -343,7 +349,7 @@ mod tests {
     #[test]
     fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know() {
         let mut answers = answers("%0\r\n");
-        answers[1..5].fill("-ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' \r\n".to_owned());
+        answers[LOADED].fill("-ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' \r\n".to_owned());
         let unknown = talk("redis://a", &answers).unwrap_err();
         assert!(matches!(unknown, NodeFailure::Refused { .. }), "{unknown}");
 
@@ -351,15 +357,15 @@ mod tests {
         set_info(&mut answers, "redis_mode:sentinel\r\n");
         assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Sentinel));
         set_info(&mut answers, "run_id:abc\r\n");
-        answers[8] = role;
+        answers[ROLE] = role;
         assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Sentinel));
     }
 
     #[test]
     fn a_database_number_of_a_cluster_node_does_not_hide_what_it_is() {
         let mut answers = answers("%0\r\n");
+        set_info(&mut answers, "redis_mode:cluster\r\n");
         answers.insert(1, "-ERR SELECT is not allowed in cluster mode\r\n".to_owned());
-        answers[6..9].fill(info("redis_mode:cluster\r\n"));
         assert_eq!(talk("redis://a/1", &answers), Err(NodeFailure::ClusterNode));
     }
 
@@ -432,7 +438,7 @@ mod tests {
     #[test]
     fn login_errors_are_typed_and_never_echoed() {
         let mut answers = answers("-WRONGPASS invalid username-password pair: ann secret\r\n");
-        answers[5] = "-NOAUTH Authentication required.\r\n".to_owned();
+        answers[INFO.start] = "-NOAUTH Authentication required.\r\n".to_owned();
         let err = talk("redis://ann:secret@a", &answers).unwrap_err();
         assert_eq!(err, NodeFailure::WrongPassword);
         assert!(!format!("{err} {err:?}").contains("secret"));
@@ -470,7 +476,7 @@ mod tests {
     proptest! {
         #[test]
         fn g5_no_dialogue_panics_and_none_ends_well_without_the_hash_of_every_script(
-            wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), 9),
+            wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), ROLE + 1),
             behind in prop::collection::vec(nonsense(), 0..9),
         ) {
             let right = answers("%0\r\n").into_iter().map(String::into_bytes);
@@ -479,11 +485,11 @@ mod tests {
             let mut hashes = Vec::new();
             for frame in said {
                 let text = String::from_utf8_lossy(&frame).into_owned();
-                hashes.extend(Kind::SCRIPTS.iter().map(|it| it.hash()).filter(|it| text.contains(it)));
+                hashes.extend(Kind::LOADED_AHEAD.iter().map(|it| it.hash()).filter(|it| text.contains(it)));
                 match handshake.on_reply(&frame) {
                     Ok(Next::Read | Next::Write(_)) => {}
                     Ok(Next::Done(_)) => {
-                        prop_assert!(Kind::SCRIPTS.iter().all(|it| hashes.contains(&it.hash())));
+                        prop_assert!(Kind::LOADED_AHEAD.iter().all(|it| hashes.contains(&it.hash())));
                         break;
                     }
                     Err(failure) => {

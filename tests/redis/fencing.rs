@@ -18,12 +18,6 @@ fn token(locks: &LockManager) -> u64 {
     locks.mutex("report").try_lock().unwrap().fencing_token().get()
 }
 
-/// A counter as a clock that is an hour ahead leaves it.
-fn in_an_hour() -> u64 {
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap();
-    u64::try_from(now.as_micros()).unwrap() + 3_600_000_000
-}
-
 #[test]
 fn a_hostile_counter_of_one_node_does_not_use_up_the_range_of_tokens() -> TestResult {
     let servers = Servers::start(3)?;

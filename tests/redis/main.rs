@@ -38,6 +38,7 @@ mod queue;
 mod reentrant;
 mod renewal;
 mod resource;
+mod scripts;
 mod secrets;
 mod starving;
 mod support;

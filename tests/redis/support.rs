@@ -109,6 +109,12 @@ pub(crate) fn fence(name: &str) -> String {
     format!("quorlock:fence:{{{name}}}")
 }
 
+/// A counter as a clock that is an hour ahead leaves it.
+pub(crate) fn in_an_hour() -> u64 {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap();
+    u64::try_from(now.as_micros()).unwrap() + 3_600_000_000
+}
+
 /// What the node said in the round that failed.
 pub(crate) fn answer(err: &AcquireError, node: usize) -> &NodeAnswer {
     assert_eq!(err.nodes()[node].node.index(), node);
