@@ -137,8 +137,18 @@ impl Config {
 
     /// For how long a node that may have forgotten something has no vote; `None` for not at all.
     pub(crate) fn silence(&self) -> Option<Duration> {
-        let longest = self.max_ttl.unwrap_or(self.ttl);
-        self.quarantine.then(|| longest.saturating_add(self.margin.of(longest)))
+        self.quarantine.then(|| self.longest_life())
+    }
+
+    /// For how long at most a lock rests on what a node has granted or confirmed.
+    pub(crate) fn longest_life(&self) -> Duration {
+        let longest = self.longest_ttl().unwrap_or(TTL_MAX);
+        longest.saturating_add(self.margin.of(longest))
+    }
+
+    /// Of any lock, if there is a limit.
+    fn longest_ttl(&self) -> Option<Duration> {
+        self.max_ttl.or(self.quarantine.then_some(self.ttl))
     }
 
     /// What is wrong with `ttl` under these options; also for the ttl of one lock and of one extension.
@@ -148,7 +158,7 @@ impl Config {
             return Some(Problem::OutOfRange { option: "ttl", value: ttl, min: TTL_MIN, max: TTL_MAX });
         }
         // Without quarantine nothing depends on the others' ttls.
-        if let Some(max_ttl) = self.max_ttl.or(self.quarantine.then_some(self.ttl))
+        if let Some(max_ttl) = self.longest_ttl()
             && max_ttl < ttl
         {
             return Some(Problem::TtlAboveMax { ttl, max_ttl });

@@ -9,7 +9,6 @@ mod contacts;
 mod core;
 mod fanout;
 mod healing;
-mod identities;
 mod intake;
 mod lease;
 mod leaving;

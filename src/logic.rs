@@ -7,6 +7,7 @@ pub(crate) mod admission;
 pub(crate) mod clock;
 pub(crate) mod contact;
 pub(crate) mod footing;
+pub(crate) mod identity;
 pub(crate) mod lease;
 pub(crate) mod outage;
 pub(crate) mod pace;

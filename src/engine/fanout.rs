@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::engine::attempt::Attempt;
 use crate::engine::contacts::Contacts;
-use crate::engine::identities::Identities;
 use crate::engine::node::{Common, Node, ToWorker};
 use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink, deadline};
@@ -22,6 +21,7 @@ use crate::engine::worker::{WAKE, Worker};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote};
+use crate::logic::identity::Identities;
 use crate::logic::pace::{self, PAUSE_MAX};
 use crate::logic::standing::Standing;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound, ReleaseVote};
@@ -33,7 +33,7 @@ use crate::wire::{Address, Answer, Command};
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
     nodes: Vec<Arc<Node>>,
-    identities: Arc<Identities>,
+    identities: Arc<Mutex<Identities>>,
     response_timeout: Duration,
     connect_timeout: Duration,
     /// Callers that wait for a round of theirs right now.
@@ -90,7 +90,7 @@ impl Fanout {
         queues: &Arc<Queues>,
         schedule: &Arc<Schedule>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
-        let identities = Arc::new(Identities::new(addresses.len()));
+        let identities = Arc::new(Mutex::new(Identities::new(addresses.len(), config.longest_life())));
         let start = time::tick();
         let (counters, queues, schedule) = (Arc::clone(counters), Arc::clone(queues), Arc::clone(schedule));
         let contacts = Arc::new(Contacts::new(addresses.len()));
@@ -124,7 +124,7 @@ impl Fanout {
 
     /// Which other node showed the same run id as this one, if one did.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
-        self.identities.double_of(node)
+        self.identities.lock().double_of(node)
     }
 
     pub(crate) fn len(&self) -> usize {

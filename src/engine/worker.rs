@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::engine::identities::{Double, Identities};
 use crate::engine::logging::{debug, error, info, warn};
 use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::{Opened, Opening, Progress};
 use crate::engine::outbox::Job;
-use crate::engine::sync::{Events, Poll, Receiver, Token};
+use crate::engine::sync::{Events, Mutex, Poll, Receiver, Token};
 use crate::engine::unconfirmed::Unconfirmed;
 use crate::error::NodeFailure;
+use crate::logic::identity::{Double, Identities};
 use crate::logic::standing::{Introduction, Times};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
@@ -64,7 +64,7 @@ pub(crate) struct Worker {
     connect_timeout: Duration,
     /// A server that is questionable is refused.
     strict: bool,
-    identities: Arc<Identities>,
+    identities: Arc<Mutex<Identities>>,
     jobs: Receiver<Job>,
     poll: Poll,
     events: Events,
@@ -90,7 +90,7 @@ impl Worker {
         node: Arc<Node>,
         address: Address,
         config: &Config,
-        identities: Arc<Identities>,
+        identities: Arc<Mutex<Identities>>,
         jobs: Receiver<Job>,
         poll: Poll,
     ) -> Worker {
@@ -238,7 +238,7 @@ impl Worker {
             return;
         }
         if let Some(run_id) = &greeting.run_id
-            && let Err(Double { other, is_news }) = self.identities.claim(self.node.id, run_id)
+            && let Err(Double { other, is_news }) = self.claim(run_id)
         {
             if is_news {
                 let Node { id, address, .. } = &*self.node;
@@ -273,6 +273,10 @@ impl Worker {
         }
         self.node.set_health(Health::Up);
         self.link = Link::Open(Open { socket, readable: true, closing: false });
+    }
+
+    fn claim(&self, run_id: &str) -> Result<(), Double> {
+        self.identities.lock().claim(self.node.id, run_id, time::tick())
     }
 
     fn log_up(&mut self) {
@@ -382,6 +386,7 @@ impl Worker {
     fn disconnect(&mut self, failure: &NodeFailure) {
         self.link = Link::Unused;
         let owed = self.node.close();
+        self.identities.lock().leave(self.node.id, time::tick());
         if *failure != NodeFailure::ShutDown {
             count(&self.node.counters.connection_failures);
             if self.down_since.is_none() {

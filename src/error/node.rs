@@ -252,7 +252,8 @@ pub enum NodeFailure {
     /// The fencing counter beside the lock is not a number below 2^53.
     #[error("the fencing counter holds nonsense")]
     BadCounter,
-    /// Another configured node is the same server process, so only the other one votes.
+    /// Another configured node shows the same run id, so it is the same server process, or one of them claims to be. The
+    /// two have one vote, and it is the other's for as long as that is connected, and for the longest ttl after that.
     #[error("the same server as {other}: every node must be a server of its own")]
     SameServer {
         /// The node that keeps the vote.

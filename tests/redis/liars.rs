@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Client, FakeServer, PATIENCE, Reply, Server, Servers, eventually};
-use quorlock::{LockManager, Lost, NodeAnswer, ReleaseError};
+use devnodes::{Client, FakeServer, PATIENCE, Proxy, Reply, Server, Servers, eventually};
+use quorlock::{Finding, LockManager, Lost, NodeAnswer, NodeFailure, ReleaseError};
 
 use crate::support::*;
 
@@ -269,4 +269,68 @@ fn g6_a_node_that_shows_absurd_counters_costs_its_own_vote_only() {
     let counters = [u64::MAX, i64::MAX.unsigned_abs(), 1 << 60, 1 << 53, 1 << 52];
     let failed: Vec<_> = counters.into_iter().filter_map(|it| with_absurd_counter(it).err()).collect();
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// Refuses everybody, and shows the run id of another server.
+fn that_claims_to_be(other: &Server, itself: &Server) -> FakeServer {
+    let (own, claimed) = (itself.info("run_id").unwrap(), other.info("run_id").unwrap());
+    speaking_for(itself, move |to, command| match command[0].as_slice() {
+        b"INFO" => {
+            let reply = encoded(&to.request(command).unwrap());
+            Some(String::from_utf8(reply).unwrap().replace(&own, &claimed).into_bytes())
+        }
+        b"EVAL" | b"EVALSHA" => {
+            to.command(&[b"SET", command[3].as_slice(), b"nobody"]).unwrap();
+            None
+        }
+        _ => None,
+    })
+}
+
+/// Whether `node` votes and `double` does not, and each is known for showing what the other shows.
+fn has_the_vote_of(locks: &LockManager, node: usize, double: usize) -> bool {
+    let checks = locks.check_nodes();
+    let same = |it: &Finding| matches!(it, Finding::SameServer { other } if other.index() == double);
+    checks[node].failure.is_none()
+        && checks[node].findings.iter().any(same)
+        && matches!(&checks[double].failure, Some(NodeFailure::SameServer { other }) if other.index() == node)
+}
+
+/// The first of the two keeps the vote while it is there, and for as long after that as a lock can rest on it.
+#[test]
+fn b1_a_node_that_claims_to_be_another_has_one_vote_with_it_whichever_came_first() -> TestResult {
+    for order in [[1, 2], [2, 1]] {
+        let (servers, itself) = (Servers::start(2)?, Server::start()?);
+        let liar = that_claims_to_be(&servers[1], &itself);
+        let doors = [servers[0].addr(), servers[1].addr(), liar.addr()].map(|it| Proxy::start(it).unwrap());
+        let [first, later] = order;
+        doors[later].refuse(true);
+        let locks = builder(doors.each_ref().map(Proxy::url)).response_timeout(ms(400)).ttl(secs(2)).max_ttl(secs(2));
+        let locks = locks.outage_patience(Duration::ZERO).build()?;
+        eventually("the first has its vote", || locks.check_nodes()[first].failure.is_none());
+        let works_with_the_liar_only = || {
+            let err = error_in_the_end(&locks, "report", |it| matches!(answer(it, 2), NodeAnswer::Held { .. }));
+            matches!(failure(&err, 1), NodeFailure::SameServer { .. } | NodeFailure::Connect { .. })
+        };
+
+        doors[later].refuse(false);
+        eventually("both are known for it", || has_the_vote_of(&locks, first, later));
+        if first == 1 {
+            lock_in_the_end(&locks, "report").release()?;
+        } else {
+            assert!(works_with_the_liar_only(), "nothing that the honest one grants is counted");
+        }
+
+        doors[first].refuse(true);
+        doors[first].cut();
+        eventually("the other has the vote", || locks.check_nodes()[later].failure.is_none());
+        doors[first].refuse(false);
+        eventually("the first has left it for good", || has_the_vote_of(&locks, later, first));
+        if later == 1 {
+            lock_in_the_end(&locks, "report").release()?;
+        } else {
+            assert!(works_with_the_liar_only(), "nothing that the honest one grants is counted");
+        }
+    }
+    Ok(())
 }

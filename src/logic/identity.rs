@@ -1,0 +1,201 @@
+//! Which server process each node is, so that one process does not vote twice.
+//!
+//! A process shows the same run id at each of its addresses. Nodes that show the same one have one vote together. It is
+//! that of whoever showed it first, until he has been away for so long that nothing rests on what he granted.
+//!
+//! They may be two processes all the same: copies of one virtual machine, or a node that claims to be another. From here
+//! nobody can tell who is right, so it makes no difference. Two majorities then have at least one node besides the pair
+//! in common: `n - 1` votes are left, and each majority has more than half of `n`.
+
+use std::time::Duration;
+
+use crate::ids::NodeId;
+use crate::time::Tick;
+
+/// The run id that each node showed last, and who shows the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Identities {
+    nodes: Vec<Shown>,
+    /// For how long something can rest on what a node has granted.
+    longest: Duration,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    /// Of the one that has the vote.
+    run_id: Option<String>,
+    double: Option<NodeId>,
+    /// Since when it has no connection.
+    away_since: Option<Tick>,
+}
+
+impl Shown {
+    fn has_been_away_for(&self, time: Duration, now: Tick) -> bool {
+        self.away_since.is_some_and(|it| time < now.saturating_duration_since(it))
+    }
+}
+
+/// Another node has shown the run id before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Double {
+    pub(crate) other: NodeId,
+    /// Nobody has been told of it yet.
+    pub(crate) is_news: bool,
+}
+
+impl Identities {
+    /// `longest` is the longest ttl, and the margin.
+    pub(crate) fn new(nodes: usize, longest: Duration) -> Identities {
+        Identities { nodes: vec![Shown::default(); nodes], longest }
+    }
+
+    /// Notes that `node`, which has just been connected, says to be the process `run_id`. If another node has said so
+    /// before, they have one vote together, and it is that one's.
+    ///
+    /// A node keeps what it claimed for a while after its connection has ended: a lock may rest on what it confirmed, and
+    /// its double would confirm the same once more.
+    pub(crate) fn claim(&mut self, node: NodeId, run_id: &str, now: Tick) -> Result<(), Double> {
+        let other = self.nodes.iter().zip((0..).map(NodeId::new)).find_map(|(shown, other)| {
+            (other != node && shown.run_id.as_deref() == Some(run_id)).then_some((other, shown))
+        });
+        let (other, has_left) = match other {
+            Some((other, shown)) => (Some(other), shown.has_been_away_for(self.longest, now)),
+            None => (None, false),
+        };
+        let before = self.double_of(node);
+        // Whoever was paired with it by what it said before is so no more.
+        self.nodes.iter_mut().filter(|it| it.double == Some(node)).for_each(|it| it.double = None);
+        let has_vote = other.is_none() || has_left;
+        if let Some(shown) = self.nodes.get_mut(node.index()) {
+            *shown = Shown { run_id: has_vote.then(|| run_id.to_owned()), double: other, away_since: None };
+        }
+        let Some(other) = other else { return Ok(()) };
+        if let Some(shown) = self.nodes.get_mut(other.index()) {
+            shown.double = Some(node);
+            if has_left {
+                shown.run_id = None;
+            }
+        }
+        if has_left { Ok(()) } else { Err(Double { other, is_news: before != Some(other) }) }
+    }
+
+    /// Notes that the connection of `node` has ended, if it had one.
+    pub(crate) fn leave(&mut self, node: NodeId, now: Tick) {
+        if let Some(shown) = self.nodes.get_mut(node.index()) {
+            shown.away_since.get_or_insert(now);
+        }
+    }
+
+    /// Which other node showed the same run id, if one did.
+    pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
+        self.nodes.get(node.index())?.double
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time;
+
+    const LONGEST: Duration = Duration::from_secs(10);
+
+    fn after(begin: Tick, seconds: u64) -> Tick {
+        begin.checked_add(Duration::from_secs(seconds)).unwrap()
+    }
+
+    #[test]
+    fn b1_one_process_has_one_vote_until_it_is_another_process() {
+        let (n0, n1, now) = (NodeId::new(0), NodeId::new(1), time::tick());
+        let mut identities = Identities::new(2, LONGEST);
+        assert_eq!(identities.claim(n0, "a", now), Ok(()));
+        assert_eq!(identities.claim(n0, "a", now), Ok(()), "a reconnect");
+        assert_eq!(identities.claim(n1, "a", now), Err(Double { other: n0, is_news: true }));
+        assert_eq!(identities.claim(n1, "a", now), Err(Double { other: n0, is_news: false }));
+        assert_eq!(identities.claim(n0, "b", now), Ok(()), "a restart");
+        assert_eq!(identities.claim(n1, "a", now), Ok(()));
+    }
+
+    #[test]
+    fn b1_two_nodes_that_show_the_same_run_id_are_known_for_it_both_until_one_shows_another() {
+        let ([n0, n1, n2], now) = ([0, 1, 2].map(NodeId::new), time::tick());
+        let mut identities = Identities::new(3, LONGEST);
+        let doubles = |it: &Identities| [n0, n1, n2].map(|node| it.double_of(node));
+        assert!(identities.claim(n2, "a", now).is_ok() && identities.claim(n0, "b", now).is_ok());
+        assert_eq!(doubles(&identities), [None; 3]);
+        assert!(identities.claim(n1, "a", now).is_err());
+        assert_eq!(doubles(&identities), [None, Some(n2), Some(n1)]);
+        assert!(identities.claim(n1, "c", now).is_ok());
+        assert_eq!(doubles(&identities), [None; 3]);
+        assert!(identities.claim(n1, "a", now).is_err() && identities.claim(n2, "d", now).is_ok());
+        assert_eq!(doubles(&identities), [None; 3], "the pair ends when either of them shows another one");
+    }
+
+    #[test]
+    fn b1_who_has_been_away_for_the_longest_ttl_leaves_the_vote_to_its_double() {
+        let ([n0, n1], begin) = ([0, 1].map(NodeId::new), time::tick());
+        let mut identities = Identities::new(2, LONGEST);
+        assert_eq!(identities.claim(n0, "a", begin), Ok(()));
+        assert_eq!(identities.claim(n1, "a", begin), Err(Double { other: n0, is_news: true }));
+        identities.leave(n0, after(begin, 5));
+        // Attempts that fail.
+        identities.leave(n0, after(begin, 14));
+        assert_eq!(identities.claim(n1, "a", after(begin, 15)), Err(Double { other: n0, is_news: false }));
+
+        assert_eq!(identities.claim(n1, "a", after(begin, 16)), Ok(()));
+
+        assert_eq!([n0, n1].map(|it| identities.double_of(it)), [Some(n1), Some(n0)]);
+        assert_eq!(identities.claim(n0, "a", after(begin, 17)), Err(Double { other: n1, is_news: false }));
+    }
+
+    /// What a node can do, at a time.
+    #[derive(Clone, Copy, Debug)]
+    enum Deed {
+        Claim(u8),
+        Leave(u8),
+        /// Time passes.
+        Pass(u64),
+    }
+
+    /// All orders in which two nodes show one run id, or go: what the one granted never counts together with what the other
+    /// grants, as long as something can rest on it.
+    #[test]
+    fn b1_whoever_comes_first_what_two_nodes_of_one_run_id_grant_never_counts_together() {
+        use Deed::{Claim, Leave, Pass};
+        let deeds = [Claim(0), Claim(1), Leave(0), Leave(1), Pass(6), Pass(11)];
+        let (begin, length) = (time::tick(), 6_u32);
+        let (mut worlds, mut both_had_it, mut nobody_had_it) = (0_u32, 0_u32, 0_u32);
+        for world in 0..deeds.len().pow(length) {
+            let mut identities = Identities::new(2, LONGEST);
+            let (mut seconds, mut up, mut counted_at) = (0, [false; 2], [None; 2]);
+            for place in 0..length {
+                match deeds[world / deeds.len().pow(place) % deeds.len()] {
+                    Claim(node) => {
+                        let claimed = identities.claim(NodeId::new(node), "a", after(begin, seconds)).is_ok();
+                        up[usize::from(node)] = claimed;
+                        let (other, idle) = (1 - usize::from(node), |it: u64| LONGEST.as_secs() < seconds - it);
+                        // It costs the pair one vote, and not for ever both.
+                        let free = !up[other] && counted_at[other].is_none_or(idle);
+                        nobody_had_it += u32::from(free && !claimed);
+                    }
+                    Leave(node) => {
+                        identities.leave(NodeId::new(node), after(begin, seconds));
+                        up[usize::from(node)] = false;
+                    }
+                    Pass(time) => seconds += time,
+                }
+                // Who is up grants all the time.
+                for node in [0, 1] {
+                    counted_at[node] = if up[node] { Some(seconds) } else { counted_at[node] };
+                }
+                if let [Some(one), Some(other)] = counted_at {
+                    assert!(LONGEST.as_secs() < u64::abs_diff(one, other), "{world}: {counted_at:?}");
+                    both_had_it += 1;
+                }
+                assert!(up != [true; 2], "{world}: both vote");
+            }
+            worlds += 1;
+        }
+        assert_eq!((worlds, nobody_had_it), (46_656, 0));
+        assert!(1_000 < both_had_it, "the vote was hardly ever passed on: {both_had_it}");
+    }
+}
