@@ -217,7 +217,7 @@ impl Attempt {
         if let Some(askable) = askable {
             core.fanout.leave_out(askable, &attempt.round);
         }
-        let end = core.round_of(askable, command, &attempt.round, driver, attempt.deadline);
+        let end = core.round(askable, command, &attempt.round, driver, attempt.deadline);
         Ok(attempt.conclude(core, wish, end))
     }
 
@@ -253,7 +253,7 @@ impl Attempt {
             count(&core.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, self.use_until)));
             let deadline = deadline(core.fanout.response_timeout());
-            end = core.round(wish.plan.raise(self.owner, token), &raise, None, deadline);
+            end = core.round(None, wish.plan.raise(self.owner, token), &raise, None, deadline);
             seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
             gone = raise.nodes_with(|it| *it == NodeAnswer::Gone);
             raised = true;

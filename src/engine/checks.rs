@@ -33,6 +33,8 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::checker::{self, OwnThread, Sleeper, check};
+use crate::engine::CancelHandle;
+use crate::error::AcquireError;
 use crate::lock::LockGuard;
 use crate::manager::LockManager;
 use crate::wire::Kind;
@@ -120,6 +122,20 @@ fn assert_order(log: &[Ran]) {
 /// Runs `work` on a thread.
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> OwnThread {
     OwnThread::spawn(name.to_owned(), work).unwrap()
+}
+
+/// A call on a thread that holds the lock for a moment, or is cancelled.
+fn call(locks: &LockManager, name: &'static str, section: &Section, cancel: Option<&CancelHandle>) -> OwnThread {
+    let (lock, section, cancelled) = (locks.mutex(name), section.clone(), cancel.is_some());
+    let lock = if let Some(cancel) = cancel { lock.cancelled_by(cancel) } else { lock };
+    spawn(if cancelled { "cancelled" } else { "patient" }, move || match lock.lock() {
+        Ok(guard) => {
+            section.pass(&guard);
+            guard.release().unwrap();
+        }
+        Err(AcquireError::Cancelled { .. }) if cancelled => {}
+        Err(other) => panic!("{other}"),
+    })
 }
 
 fn join(threads: impl IntoIterator<Item = OwnThread>) {

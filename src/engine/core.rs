@@ -65,34 +65,15 @@ impl Core {
         }
     }
 
-    /// One round: the same command to every node that can take it, and the decision.
-    pub(crate) fn round<R>(
-        &self,
-        command: Command,
-        pending: &Arc<Pending<R>>,
-        driver: Option<Driver<'_>>,
-        deadline: Tick,
-    ) -> R::End
-    where
-        R: Reads + Send + 'static,
-        R::End: Copy + Send + 'static,
-    {
-        self.round_of(None, command, pending, driver, deadline)
-    }
-
-    /// The same with `some` of the nodes only.
-    pub(crate) fn round_of<R>(
+    /// One round: the same command to every node that can take it, of `some` or of all, and the decision.
+    pub(crate) fn round<R: Reads>(
         &self,
         some: Option<NodeSet>,
         command: Command,
         pending: &Arc<Pending<R>>,
         driver: Option<Driver<'_>>,
         deadline: Tick,
-    ) -> R::End
-    where
-        R: Reads + Send + 'static,
-        R::End: Copy + Send + 'static,
-    {
+    ) -> R::End {
         let (end, lingers) = self.fanout.round(some, command, pending, driver, deadline);
         if lingers {
             self.schedule.nudge();

@@ -70,11 +70,7 @@ pub(crate) struct Next<'a> {
 
 impl Given {
     /// Hands the refusals to the round.
-    pub(crate) fn report<R>(self, pending: &Pending<R>)
-    where
-        R: Reads + Send,
-        R::End: Copy + Send,
-    {
+    pub(crate) fn report<R: Reads>(self, pending: &Pending<R>) {
         for (node, failure) in self.refused {
             pending.deliver(node, Answer::Failed(failure), false);
         }
@@ -183,18 +179,14 @@ impl Fanout {
     ///
     /// A caller who sits at the wheel already gives it as `driver`. True if connections were left to nobody: see
     /// [`Wheel`].
-    pub(crate) fn round<R>(
+    pub(crate) fn round<R: Reads>(
         &self,
         some: Option<NodeSet>,
         command: Command,
         pending: &Arc<Pending<R>>,
         driver: Option<Driver<'_>>,
         deadline: Tick,
-    ) -> (R::End, bool)
-    where
-        R: Reads + Send + 'static,
-        R::End: Copy + Send + 'static,
-    {
+    ) -> (R::End, bool) {
         let now = time::tick();
         // Alone, a caller is faster if it writes and reads by itself; in company, workers that do it for many are.
         let alone = self.is_alone() || driver.is_some();
@@ -209,17 +201,13 @@ impl Fanout {
         self.wait(driver, taken, pending, deadline)
     }
 
-    fn wait<R>(
+    fn wait<R: Reads>(
         &self,
         driver: Option<Driver<'_>>,
         asked: NodeSet,
         pending: &Pending<R>,
         deadline: Tick,
-    ) -> (R::End, bool)
-    where
-        R: Reads + Send,
-        R::End: Copy + Send,
-    {
+    ) -> (R::End, bool) {
         let mut lingers = false;
         match driver {
             Some(driver) if !driver.misses(asked) => {

@@ -24,7 +24,7 @@ impl Core {
         let (_, nodes) = self.fanout.wheel();
         let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
         let deadline = self.fanout.deadline(time::tick());
-        self.round(Command::time(), &round, None, deadline);
+        self.round(None, Command::time(), &round, None, deadline);
         let row =
             |node: &Arc<Node>| check(node, round.with_round(|it| it.failure(node.id)), self.fanout.double_of(node.id));
         nodes.iter().map(row).collect()

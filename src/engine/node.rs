@@ -25,6 +25,13 @@ use crate::logic::standing::Standing;
 use crate::stats::{Counters, count};
 use crate::time::Tick;
 use crate::wire::{Answer, Command, Socket, Watch};
+#[cfg(test)]
+use crate::{
+    engine::sync::{Poll, unbounded},
+    engine::worker::WAKE,
+    ids::ClientId,
+    time,
+};
 
 /// How many batches of commands may be under way on a connection before further commands wait, to be written together
 /// when an answer comes. With fewer, commands wait longer for their turn where the network is slow; with more, batches
@@ -550,24 +557,33 @@ impl Node {
 }
 
 #[cfg(test)]
+impl Node {
+    /// One that has no worker, and the poll of the worker that it does not have.
+    pub(crate) fn unattended(response_timeout: Duration) -> (Node, Poll) {
+        let poll = Poll::new().unwrap();
+        let registry = poll.registry().try_clone().unwrap();
+        let waker = Waker::new(poll.registry(), WAKE).unwrap();
+        let counters = Arc::new(Counters::default());
+        let common = Common {
+            start: time::tick(),
+            response_timeout,
+            contacts: Arc::new(Contacts::new(1)),
+            queues: Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters))),
+            counters,
+            schedule: Arc::new(Schedule::new()),
+        };
+        let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
+        (Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01)), poll)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sync::{Poll, unbounded};
-    use crate::engine::worker::WAKE;
-    use crate::ids::ClientId;
-    use crate::time;
 
     #[test]
     fn a_worker_that_is_woken_before_it_sleeps_learns_of_it_once() {
-        let poll = Poll::new().unwrap();
-        let (registry, waker) = (poll.registry().try_clone().unwrap(), Waker::new(poll.registry(), WAKE).unwrap());
-        let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
-        let counters = Arc::new(Counters::default());
-        let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
-        let (start, response_timeout, schedule) = (time::tick(), Duration::from_secs(1), Arc::new(Schedule::new()));
-        let contacts = Arc::new(Contacts::new(1));
-        let common = Common { start, response_timeout, contacts, counters, queues, schedule };
-        let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
+        let (node, _poll) = Node::unattended(Duration::from_secs(1));
         assert!(!node.take_kick());
 
         node.wake_now();

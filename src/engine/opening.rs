@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::engine::sync::Poll;
-use crate::engine::worker::SOCKET;
+use crate::engine::worker::{Opened, Progress, SOCKET};
 use crate::error::NodeFailure;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{self, Address, Filled, Greeting, Handshake, Inbox, Next, Place, Socket};
@@ -40,23 +40,6 @@ struct Try {
     asked: Tick,
     /// The same moment.
     asked_at: Moment,
-}
-
-pub(crate) enum Progress {
-    Wait,
-    Done(Box<Opened>),
-}
-
-/// A connection on which the node may vote.
-pub(crate) struct Opened {
-    pub(crate) socket: Socket,
-    /// It may hold bytes that came behind the login.
-    pub(crate) inbox: Inbox,
-    pub(crate) greeting: Greeting,
-    /// When the server was asked what the greeting answers, or before.
-    pub(crate) asked: Tick,
-    /// The same moment.
-    pub(crate) asked_at: Moment,
 }
 
 /// Why a try has ended.

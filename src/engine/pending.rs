@@ -27,7 +27,7 @@ pub(crate) trait Sink: Send + Sync {
 }
 
 /// How a kind of round reads answers.
-pub(crate) trait Reads: Round {
+pub(crate) trait Reads: Round<End: Copy + Send + 'static> + Send + 'static {
     /// It is of no use to ask fewer nodes than a majority.
     const NEEDS_A_MAJORITY: bool = false;
 
@@ -70,11 +70,7 @@ impl<R: Round> fmt::Debug for Pending<R> {
     }
 }
 
-impl<R> Pending<R>
-where
-    R: Reads,
-    R::End: Copy,
-{
+impl<R: Reads> Pending<R> {
     pub(crate) fn new(nodes: usize, round: R) -> Pending<R> {
         Pending::with_hook(nodes, round, None)
     }
@@ -173,10 +169,7 @@ where
     }
 }
 
-impl<R: Round> State<R>
-where
-    R::End: Copy,
-{
+impl<R: Reads> State<R> {
     fn take(&mut self, node: NodeId, vote: R::Vote, row: NodeAnswer) -> Option<R::End> {
         let now = Moment::now();
         match self.round.on_vote(node, vote, now) {
@@ -210,11 +203,7 @@ where
     }
 }
 
-impl<R> Sink for Pending<R>
-where
-    R: Reads + Send,
-    R::End: Copy + Send,
-{
+impl<R: Reads> Sink for Pending<R> {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
         let (vote, row) = R::read(answer);
         let (counted, end) = {

@@ -170,11 +170,12 @@ impl Driver<'_> {
 
     /// Reads until the round is over or `deadline` has come, then leaves the wheel. True if somebody has to look after
     /// the connections from now on; false if somebody does, or nobody needs to.
-    pub(crate) fn drive<R>(mut self, pending: &Pending<R>, deadline: Tick, in_company: impl Fn() -> bool) -> bool
-    where
-        R: Reads + Send,
-        R::End: Copy + Send,
-    {
+    pub(crate) fn drive<R: Reads>(
+        mut self,
+        pending: &Pending<R>,
+        deadline: Tick,
+        in_company: impl Fn() -> bool,
+    ) -> bool {
         while !pending.is_over() {
             let left = deadline.saturating_duration_since(time::tick());
             if left.is_zero() {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::engine::logging::{debug, error, info, warn};
 use crate::engine::node::{BATCHES_MAX, Health, Node};
-use crate::engine::opening::{Opened, Opening, Progress};
+use crate::engine::opening::Opening;
 use crate::engine::outbox::Job;
 use crate::engine::sync::{Events, Mutex, Poll, Receiver, Token};
 use crate::engine::unconfirmed::Unconfirmed;
@@ -23,7 +23,7 @@ use crate::logic::identity::{Double, Identities};
 use crate::logic::standing::{Introduction, Times};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, Address, Answer, Filled, Socket};
+use crate::wire::{self, Address, Answer, Filled, Greeting, Inbox, Socket};
 
 pub(crate) const WAKE: Token = Token(0);
 pub(crate) const SOCKET: Token = Token(1);
@@ -56,6 +56,24 @@ struct Open {
     readable: bool,
     /// The other side has closed: reads must go on to the end.
     closing: bool,
+}
+
+/// How far an attempt to connect has come.
+pub(crate) enum Progress {
+    Wait,
+    Done(Box<Opened>),
+}
+
+/// A connection on which the node may vote.
+pub(crate) struct Opened {
+    pub(crate) socket: Socket,
+    /// It may hold bytes that came behind the login.
+    pub(crate) inbox: Inbox,
+    pub(crate) greeting: Greeting,
+    /// When the server was asked what the greeting answers, or before.
+    pub(crate) asked: Tick,
+    /// The same moment.
+    pub(crate) asked_at: Moment,
 }
 
 pub(crate) struct Worker {

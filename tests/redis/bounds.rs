@@ -111,7 +111,7 @@ fn h9_a_client_that_was_stopped_reads_what_has_come_before_it_gives_a_connection
     let servers = Servers::start(1)?;
     loop {
         let proxy = Proxy::start(servers[0].addr())?;
-        let mut child = child("bounds::child_that_is_stopped", &[proxy.url()]);
+        let mut child = child("bounds::child_that_is_stopped_before_it_reads", &[proxy.url()]);
         assert_eq!(child.hear(), "connected");
         proxy.hold_replies();
         child.go_on();
@@ -137,7 +137,7 @@ const LIFE: Duration = secs(3);
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_that_is_stopped() {
+fn child_that_is_stopped_before_it_reads() {
     let urls = child_urls();
     if urls.is_empty() {
         return;

@@ -368,13 +368,7 @@ fn c4_a_clock_that_is_set_all_the_time_is_in_the_log_once_a_minute() -> TestResu
 
 /// The warnings of [`child_that_looks_at_its_nodes`], in the order of the nodes.
 pub(crate) fn warnings(child: &ChildProcess) -> Vec<String> {
-    let mut lines = Vec::new();
-    loop {
-        match child.hear() {
-            line if line == "the end" => break,
-            line => lines.push(line),
-        }
-    }
+    let mut lines = log_lines::told(child);
     lines.sort();
     lines
 }
@@ -401,8 +395,7 @@ fn child_that_looks_at_its_nodes() {
             let _seen = locks.check_nodes();
         }
     }
-    log_lines::heard().iter().filter(|it| it.starts_with("WARN")).for_each(say);
-    say("the end");
+    log_lines::tell(log_lines::heard().into_iter().filter(|it| it.starts_with("WARN")));
 }
 
 /// A client whose wall clock is ten days ahead takes the lock, as long as it takes; what it says about that.

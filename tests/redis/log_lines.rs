@@ -39,6 +39,18 @@ pub(crate) fn heard() -> Vec<String> {
     LINES.0.lock().unwrap().clone()
 }
 
+/// In a child process: tells the parent these lines, and that they were all.
+pub(crate) fn tell(lines: impl IntoIterator<Item = String>) {
+    lines.into_iter().for_each(say);
+    say("the end");
+}
+
+/// What the child tells.
+pub(crate) fn told(child: &ChildProcess) -> Vec<String> {
+    let line = || Some(child.hear()).filter(|it| it != "the end");
+    std::iter::from_fn(line).collect()
+}
+
 #[test]
 fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
@@ -57,13 +69,7 @@ fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult
     servers[1].resume()?;
     child.go_on();
 
-    let mut lines = Vec::new();
-    loop {
-        match child.hear() {
-            line if line == "the end" => break,
-            line => lines.push(line),
-        }
-    }
+    let lines = told(&child);
     let of = |what: &str| lines.iter().filter(|it| it.contains(what)).count();
     let all = lines.join("\n");
     assert_eq!((of("INFO n0: down"), of("INFO n0: up after")), (1, 1), "{all}");
@@ -107,23 +113,14 @@ fn child_that_logs() {
     say("one does not respond");
     wait_for_parent();
     cycle_until("n1: responding again");
-    for line in LINES.0.lock().unwrap().iter() {
-        say(line.replace('\n', " "));
-    }
-    say("the end");
+    tell(heard().into_iter().map(|it| it.replace('\n', " ")));
 }
 
 #[test]
 fn what_servers_say_is_logged_on_one_line_and_nothing_that_they_repeat_of_a_login() -> TestResult {
     // The child has servers of its own; this only lets it run.
     let mut child = child("log_lines::child_that_is_told_secrets", &["none".to_owned()]);
-    let mut lines = Vec::new();
-    loop {
-        match child.hear() {
-            line if line == "the end" => break,
-            line => lines.push(line),
-        }
-    }
+    let lines = told(&child);
 
     let all = lines.join("\n");
     assert!(secrets::ECHOES.len() <= lines.iter().filter(|it| it.contains("n0: down")).count(), "{all}");
@@ -146,25 +143,16 @@ fn child_that_is_told_secrets() {
         let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).build().unwrap();
         assert!(locks.mutex("report").try_lock().is_err());
     }
-    let lines = LINES.0.lock().unwrap();
-    for line in lines.iter() {
-        assert!(!line.contains(char::is_control), "{line:?}");
-        say(line);
-    }
-    say("the end");
+    let lines = heard();
+    assert!(lines.iter().all(|it| !it.contains(char::is_control)), "{lines:?}");
+    tell(lines);
 }
 
 #[test]
 fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestResult {
     let servers = Servers::start(3)?;
     let mut child = child("log_lines::child_that_meets_new_servers", &servers.urls());
-    let mut lines = Vec::new();
-    loop {
-        match child.hear() {
-            line if line == "the end" => break,
-            line => lines.push(line),
-        }
-    }
+    let lines = told(&child);
 
     let all = lines.join("\n");
     let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
@@ -193,6 +181,5 @@ fn child_that_meets_new_servers() {
             assert!(err.to_string().contains("wait for so long, as lock() does"), "{err}");
         }
     }
-    heard().into_iter().for_each(say);
-    say("the end");
+    tell(heard());
 }

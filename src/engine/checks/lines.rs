@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Section, World, calm_down, hastily, join, ms, patiently, sleep_until, spawn, until};
+use super::{Section, World, call, calm_down, hastily, join, ms, patiently, sleep_until, spawn, until};
 use crate::checker;
 use crate::checker::set_haste;
 use crate::engine::CancelHandle;
@@ -41,20 +41,7 @@ fn a_call_that_is_cancelled_while_it_is_handed_the_lock_holds_nobody_up() {
         let section = Section::default();
         let cancel = CancelHandle::new();
         let guard = locks.mutex("a").lock().unwrap();
-        let take = |cancelled: bool| {
-            let lock = locks.mutex("a");
-            let lock = if cancelled { lock.cancelled_by(&cancel) } else { lock };
-            let section = section.clone();
-            spawn(if cancelled { "cancelled" } else { "patient" }, move || match lock.lock() {
-                Ok(guard) => {
-                    section.pass(&guard);
-                    guard.release().unwrap();
-                }
-                Err(AcquireError::Cancelled { .. }) if cancelled => {}
-                Err(other) => panic!("{other}"),
-            })
-        };
-        let threads = [true, false].map(take);
+        let threads = [Some(&cancel), None].map(|it| call(&locks, "a", &section, it));
         let canceller = spawn("canceller", move || cancel.cancel());
 
         guard.release().unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::sync::Poll;
-use crate::engine::worker::SOCKET;
+use crate::engine::worker::{Opened, Progress, SOCKET};
 use crate::error::NodeFailure;
 use crate::time::{Moment, Tick};
 use crate::wire::{Address, Greeting, Inbox, Place, Socket};
@@ -11,19 +11,6 @@ use crate::wire::{Address, Greeting, Inbox, Place, Socket};
 pub(crate) struct Opening {
     socket: Option<Socket>,
     run_id: String,
-}
-
-pub(crate) enum Progress {
-    Wait,
-    Done(Box<Opened>),
-}
-
-pub(crate) struct Opened {
-    pub(crate) socket: Socket,
-    pub(crate) inbox: Inbox,
-    pub(crate) greeting: Greeting,
-    pub(crate) asked: Tick,
-    pub(crate) asked_at: Moment,
 }
 
 impl Opening {

@@ -3,17 +3,10 @@
 use std::sync::Arc;
 
 use super::{ms, patiently, spawn};
-use crate::checker::{Peer, Poll, Sleeper, Waker, accept};
-use crate::engine::contacts::Contacts;
-use crate::engine::node::{Common, Node, ToWorker};
+use crate::checker::{Peer, Sleeper, accept};
+use crate::engine::node::Node;
 use crate::engine::outbox::Job;
-use crate::engine::queue::Queues;
-use crate::engine::renewal::Schedule;
-use crate::engine::sync::unbounded;
-use crate::engine::worker::{SOCKET, WAKE};
-use crate::ids::{ClientId, NodeId};
-use crate::logic::standing::Standing;
-use crate::stats::Counters;
+use crate::engine::worker::SOCKET;
 use crate::time;
 use crate::wire::{Command, Socket};
 
@@ -21,20 +14,12 @@ const PORT: u16 = 7000;
 
 /// A node without a worker, that has sent one command, and the other end of its connection.
 fn node() -> (Arc<Node>, Arc<Socket>, Peer) {
-    let poll = Poll::new().unwrap();
-    let (registry, waker) = (poll.registry().try_clone().unwrap(), Waker::new(poll.registry(), WAKE).unwrap());
-    let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
-    let counters = Arc::new(Counters::default());
-    let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
-    let (start, schedule) = (time::tick(), Arc::new(Schedule::new()));
-    let contacts = Arc::new(Contacts::new(1));
-    let common = Common { start, response_timeout: ms(100), contacts, counters, queues, schedule };
-    let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
+    let (node, poll) = Node::unattended(ms(100));
     accept(PORT, 0, &Sleeper::new());
     let socket = Arc::new(Socket::connect(PORT, poll.registry(), SOCKET).unwrap());
     let peer = accept(PORT, 0, &Sleeper::new()).pop().unwrap();
-    assert!(node.open(Arc::clone(&socket), false, std::iter::empty(), start));
-    node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], start, true);
+    assert!(node.open(Arc::clone(&socket), false, std::iter::empty(), time::tick()));
+    node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], time::tick(), true);
     (Arc::new(node), socket, peer)
 }
 

@@ -1,11 +1,8 @@
 //! Calls that wait for their turn to begin a round.
 
-use std::sync::Arc;
-
-use super::{Section, World, join, ms, patiently, spawn};
+use super::{Section, World, call, join, ms, patiently, spawn};
 use crate::checker;
 use crate::engine::CancelHandle;
-use crate::error::AcquireError;
 
 /// A slot that nobody is told of would leave the others asleep, and time would pass.
 #[test]
@@ -37,23 +34,9 @@ fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
         locks.engine().core().admission.allow(1);
         let section = Section::default();
         let cancel = CancelHandle::new();
-        let take = |cancelled: bool| {
-            let lock = locks.mutex("a");
-            let lock = if cancelled { lock.cancelled_by(&cancel) } else { lock };
-            let section = section.clone();
-            spawn(if cancelled { "cancelled" } else { "patient" }, move || match lock.lock() {
-                Ok(guard) => {
-                    section.pass(&guard);
-                    drop(guard);
-                }
-                Err(AcquireError::Cancelled { .. }) if cancelled => {}
-                Err(other) => panic!("{other}"),
-            })
-        };
         let other = locks.mutex("b");
-        let mut threads = vec![take(true), take(false)];
+        let mut threads = vec![call(&locks, "a", &section, Some(&cancel)), call(&locks, "a", &section, None)];
         threads.push(spawn("another lock", move || drop(other.try_lock().unwrap())));
-        let cancel = Arc::new(cancel);
         threads.push(spawn("canceller", move || cancel.cancel()));
 
         join(threads);

@@ -98,18 +98,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::contacts::Contacts;
-    use crate::engine::node::{Common, ToWorker};
     use crate::engine::outbox::Job;
-    use crate::engine::queue::Queues;
-    use crate::engine::renewal::Schedule;
-    use crate::engine::sync::{Poll, Waker, unbounded};
-    use crate::engine::worker::{SOCKET, WAKE};
+    use crate::engine::sync::Poll;
+    use crate::engine::worker::SOCKET;
     use crate::error::NodeFailure;
-    use crate::ids::{ClientId, NodeId};
-    use crate::logic::standing::Standing;
-    use crate::stats::Counters;
-    use crate::time;
     use crate::wire::{Command, Socket};
 
     const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -124,15 +116,8 @@ mod tests {
 
     impl Unattended {
         fn new() -> Unattended {
-            let poll = Poll::new().unwrap();
-            let (registry, waker) = (poll.registry().try_clone().unwrap(), Waker::new(poll.registry(), WAKE).unwrap());
-            let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
-            let counters = Arc::new(Counters::default());
-            let queues = Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters)));
-            let (start, schedule) = (time::tick(), Arc::new(Schedule::new()));
-            let (response_timeout, contacts) = (RESPONSE_TIMEOUT, Arc::new(Contacts::new(1)));
-            let common = Common { start, response_timeout, contacts, counters, queues, schedule };
-            let node = Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01));
+            let (node, poll) = Node::unattended(RESPONSE_TIMEOUT);
+            let start = node.start;
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut socket = Socket::connect_tcp(listener.local_addr().unwrap()).unwrap();
             let mut server = listener.accept().unwrap().0;
