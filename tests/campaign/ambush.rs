@@ -125,14 +125,13 @@ impl Shared {
             while u128::from(boot() - from) < order.delay.as_nanos() {
                 std::hint::spin_loop();
             }
-            if self.order.lock().unwrap().take().is_none() {
-                continue;
-            }
+            // RACE: the conductor may have thought better of it meanwhile, and may have given another order since.
+            let Some(Order { signal, .. }) = self.order.lock().unwrap().take() else { continue };
             // The phase may be over by now: this is where it really happens.
             let phase = [Phase::Nothing, Phase::Acquire, Phase::Renewal, Phase::Release];
             let phase = phase[usize::from(self.phase.load(Ordering::SeqCst))];
             say(format_args!("ambushed {}", phase.name()));
-            kill_process(getpid(), order.signal).unwrap();
+            kill_process(getpid(), signal).unwrap();
         }
     }
 }

@@ -5,8 +5,7 @@ use crate::faults::{ClientFault, NodeFault};
 use crate::options::{seconds, seed};
 use crate::support::{announce, ms};
 
-/// All but steps of a client's wall clock: together with the loss of counters they take the order from tokens, which
-/// the safety page says.
+/// With steps of clients' wall clocks beside the loss of counters: tokens go by the nodes' clocks.
 fn everything(nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outcome> {
     let lasts = seconds(usual, long)?;
     let seed = seed();
@@ -15,7 +14,7 @@ fn everything(nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outco
         hands: nodes / 2,
         ttl: ms([500, 700, 1_000][usize::try_from(seed % 3).unwrap()]),
         node_faults: NodeFault::ALL.into_iter().chain(NodeFault::OF_LINKS.into_iter().filter(|_| links)).collect(),
-        client_faults: ClientFault::ALL.into_iter().filter(|it| *it != ClientFault::ClockSteps).collect(),
+        client_faults: ClientFault::ALL.to_vec(),
         ..Plan::new("mixed", nodes, lasts, seed)
     };
     let clients = plan.clients;
