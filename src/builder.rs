@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{Config, Margin};
-use crate::engine::Engine;
+use crate::engine::{Engine, Process};
 use crate::error::{BuildError, Problem};
 use crate::ids::NodeSet;
 use crate::manager::LockManager;
@@ -44,6 +44,7 @@ impl LockManager {
         Builder {
             addresses: nodes.into_iter().map(|it| Address::parse(it.as_ref())).collect(),
             login: None,
+            owner_label: Some(String::new()),
             config: Config::default(),
         }
     }
@@ -55,6 +56,7 @@ impl LockManager {
 pub struct Builder {
     addresses: Vec<Result<Address, String>>,
     login: Option<Login>,
+    owner_label: Option<String>,
     config: Config,
 }
 
@@ -285,6 +287,34 @@ impl Builder {
         self
     }
 
+    /// Sets what a lock says about its holder: its value on the nodes is a random number, a space, and
+    /// `host/process/label`, so that whoever looks for the holder of a lock finds the machine and the process. Refused calls
+    /// [report it](crate::NodeAnswer::Held), and the manager's connections have it as their name in `CLIENT LIST`.
+    ///
+    /// `Some(label)` adds a word of the program's own, such as the job it is; `Some("")` leaves `host/process`. `None` says
+    /// nothing: the value is the random number alone, and the connections are called `quorlock`. For servers on which names
+    /// of machines should not be seen.
+    ///
+    /// Everybody who may read keys or list clients on the nodes can read it: no secrets. Of the label the first 32 characters
+    /// are used, of the host's name what fits into 63 with the rest; what is not printable ASCII, or is a space, becomes `_`.
+    ///
+    /// Default: `Some("")`. Allowed: any.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let locks = quorlock::LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    ///     .owner_label(Some("nightly"))
+    ///     .build()?; // locks are held by web-3/4711/nightly
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[doc(alias = "client_name")]
+    #[doc(alias = "holder")]
+    pub fn owner_label(mut self, label: Option<&str>) -> Builder {
+        self.owner_label = label.map(str::to_owned);
+        self
+    }
+
     /// Checks every option and starts the threads.
     ///
     /// Does not block and touches no network: nodes may be down, and are connected to when the first lock is taken.
@@ -294,7 +324,7 @@ impl Builder {
     /// [`BuildError`] names every problem at once.
     #[doc(alias = "connect")]
     #[doc(alias = "finish")]
-    pub fn build(self) -> Result<LockManager, BuildError> {
+    pub fn build(mut self) -> Result<LockManager, BuildError> {
         let (mut addresses, mut problems) = check_addresses(self.addresses);
         problems.extend(self.config.problems());
         if !problems.is_empty() {
@@ -302,6 +332,12 @@ impl Builder {
         }
         if let Some(login) = &self.login {
             addresses.iter_mut().for_each(|it| it.log_in_with(login));
+        }
+        if let Some(own) = &self.owner_label {
+            // Here and not in the setter: a builder may be made before a fork.
+            let label = Process::this().label(own);
+            addresses.iter_mut().for_each(|it| it.call_us(&label));
+            self.config.owner_label = label;
         }
         match Engine::start(self.config, addresses) {
             Ok(engine) => Ok(LockManager::of_engine(engine)),

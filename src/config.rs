@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Problem;
+use crate::ids::OwnerLabel;
 
 /// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) lock_delay: bool,
     pub(crate) shutdown_grace: Duration,
     pub(crate) prefix: Vec<u8>,
+    /// Made by the builder: it names the process.
+    pub(crate) owner_label: OwnerLabel,
 }
 
 impl Default for Config {
@@ -44,6 +47,7 @@ impl Default for Config {
             lock_delay: false,
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
+            owner_label: OwnerLabel::default(),
         }
     }
 }

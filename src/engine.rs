@@ -50,6 +50,7 @@ pub(crate) use crate::engine::core::Core;
 pub(crate) use crate::engine::lease::{HeldLock, Won};
 pub use crate::engine::listeners::LostReceiver;
 pub(crate) use crate::engine::pending::deadline;
+pub(crate) use crate::engine::process::Process;
 pub(crate) use crate::engine::queue::{Place, Woken};
 pub use crate::engine::waiters::CancelHandle;
 pub(crate) use crate::engine::waiters::{Signal, sleep};

@@ -141,7 +141,7 @@ impl OwnerToken {
         OwnerToken(Uuid::nil())
     }
 
-    /// The value as it stands in the key: 32 hex digits, which every client and every tool can show.
+    /// The token as it stands in a lock's value: 32 hex digits, which every client and every tool can show.
     pub(crate) fn to_value(self) -> [u8; 32] {
         let mut value = [0; 32];
         self.0.simple().encode_lower(&mut value);
@@ -154,6 +154,35 @@ impl fmt::Debug for OwnerToken {
         let [a, b, c, d, ..] = *self.0.as_bytes();
         write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}..")
     }
+}
+
+/// Who a manager is, for people who look for the holder of a lock: `host/process[/label]`, printable ASCII without spaces.
+/// Empty if its program does not want to say.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct OwnerLabel(Arc<str>);
+
+impl OwnerLabel {
+    /// The longest, in bytes: with an owner token and a space before it, a lock's value has 96 at most.
+    pub(crate) const MAX: usize = 63;
+    /// How much of it is left to what its program calls itself.
+    const OWN_MAX: usize = 32;
+
+    /// Cut to what fits: the process and the start of `own` always do.
+    pub(crate) fn new(host: &str, process: u32, own: &str) -> OwnerLabel {
+        let own = printable(own, Self::OWN_MAX);
+        let behind = if own.is_empty() { format!("/{process}") } else { format!("/{process}/{own}") };
+        let host = printable(host, Self::MAX.saturating_sub(behind.len()));
+        OwnerLabel((host + &behind).into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The first `max` characters of `text`, with an underscore for each that is not printable ASCII, or is a space.
+fn printable(text: &str, max: usize) -> String {
+    text.chars().take(max).map(|it| if it.is_ascii_graphic() { it } else { '_' }).collect()
 }
 
 /// One manager, in the waiting lists and as a channel. Not a secret: whoever knows it can wake the manager for nothing.
@@ -253,6 +282,18 @@ mod tests {
         let drawn: std::collections::HashSet<_> = (0..10_000).map(|_| OwnerToken::draw().unwrap()).collect();
 
         assert_eq!(drawn.len(), 10_000);
+    }
+
+    #[test]
+    fn an_owner_label_is_short_printable_and_has_no_spaces() {
+        let label = |host: &str, process, own: &str| OwnerLabel::new(host, process, own).as_str().to_owned();
+        assert_eq!(label("web-3", 4711, ""), "web-3/4711");
+        assert_eq!(label("web-3", 4711, "nightly"), "web-3/4711/nightly");
+        assert_eq!(label("", 1, "a b\r\nSET x\0\u{202e}ü"), "/1/a_b__SET_x___");
+        let longest = label(&"h".repeat(300), u32::MAX, &"ü".repeat(300));
+        assert_eq!(longest, format!("{}/{}/{}", "h".repeat(19), u32::MAX, "_".repeat(32)));
+        assert_eq!(longest.len(), OwnerLabel::MAX);
+        assert_eq!(OwnerLabel::default().as_str(), "");
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl LostAttempt {
 fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
     let obstacle = |it: &NodeAnswer| match it {
         NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
-        NodeAnswer::Held { left: Some(left) }
+        NodeAnswer::Held { left: Some(left), .. }
         | NodeAnswer::Promised { left }
         | NodeAnswer::Failed(NodeFailure::Quarantined { left }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn nodes_without_an_answer_are_not_taken_for_free() {
-        let answers = [NodeAnswer::Held { left: None }, NodeAnswer::NotWaitedFor, NodeAnswer::Granted];
+        let answers = [NodeAnswer::Held { left: None, holder: None }, NodeAnswer::NotWaitedFor, NodeAnswer::Granted];
         assert_eq!(obstacles(&answers), [Obstacle::Unknown, Obstacle::Unknown, Obstacle::Free]);
     }
 }

@@ -256,8 +256,8 @@ impl Reads for AcquireRound {
             Answer::Acquire(AcquireReply::Behind { counter }) => {
                 (AcquireVote::Behind { counter }, NodeAnswer::GrantedBehind)
             }
-            Answer::Acquire(AcquireReply::Held { counter, left, entered }) => {
-                (AcquireVote::Held { counter, entered }, NodeAnswer::Held { left })
+            Answer::Acquire(AcquireReply::Held { counter, left, entered, holder }) => {
+                (AcquireVote::Held { counter, entered }, NodeAnswer::Held { left, holder })
             }
             Answer::Acquire(AcquireReply::Promised { counter, left, entered }) => {
                 (AcquireVote::Held { counter, entered }, NodeAnswer::Promised { left })

@@ -1,5 +1,7 @@
 //! Which process this is: a manager belongs to the one that built it.
 
+use crate::ids::OwnerLabel;
+
 /// The first process of a PID namespace has this number.
 const FIRST: u32 = 1;
 
@@ -28,6 +30,11 @@ impl Process {
         Process { id, namespace: if id == FIRST { namespace() } else { None } }
     }
 
+    /// Who this process is, for people; `own` is what its program calls itself.
+    pub(crate) fn label(self, own: &str) -> OwnerLabel {
+        OwnerLabel::new(&host_name(), self.id, own)
+    }
+
     /// Whether the caller is another process, which was forked from this one.
     pub(crate) fn is_forked(self) -> bool {
         self.differs(std::process::id(), namespace)
@@ -36,6 +43,17 @@ impl Process {
     fn differs(self, id: u32, namespace: impl FnOnce() -> Option<u64>) -> bool {
         self.id != id || (self.namespace.is_some() && self.namespace != namespace())
     }
+}
+
+/// What this machine, or container, calls itself.
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
 /// The number of the caller's PID namespace.
@@ -63,6 +81,15 @@ mod tests {
         let other = Process { id: 2, namespace: None };
         assert!(!other.differs(2, || panic!("it is not looked at")) && other.differs(3, || None));
         assert!(!Process::this().is_forked());
+    }
+
+    #[test]
+    fn a_process_is_called_by_its_machine_and_its_number() {
+        let label = Process::this().label("nightly");
+        let parts: Vec<_> = label.as_str().split('/').collect();
+        let [host, id, "nightly"] = parts[..] else { panic!("{parts:?}") };
+        assert!(!host.is_empty() && host_name().starts_with(host), "{host}");
+        assert_eq!(id, std::process::id().to_string());
     }
 
     #[test]

@@ -86,6 +86,10 @@ pub enum NodeAnswer {
         /// How long the other owner's key still has to live. `None`: it has no expiry, and only its owner or an
         /// operator can remove it.
         left: Option<Duration>,
+        /// Who that is, if the key's value says so behind its secret part: `host/process`, and perhaps a label, of a
+        /// [manager](crate::Builder::owner_label). `None`: another client's value, or that of a manager that does not want
+        /// to say. Cut, escaped, and as true as whoever wrote it.
+        holder: Option<Arc<str>>,
     },
     /// The lock is free there, but it is the turn of a caller who waits for it.
     Promised {
@@ -121,8 +125,13 @@ impl fmt::Display for NodeAnswer {
         match self {
             NodeAnswer::Granted => f.write_str("granted, given back"),
             NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, given back"),
-            NodeAnswer::Held { left: Some(left) } => write!(f, "held, {} left", About(*left)),
-            NodeAnswer::Held { left: None } => f.write_str("held, no expiry"),
+            NodeAnswer::Held { left, holder } => {
+                write!(f, "held by {}, ", holder.as_deref().unwrap_or("another client"))?;
+                match left {
+                    Some(left) => write!(f, "{} left", About(*left)),
+                    None => f.write_str("no expiry"),
+                }
+            }
             NodeAnswer::Promised { .. } => f.write_str("free, but another caller's turn"),
             NodeAnswer::Extended => f.write_str("extended"),
             NodeAnswer::Released => f.write_str("released"),
@@ -292,17 +301,17 @@ mod tests {
     }
 
     fn held(millis: u64) -> NodeAnswer {
-        NodeAnswer::Held { left: Some(Duration::from_millis(millis)) }
+        NodeAnswer::Held { left: Some(Duration::from_millis(millis)), holder: Some("web-3/4711".into()) }
     }
 
     #[test]
     fn nodes_that_say_the_same_share_a_row() {
-        assert_eq!(rows(&[held(9_812), held(9_809), held(9_811)]), "n0, n1, n2: held, 9.8 s left");
+        assert_eq!(rows(&[held(9_812), held(9_809), held(9_811)]), "n0, n1, n2: held by web-3/4711, 9.8 s left");
         assert_eq!(
             rows(&[held(9_812), NodeAnswer::NotWaitedFor, held(9_809)]),
-            "n0, n2: held, 9.8 s left; n1 (10.0.0.1:6379): not waited for"
+            "n0, n2: held by web-3/4711, 9.8 s left; n1 (10.0.0.1:6379): not waited for"
         );
-        assert_eq!(rows(&[held(9_812)]), "n0 (10.0.0.0:6379): held, 9.8 s left");
+        assert_eq!(rows(&[held(9_812)]), "n0 (10.0.0.0:6379): held by web-3/4711, 9.8 s left");
         assert_eq!(rows(&[]), "");
     }
 

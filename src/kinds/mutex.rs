@@ -44,7 +44,7 @@ impl Mutex {
             fence: config.fence_life.map_or(0, validity::millis),
             quarantine: config.silence().map_or(0, validity::millis),
         };
-        let plan = Arc::new(Plan::mutex(&config.prefix, name, lives));
+        let plan = Arc::new(Plan::mutex(&config.prefix, name, lives).signed(&config.owner_label));
         let (ttl, renew) = (config.ttl, config.renew);
         Mutex { engine, name: LockName::new(name), plan, ttl, renew, fair: true, cancel: None }
     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
+use crate::ids::OwnerLabel;
+
 /// A node's address. Its `Debug` and `Display` forms show host and port, or the socket's path, and no login.
 #[derive(Clone)]
 pub(crate) struct Address {
@@ -14,6 +16,8 @@ pub(crate) struct Address {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
+    /// What our connections are called there.
+    pub(crate) client_name: String,
     shown: Arc<str>,
 }
 
@@ -81,6 +85,7 @@ impl Address {
             user: login.username().map(str::to_owned),
             password: login.password().map(str::to_owned),
             database: login.db(),
+            client_name: CLIENT_NAME.to_owned(),
         })
     }
 
@@ -92,12 +97,18 @@ impl Address {
         }
     }
 
+    /// Adds to the name of our connections who we are.
+    pub(crate) fn call_us(&mut self, label: &OwnerLabel) {
+        self.client_name = format!("{CLIENT_NAME}:{}", label.as_str());
+    }
+
     /// Host and port, or path: for logs, errors and telling nodes apart.
     pub(crate) fn shown(&self) -> Arc<str> {
         Arc::clone(&self.shown)
     }
 }
 
+const CLIENT_NAME: &str = "quorlock";
 const EXPECTED: &str = "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
 const NO_TLS: &str = "TLS is not supported yet: run a tunnel such as stunnel beside this program, and give its address here, \
                       redis://127.0.0.1:PORT";

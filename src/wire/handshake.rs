@@ -70,6 +70,8 @@ pub(crate) struct Handshake {
 enum Question {
     Hello,
     Auth,
+    /// A name for people: whatever the answer is.
+    Name,
     Select,
     Load(Kind),
     Info(Section),
@@ -262,13 +264,16 @@ fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
         if let Some(password) = &address.password {
             hello.arg("AUTH").arg(address.user.as_deref().unwrap_or("default")).arg(password);
         }
-        ask(Question::Hello, hello.arg("SETNAME").arg("quorlock"));
-    } else if let Some(password) = &address.password {
-        let mut auth = cmd("AUTH");
-        if let Some(user) = &address.user {
-            auth.arg(user);
+        ask(Question::Hello, hello.arg("SETNAME").arg(&address.client_name));
+    } else {
+        if let Some(password) = &address.password {
+            let mut auth = cmd("AUTH");
+            if let Some(user) = &address.user {
+                auth.arg(user);
+            }
+            ask(Question::Auth, auth.arg(password));
         }
-        ask(Question::Auth, auth.arg(password));
+        ask(Question::Name, cmd("CLIENT").arg("SETNAME").arg(&address.client_name));
     }
     if address.database != 0 {
         ask(Question::Select, cmd("SELECT").arg(address.database));
@@ -433,6 +438,27 @@ mod tests {
         set_info(&mut answers, "run_id:abc\r\n");
         let Ok(Next::Write(bytes)) = talk("redis://:pw@a", &answers) else { panic!() };
         assert!(bytes.starts_with(b"*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"));
+    }
+
+    #[test]
+    fn a_server_that_refuses_the_name_of_a_connection_may_vote() {
+        let no_hello = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
+        for answer in
+            ["+OK\r\n", "-NOPERM User x has no permissions to run the 'client|setname' command\r\n", "-ERR x\r\n"]
+        {
+            let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap());
+            assert!(first.windows(8).any(|it| it == b"quorlock"));
+            let mut last = Ok(Next::Read);
+            for answer in answers(no_hello) {
+                last = handshake.on_reply(answer.as_bytes());
+            }
+            let Ok(Next::Write(bytes)) = &last else { panic!("{last:?}") };
+            assert!(bytes.starts_with(b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$8\r\nquorlock\r\n"));
+            for answer in answers(answer) {
+                last = handshake.on_reply(answer.as_bytes());
+            }
+            assert!(matches!(last, Ok(Next::Done(_))), "{last:?}");
+        }
     }
 
     #[test]

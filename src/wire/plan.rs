@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::config::RESERVED;
-use crate::ids::{ClientId, OwnerToken};
+use crate::ids::{ClientId, OwnerLabel, OwnerToken};
 use crate::wire::command::{Command, Kind};
 use crate::wire::keys::beside;
 
@@ -22,6 +22,7 @@ pub(crate) struct Plan {
     waiters: Vec<u8>,
     turn: Vec<u8>,
     lives: Lives,
+    label: OwnerLabel,
 }
 
 /// How long things last on a node, in milliseconds.
@@ -85,7 +86,23 @@ impl Plan {
 
     fn of_key(lock: Arc<[u8]>, lives: Lives) -> Plan {
         let [fence, waiters, turn] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
-        Plan { lock, fence, waiters, turn, lives }
+        Plan { lock, fence, waiters, turn, lives, label: OwnerLabel::default() }
+    }
+
+    /// Writes `label` behind the owner token, in the value of the lock.
+    pub(crate) fn signed(self, label: &OwnerLabel) -> Plan {
+        Plan { label: label.clone(), ..self }
+    }
+
+    /// The value of the lock while `owner` holds it: his token, and behind a space who he is. The same in all commands of
+    /// a hold: nodes compare whole values.
+    fn value(&self, owner: OwnerToken) -> Vec<u8> {
+        let mut value = owner.to_value().to_vec();
+        if !self.label.as_str().is_empty() {
+            value.push(b' ');
+            value.extend_from_slice(self.label.as_str().as_bytes());
+        }
+        value
     }
 
     /// Takes `client` off the waiting list of the lock whose key is `lock`.
@@ -109,7 +126,7 @@ impl Plan {
     }
 
     pub(crate) fn acquire(&self, owner: OwnerToken, ttl_ms: u64, proposal: u64, manners: &Manners) -> Command {
-        let owner = owner.to_value();
+        let owner = self.value(owner);
         let (ttl, proposal) = (digits(ttl_ms), digits(proposal));
         let (fence_life, quarantine) = (digits(self.lives.fence), digits(self.lives.quarantine));
         let keys: [&[u8]; 5] = [&self.lock, &self.fence, &self.waiters, &self.turn, CANARY];
@@ -125,7 +142,7 @@ impl Plan {
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let args = [&owner.to_value()[..], &digits(token), &digits(self.lives.fence)];
+        let args = [&self.value(owner)[..], &digits(token), &digits(self.lives.fence)];
         Command::script(Kind::Raise, &[&self.lock, &self.fence], &args)
     }
 
@@ -139,7 +156,7 @@ impl Plan {
     }
 
     fn extend_or_heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, heal: bool) -> Command {
-        let (owner, ttl, token) = (owner.to_value(), digits(ttl_ms), digits(token));
+        let (owner, ttl, token) = (self.value(owner), digits(ttl_ms), digits(token));
         let (fence_life, quarantine) = (digits(self.lives.fence), digits(self.lives.quarantine));
         let mut args: Vec<&[u8]> = vec![&owner, &ttl, &token, &fence_life, &quarantine];
         if heal {
@@ -150,7 +167,7 @@ impl Plan {
 
     /// `raised`: the owner's fencing token, if that is not what its acquire has proposed to all nodes.
     pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, parting: Parting) -> Command {
-        let owner = owner.to_value();
+        let owner = self.value(owner);
         let (token, fence_life) = (raised.map(digits), digits(self.lives.fence));
         let (client, since, life) = match parting {
             Parting::None => (None, None, None),
@@ -203,6 +220,31 @@ mod tests {
         assert!(Plan::mutex(b"", b"quorlock:fence:{a}", Lives::default()).is_reserved());
         assert!(Plan::mutex(b"quor", b"lock:x", Lives::default()).is_reserved());
         assert!(!Plan::mutex(b"app:", b"quorlock:x", Lives::default()).is_reserved());
+    }
+
+    #[test]
+    fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() {
+        let label = OwnerLabel::new("web-3", 4711, "nightly");
+        let plan = Plan::mutex(b"", b"a", Lives::default());
+        let owner = OwnerToken::draw().unwrap();
+        let token = String::from_utf8(owner.to_value().to_vec()).unwrap();
+        let manners = Manners { fair: true, since: 1, entry: None, enters: false };
+        for (plan, value) in
+            [(plan.clone().signed(&label), format!("{token} web-3/4711/nightly")), (plan, token.clone())]
+        {
+            for command in [
+                plan.acquire(owner, 1, 1, &manners),
+                plan.raise(owner, 1),
+                plan.extend(owner, 1, 1),
+                plan.heal(owner, 1, 1),
+                plan.release(owner, None, Parting::None),
+            ] {
+                let (mut bytes, argument) = (Vec::new(), format!("\r\n${}\r\n{value}\r\n", value.len()));
+                command.write_to(&mut bytes, true);
+                let found = bytes.windows(argument.len()).filter(|it| *it == argument.as_bytes()).count();
+                assert_eq!(found, 1, "{}", bytes.escape_ascii());
+            }
+        }
     }
 
     #[test]

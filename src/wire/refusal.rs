@@ -1,14 +1,18 @@
 //! Error replies of a server, sorted by what to do about them.
 
+use std::sync::Arc;
+
 use redis::ServerError;
 
 use crate::error::NodeFailure;
+use crate::ids::OwnerLabel;
 
 /// How much of a server's text is repeated.
 const SHOWN: usize = 160;
 /// How much of a long hex number is repeated: as much as the log shows of an owner token.
 const HEX_SHOWN: usize = 8;
-const HEX_CUT: usize = HEX_SHOWN + 1;
+/// The same of a holder's label: what containers are called by has twelve digits, and a token has 32.
+const HEX_SHOWN_OF_A_HOLDER: usize = 16;
 
 /// What an error reply means.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -74,18 +78,28 @@ pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
 /// beginning. Servers repeat the arguments of commands that they do not like, and owner tokens are among ours: whoever
 /// knows one can release the lock. A server that writes them in another form, to have them in our log, is not stopped.
 pub(crate) fn shown(text: &str) -> String {
+    cut(text, SHOWN, HEX_SHOWN)
+}
+
+/// What a lock's value says about its holder, in the same way; `None` if that is nothing.
+pub(crate) fn shown_holder(label: &[u8]) -> Option<Arc<str>> {
+    let shown = || cut(&String::from_utf8_lossy(label), OwnerLabel::MAX, HEX_SHOWN_OF_A_HOLDER);
+    (!label.is_empty()).then(|| shown().into())
+}
+
+fn cut(text: &str, max: usize, hex_max: usize) -> String {
     let mut shown = String::new();
     let mut digits = 0_usize;
     for (len, it) in text.chars().enumerate() {
-        if len == SHOWN {
+        if len == max {
             shown.push('…');
             break;
         }
         digits = if it.is_ascii_hexdigit() { digits.saturating_add(1) } else { 0 };
-        match digits {
-            0..=HEX_SHOWN => shown.extend(it.escape_debug()),
-            HEX_CUT => shown.push_str(".."),
-            _ => {}
+        match digits.checked_sub(hex_max) {
+            None | Some(0) => shown.extend(it.escape_debug()),
+            Some(1) => shown.push_str(".."),
+            Some(_) => {}
         }
     }
     shown
@@ -162,6 +176,17 @@ mod tests {
         }
         let end_of_what_is_shown = format!("{}{}", "x".repeat(SHOWN - 12), "f".repeat(32));
         assert_eq!(shown(&end_of_what_is_shown), format!("{}ffffffff..…", "x".repeat(SHOWN - 12)));
+    }
+
+    #[test]
+    fn what_a_value_says_about_its_holder_is_short_and_no_token_is_in_it() {
+        let shown = |label: &[u8]| shown_holder(label).map(|it| it.to_string());
+        assert_eq!(shown(b""), None);
+        assert_eq!(shown(b"web-3/4711/nightly").as_deref(), Some("web-3/4711/nightly"));
+        assert_eq!(shown(b"3f2a9c4b1d2e/1").as_deref(), Some("3f2a9c4b1d2e/1"), "a container");
+        assert_eq!(shown(b"0123456789abcdef0123456789abcdef/1").as_deref(), Some("0123456789abcdef../1"));
+        assert_eq!(shown(b"a\x1b[2J\r\n\xff").as_deref(), Some("a\\u{1b}[2J\\r\\n\u{fffd}"));
+        assert_eq!(shown(&[b'x'; 5_000]), Some("x".repeat(63) + "…"));
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Replies into facts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{PushKind, Value};
@@ -24,7 +25,7 @@ pub(crate) enum Answer {
     Failed(NodeFailure),
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum AcquireReply {
     Accepted,
     Behind {
@@ -35,6 +36,8 @@ pub(crate) enum AcquireReply {
         left: Option<Duration>,
         /// The client is in the waiting list now.
         entered: bool,
+        /// Who holds it, fit to be shown.
+        holder: Option<Arc<str>>,
     },
     /// Free, but another client's turn.
     Promised {
@@ -95,6 +98,11 @@ pub(crate) struct Reply {
 impl Reply {
     /// Reads the reply to a command of `kind`. Never fails: what cannot be read is a failed node.
     pub(crate) fn read(kind: Kind, frame: &[u8]) -> Reply {
+        if kind == Kind::Acquire
+            && let Some((numbers, holder)) = refusal_by_holder(frame)
+        {
+            return held(numbers, holder).unwrap_or_else(|| Reply::without_time(nonsense()));
+        }
         if let Some(numbers) = numbers(kind, frame) {
             return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
@@ -179,6 +187,34 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
     lines.next().is_none().then_some(numbers)
 }
 
+/// The refusal of a node on which somebody holds the lock: the numbers, and behind them who it is.
+fn refusal_by_holder(frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
+    let body = frame.strip_prefix(b"*6\r\n")?;
+    // No number has a dollar sign in it.
+    let (head, text) = body.split_at_checked(body.iter().position(|it| *it == b'$')?)?;
+    let mut lines = head.strip_suffix(b"\r\n")?.split(|it| *it == b'\n');
+    let mut numbers = [0; NUMBERS_MAX];
+    for place in &mut numbers {
+        let line = lines.next()?;
+        *place = number(line.strip_suffix(b"\r").unwrap_or(line), b':')?;
+    }
+    let (len, text) = text.split_at_checked(text.iter().position(|it| *it == b'\n')?)?;
+    let holder = text.strip_prefix(b"\n")?.strip_suffix(b"\r\n")?;
+    let len = number(len.strip_suffix(b"\r")?, b'$')?;
+    (lines.next().is_none() && usize::try_from(len) == Ok(holder.len())).then_some((numbers, holder))
+}
+
+fn held([status, counter, left, entered, time]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
+    let answer = AcquireReply::Held {
+        counter: u64::try_from(counter).ok().filter(|_| status == 0)?,
+        // Negative: no end. It must not be read as "free now".
+        left: u64::try_from(left).ok().map(Duration::from_millis),
+        entered: entered == 1,
+        holder: refusal::shown_holder(holder),
+    };
+    Some(Reply { answer: Answer::Acquire(answer), time: u64::try_from(time).ok() })
+}
+
 fn number(line: &[u8], sign: u8) -> Option<i64> {
     std::str::from_utf8(line.strip_prefix(&[sign])?).ok()?.parse().ok()
 }
@@ -197,7 +233,6 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX])
     let answer = match (kind, status) {
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
         (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
-        (Kind::Acquire, 0) => Answer::Acquire(AcquireReply::Held { counter: counter()?, left, entered }),
         (Kind::Acquire, 3) => Answer::Acquire(AcquireReply::Promised { counter: counter()?, left: left?, entered }),
         (Kind::Acquire, 4) => Answer::Acquire(AcquireReply::Forgot { left: left? }),
         (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
@@ -262,12 +297,17 @@ mod tests {
     fn replies_of_the_scripts_are_read() {
         let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
         assert_eq!(
-            read(Kind::Acquire, "*5\r\n:0\r\n:7\r\n:1500\r\n:0\r\n:9\r\n"),
-            Answer::Acquire(AcquireReply::Held { counter: 7, left: Some(Duration::from_millis(1500)), entered: false })
+            read(Kind::Acquire, "*6\r\n:0\r\n:7\r\n:1500\r\n:0\r\n:9\r\n$10\r\nweb-3/4711\r\n"),
+            Answer::Acquire(AcquireReply::Held {
+                counter: 7,
+                left: Some(Duration::from_millis(1500)),
+                entered: false,
+                holder: Some("web-3/4711".into())
+            })
         );
         assert_eq!(
-            read(Kind::Acquire, "*5\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n"),
-            Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: true })
+            read(Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n$0\r\n\r\n"),
+            Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: true, holder: None })
         );
         assert_eq!(
             read(Kind::Acquire, "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:9\r\n"),
@@ -297,7 +337,7 @@ mod tests {
     fn the_nodes_time_is_read() {
         for (kind, frame) in [
             (Kind::Acquire, ":1700000000000001\r\n"),
-            (Kind::Acquire, "*5\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n"),
+            (Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n$0\r\n\r\n"),
             (Kind::Extend, "*4\r\n:1\r\n:7\r\n:1700000000000001\r\n:0\r\n"),
             (Kind::Time, "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n"),
         ] {
@@ -326,6 +366,13 @@ mod tests {
             "*5\r\n:3\r\n:5\r\n:-1\r\n:0\r\n:9\r\n",
             "*5\r\n:4\r\n:5\r\n:-1\r\n:0\r\n:9\r\n",
             "*5\r\n:9\r\n:5\r\n:1\r\n:0\r\n:9\r\n",
+            "*5\r\n:0\r\n:5\r\n:1\r\n:0\r\n:9\r\n",
+            "*6\r\n:0\r\n:5\r\n:1\r\n:0\r\n:9\r\n:9\r\n",
+            "*6\r\n:0\r\n:5\r\n:1\r\n:0\r\n$1\r\n9\r\n$1\r\nx\r\n",
+            "*6\r\n:0\r\n:5\r\n:1\r\n:0\r\n:9\r\n$2\r\nx\r\n",
+            "*6\r\n:0\r\n:5\r\n:1\r\n:0\r\n:9\r\n$-1\r\n",
+            "*6\r\n:2\r\n:5\r\n:1\r\n:0\r\n:9\r\n$1\r\nx\r\n",
+            "*6\r\n:1\r\n:5\r\n:1\r\n:0\r\n:1700000000000000\r\n$1\r\nx\r\n",
             "*2\r\n$1\r\nx\r\n$1\r\n1\r\n",
             "*1\r\n$1\r\n1\r\n",
             ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n",
@@ -341,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_refusal_with_a_counter_below_zero_is_none() {
-        let answer = Reply::read(Kind::Acquire, b"*5\r\n:0\r\n:-5\r\n:1\r\n:0\r\n:9\r\n").answer;
+        let answer = Reply::read(Kind::Acquire, b"*6\r\n:0\r\n:-5\r\n:1\r\n:0\r\n:9\r\n$0\r\n\r\n").answer;
         assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{answer:?}");
     }
 

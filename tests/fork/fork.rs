@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, ExtendError, LockGuard, LockManager, Lost, ReleaseError};
+use quorlock::{AcquireError, Builder, ExtendError, LockGuard, LockManager, Lost, ReleaseError};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
 /// Longer than this program runs: nothing expires and nothing is renewed meanwhile.
@@ -31,14 +31,16 @@ fn main() {
 }
 
 fn manager(servers: &Servers) -> LockManager {
+    builder(servers).build().expect("the options are good")
+}
+
+fn builder(servers: &Servers) -> Builder {
     LockManager::builder(servers.urls())
         .ttl(LONG)
         .response_timeout(Duration::from_secs(5))
         .connect_timeout(Duration::from_secs(10))
         // The servers are new.
         .quarantine(false)
-        .build()
-        .expect("the options are good")
 }
 
 /// Takes a lock, and waits until it is on all servers and all of them have answered.
@@ -173,11 +175,16 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
 fn f1_a_forked_child_can_lock_with_a_manager_of_its_own(servers: &Servers) {
     let locks = manager(servers);
     let guard = hold(servers, &locks, "report");
+    let (parent, early) = (process::id(), builder(servers));
 
     let parents = in_child(|| {
-        let own = manager(servers);
-        assert!(own.mutex("report").try_lock().unwrap_err().is_held(), "the parent holds it");
+        // Its options may be older than the process: what it calls itself is not.
+        let own = early.build().expect("the options are good");
+        let err = own.mutex("report").try_lock().unwrap_err();
+        assert!(err.is_held() && err.to_string().contains(&format!("/{parent}, ")), "the parent holds it: {err}");
         let kept = hold(servers, &own, "of the child");
+        let value = servers[0].get("of the child").expect("it is there");
+        assert!(value.ends_with(format!("/{}", process::id()).as_bytes()), "{}", value.escape_ascii());
         drop(hold(servers, &own, "given back"));
         // The copies of the parent's handles go while the child has threads of its own.
         drop((guard, locks));

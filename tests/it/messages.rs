@@ -43,8 +43,10 @@ fn durations_in_errors_are_numbers_with_a_unit() {
         "ttl is 3.999 s: with a response timeout of 1 s it must be at least 4 s, \
          so that a renewal can be tried again before the lock is lost",
     );
-    let held = NodeAnswer::Held { left: Some(Duration::from_micros(119_999)) };
-    assert_eq!(held.to_string(), "held, 119 ms left");
+    let held = NodeAnswer::Held { left: Some(Duration::from_micros(119_999)), holder: None };
+    assert_eq!(held.to_string(), "held by another client, 119 ms left");
+    let held = NodeAnswer::Held { left: None, holder: Some("web-3/4711".into()) };
+    assert_eq!(held.to_string(), "held by web-3/4711, no expiry");
 }
 
 #[test]

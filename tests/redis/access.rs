@@ -154,7 +154,7 @@ impl Claim {
                 set_px(&at.server, &format!("{PREFIX}c"), "another's", 60_000);
                 match take("c") {
                     Err(AcquireError::Held { nodes, .. }) => {
-                        matches!(nodes[0].answer, NodeAnswer::Held { left: Some(_) })
+                        matches!(nodes[0].answer, NodeAnswer::Held { left: Some(_), .. })
                     }
                     _ => false,
                 }

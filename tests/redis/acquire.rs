@@ -129,7 +129,7 @@ fn a_refusal_says_how_long_the_holders_keys_still_live() -> TestResult {
     assert_held(&err);
     let lefts: Vec<_> = (0..3)
         .filter_map(|i| match answer(&err, i) {
-            NodeAnswer::Held { left } => Some(*left),
+            NodeAnswer::Held { left, .. } => Some(*left),
             NodeAnswer::NotWaitedFor => None,
             other => panic!("{other:?}"),
         })
@@ -183,7 +183,11 @@ fn a_key_without_expiry_is_held_and_never_taken_for_free() -> TestResult {
 
     let err = locks.mutex("report").try_lock_for(ms(300)).unwrap_err();
     assert_held(&err);
-    assert_eq!((0..2).filter(|i| *answer(&err, *i) == NodeAnswer::Held { left: None }).count(), 2, "{err:?}");
+    assert_eq!(
+        (0..2).filter(|i| *answer(&err, *i) == NodeAnswer::Held { left: None, holder: None }).count(),
+        2,
+        "{err:?}"
+    );
     assert_eq!(servers[0].get("report").as_deref(), Some(&b"foreign"[..]));
 
     del(&servers[0], "report");

@@ -19,6 +19,7 @@ mod fairness;
 mod fencing;
 mod first_calls;
 mod guard;
+mod holders;
 mod late;
 mod liars;
 mod lists;

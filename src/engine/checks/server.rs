@@ -307,7 +307,8 @@ impl Data {
         // A grant without more to say is a time.
         let status = if kind == Kind::Acquire && numbers.len() == 1 { 1 } else { numbers[0] };
         self.log.push(Ran { kind, owner, status: i64::try_from(status).unwrap() });
-        replies.push((from, array(&numbers)));
+        let held = kind == Kind::Acquire && status == 0;
+        replies.push((from, if held { refusal(&numbers) } else { array(&numbers) }));
         replies
     }
 
@@ -389,4 +390,10 @@ fn bulk(bytes: &[u8]) -> Vec<u8> {
 fn array(numbers: &[u64]) -> Vec<u8> {
     let members: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
     if numbers.len() == 1 { members.into_bytes() } else { format!("*{}\r\n{members}", numbers.len()).into_bytes() }
+}
+
+/// The numbers, and a holder who does not say who he is.
+fn refusal(numbers: &[u64]) -> Vec<u8> {
+    let members: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
+    [format!("*{}\r\n{members}", numbers.len() + 1).as_bytes(), &bulk(b"")].concat()
 }

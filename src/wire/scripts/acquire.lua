@@ -18,7 +18,7 @@
 -- ARGV[10] "1" if the client is told of releases over this connection, "0" if it only asks again
 --
 -- Returns the node time if granted and the proposal is the counter now; otherwise
--- { status, counter, time left, entered, node time }
+-- { status, counter, time left, entered, node time }, and with status 0 the holder
 --   status     2 granted, but the counter is not below the proposal
 --              0 held by someone else
 --              3 free, but it is another client's turn
@@ -31,6 +31,7 @@
 --   time left  of a key that is held, of a turn, or of the silence: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list now
 --   node time  microseconds since 1970
+--   holder     what the lock's value says behind its random part, which nobody else is to know; "" if that is nothing
 --
 -- A lock that is free, and that nobody waits for, takes four commands, and the way to the first return is short: this
 -- runs on every node for every acquisition. Needs SET with GET: Redis 6.2.
@@ -67,12 +68,12 @@ if found[1] or found[3] or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", A
 
   -- The answer to a caller that does not get the lock. It enters the list here, in the same step: what is released
   -- after this is announced to it.
-  local function refuse(status, counter, left)
+  local function refuse(status, counter, left, holder)
     local entered = 0
     if ARGV[9] ~= "" then
       entered = enter(KEYS[3], KEYS[4], ARGV[8], ARGV[7], ARGV[9], ARGV[10], whose)
     end
-    return { status, whole(counter) or 0, left, entered, now }
+    return { status, whole(counter) or 0, left, entered, now, holder }
   end
 
   if turn then
@@ -100,7 +101,9 @@ if found[1] or found[3] or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", A
     end
     if owner ~= ARGV[1] then
       -- A counter that is none shows when somebody is granted the lock.
-      return refuse(0, redis.pcall("GET", KEYS[2]), redis.call("PTTL", KEYS[1]))
+      local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33
+      local holder = named and string.sub(owner, 34) or ""
+      return refuse(0, redis.pcall("GET", KEYS[2]), redis.call("PTTL", KEYS[1]), holder)
     end
   end
 

@@ -1,0 +1,128 @@
+//! Who holds a lock: written behind its random part, and told to whoever is refused.
+
+use std::process;
+
+use devnodes::{Server, Servers, eventually};
+use quorlock::{AcquireError, NodeAnswer};
+
+use crate::support::*;
+
+/// The error of a call for `name` that has been refused by all nodes.
+fn refused(servers: &Servers, name: &str) -> AcquireError {
+    let locks = manager(servers);
+    error_in_the_end(&locks, name, |err| {
+        err.nodes().iter().all(|it| matches!(it.answer, NodeAnswer::Held { .. })) && !err.nodes().is_empty()
+    })
+}
+
+fn holder(err: &AcquireError, node: usize) -> Option<&str> {
+    match answer(err, node) {
+        NodeAnswer::Held { holder, .. } => holder.as_deref(),
+        other => panic!("n{node} said {other:?}"),
+    }
+}
+
+/// The value of the lock "report": its random part, and what stands behind the space.
+fn value(server: &Server) -> (String, Option<String>) {
+    let value = String::from_utf8(server.get("report").unwrap()).unwrap();
+    match value.split_once(' ') {
+        Some((token, label)) => (token.to_owned(), Some(label.to_owned())),
+        None => (value, None),
+    }
+}
+
+fn names_of_connections(server: &Server) -> Vec<String> {
+    let list = server.command(&["CLIENT", "LIST"]).unwrap();
+    let list = String::from_utf8_lossy(list.as_bytes().unwrap()).into_owned();
+    list.split_whitespace().filter_map(|it| it.strip_prefix("name=")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part() -> TestResult {
+    let servers = Servers::start(3)?;
+    let first = builder(servers.urls()).owner_label(Some("nightly run")).build()?;
+    let guard = first.mutex("report").lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    let (token, label) = value(&servers[0]);
+    let label = label.unwrap();
+
+    let err = refused(&servers, "report");
+
+    let [host, id, "nightly_run"] = label.split('/').collect::<Vec<_>>()[..] else { panic!("{label}") };
+    assert!(!host.is_empty());
+    assert_eq!(id, process::id().to_string());
+    assert!(token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit()), "{token}");
+    assert!((0..3).all(|i| holder(&err, i) == Some(&label)), "{err}");
+    let shown = format!("{err} {err:?} {:?}", err.nodes());
+    assert!(shown.contains(&format!("held by {label}, ")), "{shown}");
+    assert!(!shown.contains(&token[..9]) && !shown.contains(&token[8..]), "{shown}");
+
+    // The value is the same in whatever is sent for the hold.
+    guard.extend(LONG)?;
+    assert_eq!(value(&servers[1]), (token, Some(label)));
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_manager_that_does_not_want_to_say_who_it_is_has_a_random_number_as_value_and_a_plain_name() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = builder(servers.urls()).owner_label(None).build()?;
+    let _guard = locks.mutex("report").lock()?;
+
+    let (token, label) = value(&servers[0]);
+    assert!(token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit()), "{token}");
+    assert_eq!(label, None);
+    assert!(names_of_connections(&servers[0]).contains(&"quorlock".to_owned()));
+    let err = refused(&servers, "report");
+    assert_eq!(holder(&err, 0), None);
+    assert!(err.to_string().contains("held by another client, "), "{err}");
+    Ok(())
+}
+
+#[test]
+fn connections_are_called_by_who_keeps_them_whatever_the_label_is_and_whatever_a_user_may_do() -> TestResult {
+    let server = Server::start()?;
+    let rule = "on nopass ~* &* +@all -client".split(' ');
+    server.command(&["ACL", "SETUSER", "locks"].into_iter().chain(rule).collect::<Vec<_>>())?;
+    let url = format!("redis://locks:any@{}", server.addr());
+    let label = "a b\r\nSET x y\r\n\0\u{202e}ü\"";
+    let locks = builder([url]).owner_label(Some(label)).build()?;
+
+    drop(locks.mutex("report").lock()?);
+
+    let names = names_of_connections(&server);
+    let end = format!("/{}/a_b__SET_x_y_____\"", process::id());
+    assert!(names.iter().any(|it| it.starts_with("quorlock:") && it.ends_with(&end)), "{names:?}");
+    Ok(())
+}
+
+#[test]
+fn the_values_of_other_clients_are_their_secrets_and_what_they_say_is_cut_and_escaped() -> TestResult {
+    let servers = Servers::start(1)?;
+    let hex = "0123456789abcdef0123456789abcdef";
+    let long = format!("{hex} {}", "x".repeat(64));
+    let silent =
+        ["foreign secret", "foreign", hex, &hex[1..], &format!("{hex}f x/1 foreign"), &long, &format!("{hex} "), ""];
+    for value in silent {
+        set(&servers[0], "report", value);
+        let err = refused(&servers, "report");
+        assert_eq!(holder(&err, 0), None, "{value}");
+        let shown = format!("{err} {err:?}");
+        assert!(shown.contains("held by another client, no expiry"), "{shown}");
+        assert!(!shown.contains("foreign") && !shown.contains("012345678") && !shown.contains("xx"), "{shown}");
+    }
+    for (label, expected) in [
+        ("web-3/4711", "web-3/4711"),
+        ("a\x1b[2J\r\nb", "a\\u{1b}[2J\\r\\nb"),
+        (hex, "0123456789abcdef.."),
+        (&"x".repeat(63), &"x".repeat(63)),
+    ] {
+        set(&servers[0], "report", &format!("{hex} {label}"));
+        let err = refused(&servers, "report");
+        assert_eq!(holder(&err, 0), Some(expected));
+        assert!(!format!("{err} {err:?}").chars().any(char::is_control), "{err:?}");
+    }
+    Ok(())
+}
