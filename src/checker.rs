@@ -32,5 +32,5 @@ pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
 pub(crate) use schedule::{check, set_haste};
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Peer, Socket, Watch, accept, reset_net, wait_readable};
-pub(crate) use threads::{OwnThread, is_unwinding, run_aside};
+pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 pub(crate) use trace::trace;

@@ -64,7 +64,7 @@ use crate::engine::threads::OwnThread;
 /// The checker's.
 #[cfg(quorlock_shuttle)]
 mod threads {
-    pub(crate) use crate::checker::{OwnThread, is_unwinding, run_aside};
+    pub(crate) use crate::checker::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 }
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.

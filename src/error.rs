@@ -186,9 +186,12 @@ pub enum Problem {
 #[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Someone else holds the lock. Expected in normal operation; not worth an alert.
-    #[error("held by someone else (waited {}): {}", About(*waited), Rows(nodes))]
+    /// Someone else holds the lock, or another thread, or this one. Expected in normal operation; not worth an alert,
+    /// unless it is [this thread](HeldBy::ThisThread).
+    #[error("held by {by} (waited {}){}", About(*waited), InTheWay(*by, nodes))]
     Held {
+        /// Whether it is this manager that holds it, as far as that is known here.
+        by: HeldBy,
         /// What each node answered in the last round.
         nodes: Vec<NodeReport>,
         /// How long the call waited before it gave up.
@@ -271,6 +274,49 @@ pub enum AcquireError {
         /// What the system said.
         reason: String,
     },
+}
+
+/// Who holds a lock that was not acquired, seen from the call. On the nodes, [`NodeAnswer::Held`] says it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum HeldBy {
+    /// Another manager, or another client. Or it had just changed hands.
+    Other,
+    /// This manager, for another thread.
+    ThisProcess,
+    /// This manager, and the calling thread took it. If it has the guard still, it waited for itself: drop the guard first,
+    /// or use a [reentrant mutex](crate::LockManager::reentrant_mutex). It may have given the guard to another thread.
+    ThisThread,
+}
+
+impl fmt::Display for HeldBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HeldBy::Other => "someone else",
+            HeldBy::ThisProcess => "this process, by another thread",
+            HeldBy::ThisThread => "this process, taken by this thread",
+        })
+    }
+}
+
+/// What to do about it, and what the nodes said, unless none of them was asked.
+struct InTheWay<'a>(HeldBy, &'a [NodeReport]);
+
+impl fmt::Display for InTheWay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InTheWay(by, nodes) = *self;
+        let asked = nodes.iter().any(|it| it.answer != NodeAnswer::NotAsked);
+        match by {
+            HeldBy::ThisThread => f.write_str(": drop its guard first, or use a reentrant mutex")?,
+            HeldBy::Other if !asked => f.write_str(": other calls of this process came first")?,
+            HeldBy::Other | HeldBy::ThisProcess => {}
+        }
+        if asked {
+            let between = if by == HeldBy::ThisThread { "; " } else { ": " };
+            write!(f, "{between}{}", Rows(nodes))?;
+        }
+        Ok(())
+    }
 }
 
 impl AcquireError {

@@ -99,8 +99,8 @@ pub use check::{Finding, NodeCheck};
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
-    AcquireError, BuildError, ExtendError, Lost, NodeAnswer, NodeFailure, NodeReport, Problem, ReleaseError, Released,
-    RunError,
+    AcquireError, BuildError, ExtendError, HeldBy, Lost, NodeAnswer, NodeFailure, NodeReport, Problem, ReleaseError,
+    Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
 pub use kinds::{Mutex, ReentrantGuard, ReentrantMutex};

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use shuttle::thread::ThreadId;
+
 use crate::checker::{Condvar, Mutex};
 use crate::time::Tick;
 
@@ -50,6 +52,10 @@ impl OwnThread {
         drop(ended);
         self.handle.join().unwrap();
     }
+}
+
+pub(crate) fn this_thread() -> ThreadId {
+    shuttle::thread::current().id()
 }
 
 pub(crate) fn is_unwinding() -> bool {

@@ -6,7 +6,8 @@
 //!
 //! Locks are taken in this order: the lines, then a ticket.
 
-use std::collections::{HashMap, VecDeque};
+mod line;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use crate::engine::admission::{Slot, Turn};
 use crate::engine::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
 use crate::engine::core::Core;
 use crate::engine::lease::Won;
+use crate::engine::queue::line::{Hold, Line, Lines};
 use crate::engine::sync::Mutex;
 use crate::engine::waiters::{Bed, Signal};
 use crate::engine::wheel::Driver;
+use crate::error::HeldBy;
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::quorum;
 use crate::logic::wait;
@@ -34,17 +37,6 @@ pub(crate) struct Queues {
     nodes: usize,
     lines: Mutex<Lines>,
     counters: Arc<Counters>,
-}
-
-/// By lock key.
-type Lines = HashMap<Arc<[u8]>, Line>;
-
-/// Who waits for one lock.
-#[derive(Default)]
-struct Line {
-    /// The manager holds the lock, with this hold.
-    holder: Option<u64>,
-    tickets: VecDeque<Arc<Ticket>>,
 }
 
 /// One call's place in a line.
@@ -109,8 +101,14 @@ impl Queues {
     pub(crate) fn begin_hold(&self, key: &Arc<[u8]>, id: u64) {
         let mut lines = self.lines.lock();
         let line = lines.entry(Arc::clone(key)).or_default();
-        line.holder = Some(id);
+        line.holder = Some(Hold::of_this_thread(id));
         line.set_up();
+    }
+
+    /// Whether the manager holds the lock itself, as the calling thread sees it.
+    pub(crate) fn held_by(&self, key: &[u8]) -> HeldBy {
+        let lines = self.lines.lock();
+        lines.get(key).map_or(HeldBy::Other, Line::held_by)
     }
 
     /// Notes that the hold `id` is over. The call that comes next, if one does, gets its attempt from the caller, who
@@ -121,7 +119,7 @@ impl Queues {
     /// waiting lists.
     pub(crate) fn pass_on(&self, key: &[u8], id: u64) -> Option<Arc<Ticket>> {
         let mut lines = self.lines.lock();
-        let line = lines.get_mut(key).filter(|it| it.holder == Some(id))?;
+        let line = lines.get_mut(key).filter(|it| it.is_held_by(id))?;
         let first = Arc::clone(line.tickets.front()?);
         let mut state = first.state.lock();
         if !matches!(state.handover, Handover::None) {
@@ -141,7 +139,7 @@ impl Queues {
     /// Notes that the hold `id` is over, for a reason that says nothing about the nodes. The next call tries by itself.
     pub(crate) fn end_hold(&self, key: &[u8], id: u64) {
         let mut lines = self.lines.lock();
-        let Some(line) = lines.get_mut(key).filter(|it| it.holder == Some(id)) else { return };
+        let Some(line) = lines.get_mut(key).filter(|it| it.is_held_by(id)) else { return };
         line.holder = None;
         line.set_up();
         if line.is_empty() {
@@ -175,31 +173,13 @@ impl Queues {
         if line.tickets.len() < before {
             count_down(&self.counters.waiting);
         }
-        if held.is_some() {
-            line.holder = held;
+        if let Some(id) = held {
+            line.holder = Some(Hold::of_this_thread(id));
         }
         line.set_up();
         if line.is_empty() {
             lines.remove(key);
         }
-    }
-}
-
-impl Line {
-    fn is_empty(&self) -> bool {
-        self.holder.is_none() && self.tickets.is_empty()
-    }
-
-    /// Lets the first try if the manager does not hold the lock, and nobody otherwise.
-    fn set_up(&self) {
-        let Some(first) = self.tickets.front() else { return };
-        let mut state = first.state.lock();
-        let up = self.holder.is_none();
-        if up && !state.up {
-            state.try_at = None;
-            first.bed.wake();
-        }
-        state.up = up;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Starting and joining the crate's threads: the only place that does either.
 
 use std::io;
+pub(crate) use std::thread::ThreadId;
 use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -44,6 +45,11 @@ impl OwnThread {
             error!("{}: ended by a panic", self.name);
         }
     }
+}
+
+/// The calling thread, to be told from others.
+pub(crate) fn this_thread() -> ThreadId {
+    thread::current().id()
 }
 
 /// Whether a panic is going through this thread.

@@ -21,7 +21,7 @@ use crate::wire::{Lives, Plan};
 ///
 /// Two descriptions with the same name are the same lock, in whatever process, if their managers were built with the
 /// same nodes, database numbers and prefix. Not reentrant: a thread that holds the lock and takes it again waits for
-/// itself. For code that calls itself there is [`reentrant_mutex`](crate::LockManager::reentrant_mutex).
+/// itself; after a ttl the log warns. For code that calls itself there is [`reentrant_mutex`](crate::LockManager::reentrant_mutex).
 #[derive(Clone)]
 pub struct Mutex {
     engine: Arc<Engine>,
@@ -152,7 +152,8 @@ impl Mutex {
     ///
     /// As for [`lock`](Mutex::lock), and besides:
     ///
-    /// - [`AcquireError::Held`]: someone else holds it. Normal under contention.
+    /// - [`AcquireError::Held`]: someone else holds it. Normal under contention. If it is
+    ///   [this thread](crate::HeldBy::ThisThread), it is a mistake: the lock is not reentrant.
     /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
     ///
     /// # Examples

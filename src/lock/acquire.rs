@@ -8,7 +8,7 @@ use crate::engine::logging::{debug, warn};
 use crate::engine::{
     self, Attempt, CancelHandle, Core, Engine, HeldLock, Known, LostAttempt, NoAttempt, Place, Wish, Woken, Won,
 };
-use crate::error::{AcquireError, NodeAnswer};
+use crate::error::{AcquireError, HeldBy, NodeAnswer};
 use crate::ids::LockName;
 use crate::lock::LockGuard;
 use crate::logic::acquire::Why;
@@ -183,9 +183,20 @@ impl Calling<'_> {
     fn wait(&mut self, until: Option<Tick>) -> Result<LockGuard, AcquireError> {
         let core = self.request.engine.core();
         let signals = self.request.signals();
+        let own = self.held_by() == HeldBy::ThisThread;
+        let mut warn_at = if own { self.began.checked_add(self.request.ttl) } else { None };
         let mut place = Place::join(core, self.request.wish(true));
         loop {
-            let woken = place.wait(until, &signals);
+            let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
+            let woken = place.wait(wake_at.or(until), &signals);
+            if let (Woken::Stopped, Some(wake_at)) = (&woken, wake_at)
+                && self.request.stopped(self.began).is_none()
+                && wake_at <= time::tick()
+            {
+                warn_at = None;
+                self.note_own_hold();
+                continue;
+            }
             let stopped = matches!(woken, Woken::Stopped);
             let result = match woken {
                 Woken::Made(attempt) => place.finish(attempt),
@@ -304,6 +315,25 @@ impl Calling<'_> {
             || self.outage.is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
     }
 
+    fn held_by(&self) -> HeldBy {
+        self.request.engine.core().queues.held_by(self.request.plan.key())
+    }
+
+    /// Says that this thread has waited for a ttl for a lock that it took itself. Called when that is so.
+    ///
+    /// Only a call that found it so at its beginning can come to that: no thread takes a lock while it waits for it.
+    fn note_own_hold(&self) {
+        if self.held_by() == HeldBy::ThisThread {
+            let waited = time::tick().saturating_duration_since(self.began);
+            warn!(
+                "{}: this thread has waited for {} for a lock that it took itself: if it still has the guard, it waits for \
+                 itself; drop the guard first, or use a reentrant mutex",
+                self.request.name,
+                About(waited),
+            );
+        }
+    }
+
     /// The error of the last attempt. Waits, within a response timeout, until what was granted is given back, so that
     /// nothing of the call is left where it can be helped.
     fn give_up(&mut self) -> AcquireError {
@@ -312,7 +342,7 @@ impl Calling<'_> {
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or others of it were first: nobody had to be asked.
             let nodes = core.fanout.report(vec![NodeAnswer::NotAsked; core.fanout.len()]);
-            return AcquireError::Held { nodes, waited };
+            return AcquireError::Held { by: self.held_by(), nodes, waited };
         };
         if let Some(release) = &lost.release {
             release.wait(engine::deadline(core.fanout.response_timeout()));
@@ -326,7 +356,7 @@ impl Calling<'_> {
         }
         let nodes = core.fanout.report(rows);
         match lost.why {
-            Why::Held | Why::Overtaken => AcquireError::Held { nodes, waited },
+            Why::Held | Why::Overtaken => AcquireError::Held { by: self.held_by(), nodes, waited },
             Why::NoQuorum => AcquireError::NoQuorum { nodes, waited },
             Why::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.request.ttl },
             Why::KeyInUse => AcquireError::KeyInUse { nodes },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, ExtendError, LockManager, Lost, NodeAnswer, NodeFailure, Problem, ReleaseError, RunError,
+    AcquireError, ExtendError, HeldBy, LockManager, Lost, NodeAnswer, NodeFailure, Problem, ReleaseError, RunError,
 };
 
 #[test]
@@ -50,6 +50,17 @@ fn durations_in_errors_are_numbers_with_a_unit() {
 }
 
 #[test]
+fn a_lock_that_is_held_says_by_whom_and_what_to_do_if_that_is_the_caller() {
+    let held = |by| AcquireError::Held { by, nodes: vec![], waited: Duration::from_secs(3) }.to_string();
+    assert_eq!(held(HeldBy::Other), "held by someone else (waited 3.0 s): other calls of this process came first");
+    assert_eq!(held(HeldBy::ThisProcess), "held by this process, by another thread (waited 3.0 s)");
+    assert_eq!(
+        held(HeldBy::ThisThread),
+        "held by this process, taken by this thread (waited 3.0 s): drop its guard first, or use a reentrant mutex",
+    );
+}
+
+#[test]
 fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
     assert_eq!(
         AcquireError::HoldLost { lost: Lost::Gone }.to_string(),
@@ -71,7 +82,7 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         max: Duration::from_secs(3600),
     };
     let messages = [
-        AcquireError::Held { nodes: vec![], waited: Duration::ZERO }.to_string(),
+        AcquireError::Held { by: HeldBy::Other, nodes: vec![], waited: Duration::ZERO }.to_string(),
         AcquireError::TooLate { took: Duration::from_secs(1), ttl: Duration::from_secs(1) }.to_string(),
         AcquireError::KeyInUse { nodes: vec![] }.to_string(),
         AcquireError::Cancelled { waited: Duration::ZERO }.to_string(),

@@ -33,6 +33,7 @@ mod notices;
 mod obligations;
 mod outages;
 mod overload;
+mod own_hold;
 mod process;
 mod quarantine;
 mod queue;

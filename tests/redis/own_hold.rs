@@ -1,0 +1,135 @@
+//! A lock that this manager holds itself: the error says so, and a thread that waits for itself is warned.
+
+use std::thread;
+
+use devnodes::{Servers, eventually};
+use quorlock::{AcquireError, HeldBy};
+
+use crate::log_lines::{heard, listen, tell, told};
+use crate::support::*;
+
+fn held_by(err: &AcquireError) -> HeldBy {
+    match err {
+        AcquireError::Held { by, .. } => *by,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_such() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, others) = (manager(&servers), manager(&servers));
+    let report = locks.mutex("report");
+    let guard = report.lock()?;
+
+    // Waiting, which asks nobody, and at once, which asks.
+    for err in [report.try_lock_for(ms(50)).unwrap_err(), report.try_lock().unwrap_err()] {
+        assert_eq!(held_by(&err), HeldBy::ThisThread);
+        let shown = err.to_string();
+        assert!(shown.starts_with("held by this process, taken by this thread (waited "), "{shown}");
+        assert!(shown.contains("): drop its guard first, or use a reentrant mutex"), "{shown}");
+        assert!(!shown.contains("not asked"), "{shown}");
+    }
+    thread::scope(|scope| {
+        let other = scope.spawn(|| [report.try_lock_for(ms(50)).unwrap_err(), report.try_lock().unwrap_err()]);
+        for err in other.join().unwrap() {
+            assert_eq!(held_by(&err), HeldBy::ThisProcess);
+            assert!(err.to_string().starts_with("held by this process, by another thread (waited "), "{err}");
+        }
+    });
+    let err = error_in_the_end(&others, "report", AcquireError::is_held);
+    assert_eq!(held_by(&err), HeldBy::Other);
+    assert!(err.to_string().starts_with("held by someone else (waited "), "{err}");
+
+    // A hold that is over is nobody's.
+    guard.release()?;
+    let guard = others.mutex("report").lock()?;
+    assert_eq!(held_by(&report.try_lock_for(ms(50)).unwrap_err()), HeldBy::Other);
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, others) = (manager(&servers), manager(&servers));
+    let _held = others.mutex("report").lock()?;
+    thread::scope(|scope| {
+        let first = scope.spawn(|| locks.mutex("report").try_lock_for(secs(600)).map(drop));
+        eventually("the first has been refused", || 1 <= locks.stats().rounds_held);
+
+        let err = locks.mutex("report").try_lock_for(ms(50)).unwrap_err();
+
+        assert_eq!(held_by(&err), HeldBy::Other);
+        assert!(err.to_string().ends_with("): other calls of this process came first"), "{err}");
+        locks.shut_down();
+        assert_eq!(first.join().unwrap(), Err(AcquireError::ShutDown));
+    });
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_another_thread_took_from_this_one_s_hand_is_that_thread_s() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    let guard = locks.mutex("report").lock()?;
+    let (took, go) = (crossbeam_channel::bounded(1), crossbeam_channel::bounded::<()>(1));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = locks.mutex("report").lock().unwrap();
+            took.0.send(()).unwrap();
+            go.1.recv().unwrap();
+            drop(guard);
+        });
+        eventually("the other waits", || locks.stats().waiting == 1);
+        drop(guard);
+        took.1.recv().unwrap();
+        assert_eq!(held_by(&locks.mutex("report").try_lock().unwrap_err()), HeldBy::ThisProcess);
+        go.0.send(()).unwrap();
+    });
+    Ok(())
+}
+
+#[test]
+fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl_and_nobody_else_is() -> TestResult {
+    let servers = Servers::start(1)?;
+    let child = child("own_hold::child_that_waits_for_itself", &servers.urls());
+
+    let lines = told(&child);
+
+    let all = lines.join("\n");
+    let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{all}");
+    assert!(warnings[0].starts_with("WARN report: this thread has waited for "), "{all}");
+    assert!(warnings[0].contains("for a lock that it took itself"), "{all}");
+    assert!(warnings[0].ends_with("drop the guard first, or use a reentrant mutex"), "{all}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_waits_for_itself() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    let locks = builder(urls).response_timeout(ms(100)).build().unwrap();
+    let report = locks.mutex("report");
+    let guard = report.clone().ttl(LONG).lock().unwrap();
+    // Less than a ttl: no reason to be worried yet.
+    let ttl = ms(400);
+    assert!(report.try_lock_for(ttl).is_err());
+    // Another thread waits, as is usual, and for longer than a ttl.
+    let report = report.ttl(ttl);
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(report.try_lock_for(ttl * 3).is_err()));
+    });
+    assert_eq!(heard().iter().filter(|it| it.starts_with("WARN")).count(), 0);
+    let err = report.try_lock_for(ttl * 3).unwrap_err();
+    assert_eq!(held_by(&err), HeldBy::ThisThread);
+    drop(guard);
+    // And it is still of use.
+    drop(report.ttl(LONG).lock().unwrap());
+    tell(heard());
+}
