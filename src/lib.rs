@@ -59,11 +59,13 @@
 //!
 //! | level | what |
 //! | --- | --- |
-//! | error | a bug in this crate: a caught panic |
-//! | warn  | a held lock was lost; the first call that waits for servers that have no vote yet; a node's clock was stepped (once a minute), it was promoted, or may evict; a thread was left behind |
-//! | info  | a node went down or came back, stopped or began to respond, or has no vote for a while: once per change |
+//! | error | a bug in this crate, or in a callback: a caught panic |
+//! | warn  | what somebody has to look after: a lock was lost or not extended, no majority answers, a server that has no vote until its settings are changed |
+//! | info  | a node went down or came back, stopped or began to respond, or has no vote for a while: once per change; that what was warned of is over |
 //! | debug | how each round ended; further failures of a node that is down |
 //! | trace | every reply |
+//!
+//! [`guide::nodes`] lists the lines worth an alert, and how often each comes.
 //!
 //! Passwords never appear in logs, errors or `Debug` forms; owner tokens only shortened.
 

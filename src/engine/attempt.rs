@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::engine::admission::Slot;
 use crate::engine::core::Core;
 use crate::engine::lease::{Grants, Won};
-use crate::engine::logging::debug;
+use crate::engine::logging::{debug, info, warn};
 use crate::engine::pending::{Pending, deadline};
 use crate::engine::wheel::Driver;
-use crate::error::{NodeAnswer, NodeFailure};
+use crate::error::{AcquireError, NodeAnswer, NodeFailure};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Why};
 use crate::logic::tally::ReleaseRound;
@@ -160,6 +160,26 @@ impl LostAttempt {
     }
 }
 
+/// A majority has answered.
+fn note_majority(core: &Core) {
+    let outage = core.outage.lock().on_majority();
+    if let Some(since) = outage {
+        info!("a majority of the nodes answers again, after {}", About(time::tick().saturating_duration_since(since)));
+    }
+}
+
+/// None has.
+fn note_failure(core: &Core, wish: &Wish, lost: &LostAttempt) {
+    if lost.rows.contains(&NodeAnswer::Failed(NodeFailure::ShutDown)) {
+        return;
+    }
+    let is_news = core.outage.lock().on_failure(lost.asked, time::tick());
+    if is_news {
+        let err = AcquireError::NoQuorum { nodes: core.fanout.report(lost.rows.clone()), waited: lost.took };
+        warn!("{}: no lock can be taken: {err}", wish.name);
+    }
+}
+
 /// What stands in the way at each node.
 fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
     let obstacle = |it: &NodeAnswer| match it {
@@ -260,7 +280,7 @@ impl Attempt {
         }
         let took = Moment::now().since(self.sent);
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
-            core.outage.lock().on_majority();
+            note_majority(core);
             count(&core.counters.rounds_won);
             debug!("{}: won in {}, token {token}, {:?}", wish.name, About(took), self.owner);
             return Ok(Won {
@@ -290,8 +310,8 @@ impl Attempt {
         let entered = self.round.with_round(AcquireRound::entered);
         let lost = LostAttempt { why, rows, round: Some(self.round), asked: self.asked, took, seen, entered, release };
         match lost.finds_a_majority() {
-            Some(true) => core.outage.lock().on_majority(),
-            Some(false) => core.outage.lock().on_failure(lost.asked, time::tick()),
+            Some(true) => note_majority(core),
+            Some(false) => note_failure(core, wish, &lost),
             None => {}
         }
         Err(lost)

@@ -142,6 +142,9 @@ fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
         return;
     }
     let refused = matches!(answer, Answer::Failed(_));
+    if let Answer::Failed(failure) = &answer {
+        node.note_refusal(failure, now);
+    }
     if !owed.job.answer(node.id, answer, true) {
         count(&node.counters.late_answers);
     }

@@ -11,7 +11,7 @@ use crate::engine::core::Core;
 use crate::engine::fanout::{Given, Release};
 use crate::engine::lease::extending::Sent;
 use crate::engine::listeners::{Listeners, LostReceiver};
-use crate::engine::logging::warn;
+use crate::engine::logging::{Level, write_line};
 use crate::engine::pending::{Pending, deadline};
 use crate::engine::sync::{AtomicU64, Mutex};
 use crate::engine::threads;
@@ -93,6 +93,8 @@ struct State {
     longest_ttl: Duration,
     reached: NodeSet,
     listeners: Listeners,
+    /// The log has said that it was not extended.
+    said_not_extended: bool,
 }
 
 /// A hold that its holder has ended in time: what is to be released, and who is to be told if that finds it lost.
@@ -148,6 +150,7 @@ impl HeldLock {
             longest_ttl: won.ttl,
             reached: won.reached,
             listeners: Listeners::default(),
+            said_not_extended: false,
         };
         HeldLock {
             id,
@@ -371,7 +374,9 @@ impl HeldLock {
     fn tell(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
         listeners.tell(reason, &self.core.callbacks);
         let age = Moment::now().since(renewed_at);
-        warn!("{}: LOST, last extended {} ago: {reason}, {:?}", self.name, time::About(age), self.owner);
+        // A shutdown is what the program wanted.
+        let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };
+        write_line!(level, "{}: LOST, last extended {} ago: {reason}, {:?}", self.name, time::About(age), self.owner);
     }
 
     /// Looks after the lease: announces its end, or extends it if that is due. Called by the renewal thread only.

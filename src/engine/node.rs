@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::engine::contacts::Contacts;
 use crate::engine::intake::Intake;
 use crate::engine::leaving::Leaving;
-use crate::engine::logging::{debug, warn};
+use crate::engine::logging::debug;
 use crate::engine::outbox::{Handed, Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;
@@ -469,7 +469,7 @@ impl Node {
         let again_at = now.checked_add(REFUSED_PAUSE).unwrap_or(now);
         let overflowed = self.refused.lock().keep(job, now, again_at);
         if overflowed {
-            self.say_overflow();
+            self.say_overflow(now);
         }
         // It has to plan its sleep anew.
         self.wake_now();
@@ -478,13 +478,6 @@ impl Node {
     /// The refused releases that are due again, and when the next one is.
     pub(crate) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
         self.refused.lock().take_due(now)
-    }
-
-    pub(crate) fn say_overflow(&self) {
-        warn!(
-            "{}: {}: too many releases wait for it: the oldest are given up, and their keys expire by themselves",
-            self.id, self.address
-        );
     }
 
     /// Tells the worker that the connection is of no use.

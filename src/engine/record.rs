@@ -1,6 +1,7 @@
 //! What is on record about a node, for everybody to read: whether it may vote, what its clock shows, what it said about
 //! itself.
 
+use std::mem::{self, Discriminant};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use crate::engine::logging::{Level, info, warn, write_line};
 use crate::engine::sync::{AtomicU64, Mutex};
 
 use crate::engine::node::Node;
+use crate::error::NodeFailure;
 use crate::logic::clock::ClockStep;
 use crate::logic::standing::{News, Standing};
 use crate::stats::count;
@@ -16,6 +18,10 @@ use crate::wire::Greeting;
 
 /// The log warns of steps of a node's clock no more often: a clock that is broken is set with every answer.
 const STEP_SAID_EVERY: Duration = Duration::from_secs(60);
+/// The same for a kind of failure that somebody has to mend.
+const FAILURE_SAID_EVERY: Duration = Duration::from_secs(60 * 60);
+/// The same for releases that are given up.
+const OVERFLOW_SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// See the module. Kept outside the intake, which whoever waits for an answer may have locked.
 pub(crate) struct Record {
@@ -28,6 +34,10 @@ pub(crate) struct Record {
     stepped_at: AtomicU64,
     /// When the log last warned of a step, likewise.
     step_said: AtomicU64,
+    /// When it last warned of releases that were given up, likewise.
+    overflow_said: AtomicU64,
+    /// When it last warned of each kind of failure.
+    failures_said: Mutex<Vec<(Discriminant<NodeFailure>, Tick)>>,
     /// By how many microseconds its clock is ahead of the one of leases, at least and at most; the smallest number if that
     /// is not known. Read one after the other: a hint, which nobody's safety rests on.
     clock_offset: [AtomicI64; 2],
@@ -42,6 +52,8 @@ impl Default for Record {
             stepped_until: AtomicU64::new(0),
             stepped_at: AtomicU64::new(0),
             step_said: AtomicU64::new(0),
+            overflow_said: AtomicU64::new(0),
+            failures_said: Mutex::new(Vec::new()),
             clock_offset: [AtomicI64::new(i64::MIN), AtomicI64::new(i64::MIN)],
             greeting: Mutex::new(None),
         }
@@ -148,13 +160,50 @@ impl Node {
 
     /// Whether the log has not warned of a step for a while; it does now.
     fn may_warn_of_step(&self, now: Tick) -> bool {
-        let (said, now) = (self.record.step_said.load(Ordering::Relaxed), self.nanos(now).saturating_add(1));
-        let pause = u64::try_from(STEP_SAID_EVERY.as_nanos()).unwrap_or(u64::MAX);
-        let may = said == 0 || said.saturating_add(pause) <= now;
+        self.may_say(&self.record.step_said, STEP_SAID_EVERY, now)
+    }
+
+    /// Whether nothing was said for so long, at `said`; it is now.
+    fn may_say(&self, said: &AtomicU64, every: Duration, now: Tick) -> bool {
+        let (before, now) = (said.load(Ordering::Relaxed), self.nanos(now).saturating_add(1));
+        let pause = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        let may = before == 0 || before.saturating_add(pause) <= now;
         if may {
-            self.record.step_said.store(now, Ordering::Relaxed);
+            said.store(now, Ordering::Relaxed);
         }
         may
+    }
+
+    /// Whether the log warns of this failure now: of one that stays until somebody mends it, once in a while.
+    pub(crate) fn may_warn_of(&self, failure: &NodeFailure, now: Tick) -> bool {
+        if !failure.needs_somebody() {
+            return false;
+        }
+        let kind = mem::discriminant(failure);
+        let mut said = self.record.failures_said.lock();
+        let before = said.iter_mut().find(|(it, _)| *it == kind);
+        match before {
+            Some((_, at)) if now.saturating_duration_since(*at) < FAILURE_SAID_EVERY => return false,
+            Some((_, at)) => *at = now,
+            None => said.push((kind, now)),
+        }
+        true
+    }
+
+    /// A node that is connected has refused a command. It may go on doing so, and nobody else says it.
+    pub(crate) fn note_refusal(&self, failure: &NodeFailure, now: Tick) {
+        if self.may_warn_of(failure, now) {
+            warn!("{}: {}: has no vote, as it refuses a command: {failure}", self.id, self.address);
+        }
+    }
+
+    pub(crate) fn say_overflow(&self, now: Tick) {
+        if self.may_say(&self.record.overflow_said, OVERFLOW_SAID_EVERY, now) {
+            warn!(
+                "{}: {}: too many releases wait for it: the oldest are given up, and their keys expire by themselves",
+                self.id, self.address
+            );
+        }
     }
 
     /// Says that the node has lost its memory.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::engine::logging::{debug, error, info, warn};
+use crate::engine::logging::{Level, debug, error, info, warn, write_line};
 use crate::engine::node::{BATCHES_MAX, Health, Node};
 use crate::engine::opening::Opening;
 use crate::engine::outbox::Job;
@@ -96,6 +96,7 @@ pub(crate) struct Worker {
     /// The last connection was established, and lost before it had answered anything: the node is not called up again
     /// before it answers.
     flapping: bool,
+    said_cannot_wait: bool,
 }
 
 enum Flow {
@@ -126,6 +127,7 @@ impl Worker {
             failures: 0,
             down_since: None,
             flapping: false,
+            said_cannot_wait: false,
         }
     }
 
@@ -212,7 +214,9 @@ impl Worker {
         if let Err(err) = self.poll.poll(&mut self.events, timeout)
             && err.kind() != io::ErrorKind::Interrupted
         {
-            error!("{}: cannot wait for its socket: {err}", self.node.id);
+            let level = if self.said_cannot_wait { Level::Debug } else { Level::Error };
+            self.said_cannot_wait = true;
+            write_line!(level, "{}: cannot wait for its socket: {err}", self.node.id);
         }
         if let Link::Open(open) = &mut self.link {
             for event in self.events.iter().filter(|it| it.token() == SOCKET) {
@@ -407,12 +411,15 @@ impl Worker {
         self.identities.lock().leave(self.node.id, time::tick());
         if *failure != NodeFailure::ShutDown {
             count(&self.node.counters.connection_failures);
-            if self.down_since.is_none() {
-                info!("{}: down: {}: {failure}", self.node.id, self.node.address);
-                self.down_since = Some(time::tick());
-            } else {
-                debug!("{}: still down: {failure}", self.node.id);
-            }
+            let (now, was_down) = (time::tick(), self.down_since.is_some());
+            let level = match was_down {
+                _ if self.node.may_warn_of(failure, now) => Level::Warn,
+                false => Level::Info,
+                true => Level::Debug,
+            };
+            let still = if was_down { "still " } else { "" };
+            write_line!(level, "{}: {still}down: {}: {failure}", self.node.id, self.node.address);
+            self.down_since.get_or_insert(now);
         }
         for mut owed in owed {
             owed.job.answer(self.node.id, Answer::Failed(failure.clone()), true);
@@ -433,7 +440,7 @@ impl Worker {
     fn carry(&mut self, job: Job) {
         let now = time::tick();
         if self.carried.keep(job, now, now) {
-            self.node.say_overflow();
+            self.node.say_overflow(now);
         }
     }
 }

@@ -288,6 +288,32 @@ pub enum NodeFailure {
     Internal,
 }
 
+impl NodeFailure {
+    /// Whether it stays as it is until somebody changes the server, its settings or the address: the log warns of it.
+    /// `SameServer` does not count: the log warns of the pair.
+    pub(crate) fn needs_somebody(&self) -> bool {
+        matches!(
+            self,
+            NodeFailure::WrongPassword
+                | NodeFailure::ProtectedMode
+                | NodeFailure::NoPermission { .. }
+                | NodeFailure::BadDatabase
+                | NodeFailure::TooOld { .. }
+                | NodeFailure::Replica
+                | NodeFailure::Sentinel
+                | NodeFailure::ClusterNode
+                | NodeFailure::Evicts { .. }
+                | NodeFailure::Promoted
+                | NodeFailure::HasReplicas { .. }
+                | NodeFailure::Unverifiable
+                | NodeFailure::OutOfMemory
+                | NodeFailure::WritesRefused { .. }
+                | NodeFailure::Protocol { .. }
+                | NodeFailure::Refused { .. }
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::engine::logging::{debug, warn};
+use crate::engine::logging::{debug, info};
 use crate::engine::{Engine, HeldLock, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
@@ -161,7 +161,7 @@ impl Drop for LockGuard {
         }
         let Some(_call) = engine.begin_release() else { return };
         if self.lock.leave_after_panic() {
-            warn!("{}: dropped by a panic, and left to expire", self.lock.name());
+            info!("{}: dropped by a panic, and left to expire", self.lock.name());
             return;
         }
         // Of a loss the log has been told, or is being.

@@ -6,12 +6,16 @@ use crate::time::Tick;
 
 /// Rounds that are further apart say nothing about the time between them: two failures need not be one outage.
 const APART: Duration = Duration::from_secs(30);
+/// The log warns of outages no more often: nodes may come and go.
+const SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// What a manager knows of an outage from its rounds: each is asked at one time and ends at another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outage {
     apart: Duration,
     seen: Option<Seen>,
+    /// When the log last warned of one.
+    said_at: Option<Tick>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -19,23 +23,32 @@ struct Seen {
     since: Tick,
     /// When the last round ended that reached no majority.
     last: Tick,
+    /// The log has warned of it.
+    said: bool,
 }
 
 impl Outage {
     /// `longest_pause`: the longest time that a waiting call lets pass between two rounds.
     pub(crate) fn new(longest_pause: Duration) -> Outage {
-        Outage { apart: longest_pause.max(APART), seen: None }
+        Outage { apart: longest_pause.max(APART), seen: None, said_at: None }
     }
 
-    /// A majority has answered, whatever it said.
-    pub(crate) fn on_majority(&mut self) {
-        self.seen = None;
+    /// A majority has answered, whatever it said. Since when none had, if the log has warned of that.
+    pub(crate) fn on_majority(&mut self) -> Option<Tick> {
+        self.seen.take().filter(|it| it.said).map(|it| it.since)
     }
 
-    /// A round reached no majority.
-    pub(crate) fn on_failure(&mut self, asked: Tick, now: Tick) {
+    /// A round reached no majority. Whether the log has to warn of that.
+    pub(crate) fn on_failure(&mut self, asked: Tick, now: Tick) -> bool {
         let known = self.seen.filter(|it| asked.saturating_duration_since(it.last) <= self.apart);
-        self.seen = Some(Seen { since: known.map_or(now, |it| it.since), last: now });
+        let may_say = self.said_at.is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
+        let is_news = known.is_none() && may_say;
+        if is_news {
+            self.said_at = Some(now);
+        }
+        let (since, said) = known.map_or((now, is_news), |it| (it.since, it.said));
+        self.seen = Some(Seen { since, last: now, said });
+        is_news
     }
 
     /// Since when; `None` if there is none.
@@ -77,6 +90,22 @@ mod tests {
         assert_eq!(outage.since(), None);
         outage.on_failure(start + s(4), start + s(5));
         assert_eq!(outage.since(), Some(start + s(5)));
+    }
+
+    #[test]
+    fn an_outage_is_said_once_with_its_end_and_no_more_than_one_in_a_minute() {
+        let (mut outage, start) = outage();
+        assert!(outage.on_failure(start, start));
+        assert!(!outage.on_failure(start + s(1), start + s(1)));
+        assert_eq!(outage.on_majority(), Some(start));
+        assert_eq!(outage.on_majority(), None);
+
+        assert!(!outage.on_failure(start + s(2), start + s(2)));
+        assert_eq!(outage.on_majority(), None, "nobody knows of it");
+        assert!(!outage.on_failure(start + s(59), start + s(59)));
+        assert!(!outage.on_failure(start + s(61), start + s(61)), "the same one");
+        assert_eq!(outage.on_majority(), None);
+        assert!(outage.on_failure(start + s(62), start + s(62)));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod first_calls;
 mod guard;
 mod holders;
 mod late;
+mod levels;
 mod liars;
 mod lists;
 mod lock_delay;

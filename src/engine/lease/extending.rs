@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Grants, HeldLock, State};
 use crate::engine::fanout::Given;
 use crate::engine::healing::{Extension, Healing};
-use crate::engine::logging::debug;
+use crate::engine::logging::{Level, write_line};
 use crate::engine::pending::{Pending, Sink};
 use crate::error::{ExtendError, Lost, NodeAnswer};
 use crate::ids::{NodeId, NodeSet};
@@ -152,9 +152,13 @@ impl HeldLock {
                             state.grants = Grants::default();
                         }
                         state.renewed_at = sent.at;
+                        let again = std::mem::take(&mut state.said_not_extended);
                         drop(state);
                         count(&counters.extensions);
-                        debug!("{}: extended in {}, {:?}", self.name, About(now.since(sent.at)), self.owner);
+                        let level = if again { Level::Info } else { Level::Debug };
+                        let again = if again { "again " } else { "" };
+                        let took = About(now.since(sent.at));
+                        write_line!(level, "{}: extended {again}in {took}, {:?}", self.name, self.owner);
                     }
                     Extended::TooLate => {
                         let loss = self.end_by_clock(&mut state, now);
@@ -180,10 +184,24 @@ impl HeldLock {
                     self.lose(Lost::NodeClock);
                     return;
                 }
-                debug!("{}: not extended, tried again while there is time, {:?}", self.name, self.owner);
+                self.note_not_extended(round, now);
             }
         }
         self.plan_next(end == ExtendEnd::Confirmed, now);
+    }
+
+    /// Says that no majority has extended it, and how much time is left: once, until it is extended again.
+    fn note_not_extended(&self, round: &Pending<ExtendRound>, now: Moment) {
+        let (left, said) = {
+            let mut state = self.state.lock();
+            if !state.lease.is_held() {
+                return;
+            }
+            (state.lease.ends_in(now), std::mem::replace(&mut state.said_not_extended, true))
+        };
+        let level = if said { Level::Debug } else { Level::Warn };
+        let err = ExtendError::NoQuorum { nodes: self.core.fanout.report(round.rows()) };
+        write_line!(level, "{}: {} left, {err}, {:?}", self.name, About(left), self.owner);
     }
 
     /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
