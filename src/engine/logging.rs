@@ -5,6 +5,7 @@
 //! the user's, too. So the largest level that anybody wants decides whether a line is put together.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use log::Level;
 use log::Record;
@@ -38,10 +39,14 @@ fn hand_over(level: Level, Place { module, file, line }: Place, text: fmt::Argum
     let mut record = Record::builder();
     record.level(level).target(module).module_path_static(Some(module)).file_static(Some(file)).line(Some(line));
     let record = record.args(text).build();
-    let logger = log::logger();
-    if logger.enabled(record.metadata()) {
-        logger.log(&record);
-    }
+    // A logger that panics, because it prints to a pipe that is closed for one, loses its line. It must not end a thread
+    // of ours, nor a destructor that gives a lock back. The panic hook has said what there is to say.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let logger = log::logger();
+        if logger.enabled(record.metadata()) {
+            logger.log(&record);
+        }
+    }));
 }
 
 macro_rules! write_line {

@@ -252,6 +252,8 @@ pub(crate) struct Place<'a> {
     listed: NodeSet,
     /// To begin a round.
     pub(crate) turn: Turn,
+    /// It has asked, and waits for notices now: somebody must read them.
+    reads: bool,
     /// It reads what the nodes say, for all, while it waits.
     driver: Option<Driver<'a>>,
     /// The hold that it became.
@@ -271,7 +273,7 @@ impl<'a> Place<'a> {
         line.set_up();
         drop(lines);
         let (pause, listed) = (Duration::ZERO, NodeSet::default());
-        Place { core, ticket, tries: 0, pause, listed, turn: Turn::default(), driver: None, held: None }
+        Place { core, ticket, tries: 0, pause, listed, turn: Turn::default(), reads: false, driver: None, held: None }
     }
 
     pub(crate) fn wish(&self) -> &Wish {
@@ -282,6 +284,13 @@ impl<'a> Place<'a> {
     pub(crate) fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
         let bed = Arc::clone(&self.ticket.bed);
         let _listed = bed.listed_with(signals);
+        if std::mem::take(&mut self.reads) {
+            // Not before: at the wheel a thread has things locked, and its lines for the log would wait.
+            self.driver = self.core.fanout.take_wheel();
+            if self.driver.is_none() {
+                self.core.fanout.settle();
+            }
+        }
         loop {
             let (wake_at, asks) = {
                 let mut state = self.ticket.state.lock();
@@ -371,11 +380,7 @@ impl<'a> Place<'a> {
         // Its own attempt is news.
         state.given_up = None;
         drop(state);
-        // Notices must be read.
-        self.driver = core.fanout.take_wheel();
-        if self.driver.is_none() {
-            core.fanout.settle();
-        }
+        self.reads = true;
         lost
     }
 

@@ -145,11 +145,13 @@ impl Calling<'_> {
         let core = self.request.engine.core();
         let wish = self.request.wish(false);
         let mut known = Known::default();
+        // For all tries together.
+        let turn_until = self.turn_until();
         for tries in 0..UNDECIDED_MAX {
             if let Some(err) = self.request.stopped(self.began) {
                 return Err(err);
             }
-            let Some(slot) = core.admission.wait(self.turn_until(), &self.request.signals()) else {
+            let Some(slot) = core.admission.wait(turn_until, &self.request.signals()) else {
                 return Err(self.request.stopped(self.began).unwrap_or_else(|| self.not_asked()));
             };
             match self.result(Attempt::run(core, slot, &wish, known, None), known)? {

@@ -4,7 +4,7 @@
 
 use std::sync::Mutex;
 
-use devnodes::Servers;
+use devnodes::{Servers, eventually};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::secrets;
@@ -37,6 +37,35 @@ pub(crate) fn listen() {
 /// What was heard so far.
 pub(crate) fn heard() -> Vec<String> {
     LINES.0.lock().unwrap().clone()
+}
+
+#[test]
+fn what_a_call_that_waits_has_for_the_log_is_written_before_it_waits() -> TestResult {
+    let servers = Servers::start(1)?;
+    let mut child = child("log_lines::child_that_waits", &servers.urls());
+    assert_eq!(child.hear(), "the line is there");
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_waits() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    // Not that it hears of anything, and it does not ask again as long as this test lasts.
+    let minute = secs(60);
+    let locks = connected(builder(&urls).retry_delay(minute, minute), 1);
+    let others = builder(&urls).build().unwrap();
+    let guard = lock_in_the_end(&others, "report");
+    let waiter = std::thread::spawn(move || drop(locks.mutex("report").lock().unwrap()));
+    eventually("the line is there", || heard().iter().any(|it| it.contains("report: lost round (Held)")));
+    drop(guard);
+    waiter.join().unwrap();
+    say("the line is there");
 }
 
 /// In a child process: tells the parent these lines, and that they were all.
@@ -98,7 +127,7 @@ fn child_that_logs() {
     wait_for_parent();
     let has = |what: &str| LINES.0.lock().unwrap().iter().any(|it| it.contains(what));
     let cycle_until = |line: &str| {
-        devnodes::eventually(line, || {
+        eventually(line, || {
             drop(locks.mutex("report").lock().unwrap());
             has(line)
         });

@@ -2,6 +2,7 @@
 //!
 //! A logger is the whole process's, so it is another process that has it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 
@@ -194,4 +195,75 @@ fn child_with_a_slow_logger() {
     });
     say("answered");
     wait_for_parent();
+}
+
+/// Prints to a pipe that nobody reads any more, as it were.
+struct Broken;
+
+static BROKEN_LINES: AtomicUsize = AtomicUsize::new(0);
+
+impl Log for Broken {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if record.target().starts_with("quorlock") {
+            BROKEN_LINES.fetch_add(1, Ordering::SeqCst);
+            panic!("failed printing to stdout");
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn h11_a_logger_that_panics_ends_no_thread_and_no_call() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut child = child("loggers::child_with_a_broken_logger", &servers.urls());
+
+    assert_eq!(child.hear(), "held");
+    servers[0].kill()?;
+    child.go_on();
+    assert_eq!(child.hear(), "one is down");
+    servers[0].restart()?;
+    child.go_on();
+    assert_eq!(child.hear(), "all are up");
+    servers.iter().for_each(|it| del(it, "watched"));
+    child.go_on();
+    assert_eq!(child.hear(), "lost and renewed");
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_with_a_broken_logger() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    log::set_logger(&Broken).unwrap();
+    log::set_max_level(LevelFilter::Debug);
+    let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
+    connect(&locks, 3);
+    let watched = lock_in_the_end(&locks, "watched");
+    let (told, tells) = bounded(1);
+    watched.on_lost(move |lost| told.send(lost).unwrap());
+    let (lost, other) = (watched.lost(), lock_in_the_end(&locks, "other"));
+    say("held");
+    wait_for_parent();
+    eventually("a node is down", || locks.check_nodes().iter().any(|it| it.failure.is_some()));
+    say("one is down");
+    wait_for_parent();
+    eventually("its thread connects again", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
+    say("all are up");
+    wait_for_parent();
+    assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
+    assert_eq!(tells.recv_timeout(PATIENCE), Ok(Lost::Gone));
+    let before = locks.stats().extensions;
+    eventually("the other lock is renewed", || before + 2 <= locks.stats().extensions);
+    other.check().unwrap();
+    assert!(0 < BROKEN_LINES.load(Ordering::SeqCst));
+    say("lost and renewed");
 }
