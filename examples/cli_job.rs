@@ -23,7 +23,7 @@ use std::process::{self, Command};
 use std::time::Duration;
 
 use devnodes::Servers;
-use quorlock::{FencingToken, LockGuard, LockManager};
+use quorlock::{FencingToken, LockGuard, LockManager, NodeAnswer, NodeReport};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -72,7 +72,12 @@ fn tool(urls: &[String]) -> Result {
     let guard = match locks.mutex("cli-job-report").try_lock_for(SETTLE) {
         Ok(guard) => guard,
         Err(err) if err.is_held() => {
-            say("somebody else is at it; nothing to do");
+            let holder = |it: &NodeReport| match &it.answer {
+                NodeAnswer::Held { holder, .. } => holder.clone(),
+                _ => None,
+            };
+            let who = err.nodes().iter().find_map(holder).unwrap_or_else(|| "somebody else".into());
+            say(&format!("{who} is at it; nothing to do"));
             return Ok(());
         }
         Err(err) => return Err(err.into()),

@@ -17,7 +17,7 @@
 use std::env;
 use std::error::Error;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{self, Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use devnodes::Servers;
@@ -175,7 +175,7 @@ fn show_second_program_refused(whose: Whose, urls: &[String]) -> Result {
     let mut second = Second::start(whose, "try", urls)?;
     while second.next_line()?.is_some() {}
     second.end()?;
-    println!("   A majority has refused, and that decides.");
+    println!("   A majority has refused, and that decides. The holder is this program, process {}.", process::id());
     Ok(())
 }
 

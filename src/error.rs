@@ -13,7 +13,7 @@ use thiserror::Error;
 pub use node::{NodeAnswer, NodeFailure, NodeReport};
 
 use crate::time::{About, Exactly};
-use node::Rows;
+pub(crate) use node::Rows;
 
 /// Why a manager was not built: everything that is wrong with its settings, at once.
 #[derive(Clone, PartialEq)]

@@ -10,7 +10,7 @@ use crate::engine::lease::{Grants, Won};
 use crate::engine::logging::{debug, info, warn};
 use crate::engine::pending::{Pending, deadline};
 use crate::engine::wheel::Driver;
-use crate::error::{AcquireError, NodeAnswer, NodeFailure};
+use crate::error::{NodeAnswer, NodeFailure, Rows};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Why};
 use crate::logic::tally::ReleaseRound;
@@ -175,8 +175,8 @@ fn note_failure(core: &Core, wish: &Wish, lost: &LostAttempt) {
     }
     let is_news = core.outage.lock().on_failure(lost.asked, time::tick());
     if is_news {
-        let err = AcquireError::NoQuorum { nodes: core.fanout.report(lost.rows.clone()), waited: lost.took };
-        warn!("{}: no lock can be taken: {err}", wish.name);
+        let rows = core.fanout.report(lost.rows.clone());
+        warn!("{}: no lock can be taken, because no majority of the nodes has a vote: {}", wish.name, Rows(&rows));
     }
 }
 

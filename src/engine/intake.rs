@@ -119,6 +119,8 @@ fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, ti
                 standing.be_silent(left, times.answered);
                 node.note_standing(standing, None, times.answered);
             }
+            // What the node says is not all that is known of it.
+            let left = left.max(standing.silent_for(times.answered));
             return Answer::Failed(NodeFailure::Quarantined { left });
         }
         Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })

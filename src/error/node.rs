@@ -41,7 +41,7 @@ impl fmt::Debug for NodeReport {
 
 /// Rows of a report in one line. Nodes that say the same share a row; that of failed nodes keeps their addresses, because
 /// it is there that something has to be done.
-pub(super) struct Rows<'a>(pub(super) &'a [NodeReport]);
+pub(crate) struct Rows<'a>(pub(crate) &'a [NodeReport]);
 
 impl fmt::Display for Rows<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -319,7 +319,8 @@ impl fmt::Debug for ReentrantMutex {
 /// Scoped threads can be lent its `LockGuard`, to ask whether the lock is still held.
 ///
 /// In a child process after `fork` no guard is held, and dropping them there does nothing.
-#[must_use = "a guard that is not bound to a name is dropped at once, and releases the lock if it is the only one"]
+#[must_use = "a guard that is not bound to a name is dropped at once, and releases the lock if it is the only one: write \
+              `let _guard = …`, not `let _ = …`"]
 pub struct ReentrantGuard {
     hold: Rc<Hold>,
 }

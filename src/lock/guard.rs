@@ -9,7 +9,7 @@ use crate::engine::logging::{debug, info};
 use crate::engine::{Engine, HeldLock, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
-use crate::time;
+use crate::time::{self, About};
 
 /// Holds a lock until it is dropped.
 ///
@@ -27,7 +27,7 @@ use crate::time;
 /// dropped first. In a child process after `fork` the guard is not held, and dropping it there does nothing.
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "Guard")]
-#[must_use = "a guard that is not bound to a name releases the lock at once"]
+#[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 pub struct LockGuard {
     lock: Arc<HeldLock>,
     /// `None` once released.
@@ -177,6 +177,6 @@ impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("LockGuard");
         f.field("name", self.lock.name()).field("fencing_token", &self.lock.token());
-        f.field("remaining", &self.remaining()).finish_non_exhaustive()
+        f.field("remaining", &format_args!("{}", About(self.remaining()))).finish_non_exhaustive()
     }
 }

@@ -63,6 +63,23 @@ fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_lon
     Ok(())
 }
 
+/// A server that was just started has no vote for longer than its canary alone would say.
+#[test]
+fn the_time_that_an_error_names_is_the_whole_time_until_the_node_votes() -> TestResult {
+    let servers = Servers::start(1)?;
+    let time = servers[0].command(&["TIME"])?;
+    let seconds = String::from_utf8(time.as_array().unwrap()[0].as_bytes().unwrap().to_vec())?;
+    set(&servers[0], "quorlock:canary", &format!("{}000000", seconds.parse::<u64>()? - 200));
+    let locks = strict(&servers).max_ttl(secs(300)).build()?;
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    let after = locks.stats().quarantined[0];
+
+    let NodeFailure::Quarantined { left } = failure(&err, 0) else { panic!("{err}") };
+    assert!(secs(150) < after.1 && after.1 <= *left, "{after:?} {left:?}");
+    Ok(())
+}
+
 #[test]
 fn lock_waits_through_the_quarantine_however_short_its_patience_with_outages() -> TestResult {
     let servers = Servers::start(3)?;

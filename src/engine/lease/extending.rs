@@ -8,7 +8,7 @@ use crate::engine::fanout::Given;
 use crate::engine::healing::{Extension, Healing};
 use crate::engine::logging::{Level, write_line};
 use crate::engine::pending::{Pending, Sink};
-use crate::error::{ExtendError, Lost, NodeAnswer};
+use crate::error::{ExtendError, Lost, NodeAnswer, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::footing::{Doubt, Failed, Footing};
 use crate::logic::lease::{self, Extended};
@@ -200,8 +200,9 @@ impl HeldLock {
             (state.lease.ends_in(now), std::mem::replace(&mut state.said_not_extended, true))
         };
         let level = if said { Level::Debug } else { Level::Warn };
-        let err = ExtendError::NoQuorum { nodes: self.core.fanout.report(round.rows()) };
-        write_line!(level, "{}: {} left, {err}, {:?}", self.name, About(left), self.owner);
+        let rows = self.core.fanout.report(round.rows());
+        let (name, left, rows) = (&self.name, About(left), Rows(&rows));
+        write_line!(level, "{name}: not extended, {left} left, {:?}: {rows}", self.owner);
     }
 
     /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
