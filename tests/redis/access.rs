@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use devnodes::{Server, eventually};
 use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, NodeAnswer, NodeFailure};
 
+use crate::lists;
 use crate::support::*;
 
 /// Where the list is written: here it is only read.
@@ -90,6 +91,7 @@ enum Claim {
     OtherDatabasesAreChosen,
     OneServerTwiceIsNoticed,
     ReplicasAreRefused,
+    EarlierCallsComeFirst,
     WaitersAreListed,
     WaitersListen,
     WaitersAreTold,
@@ -98,7 +100,7 @@ enum Claim {
 
 use Claim::*;
 
-const CLAIMS: [Claim; 14] = [
+const CLAIMS: [Claim; 15] = [
     LocksAreTaken,
     LocksAreGivenBack,
     HoldersAreSeen,
@@ -109,6 +111,7 @@ const CLAIMS: [Claim; 14] = [
     OtherDatabasesAreChosen,
     OneServerTwiceIsNoticed,
     ReplicasAreRefused,
+    EarlierCallsComeFirst,
     WaitersAreListed,
     WaitersListen,
     WaitersAreTold,
@@ -123,7 +126,7 @@ const NEEDED_FOR: [(&str, Claim); 19] = [
     ("+eval", ForgottenScriptsAreSentAgain),
     ("+info", OneServerTwiceIsNoticed),
     ("+role", ReplicasAreRefused),
-    ("+get", HoldersAreSeen),
+    ("+get", EarlierCallsComeFirst),
     ("+mget", LocksAreGivenBack),
     ("+set", LocksAreTaken),
     ("+del", LocksAreGivenBack),
@@ -192,6 +195,15 @@ impl Claim {
                 at.server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
                 refused
             }
+            EarlierCallsComeFirst => {
+                let name = format!("{PREFIX}k");
+                let (list, turn) = (lists::list(&name), lists::turn(&name));
+                // Of a client that asks again by itself.
+                at.server.command(&["ZADD", &list, "1.5", "another"]).unwrap();
+                set(&at.server, &turn, "0 ");
+                let promised = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Promised { .. });
+                take("k").is_err_and(|it| promised(&it))
+            }
             WaitersAreListed => at.while_waiting(|at, _guard| at.server.exists(list())),
             WaitersListen => at.while_waiting(|at, _guard| {
                 let channels = at.server.command(&["PUBSUB", "CHANNELS", "quorlock:wake:*"]).unwrap();
@@ -220,7 +232,7 @@ impl Claim {
 }
 
 fn list() -> String {
-    crate::lists::list(&format!("{PREFIX}waited for"))
+    lists::list(&format!("{PREFIX}waited for"))
 }
 
 fn fails_with(result: Result<LockGuard, AcquireError>, looks: impl Fn(&NodeFailure) -> bool) -> bool {

@@ -227,6 +227,39 @@ fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_w
 }
 
 #[test]
+fn a_call_that_comes_out_of_turn_leaves_nothing_of_itself_behind() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, near);
+    for fair in [true, false] {
+        put_waiter(&servers[0], &deaf(micros() - 60_000_000), "0123456789abcdef");
+
+        assert_promised(&locks, fair);
+
+        assert!(!servers[0].exists(NAME) && !servers[0].exists(fence(NAME)));
+        servers[0].command(&["DEL", &list(NAME), &turn(NAME)])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_no_turn_keeps_nobody_out() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, near);
+    let turn = turn(NAME);
+    for command in [&["HSET", &turn, "field", "value"][..], &["SET", &turn, "nobody's"], &["SET", &turn, ""]] {
+        servers[0].command(&["DEL", &turn])?;
+        servers[0].command(command)?;
+
+        let guard = locks.mutex(NAME).try_lock()?;
+        assert_held(&manager(&servers).mutex(NAME).try_lock().unwrap_err());
+        guard.release()?;
+
+        assert!(!servers[0].exists(NAME), "{command:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn h3_the_dead_are_struck_from_a_list_at_once_and_the_next_who_lives_is_told() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));

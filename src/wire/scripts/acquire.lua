@@ -34,7 +34,8 @@
 --   holder     what the lock's value says behind its random part, which nobody else is to know; "" if that is nothing
 --
 -- A lock that is free, and that nobody waits for, takes four commands, and the way to the first return is short: this
--- runs on every node for every acquisition. Needs SET with GET: Redis 6.2.
+-- runs on every node for every acquisition. Needs SET with GET: Redis 6.2. The lock is set before it is known whose turn
+-- it is, and deleted again if that is somebody else: nobody sees that.
 --
 -- A key that already holds our token is a grant (the command may have been executed twice), but a counter that
 -- already is our proposal is never an acceptance: it may be another owner's.
@@ -60,11 +61,20 @@ if tonumber(ARGV[3]) > now + AHEAD then
   end
 end
 
-local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[4])
+local taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
+local turn = taken and redis.pcall("GET", KEYS[4])
 
-if found[1] or found[3] or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
+if turn or not taken then
   -- include turn.lua
-  local turn, whose, left, began = found[3], "", 0, 0
+  local owner, counter, whose, left, began = ARGV[1], false, "", 0, 0
+  if not taken then
+    owner, counter, turn = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4]))
+    if not owner then
+      return { -1, 0, 0, 0, now }
+    end
+  end
+  -- Something else may stand there: then nobody waits.
+  turn = type(turn) == "string" and turn
 
   -- The answer to a caller that does not get the lock. It enters the list here, in the same step: what is released
   -- after this is announced to it.
@@ -78,7 +88,7 @@ if found[1] or found[3] or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", A
 
   if turn then
     whose, left, began = read_turn(turn, KEYS[3])
-    if not found[1] and (whose == "" or whose ~= ARGV[8]) then
+    if taken and (whose == "" or whose ~= ARGV[8]) then
       local since = tonumber(ARGV[7])
       if ARGV[6] == "unfair" then
         since = math.min(since, now - PATIENCE)
@@ -89,22 +99,17 @@ if found[1] or found[3] or not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", A
         left = 0
       end
       if left > 0 then
-        return refuse(3, found[2], left)
+        redis.call("DEL", KEYS[1])
+        return refuse(3, redis.pcall("GET", KEYS[2]), left)
       end
     end
   end
 
-  if not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
-    local owner = redis.pcall("GET", KEYS[1])
-    if type(owner) == "table" then
-      return { -1, 0, 0, 0, now }
-    end
-    if owner ~= ARGV[1] then
-      -- A counter that is none shows when somebody is granted the lock.
-      local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33
-      local holder = named and string.sub(owner, 34) or ""
-      return refuse(0, redis.pcall("GET", KEYS[2]), redis.call("PTTL", KEYS[1]), holder)
-    end
+  if owner ~= ARGV[1] then
+    -- A counter that is none shows when somebody is granted the lock.
+    local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33
+    local holder = named and string.sub(owner, 34) or ""
+    return refuse(0, counter, redis.call("PTTL", KEYS[1]), holder)
   end
 
   if turn and ARGV[8] ~= "" then
