@@ -114,8 +114,9 @@ pub enum Problem {
     },
     /// Fencing counters would expire soon after a lock that was not renewed, or even before it.
     #[error(
-        "fencing_life is {life:?}: with locks of up to {ttl:?} it must be at least {needed:?}, or counters are gone when \
-         the next holder comes: raise fencing_life, or set it to None, or lower the ttl"
+        "fencing_life is {}: with locks of up to {} it must be at least {}, or counters are gone when \
+         the next holder comes: raise fencing_life, or set it to None, or lower the ttl",
+        Exactly(*life), Exactly(*ttl), Exactly(*needed)
     )]
     FencingLifeTooShort {
         /// The life that was given.

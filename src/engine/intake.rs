@@ -52,15 +52,22 @@ impl Intake {
             return Ok(filled);
         }
         let found = self.inbox.take_replies(&mut self.replies);
-        self.hand_out(node);
+        let is_possible = self.hand_out(node);
+        // What is answered keeps nobody from sending more: a node that answers without reading could have any number of
+        // commands queued here.
+        if !is_possible {
+            return Err(NodeFailure::Protocol { reason: "an answer to what was not sent yet".to_owned() });
+        }
         found.map_err(|reason| NodeFailure::Protocol { reason })?;
         Ok(filled)
     }
 
-    fn hand_out(&mut self, node: &Node) {
+    /// False if one of them comes before its command: it and those behind it are no answers.
+    fn hand_out(&mut self, node: &Node) -> bool {
         if self.replies.is_empty() {
-            return;
+            return true;
         }
+        let mut is_possible = true;
         let (inbox, answers) = (&self.inbox, &mut self.answers);
         let mut notices = Vec::new();
         let replies = self.replies.drain(..);
@@ -75,6 +82,10 @@ impl Intake {
                     }
                     Push::Other => false,
                 };
+                if belongs && outbox.is_ahead() {
+                    is_possible = false;
+                    break;
+                }
                 if belongs && let Some(owed) = outbox.pop() {
                     answers.push((reply, owed));
                 }
@@ -103,6 +114,7 @@ impl Intake {
         if node.has_queue() {
             node.wake();
         }
+        is_possible
     }
 }
 
@@ -177,5 +189,107 @@ fn send_with_source(node: &Node, owed: Owed, now: Tick) {
         }
         // Written by the worker, whoever has read this.
         None => node.wake_now(),
+    }
+}
+
+/// With sockets of the system.
+#[cfg(not(quorlock_shuttle))]
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::outbox::Job;
+    use crate::engine::sync::Poll;
+    use crate::engine::worker::SOCKET;
+    use crate::ids::OwnerToken;
+    use crate::wire::{Command, Lives, Parting, Plan};
+
+    /// How long a command is, about.
+    const LENGTH: usize = 64 * 1024;
+    /// Together longer than what two systems keep of it in between.
+    const MANY: usize = 200;
+    const ANSWER: &[u8] = b":0\r\n";
+
+    /// A node without a worker, and the other end of its connection.
+    struct Connected {
+        node: Node,
+        socket: Arc<Socket>,
+        server: TcpStream,
+        command: Arc<Command>,
+        _poll: Poll,
+    }
+
+    impl Connected {
+        fn new() -> Connected {
+            let (node, poll) = Node::unattended(Duration::from_secs(30));
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut socket = Socket::connect_tcp(listener.local_addr().unwrap()).unwrap();
+            let server = listener.accept().unwrap().0;
+            socket.register(poll.registry(), SOCKET).unwrap();
+            let socket = Arc::new(socket);
+            assert!(node.open(Arc::clone(&socket), false, std::iter::empty(), time::tick()));
+            let plan = Plan::mutex(b"", &vec![b'x'; LENGTH / 3], Lives::default());
+            let command = Arc::new(plan.release(OwnerToken::nobody(), None, Parting::None));
+            Connected { node, socket, server, command, _poll: poll }
+        }
+
+        /// Gives commands to the connection, as the worker does.
+        fn ask(&self, commands: usize) {
+            self.node.with_outbox(|outbox| {
+                let job = || Job::release(Arc::clone(&self.command), None, time::tick());
+                (0..commands).for_each(|_| outbox.push(job(), time::tick()));
+                outbox.flush().unwrap();
+            });
+        }
+
+        /// Reads until so many answers have been handed out, or an error.
+        fn receive(&self, answers: usize) -> Result<(), NodeFailure> {
+            let owed = self.node.with_outbox(|it| it.owes());
+            while owed < self.node.with_outbox(|it| it.owes()) + answers {
+                self.node.intake.lock().receive(&self.node, &self.socket)?;
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn h7_a_node_that_answers_what_it_was_not_sent_yet_is_given_up() {
+        let mut it = Connected::new();
+        it.ask(MANY);
+        assert!(!it.node.with_outbox(|outbox| outbox.is_flushed()), "the systems keep too much");
+
+        // It reads nothing.
+        it.server.write_all(&ANSWER.repeat(MANY)).unwrap();
+
+        let failure = it.receive(MANY).unwrap_err();
+        assert!(matches!(failure, NodeFailure::Protocol { .. }), "{failure:?}");
+        assert!(0 < it.node.with_outbox(|outbox| outbox.owes()), "what it has not been sent it owes");
+    }
+
+    #[test]
+    fn h7_what_a_slow_node_was_sent_is_not_kept_while_more_is_given_to_it() {
+        let mut it = Connected::new();
+        it.ask(MANY);
+        let mut length = Vec::new();
+        it.node.with_outbox(|_| it.command.write_to(&mut length, false));
+        let mut bytes = vec![0; length.len()];
+
+        // Never so fast that everything was sent once.
+        for _ in 0..2 * MANY {
+            it.server.read_exact(&mut bytes).unwrap();
+            it.server.write_all(ANSWER).unwrap();
+            it.receive(1).unwrap();
+            it.ask(1);
+            assert!(!it.node.with_outbox(|outbox| outbox.is_flushed()));
+        }
+
+        let kept = it.node.with_outbox(|outbox| outbox.kept());
+        assert!(kept <= 2 * MANY * bytes.len(), "{kept} bytes are kept");
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Owed {
     pub(crate) asked_at: Moment,
     /// Whether it carries the script's source.
     pub(crate) with_source: bool,
+    /// Where its last byte is among all that were given to the connection.
+    end: u64,
     /// The last command of a batch that was written at once.
     ends_batch: bool,
 }
@@ -103,6 +105,8 @@ pub(crate) struct Outbox {
     unsent: Vec<u8>,
     /// Where the bytes that the system has not taken yet begin.
     unsent_from: usize,
+    /// How many bytes the system has taken.
+    sent: u64,
     /// Batches that were written and are not answered to their end.
     batches: usize,
     /// Until when a lock can stand there because of any command on this connection.
@@ -166,7 +170,8 @@ impl Outbox {
         self.stands_until = self.stands_until.max(since.checked_add(job.command.life()));
         // Once: what is sent again later was not given any earlier.
         let given = job.handed.take().unwrap_or(Handed { at: since, ahead: self.owed.len() });
-        self.owed.push_back(Owed { job, given, since, asked_at: Moment::now(), with_source, ends_batch: false });
+        let end = self.sent.saturating_add(len(self.unsent.len().saturating_sub(self.unsent_from)));
+        self.owed.push_back(Owed { job, given, since, asked_at: Moment::now(), with_source, end, ends_batch: false });
     }
 
     /// Writes what the system takes now. After an error the connection is of no use: half a command may be written.
@@ -180,13 +185,39 @@ impl Outbox {
         }
         while let Some(rest @ [_, ..]) = self.unsent.get(self.unsent_from..) {
             match socket.write(rest)? {
-                0 => return Ok(()),
-                written => self.unsent_from = self.unsent_from.saturating_add(written),
+                0 => {
+                    self.forget_sent();
+                    return Ok(());
+                }
+                written => {
+                    self.unsent_from = self.unsent_from.saturating_add(written);
+                    self.sent = self.sent.saturating_add(len(written));
+                }
             }
         }
         self.unsent.clear();
         self.unsent_from = 0;
         Ok(())
+    }
+
+    /// How many bytes are kept for the system to take.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Makes room: where more is always given than the system has taken, all is never sent. Not each time, as the rest is
+    /// moved.
+    fn forget_sent(&mut self) {
+        if self.unsent.len() / 2 < self.unsent_from {
+            self.unsent.drain(..self.unsent_from);
+            self.unsent_from = 0;
+        }
+    }
+
+    /// Whether the next answer would come before its command was sent: no server knows what to answer then.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.owed.front().is_some_and(|it| self.sent < it.end)
     }
 
     /// Takes the command that the next answer belongs to. Answers come in the order of commands, so an answer that
@@ -230,6 +261,10 @@ impl Outbox {
     pub(crate) fn give_up_at(&self, patience: Duration) -> Option<Tick> {
         self.stands_until.max(self.oldest()?.checked_add(patience))
     }
+}
+
+fn len(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
