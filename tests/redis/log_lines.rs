@@ -103,7 +103,8 @@ fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult
     let all = lines.join("\n");
     assert_eq!((of("INFO n0: down"), of("INFO n0: up after")), (1, 1), "{all}");
     assert_eq!((of("INFO n1: not responding"), of("INFO n1: responding again")), (1, 1), "{all}");
-    assert_eq!((of("WARN"), of("ERROR")), (0, 0), "{all}");
+    // On a slow machine the two that are left may be too slow for a lock, which is a warning.
+    assert_eq!((of("WARN n"), of("ERROR")), (0, 0), "{all}");
     assert_eq!(of("hunter2"), 0, "{all}");
     // Owner tokens are 32 hex digits, and shown by their start.
     let words = all.split(|it: char| !it.is_ascii_hexdigit());

@@ -132,7 +132,8 @@ fn on_path(name: &str) -> Option<Found> {
 
 /// Inside cargo's target folder: `cargo clean` removes it, and CI caches keep it.
 fn fetched_folder() -> PathBuf {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let workspace = crate_folder.ancestors().nth(2).unwrap_or(crate_folder);
     let target = env::var_os("CARGO_TARGET_DIR").filter(|v| !v.is_empty()).unwrap_or_else(|| "target".into());
     workspace.join(target).join("devnodes") // joining an absolute path replaces what was before
 }
