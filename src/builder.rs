@@ -228,10 +228,12 @@ impl Builder {
     /// Sets the longest ttl of any lock on these nodes, in whatever program: for so long a node that may have forgotten
     /// locks has [no vote](Builder::quarantine).
     ///
-    /// Set it where locks or programs have different ttls, to the same value everywhere. A lock with a longer ttl is
-    /// refused.
+    /// Set it where locks or programs have different ttls, to the same value everywhere. Nodes and clients tell each other
+    /// of longer ones, and then silences are longer. But if all nodes are restarted empty at once, and whoever has a
+    /// longer ttl is cut off from them, only what is said here keeps others out: see
+    /// [`guide::safety`](crate::guide::safety#for-how-long). A lock with a longer ttl is refused.
     ///
-    /// Default: the [`ttl`](Builder::ttl). Allowed: 100 ms to 1 h, at least the ttl.
+    /// Default: the [`ttl`](Builder::ttl), or 10 s if that is longer. Allowed: 100 ms to 1 h, at least the ttl.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.config.max_ttl = Some(max_ttl);
         self

@@ -87,6 +87,10 @@ impl Margin {
 
 pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
+/// The longest ttl of other programs, where nobody says what it is: the default ttl. Not less, however short our own is:
+/// nodes and clients tell each other of longer ones, but all nodes can forget at once. Then this is how long a holder with
+/// a longer one has for coming back to one of them.
+const MAX_TTL: Duration = Duration::from_secs(10);
 /// A renewal gets several tries within a ttl only if a try is much shorter than it.
 pub(crate) const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
 /// So often at least does the longest ttl fit into the life of a fencing counter.
@@ -150,9 +154,9 @@ impl Config {
         longest.saturating_add(self.margin.of(longest))
     }
 
-    /// Of any lock, if there is a limit.
+    /// Of any lock, in whatever program, if there is a limit.
     fn longest_ttl(&self) -> Option<Duration> {
-        self.max_ttl.or(self.quarantine.then_some(self.ttl))
+        self.max_ttl.or(self.quarantine.then(|| self.ttl.max(MAX_TTL)))
     }
 
     /// What is wrong with `ttl` under these options; also for the ttl of one lock and of one extension.

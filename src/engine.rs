@@ -15,6 +15,7 @@ mod leaving;
 mod listeners;
 pub(crate) mod logging;
 mod look;
+mod memory;
 mod node;
 #[cfg_attr(quorlock_shuttle, path = "engine/checks/opening.rs")]
 mod opening;

@@ -9,6 +9,7 @@ pub(crate) mod contact;
 pub(crate) mod footing;
 pub(crate) mod identity;
 pub(crate) mod lease;
+pub(crate) mod longest;
 pub(crate) mod outage;
 pub(crate) mod pace;
 pub(crate) mod standing;

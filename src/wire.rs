@@ -16,8 +16,10 @@ pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
 pub(crate) use inbox::{Filled, Inbox, reason};
-pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan};
-pub(crate) use reply::{AcquireReply, Answer, ExtendReply, Push, RaiseReply, ReleaseReply, Reply, push};
+pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan, greet};
+pub(crate) use reply::{
+    AcquireReply, Answer, Canary, ExtendReply, GreetReply, Push, RaiseReply, ReleaseReply, Reply, push,
+};
 #[cfg(not(quorlock_shuttle))]
 pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};
 

@@ -213,7 +213,8 @@ impl Attempt {
         let round = AcquireRound::new(nodes, proposal, use_until).after(seen);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
-        let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, &manners);
+        let command =
+            wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, core.fanout.quarantine(), &manners);
         let (enters, deadline) = (manners.enters, core.fanout.deadline(asked));
         let connects = core.fanout.response_timeout() < deadline.saturating_duration_since(asked);
         Ok((Attempt { owner, sent, asked, use_until, seen, enters, deadline, connects, round, slot }, command))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::engine::attempt::Attempt;
 use crate::engine::contacts::Contacts;
+use crate::engine::memory::Silences;
 use crate::engine::node::{Common, Node, ToWorker};
 use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink, deadline};
@@ -42,6 +43,7 @@ pub(crate) struct Fanout {
     /// Callers that wait for a node to keep up sleep here. Nobody wakes them.
     pace: (Mutex<()>, Condvar),
     contacts: Arc<Contacts>,
+    silences: Option<Arc<Silences>>,
 }
 
 /// What became of a command that was given to several nodes.
@@ -91,7 +93,16 @@ impl Fanout {
         let (counters, queues, schedule) = (Arc::clone(counters), Arc::clone(queues), Arc::clone(schedule));
         let contacts = Arc::new(Contacts::new(addresses.len()));
         let response_timeout = config.response_timeout;
-        let common = Common { start, response_timeout, contacts: Arc::clone(&contacts), counters, queues, schedule };
+        let silences = config.silence().map(|it| Arc::new(Silences::new(it, addresses.len())));
+        let common = Common {
+            start,
+            response_timeout,
+            contacts: Arc::clone(&contacts),
+            counters,
+            queues,
+            schedule,
+            silences: silences.clone(),
+        };
         let mut nodes = Vec::new();
         let mut threads = Vec::new();
         for (index, address) in addresses.into_iter().enumerate() {
@@ -115,12 +126,19 @@ impl Fanout {
         }
         let (connect_timeout, busy, wheel) = (config.connect_timeout, AtomicUsize::new(0), Wheel::default());
         let pace = Default::default();
-        Ok((Fanout { nodes, identities, response_timeout, connect_timeout, busy, wheel, pace, contacts }, threads))
+        let fanout =
+            Fanout { nodes, identities, response_timeout, connect_timeout, busy, wheel, pace, contacts, silences };
+        Ok((fanout, threads))
     }
 
     /// Which other node showed the same run id as this one, if one did.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
         self.identities.lock().double_of(node)
+    }
+
+    /// For how many milliseconds a node is silent that has forgotten; 0 for not at all.
+    pub(crate) fn quarantine(&self) -> u64 {
+        self.silences.as_ref().map_or(0, |it| it.millis())
     }
 
     pub(crate) fn len(&self) -> usize {

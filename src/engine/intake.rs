@@ -10,7 +10,9 @@ use crate::logic::pace::{Allowance, Sample};
 use crate::logic::standing::{Standing, Times};
 use crate::stats::count;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, AcquireReply, Answer, ExtendReply, Filled, Inbox, Kind, Push, RaiseReply, Reply, Socket};
+use crate::wire::{
+    self, AcquireReply, Answer, ExtendReply, Filled, GreetReply, Inbox, Kind, Push, RaiseReply, Reply, Socket,
+};
 
 /// What has come from a node and is not dealt with yet. Guarded by one mutex: one thread reads at a time, so that
 /// answers meet their commands in order.
@@ -120,6 +122,7 @@ impl Intake {
 
 /// What an answer counts for: a grant of a node that may have forgotten who holds the lock is none.
 fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, times: Times) -> Answer {
+    standing.lasts(node.silence());
     if time.is_some() {
         let news = standing.on_time(time, times);
         node.note_standing(standing, news, times.answered);
@@ -134,6 +137,13 @@ fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, ti
             // What the node says is not all that is known of it.
             let left = left.max(standing.silent_for(times.answered));
             return Answer::Failed(NodeFailure::Quarantined { left });
+        }
+        Answer::Greet(reply) => {
+            let memory = node.take_memory(reply);
+            standing.lasts(node.silence());
+            let news = standing.on_memory(memory, times);
+            node.note_standing(standing, news, times.answered);
+            return answer;
         }
         Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
         | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => standing.silent_for(times.asked),
@@ -151,9 +161,13 @@ fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
         send_with_source(node, owed, now);
         return;
     }
-    if owed.job.kind() == Kind::Subscribe {
-        node.set_listening(&answer);
-        return;
+    match owed.job.kind() {
+        Kind::Subscribe => return node.set_listening(&answer),
+        Kind::Greet => {
+            let kept = matches!(answer, Answer::Greet(GreetReply { kept: true, .. }));
+            return node.with_outbox(|it| node.plan_to_greet(it, kept, now));
+        }
+        _ => {}
     }
     let refused = matches!(answer, Answer::Failed(_));
     if let Answer::Failed(failure) = &answer {
@@ -208,7 +222,7 @@ mod tests {
     use crate::engine::sync::Poll;
     use crate::engine::worker::SOCKET;
     use crate::ids::OwnerToken;
-    use crate::wire::{Command, Lives, Parting, Plan};
+    use crate::wire::{Command, Greeting, Lives, Parting, Plan};
 
     /// How long a command is, about.
     const LENGTH: usize = 64 * 1024;
@@ -233,7 +247,7 @@ mod tests {
             let server = listener.accept().unwrap().0;
             socket.register(poll.registry(), SOCKET).unwrap();
             let socket = Arc::new(socket);
-            assert!(node.open(Arc::clone(&socket), false, std::iter::empty(), time::tick()));
+            assert!(node.open(Arc::clone(&socket), &Greeting::default(), std::iter::empty(), time::tick()));
             let plan = Plan::mutex(b"", &vec![b'x'; LENGTH / 3], Lives::default());
             let command = Arc::new(plan.release(OwnerToken::nobody(), None, Parting::None));
             Connected { node, socket, server, command, _poll: poll }

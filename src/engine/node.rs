@@ -11,6 +11,7 @@ use crate::engine::contacts::Contacts;
 use crate::engine::intake::Intake;
 use crate::engine::leaving::Leaving;
 use crate::engine::logging::debug;
+use crate::engine::memory::Silences;
 use crate::engine::outbox::{Handed, Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;
@@ -24,7 +25,7 @@ use crate::ids::NodeId;
 use crate::logic::standing::Standing;
 use crate::stats::{Counters, count};
 use crate::time::Tick;
-use crate::wire::{Answer, Command, Socket, Watch};
+use crate::wire::{Answer, Command, Greeting, Socket, Watch};
 #[cfg(test)]
 use crate::{
     engine::sync::{Poll, unbounded},
@@ -111,6 +112,8 @@ pub(crate) struct Node {
     pub(crate) record: Record,
     /// The held locks.
     pub(crate) schedule: Arc<Schedule>,
+    /// For how long nodes are silent; nothing without quarantine.
+    pub(crate) silences: Option<Arc<Silences>>,
 }
 
 /// Commands that go out together: at most a release, and the acquire of whoever comes next.
@@ -132,6 +135,7 @@ pub(crate) struct Common {
     pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) schedule: Arc<Schedule>,
+    pub(crate) silences: Option<Arc<Silences>>,
 }
 
 impl Node {
@@ -139,7 +143,7 @@ impl Node {
         id: NodeId,
         address: Arc<str>,
         ToWorker { jobs, registry, waker }: ToWorker,
-        Common { start, response_timeout, contacts, counters, queues, schedule }: Common,
+        Common { start, response_timeout, contacts, counters, queues, schedule, silences }: Common,
         standing: Standing,
     ) -> Node {
         let subscribe = Arc::new(Command::subscribe(&queues.client().channel()));
@@ -179,6 +183,7 @@ impl Node {
             listening: AtomicBool::new(false),
             record: Record::default(),
             schedule,
+            silences,
         }
     }
 
@@ -276,11 +281,12 @@ impl Node {
         None
     }
 
-    /// Puts a command in line, behind the subscription that it needs.
+    /// Puts a command in line, behind what it needs: the node knows how long a silence it is for, and tells of releases.
     ///
     /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
     /// go over this connection, in this order.
     pub(crate) fn push(&self, outbox: &mut Outbox, job: Job, now: Tick) {
+        self.greet_if_due(outbox, now);
         if job.command.waits() {
             self.wants_notices.store(true, Ordering::Relaxed);
             self.listen(outbox, now);
@@ -338,6 +344,10 @@ impl Node {
 
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn start(&self) -> Tick {
+        self.start
     }
 
     pub(crate) fn nanos(&self, at: Tick) -> u64 {
@@ -430,13 +440,14 @@ impl Node {
     pub(crate) fn open(
         &self,
         socket: Arc<Socket>,
-        pushes: bool,
+        greeting: &Greeting,
         carried: impl Iterator<Item = Job>,
         now: Tick,
     ) -> bool {
         self.listening.store(false, Ordering::Release);
         self.with_outbox(|outbox| {
-            outbox.open(socket, pushes);
+            outbox.open(socket, greeting.pushes);
+            self.plan_to_greet(outbox, greeting.memory.is_none_or(|it| it.kept), now);
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.listen(outbox, now);
             }
@@ -564,6 +575,7 @@ impl Node {
             queues: Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters))),
             counters,
             schedule: Arc::new(Schedule::new()),
+            silences: None,
         };
         let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
         (Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01)), poll)

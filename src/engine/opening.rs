@@ -9,7 +9,7 @@ use crate::engine::sync::Poll;
 use crate::engine::worker::{Opened, Progress, SOCKET};
 use crate::error::NodeFailure;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, Address, Filled, Greeting, Handshake, Inbox, Next, Place, Socket};
+use crate::wire::{self, Address, Command, Filled, Greeting, Handshake, Inbox, Next, Place, Socket};
 
 /// How many addresses of a name are tried: each is a connection, as long as none is established.
 const ADDRESSES_MAX: usize = 16;
@@ -21,6 +21,8 @@ const ADDRESSES_MAX: usize = 16;
 /// beside them, and whichever is ready first is the node's connection.
 pub(crate) struct Opening {
     address: Address,
+    /// What the server is to be told and asked before it may vote.
+    greet: Option<Command>,
     /// Addresses of the same name that have not been begun.
     untried: VecDeque<SocketAddr>,
     /// Those that are under way.
@@ -53,22 +55,29 @@ enum Ended {
 impl Opening {
     /// Begins. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
     /// are slow the node is down for longer, but it does come up.
-    pub(crate) fn begin(address: &Address, timeout: Duration, poll: &Poll) -> Result<Opening, NodeFailure> {
+    pub(crate) fn begin(
+        address: &Address,
+        greet: Option<Command>,
+        timeout: Duration,
+        poll: &Poll,
+    ) -> Result<Opening, NodeFailure> {
         let mut addresses = Socket::resolve(&address.place).map_err(|err| cannot(&err))?;
         addresses.truncate(ADDRESSES_MAX);
-        Opening::at(address, addresses.into(), timeout, poll)
+        Opening::at(address, greet, addresses.into(), timeout, poll)
     }
 
     /// Begins with the addresses that the name has.
     fn at(
         address: &Address,
+        greet: Option<Command>,
         untried: VecDeque<SocketAddr>,
         timeout: Duration,
         poll: &Poll,
     ) -> Result<Opening, NodeFailure> {
         let now = time::tick();
         let deadline = now.checked_add(timeout).unwrap_or(now);
-        let mut opening = Opening { address: address.clone(), untried, tries: Vec::new(), next_at: deadline, deadline };
+        let (address, tries) = (address.clone(), Vec::new());
+        let mut opening = Opening { address, greet, untried, tries, next_at: deadline, deadline };
         opening.begin_next(poll, now)?;
         Ok(opening)
     }
@@ -88,7 +97,7 @@ impl Opening {
         let mut failure = None;
         let mut index = 0;
         while let Some(it) = self.tries.get_mut(index) {
-            match it.step(&self.address, now) {
+            match it.step(&self.address, self.greet.as_ref(), now) {
                 Ok(None) => index = index.saturating_add(1),
                 Ok(Some(greeting)) => {
                     let Try { socket, inbox, asked, asked_at, .. } = self.tries.swap_remove(index);
@@ -127,12 +136,12 @@ impl Opening {
 
 impl Try {
     /// Goes as far as it can now; the greeting, once the node may vote.
-    fn step(&mut self, address: &Address, now: Tick) -> Result<Option<Greeting>, Ended> {
+    fn step(&mut self, address: &Address, greet: Option<&Command>, now: Tick) -> Result<Option<Greeting>, Ended> {
         if self.dialogue.is_none() {
             match self.socket.is_connected() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {
-                    let (dialogue, bytes) = Handshake::begin(address);
+                    let (dialogue, bytes) = Handshake::begin(address, greet);
                     (self.asked, self.asked_at) = (now, Moment::now());
                     self.dialogue = Some(dialogue);
                     self.unsent = bytes;
@@ -220,7 +229,7 @@ mod tests {
         let address = Address::parse("redis://two-addresses").unwrap();
         let poll = Poll::new().unwrap();
 
-        let mut opening = Opening::at(&address, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
         while listens.accept().is_err() {
             // An error ends the test, at the latest when the time to connect is over.
             assert!(matches!(opening.step(&poll, time::tick()), Ok(Progress::Wait)));
@@ -238,7 +247,7 @@ mod tests {
         drop(gone);
         let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
 
-        let mut opening = Opening::at(&address, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
         let failure = loop {
             match opening.step(&poll, time::tick()) {
                 Ok(_) => std::thread::yield_now(),
@@ -279,7 +288,7 @@ mod tests {
         let addresses = [deaf.address(), deaf.address(), listens.local_addr().unwrap()];
         let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
         let timeout = Duration::from_secs(60);
-        let mut opening = Opening::at(&address, addresses.into(), timeout, &poll).unwrap();
+        let mut opening = Opening::at(&address, None, addresses.into(), timeout, &poll).unwrap();
 
         let begin = time::tick();
         let after = |seconds| begin.checked_add(Duration::from_secs(seconds)).unwrap();
@@ -301,7 +310,7 @@ mod tests {
         let deaf = Deaf::new();
         let addresses = [slow.local_addr().unwrap(), deaf.address()];
         let (address, poll) = (Address::parse("redis://two-addresses").unwrap(), Poll::new().unwrap());
-        let mut opening = Opening::at(&address, addresses.into(), Duration::from_secs(60), &poll).unwrap();
+        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(60), &poll).unwrap();
         let begin = time::tick();
         let mut far = slow.accept().unwrap().0;
 

@@ -52,9 +52,9 @@ impl Job {
         self.kind() == Kind::Release && self.keep_until.is_some_and(|it| now < it)
     }
 
-    /// Whether the command is still of use: a release always is.
+    /// Whether the command is still of use: a release always is, and what the node remembers.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.kind() == Kind::Release || self.sink.as_ref().is_some_and(|it| it.is_open())
+        matches!(self.kind(), Kind::Release | Kind::Greet) || self.sink.as_ref().is_some_and(|it| it.is_open())
     }
 }
 
@@ -109,6 +109,10 @@ pub(crate) struct Outbox {
     sent: u64,
     /// Batches that were written and are not answered to their end.
     batches: usize,
+    /// When the node is to be told again what silence we need; `None` if it is not told.
+    pub(crate) greet_at: Option<Tick>,
+    /// What it was told of other nodes.
+    pub(crate) news: u64,
     /// Until when a lock can stand there because of any command on this connection.
     stands_until: Option<Tick>,
 }
@@ -282,7 +286,7 @@ mod tests {
 
     fn acquire(ttl_ms: u64) -> Job {
         let manners = Manners { fair: true, since: 1, entry: None, enters: false };
-        Job::of_connection(Arc::new(plan().acquire(OwnerToken::nobody(), ttl_ms, 1, &manners)))
+        Job::of_connection(Arc::new(plan().acquire(OwnerToken::nobody(), ttl_ms, 1, 0, &manners)))
     }
 
     fn release() -> Job {

@@ -242,6 +242,7 @@ fn failed(answer: Answer) -> NodeAnswer {
         | Answer::Raise(_)
         | Answer::Extend(_)
         | Answer::Release(_)
+        | Answer::Greet(_)
         | Answer::Subscribed
         | Answer::Time => unexpected(),
     }

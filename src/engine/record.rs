@@ -11,7 +11,7 @@ use crate::engine::sync::{AtomicU64, Mutex};
 use crate::engine::node::Node;
 use crate::error::NodeFailure;
 use crate::logic::clock::ClockStep;
-use crate::logic::standing::{News, Standing};
+use crate::logic::standing::{News, Silence, Standing};
 use crate::stats::count;
 use crate::time::{About, Moment, Tick};
 use crate::wire::Greeting;
@@ -25,10 +25,12 @@ const OVERFLOW_SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// See the module. Kept outside the intake, which whoever waits for an answer may have locked.
 pub(crate) struct Record {
-    /// When its grants count again, in nanoseconds since the node's start; 0 if they always did.
-    votes_from: AtomicU64,
-    /// Until when no lock is healed there, likewise.
-    stepped_until: AtomicU64,
+    /// Until when it is silent for a lock that it does not know, in nanoseconds since the node's start; 0 for never.
+    told_until: AtomicU64,
+    /// When the silence began that its restart has brought, likewise, and the one that a step of its clock has; the
+    /// smallest number for none. How long they last may change: see `memory`.
+    restarted: AtomicI64,
+    stepped: AtomicI64,
     /// When its clock was last seen to have been set forward: one more than the nanoseconds since the node's start; 0 for
     /// never.
     stepped_at: AtomicU64,
@@ -48,8 +50,9 @@ pub(crate) struct Record {
 impl Default for Record {
     fn default() -> Record {
         Record {
-            votes_from: AtomicU64::new(0),
-            stepped_until: AtomicU64::new(0),
+            told_until: AtomicU64::new(0),
+            restarted: AtomicI64::new(i64::MIN),
+            stepped: AtomicI64::new(i64::MIN),
             stepped_at: AtomicU64::new(0),
             step_said: AtomicU64::new(0),
             overflow_said: AtomicU64::new(0),
@@ -63,8 +66,18 @@ impl Default for Record {
 impl Node {
     /// For how long its grants do not count yet; zero if they do.
     pub(crate) fn silent_for(&self, now: Tick) -> Duration {
-        let votes_from = self.record.votes_from.load(Ordering::Relaxed);
-        Duration::from_nanos(votes_from.saturating_sub(self.nanos(now)))
+        let told = self.record.told_until.load(Ordering::Relaxed).saturating_sub(self.nanos(now));
+        let begun = self.left(&self.record.restarted, now).max(self.left(&self.record.stepped, now));
+        Duration::from_nanos(told).max(begun)
+    }
+
+    /// What is left of a silence that began at `began`.
+    fn left(&self, began: &AtomicI64, now: Tick) -> Duration {
+        let (began, Some(length)) = (began.load(Ordering::Relaxed), self.silence()) else { return Duration::ZERO };
+        let length = i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
+        let end = if began == i64::MIN { began } else { began.saturating_add(length) };
+        let now = i64::try_from(self.nanos(now)).unwrap_or(i64::MAX);
+        Duration::from_nanos(u64::try_from(end.saturating_sub(now)).unwrap_or(0))
     }
 
     /// What its clock shows now, at least and at most: microseconds since 1970.
@@ -100,9 +113,10 @@ impl Node {
 
     /// Puts on record what is known of it now, and says what was news.
     pub(crate) fn note_standing(&self, standing: &Standing, news: Option<News>, now: Tick) {
-        let nanos = |at: Option<Tick>| at.map_or(0, |it| self.nanos(it));
-        self.record.votes_from.store(nanos(standing.votes_from()), Ordering::Relaxed);
-        self.record.stepped_until.store(nanos(standing.stepped_until()), Ordering::Relaxed);
+        let began = |silence: Option<Silence>| silence.map_or(i64::MIN, |it| it.began(self.start()));
+        self.record.restarted.store(began(standing.restarted()), Ordering::Relaxed);
+        self.record.stepped.store(began(standing.stepped()), Ordering::Relaxed);
+        self.record.told_until.store(standing.told_until().map_or(0, |it| self.nanos(it)), Ordering::Relaxed);
         let (low, high) = standing.clock_offset().unwrap_or((i64::MIN, i64::MIN));
         self.record.clock_offset[0].store(low, Ordering::Relaxed);
         self.record.clock_offset[1].store(high, Ordering::Relaxed);
@@ -125,7 +139,7 @@ impl Node {
     /// Whether a lock that is gone there may be set again. Not for a while after a step of the node's clock: extensions
     /// are counted then, because a key that is there has been there all the time.
     pub(crate) fn may_heal(&self, now: Tick) -> bool {
-        self.record.stepped_until.load(Ordering::Relaxed) <= self.nanos(now)
+        self.left(&self.record.stepped, now).is_zero()
     }
 
     /// `left`: how long the node is silent because of that.
@@ -133,6 +147,15 @@ impl Node {
         match news {
             News::Restarted => {
                 info!("{}: {}: no vote for {}: its server was started lately", self.id, self.address, About(left));
+            }
+            News::Empty => self.note_forgotten(left),
+            News::Another => {
+                info!(
+                    "{}: {}: no vote for {}: its server was restarted, promoted, restored or swapped",
+                    self.id,
+                    self.address,
+                    About(left)
+                );
             }
             News::Stepped(step) => {
                 count(&self.counters.clock_steps);

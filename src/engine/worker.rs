@@ -232,7 +232,7 @@ impl Worker {
             let until = now.checked_add(self.connect_timeout).unwrap_or(now);
             self.node.set_health(Health::Connecting { until });
         }
-        match Opening::begin(&self.address, self.connect_timeout, &self.poll) {
+        match Opening::begin(&self.address, self.node.greet(), self.connect_timeout, &self.poll) {
             Ok(opening) => self.link = Link::Opening(Box::new(opening)),
             Err(failure) => self.go_down(&failure),
         }
@@ -280,8 +280,10 @@ impl Worker {
             intake.begin(inbox);
             let run_id = greeting.run_id.as_deref();
             let intro = Introduction { run_id, uptime: greeting.uptime, time: greeting.time };
-            let news =
-                intake.standing.on_connect(intro, Times { asked, asked_at, answered: now, answered_at: Moment::now() });
+            let memory = greeting.memory.map(|it| self.node.take_memory(it));
+            intake.standing.lasts(self.node.silence());
+            let times = Times { asked, asked_at, answered: now, answered_at: Moment::now() };
+            let news = intake.standing.on_connect(intro, memory, times);
             self.node.note_standing(&intake.standing, news, now);
         }
         self.node.note_greeting(&greeting);
@@ -289,7 +291,7 @@ impl Worker {
         self.node.note_heard();
         // Releases of the time before come first: they are older than anything in the queue.
         let (carried, _) = self.carried.take_due(now);
-        if !self.node.open(Arc::clone(&socket), greeting.pushes, carried.into_iter(), now) {
+        if !self.node.open(Arc::clone(&socket), &greeting, carried.into_iter(), now) {
             self.go_down(&NodeFailure::Internal);
             return;
         }

@@ -40,10 +40,7 @@ impl RefUnwindSafe for Mutex {}
 impl Mutex {
     pub(crate) fn of_engine(engine: Arc<Engine>, name: &[u8]) -> Mutex {
         let config = &engine.core().config;
-        let lives = Lives {
-            fence: config.fence_life.map_or(0, validity::millis),
-            quarantine: config.silence().map_or(0, validity::millis),
-        };
+        let lives = Lives { fence: config.fence_life.map_or(0, validity::millis) };
         let plan = Arc::new(Plan::mutex(&config.prefix, name, lives).signed(&config.owner_label));
         let (ttl, renew) = (config.ttl, config.renew);
         Mutex { engine, name: LockName::new(name), plan, ttl, renew, fair: true, cancel: None }

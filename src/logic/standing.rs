@@ -26,6 +26,25 @@ pub(crate) struct Introduction<'a> {
     pub(crate) time: Option<u64>,
 }
 
+/// What a node says about how long it has been keeping what it was told: see `scripts/greet.lua`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Memory {
+    /// For how long its process has been keeping everything, by its own clock.
+    pub(crate) served: Duration,
+    pub(crate) since: Since,
+}
+
+/// What the node's memory began with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Since {
+    /// It had begun before we asked.
+    Before,
+    /// It began when we asked: there was nothing.
+    Nothing,
+    /// It began when we asked: with what another process had kept.
+    Another,
+}
+
 /// When something was asked, or before, and when it was answered, or after: each on the clock for waiting and on the one
 /// for leases. Neither follows from the other: the clock for waiting stands still while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +60,10 @@ pub(crate) struct Times {
 pub(crate) enum News {
     /// Its process has been started, lately or for all that is known, so it has to be silent.
     Restarted,
+    /// It is new, or has lost everything, and has to be silent.
+    Empty,
+    /// It has what another process kept, or an older one of its own, and has to be silent.
+    Another,
     /// Its clock was stepped. If that was forward, it has to be silent.
     Stepped(ClockStep),
 }
@@ -48,15 +71,59 @@ pub(crate) enum News {
 /// What is known of one node, across its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
-    /// For how long a node is silent; `None` if that is switched off.
+    /// For how long a node is silent; `None` if that is switched off. See [`Standing::lasts`].
     quarantine: Option<Duration>,
     run_id: Option<String>,
-    votes_from: Option<Tick>,
-    /// Of the silence that a restart brings.
+    /// When we first heard of that process.
+    met: Option<Tick>,
+    /// What its process, or its memory, has to be silent for.
+    restarted: Option<Silence>,
+    /// Until when its extensions do not count: as that silence was known to last when we heard of it.
     restarted_until: Option<Tick>,
-    /// Of the silence that a step of its clock brings.
-    stepped_until: Option<Tick>,
+    /// What a step of its clock has.
+    stepped: Option<Silence>,
+    /// Until when it said itself that it is silent, for a lock that it does not know.
+    told_until: Option<Tick>,
     clock: NodeClock,
+}
+
+/// A silence that began at some time. How long it lasts may only turn out later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    seen: Tick,
+    /// How long before that it began.
+    served: Duration,
+    /// How much longer than others it lasts.
+    extra: Duration,
+}
+
+impl Silence {
+    fn from(seen: Tick) -> Silence {
+        Silence { seen, served: Duration::ZERO, extra: Duration::ZERO }
+    }
+
+    /// How much of it was left when it was seen.
+    fn left(self, length: Duration) -> Duration {
+        length.saturating_add(self.extra).saturating_sub(self.served)
+    }
+
+    fn until(self, length: Duration) -> Option<Tick> {
+        let left = self.left(length);
+        if left.is_zero() { None } else { self.seen.checked_add(left) }
+    }
+
+    /// When it began, in nanoseconds after `origin`: it ends so much later as it lasts.
+    pub(crate) fn began(self, origin: Tick) -> i64 {
+        let after = self.seen.saturating_duration_since(origin).saturating_add(self.extra);
+        nanos(after).saturating_sub(nanos(self.served))
+    }
+
+    /// The one that began later: it ends later, however long they last.
+    fn or_later(self, other: Option<Silence>) -> Silence {
+        /// Longer than any, so that nothing of either is over.
+        const LONG: Duration = Duration::from_secs(1_000 * 366 * 24 * 60 * 60);
+        other.filter(|it| self.until(LONG) < it.until(LONG)).unwrap_or(self)
+    }
 }
 
 impl Standing {
@@ -64,37 +131,79 @@ impl Standing {
         Standing {
             quarantine,
             run_id: None,
-            votes_from: None,
+            met: None,
+            restarted: None,
             restarted_until: None,
-            stepped_until: None,
+            stepped: None,
+            told_until: None,
             clock: NodeClock::new(rate),
         }
     }
 
-    /// A connection begins.
+    /// Silences last for so long, those that have begun already too: it has turned out that somebody's ttl is longer, or
+    /// that nobody's is any more.
+    pub(crate) fn lasts(&mut self, quarantine: Option<Duration>) {
+        self.quarantine = quarantine;
+    }
+
+    /// A connection begins. `memory`: what the node said on it, if it was asked.
     ///
     /// It holds for the life of the connection, because no connection outlives the process at its end.
-    pub(crate) fn on_connect(&mut self, intro: Introduction<'_>, times: Times) -> Option<News> {
+    pub(crate) fn on_connect(&mut self, intro: Introduction<'_>, memory: Option<Memory>, times: Times) -> Option<News> {
         let known = self.run_id.is_some();
         if intro.run_id.is_some() && intro.run_id == self.run_id.as_deref() {
-            // The same process: it has been there all the time.
-            return self.on_time(intro.time, times);
+            // The same process: it has been there all the time. It may have been emptied.
+            let stepped = self.on_time(intro.time, times);
+            let begun = memory.and_then(|it| self.on_memory(it, times).filter(|_| it.since != Since::Before));
+            return begun.or(stepped);
         }
         self.run_id = intro.run_id.map(str::to_owned);
+        self.met = None;
         // Another process, on another machine perhaps.
         self.clock.forget();
         let _ = self.on_time(intro.time, times);
-        let silent = self.quarantine?;
+        let length = self.quarantine?;
         // A restart that we have seen ourselves is counted by our own clock: an uptime that is too long, because the
         // clock there was stepped after the start, must not shorten it. Likewise where nothing can be believed.
         let served = if known { None } else { trusted_uptime(intro, times.answered_at.wall_micros()) };
-        let left = match served {
-            Some(uptime) => silent.saturating_add(UPTIME_GRAIN).saturating_sub(uptime),
-            None => silent,
+        let silence = match served {
+            Some(served) => Silence { seen: times.answered, served, extra: UPTIME_GRAIN },
+            None => Silence::from(times.answered),
         };
-        self.be_silent(left, times.answered);
-        self.restarted_until = self.restarted_until.max(times.answered.checked_add(left));
-        (!left.is_zero()).then_some(News::Restarted)
+        self.begin(silence, length);
+        let restarted = (!silence.left(length).is_zero()).then_some(News::Restarted);
+        let begun = memory.and_then(|it| self.on_memory(it, times));
+        self.met = Some(times.answered);
+        begun.or(restarted)
+    }
+
+    fn begin(&mut self, silence: Silence, length: Duration) {
+        self.restarted = Some(silence.or_later(self.restarted));
+        self.restarted_until = self.restarted_until.max(silence.until(length));
+    }
+
+    /// The node says for how long it has been keeping what it was told.
+    ///
+    /// By its own clock, and whoever asked it first. So what we have seen ourselves stays, and this can only lengthen it.
+    pub(crate) fn on_memory(&mut self, memory: Memory, times: Times) -> Option<News> {
+        let length = self.quarantine?;
+        let silence = Silence { served: memory.served, ..Silence::from(times.answered) };
+        // What we knew already does not begin again because it turns out to last longer.
+        let is_known = self.met.is_some_and(|met| {
+            let since_then = times.asked.saturating_duration_since(met);
+            memory.since == Since::Before && since_then <= memory.served.saturating_add(UPTIME_GRAIN)
+        });
+        if is_known {
+            self.restarted = Some(silence.or_later(self.restarted));
+        } else {
+            self.begin(silence, length);
+        }
+        match memory.since {
+            _ if silence.left(length).is_zero() => None,
+            Since::Before => Some(News::Restarted),
+            Since::Nothing => Some(News::Empty),
+            Since::Another => Some(News::Another),
+        }
     }
 
     /// An answer shows the node's time.
@@ -102,47 +211,67 @@ impl Standing {
         let (asked, answered) = (times.asked_at.boot_micros(), times.answered_at.boot_micros());
         let step = self.clock.on_answer(time?, asked, answered)?;
         // After a step back keys live longer than they should: that delays others, and endangers nobody.
-        if let (ClockStep::Forward(_), Some(silent)) = (step, self.quarantine) {
-            self.be_silent(silent, times.answered);
-            self.stepped_until = times.answered.checked_add(silent);
+        if matches!(step, ClockStep::Forward(_)) {
+            self.stepped = Some(Silence::from(times.answered));
         }
         Some(News::Stepped(step))
     }
 
     /// The node says itself for how long it has to be silent.
     pub(crate) fn be_silent(&mut self, left: Duration, now: Tick) {
-        self.votes_from = self.votes_from.max(now.checked_add(left));
+        self.told_until = self.told_until.max(now.checked_add(left));
     }
 
     /// How long a grant is off that counts, for one that was asked for at `asked`: zero if it counts.
     ///
     /// From the time of asking, because the node may have executed the command at any time after it.
     pub(crate) fn silent_for(&self, asked: Tick) -> Duration {
-        self.votes_from.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked))
+        self.votes_from().map_or(Duration::ZERO, |it| it.saturating_duration_since(asked))
     }
 
     /// How long an extension is off that counts, like [`Standing::silent_for`].
     ///
+    /// That somebody else needs a longer silence than we knew does not make a node silent for those who hold a lock there:
+    /// it would end their holds, and keep nobody from anything.
+    ///
     /// After a step of its clock they count: a key that is ours then was ours before, because nothing sets it again there
-    /// as long as [`Standing::stepped_until`] says.
+    /// before the end of [`Standing::stepped`].
     pub(crate) fn restarted_for(&self, asked: Tick) -> Duration {
         self.restarted_until.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked))
     }
 
-    /// Until when no lock may be healed there.
-    pub(crate) fn stepped_until(&self) -> Option<Tick> {
-        self.stepped_until
+    /// The silence that a restart has brought.
+    pub(crate) fn restarted(&self) -> Option<Silence> {
+        self.restarted
+    }
+
+    /// The silence that a step of its clock has brought: until its end no lock may be healed there.
+    pub(crate) fn stepped(&self) -> Option<Silence> {
+        self.stepped
+    }
+
+    /// Until when it said itself that it is silent.
+    pub(crate) fn told_until(&self) -> Option<Tick> {
+        self.told_until
+    }
+
+    fn until(&self, silence: Option<Silence>) -> Option<Tick> {
+        silence?.until(self.quarantine?)
     }
 
     /// When grants count again; `None` if they always did.
-    pub(crate) fn votes_from(&self) -> Option<Tick> {
-        self.votes_from
+    fn votes_from(&self) -> Option<Tick> {
+        self.until(self.restarted).max(self.until(self.stepped)).max(self.told_until)
     }
 
     /// By how much the node's clock is ahead of the one that [`Moment::boot_micros`] reads: at least and at most.
     pub(crate) fn clock_offset(&self) -> Option<(i64, i64)> {
         self.clock.offset()
     }
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn trusted_uptime(intro: Introduction<'_>, wall: u64) -> Option<Duration> {
@@ -186,7 +315,7 @@ mod tests {
     #[test]
     fn b6_a_server_that_was_started_lately_is_silent_until_what_it_forgot_has_expired() {
         let (mut standing, start) = standing();
-        assert_eq!(standing.on_connect(intro("a", 4, 0), at(start, 0)), Some(News::Restarted));
+        assert_eq!(standing.on_connect(intro("a", 4, 0), None, at(start, 0)), Some(News::Restarted));
         assert_eq!(left(&standing, start, 0), 7, "ten seconds and one for the grain, less four");
         assert_eq!((left(&standing, start, 6), left(&standing, start, 7)), (1, 0));
     }
@@ -194,39 +323,39 @@ mod tests {
     #[test]
     fn r6_extensions_do_not_count_either_after_a_restart_but_after_a_step_they_do() {
         let (mut standing, start) = standing();
-        assert_eq!(standing.on_connect(intro("a", 4, 0), at(start, 0)), Some(News::Restarted));
+        assert_eq!(standing.on_connect(intro("a", 4, 0), None, at(start, 0)), Some(News::Restarted));
         let restarted = |standing: &Standing, second| standing.restarted_for(at(start, second).asked).as_secs();
         assert_eq!((restarted(&standing, 0), restarted(&standing, 7)), (7, 0));
-        assert_eq!(standing.stepped_until(), None);
+        assert!(standing.stepped().is_none());
 
         standing.be_silent(QUARANTINE, at(start, 20).asked);
         assert_eq!(restarted(&standing, 20), 0, "of a canary the script of each lock knows better");
         let by = standing.on_time(Some((WALL + 50) * 1_000_000), at(start, 30));
         assert!(matches!(by, Some(News::Stepped(ClockStep::Forward(_)))), "{by:?}");
         assert_eq!((restarted(&standing, 30), left(&standing, start, 30)), (0, 10));
-        assert_eq!(standing.stepped_until(), Some(at(start, 40).asked));
+        assert_eq!(standing.until(standing.stepped()), Some(at(start, 40).asked));
     }
 
     #[test]
     fn a_server_that_has_been_up_for_long_votes_at_once() {
         let (mut standing, start) = standing();
-        assert_eq!(standing.on_connect(intro("a", 11, 0), at(start, 0)), None);
+        assert_eq!(standing.on_connect(intro("a", 11, 0), None, at(start, 0)), None);
         assert_eq!(left(&standing, start, 0), 0);
     }
 
     #[test]
     fn b6_a_restart_that_was_seen_is_counted_by_our_own_clock_whatever_the_uptime() {
         let (mut standing, start) = standing();
-        assert_eq!(standing.on_connect(intro("a", 500, 0), at(start, 0)), None);
-        assert_eq!(standing.on_connect(intro("b", 500, 20), at(start, 20)), Some(News::Restarted));
+        assert_eq!(standing.on_connect(intro("a", 500, 0), None, at(start, 0)), None);
+        assert_eq!(standing.on_connect(intro("b", 500, 20), None, at(start, 20)), Some(News::Restarted));
         assert_eq!((left(&standing, start, 20), left(&standing, start, 30)), (10, 0));
     }
 
     #[test]
     fn a_connection_that_broke_is_no_restart() {
         let (mut standing, start) = standing();
-        assert_eq!(standing.on_connect(intro("a", 4, 0), at(start, 0)), Some(News::Restarted));
-        assert_eq!(standing.on_connect(intro("a", 6, 2), at(start, 2)), None);
+        assert_eq!(standing.on_connect(intro("a", 4, 0), None, at(start, 0)), Some(News::Restarted));
+        assert_eq!(standing.on_connect(intro("a", 6, 2), None, at(start, 2)), None);
         assert_eq!(left(&standing, start, 2), 5, "nor does it end the silence");
     }
 
@@ -241,7 +370,11 @@ mod tests {
             Introduction { run_id: None, ..intro("a", 500, 0) },
         ] {
             let (mut standing, start) = standing();
-            assert_eq!(standing.on_connect(unbelievable, at(start, 0)), Some(News::Restarted), "{unbelievable:?}");
+            assert_eq!(
+                standing.on_connect(unbelievable, None, at(start, 0)),
+                Some(News::Restarted),
+                "{unbelievable:?}"
+            );
             assert_eq!(left(&standing, start, 0), 10);
         }
     }
@@ -250,15 +383,15 @@ mod tests {
     fn b6_a_server_that_does_not_say_who_it_is_counts_from_every_connection() {
         let (mut standing, start) = standing();
         let intro = Introduction { run_id: None, uptime: None, time: None };
-        assert_eq!(standing.on_connect(intro, at(start, 0)), Some(News::Restarted));
-        assert_eq!(standing.on_connect(intro, at(start, 60)), Some(News::Restarted));
+        assert_eq!(standing.on_connect(intro, None, at(start, 0)), Some(News::Restarted));
+        assert_eq!(standing.on_connect(intro, None, at(start, 60)), Some(News::Restarted));
         assert_eq!(left(&standing, start, 60), 10);
     }
 
     #[test]
     fn c4_a_node_whose_clock_was_stepped_forward_is_as_one_that_forgot() {
         let (mut standing, start) = standing();
-        assert_eq!(standing.on_connect(intro("a", 500, 0), at(start, 0)), None);
+        assert_eq!(standing.on_connect(intro("a", 500, 0), None, at(start, 0)), None);
         let by = standing.on_time(Some((WALL + 25) * 1_000_000), at(start, 5));
         assert_eq!(by, Some(News::Stepped(ClockStep::Forward(Duration::from_secs(20)))));
         assert_eq!((left(&standing, start, 5), left(&standing, start, 15)), (10, 0));
@@ -271,16 +404,76 @@ mod tests {
     #[test]
     fn another_process_has_another_clock() {
         let (mut standing, start) = standing();
-        assert_eq!(standing.on_connect(intro("a", 500, 0), at(start, 0)), None);
-        assert_eq!(standing.on_connect(intro("b", 1, 60), at(start, 5)), Some(News::Restarted), "and no step");
+        assert_eq!(standing.on_connect(intro("a", 500, 0), None, at(start, 0)), None);
+        assert_eq!(standing.on_connect(intro("b", 1, 60), None, at(start, 5)), Some(News::Restarted), "and no step");
+    }
+
+    fn memory(served: u64, since: Since) -> Option<Memory> {
+        Some(Memory { served: Duration::from_secs(served), since })
+    }
+
+    #[test]
+    fn h16_a_server_that_has_been_up_for_long_is_silent_if_its_memory_is_young() {
+        for (since, news) in
+            [(Since::Another, News::Another), (Since::Nothing, News::Empty), (Since::Before, News::Restarted)]
+        {
+            let (mut standing, start) = standing();
+            let served = if since == Since::Before { 4 } else { 0 };
+            assert_eq!(standing.on_connect(intro("a", 500, 0), memory(served, since), at(start, 0)), Some(news));
+            assert_eq!(left(&standing, start, 0), 10 - served);
+            assert_eq!(standing.restarted_for(at(start, 0).asked).as_secs(), 10 - served, "nor do extensions count");
+        }
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 500, 0), memory(10, Since::Before), at(start, 0)), None);
+        assert_eq!(left(&standing, start, 0), 0);
+    }
+
+    #[test]
+    fn h16_an_old_memory_does_not_vouch_for_a_server_that_was_seen_to_restart_or_is_young() {
+        let (mut standing, start) = standing();
+        let old = memory(500, Since::Before);
+        assert_eq!(standing.on_connect(intro("a", 4, 0), old, at(start, 0)), Some(News::Restarted));
+        assert_eq!(left(&standing, start, 0), 7);
+        assert_eq!(standing.on_connect(intro("b", 500, 20), old, at(start, 20)), Some(News::Restarted));
+        assert_eq!(left(&standing, start, 20), 10);
+    }
+
+    #[test]
+    fn h15_a_longer_silence_that_turns_up_later_holds_for_all_that_have_begun_and_ends_no_hold() {
+        let (mut standing, start) = standing();
+        standing.on_connect(intro("a", 500, 0), memory(0, Since::Nothing), at(start, 0));
+        assert_eq!((left(&standing, start, 11), standing.restarted_for(at(start, 11).asked).as_secs()), (0, 0));
+
+        standing.lasts(Some(3 * QUARANTINE));
+        // On another connection, or on the same one.
+        let again = memory(12, Since::Before);
+        assert_eq!(standing.on_connect(intro("a", 512, 12), again, at(start, 12)), None);
+        standing.on_memory(memory(13, Since::Before).unwrap(), at(start, 13));
+        assert_eq!(left(&standing, start, 13), 17, "nobody else gets a lock there");
+        assert_eq!(standing.restarted_for(at(start, 13).asked).as_secs(), 0, "and nobody loses one");
+
+        standing.lasts(Some(QUARANTINE));
+        assert_eq!(left(&standing, start, 13), 0, "nobody needs it any more");
+    }
+
+    #[test]
+    fn b6_a_server_that_was_emptied_since_we_met_it_is_silent_whoever_finds_that_out() {
+        for (since, served) in [(Since::Nothing, 0), (Since::Before, 3)] {
+            let (mut standing, start) = standing();
+            standing.on_connect(intro("a", 500, 0), memory(400, Since::Before), at(start, 0));
+            let news = standing.on_connect(intro("a", 560, 60), memory(served, since), at(start, 60));
+            assert_eq!(news, (since == Since::Nothing).then_some(News::Empty));
+            assert_eq!(left(&standing, start, 60), 10 - served);
+            assert_eq!(standing.restarted_for(at(start, 60).asked).as_secs(), 10 - served);
+        }
     }
 
     #[test]
     fn without_quarantine_everybody_votes_at_once() {
         let start = crate::time::tick();
         let mut standing = Standing::new(None, 0.01);
-        assert_eq!(standing.on_connect(intro("a", 0, 0), at(start, 0)), None);
-        assert_eq!(standing.on_connect(intro("b", 0, 1), at(start, 1)), None);
+        assert_eq!(standing.on_connect(intro("a", 0, 0), None, at(start, 0)), None);
+        assert_eq!(standing.on_connect(intro("b", 0, 1), None, at(start, 1)), None);
         let by = standing.on_time(Some((WALL + 25) * 1_000_000), at(start, 5));
         assert!(matches!(by, Some(News::Stepped(_))), "steps are told all the same");
         assert_eq!(left(&standing, start, 5), 0);
@@ -291,7 +484,7 @@ mod tests {
         // The node answers before the suspend, and that is read after it; or it is asked before, and answers after.
         for answered_by in [1, 1 + 3_600] {
             let (mut standing, start) = standing();
-            assert_eq!(standing.on_connect(intro("a", 500, 0), at(start, 0)), None);
+            assert_eq!(standing.on_connect(intro("a", 500, 0), None, at(start, 0)), None);
             // The clock for waiting stands still for an hour.
             let over = Times { answered: at(start, 1).answered, ..at(start, 1 + 3_600) };
             let over = Times { asked: at(start, 1).asked, asked_at: moment(1), ..over };

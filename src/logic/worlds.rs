@@ -18,6 +18,7 @@ mod fencing;
 mod held;
 mod leases;
 mod rounds;
+mod silences;
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! What is said on a new connection before anything votes on it.
 //!
-//! One write, one read: log in (`HELLO 3`), choose the database, load the scripts, ask who the server is. A server that
-//! does not know `HELLO` is asked again in the older protocol, on the same connection.
+//! One write, one read: log in (`HELLO 3`), choose the database, load the scripts, ask who the server is, and since when it
+//! remembers. A server that does not know `HELLO` is asked again in the older protocol, on the same connection.
 
 use redis::{Cmd, Value, cmd};
 
 use crate::error::NodeFailure;
-use crate::wire::command::Kind;
-use crate::wire::{Address, refusal};
+use crate::wire::command::{Command, Kind};
+use crate::wire::{Address, Answer, GreetReply, Reply, refusal};
 
 /// What a server said about itself.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -26,6 +26,8 @@ pub(crate) struct Greeting {
     pub(crate) promoted: bool,
     /// How many replicas are connected to it.
     pub(crate) replicas: u64,
+    /// Since when it remembers, if it was asked.
+    pub(crate) memory: Option<GreetReply>,
 }
 
 impl Greeting {
@@ -76,6 +78,8 @@ enum Question {
     Load(Kind),
     Info(Section),
     Role,
+    /// Last: it writes, and what cannot be written to is told by what it is.
+    Greet,
 }
 
 /// The parts of `INFO` that are read, one command each: older servers take one name only. Not all of it, because other
@@ -101,12 +105,12 @@ impl Section {
 }
 
 impl Handshake {
-    /// Begins the dialogue: the bytes to write first.
-    pub(crate) fn begin(address: &Address) -> (Handshake, Vec<u8>) {
-        let (bytes, questions) = opening(address, true);
+    /// Begins the dialogue: the bytes to write first. `greet`: what to ask the server for its memory.
+    pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> (Handshake, Vec<u8>) {
+        let (bytes, questions) = opening(address, greet, true);
         let handshake = Handshake {
             open: questions.into(),
-            fallback: Some(opening(address, false)),
+            fallback: Some(opening(address, greet, false)),
             greeting: Greeting::default(),
             failure: None,
             ask_again: false,
@@ -121,7 +125,11 @@ impl Handshake {
         let Some(question) = self.open.pop_front() else {
             return Err(NodeFailure::Protocol { reason: "an answer to nothing".to_owned() });
         };
-        self.take(question, &value);
+        if question == Question::Greet {
+            self.take_memory(Reply::read(Kind::Greet, frame).answer);
+        } else {
+            self.take(question, &value);
+        }
         if let Some(failure @ (NodeFailure::ProtectedMode | NodeFailure::TooManyClients)) = &self.failure {
             // It said so when the connection came, whatever it was asked, and says nothing else.
             return Err(failure.clone());
@@ -191,6 +199,18 @@ impl Handshake {
         }
     }
 
+    fn take_memory(&mut self, answer: Answer) {
+        let failure = match answer {
+            Answer::Greet(memory) => {
+                self.greeting.memory = Some(memory);
+                return;
+            }
+            Answer::Failed(failure) => failure,
+            _ => NodeFailure::Protocol { reason: "no memory in the answer to a greeting".to_owned() },
+        };
+        self.failure.get_or_insert(failure);
+    }
+
     fn take_info(&mut self, section: Section, text: &str) -> Option<NodeFailure> {
         let field = |name: &str| {
             text.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
@@ -251,7 +271,7 @@ fn load_failure(kind: Kind, value: &Value) -> Option<NodeFailure> {
     }
 }
 
-fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
+fn opening(address: &Address, greet: Option<&Command>, resp3: bool) -> (Vec<u8>, Vec<Question>) {
     let mut bytes = Vec::new();
     let mut questions = Vec::new();
     let mut ask = |question, command: &Cmd| {
@@ -285,12 +305,19 @@ fn opening(address: &Address, resp3: bool) -> (Vec<u8>, Vec<Question>) {
         ask(Question::Info(section), cmd("INFO").arg(section.name()));
     }
     ask(Question::Role, &cmd("ROLE"));
+    if let Some(greet) = greet {
+        greet.write_with_source_to(&mut bytes, false);
+        questions.push(Question::Greet);
+    }
     (bytes, questions)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::wire::Canary;
     use proptest::prelude::*;
     use std::ops::Range;
 
@@ -304,11 +331,21 @@ mod tests {
         all.extend(Kind::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
         all.extend([(); 3].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
         all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
+        all.push("*5\r\n:1\r\n:5000\r\n:10102\r\n:20000\r\n:1\r\n".to_owned());
         all
     }
 
+    fn memory() -> GreetReply {
+        let served = Duration::from_secs(5);
+        GreetReply { canary: Canary::Kept, served, longest: 10_102, day: 20_000, kept: true }
+    }
+
+    fn begin(url: &str) -> Handshake {
+        Handshake::begin(&Address::parse(url).unwrap(), Some(&crate::wire::greet(10_102, 0, 0))).0
+    }
+
     fn talk(url: &str, answers: &[String]) -> Result<Next, NodeFailure> {
-        let (mut handshake, _) = Handshake::begin(&Address::parse(url).unwrap());
+        let mut handshake = begin(url);
         let mut last = Ok(Next::Read);
         for answer in answers {
             assert_eq!(last, Ok(Next::Read));
@@ -332,7 +369,12 @@ mod tests {
         set_info(&mut answers, "# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
         assert_eq!(
             talk("redis://a", &answers),
-            Ok(Next::Done(Greeting { run_id: Some("abc".to_owned()), pushes: true, ..Greeting::default() }))
+            Ok(Next::Done(Greeting {
+                run_id: Some("abc".to_owned()),
+                pushes: true,
+                memory: Some(memory()),
+                ..Greeting::default()
+            }))
         );
     }
 
@@ -446,7 +488,8 @@ mod tests {
         for answer in
             ["+OK\r\n", "-NOPERM User x has no permissions to run the 'client|setname' command\r\n", "-ERR x\r\n"]
         {
-            let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap());
+            let (mut handshake, first) =
+                Handshake::begin(&Address::parse("redis://a").unwrap(), Some(&crate::wire::greet(1, 0, 0)));
             assert!(first.windows(8).any(|it| it == b"quorlock"));
             let mut last = Ok(Next::Read);
             for answer in answers(no_hello) {
@@ -502,12 +545,12 @@ mod tests {
     proptest! {
         #[test]
         fn g5_no_dialogue_panics_and_none_ends_well_without_the_hash_of_every_script(
-            wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), ROLE + 1),
+            wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), ROLE + 2),
             behind in prop::collection::vec(nonsense(), 0..9),
         ) {
             let right = answers("%0\r\n").into_iter().map(String::into_bytes);
             let said = wrong.into_iter().zip(right).map(|(wrong, right)| wrong.unwrap_or(right)).chain(behind);
-            let (mut handshake, _) = Handshake::begin(&Address::parse("redis://:pw@a").unwrap());
+            let mut handshake = begin("redis://:pw@a");
             let mut hashes = Vec::new();
             for frame in said {
                 let text = String::from_utf8_lossy(&frame).into_owned();

@@ -30,8 +30,6 @@ pub(crate) struct Plan {
 pub(crate) struct Lives {
     /// Of a fencing counter; 0 for no end.
     pub(crate) fence: u64,
-    /// Of the silence of a node that has forgotten; 0 for none.
-    pub(crate) quarantine: u64,
 }
 
 /// How an acquire deals with those who wait.
@@ -125,10 +123,18 @@ impl Plan {
         self.lock.starts_with(RESERVED)
     }
 
-    pub(crate) fn acquire(&self, owner: OwnerToken, ttl_ms: u64, proposal: u64, manners: &Manners) -> Command {
+    /// `quarantine`: for how many milliseconds a node is silent that has forgotten; 0 for not at all.
+    pub(crate) fn acquire(
+        &self,
+        owner: OwnerToken,
+        ttl_ms: u64,
+        proposal: u64,
+        quarantine: u64,
+        manners: &Manners,
+    ) -> Command {
         let owner = self.value(owner);
         let (ttl, proposal) = (digits(ttl_ms), digits(proposal));
-        let (fence_life, quarantine) = (digits(self.lives.fence), digits(self.lives.quarantine));
+        let (fence_life, quarantine) = (digits(self.lives.fence), digits(quarantine));
         let keys: [&[u8]; 5] = [&self.lock, &self.fence, &self.waiters, &self.turn, CANARY];
         let way: &[u8] = if manners.fair { b"fair" } else { b"unfair" };
         let since = digits(manners.since);
@@ -146,18 +152,18 @@ impl Plan {
         Command::script(Kind::Raise, &[&self.lock, &self.fence], &args)
     }
 
-    pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64) -> Command {
-        self.extend_or_heal(owner, ttl_ms, token, false)
+    pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64) -> Command {
+        self.extend_or_heal(owner, ttl_ms, token, quarantine, false)
     }
 
     /// Sets the lock again where it is gone. Only for an owner who has just been confirmed by a majority.
-    pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64) -> Command {
-        self.extend_or_heal(owner, ttl_ms, token, true)
+    pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64) -> Command {
+        self.extend_or_heal(owner, ttl_ms, token, quarantine, true)
     }
 
-    fn extend_or_heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, heal: bool) -> Command {
+    fn extend_or_heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64, heal: bool) -> Command {
         let (owner, ttl, token) = (self.value(owner), digits(ttl_ms), digits(token));
-        let (fence_life, quarantine) = (digits(self.lives.fence), digits(self.lives.quarantine));
+        let (fence_life, quarantine) = (digits(self.lives.fence), digits(quarantine));
         let mut args: Vec<&[u8]> = vec![&owner, &ttl, &token, &fence_life, &quarantine];
         if heal {
             args.push(b"heal");
@@ -200,6 +206,12 @@ impl Plan {
     }
 }
 
+/// Tells a node that we need a silence of `own` milliseconds from it if it has forgotten, and that another node has told us
+/// of one of `heard` milliseconds, last asked for on `heard_on`, in days since 1970. Asks since when it remembers.
+pub(crate) fn greet(own: u64, heard: u64, heard_on: u64) -> Command {
+    Command::script(Kind::Greet, &[CANARY], &[&digits(own), &digits(heard), &digits(heard_on)])
+}
+
 fn digits(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
@@ -233,10 +245,10 @@ mod tests {
             [(plan.clone().signed(&label), format!("{token} web-3/4711/nightly")), (plan, token.clone())]
         {
             for command in [
-                plan.acquire(owner, 1, 1, &manners),
+                plan.acquire(owner, 1, 1, 0, &manners),
                 plan.raise(owner, 1),
-                plan.extend(owner, 1, 1),
-                plan.heal(owner, 1, 1),
+                plan.extend(owner, 1, 1, 0),
+                plan.heal(owner, 1, 1, 0),
                 plan.release(owner, None, Parting::None),
             ] {
                 let (mut bytes, argument) = (Vec::new(), format!("\r\n${}\r\n{value}\r\n", value.len()));
@@ -253,9 +265,9 @@ mod tests {
         let entry = Entry { client: ClientId::draw().unwrap(), life: 9_999 };
         for (fair, entry) in [(true, None), (false, None), (true, Some(entry))] {
             let manners = Manners { fair, since: 1, entry, enters: entry.is_some() };
-            assert_eq!(plan.acquire(owner, 1_500, 1, &manners).life().as_millis(), 1_500);
+            assert_eq!(plan.acquire(owner, 1_500, 1, 0, &manners).life().as_millis(), 1_500);
         }
-        for command in [plan.extend(owner, 1_500, 1), plan.heal(owner, 1_500, 1)] {
+        for command in [plan.extend(owner, 1_500, 1, 0), plan.heal(owner, 1_500, 1, 0)] {
             assert_eq!(command.life().as_millis(), 1_500);
         }
         for command in [plan.raise(owner, 1), plan.release(owner, None, Parting::None), Command::time()] {

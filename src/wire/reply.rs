@@ -16,6 +16,7 @@ pub(crate) enum Answer {
     Raise(RaiseReply),
     Extend(ExtendReply),
     Release(ReleaseReply),
+    Greet(GreetReply),
     /// Releases are announced on this connection from now on.
     Subscribed,
     /// The node's time, and nothing else.
@@ -88,6 +89,30 @@ pub(crate) enum ReleaseReply {
     NotOurs,
 }
 
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct GreetReply {
+    pub(crate) canary: Canary,
+    /// For how long the server's process has been keeping what it was told.
+    pub(crate) served: Duration,
+    /// The longest silence that anybody asks for lately, in milliseconds.
+    pub(crate) longest: u64,
+    /// When that was last asked for: days since 1970.
+    pub(crate) day: u64,
+    /// The node has noted what it was told.
+    pub(crate) kept: bool,
+}
+
+/// What a greeting found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Canary {
+    /// Its process has kept it.
+    Kept,
+    /// None.
+    Missing,
+    /// Another process had kept it.
+    Another,
+}
+
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Reply {
@@ -149,7 +174,7 @@ const STATUS_MAX: i64 = 1_000_000;
 /// How many numbers the script of this kind returns, where it returns several.
 fn members_of(kind: Kind) -> usize {
     match kind {
-        Kind::Acquire => NUMBERS_MAX,
+        Kind::Acquire | Kind::Greet => NUMBERS_MAX,
         Kind::Extend => 4,
         Kind::Raise => 2,
         Kind::Release | Kind::Subscribe | Kind::Time => 1,
@@ -251,6 +276,16 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX])
         }
         (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone),
         (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
+        (Kind::Greet, 1..=3) => {
+            let canary = match status {
+                1 => Canary::Kept,
+                2 => Canary::Missing,
+                _ => Canary::Another,
+            };
+            let served = Duration::from_millis(counter()?);
+            let (longest, day) = (u64::try_from(third).ok()?, u64::try_from(fourth).ok()?);
+            Answer::Greet(GreetReply { canary, served, longest, day, kept: fifth == 1 })
+        }
         (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
         (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),
         _ => return None,

@@ -30,7 +30,7 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     let (servers, master) = (Servers::start(2)?, Server::start()?);
     promote(&servers[0], &master)?;
     for server in &servers {
-        set(server, "quorlock:canary", "1");
+        set(server, "quorlock:canary", "0");
     }
     let locks = connected(builder(servers.urls()), 2);
 

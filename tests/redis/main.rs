@@ -29,6 +29,7 @@ mod log_lines;
 mod loggers;
 mod losses;
 mod lost_notices;
+mod memory;
 mod names;
 mod notices;
 mod obligations;

@@ -199,7 +199,8 @@ fn b7_growing_from_three_to_five_nodes_while_locks_are_held_breaks_them() -> Tes
 #[test]
 fn b7_a_client_without_quarantine_makes_nodes_that_forgot_look_as_if_they_remembered() -> TestResult {
     let servers = Servers::start(3)?;
-    let strict = builder(servers.urls()).quarantine(true).ttl(secs(2)).response_timeout(ms(500)).build()?;
+    let strict =
+        builder(servers.urls()).quarantine(true).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).build()?;
     drop(strict.mutex("report").lock()?);
     for server in &servers {
         server.command(&["FLUSHALL"])?;

@@ -17,7 +17,7 @@ fn strict(servers: &Servers) -> Builder {
 /// Vouches for a server that was just started: as if it had been used for long.
 fn vouch(servers: &Servers) {
     for server in servers {
-        set(server, "quorlock:canary", "1");
+        set(server, "quorlock:canary", "0");
     }
 }
 
@@ -84,7 +84,8 @@ fn the_time_that_an_error_names_is_the_whole_time_until_the_node_votes() -> Test
 fn lock_waits_through_the_quarantine_however_short_its_patience_with_outages() -> TestResult {
     let servers = Servers::start(3)?;
     let began = Instant::now();
-    let locks = strict(&servers).ttl(secs(2)).response_timeout(ms(500)).outage_patience(ms(0)).build()?;
+    let locks =
+        strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).outage_patience(ms(0)).build()?;
 
     let guard = locks.mutex("report").lock()?;
 
@@ -130,7 +131,7 @@ fn breaks_a_lock(other: Builder, servers: &Servers, holder: Builder) -> Result<b
 fn b6_a_node_that_restarts_empty_does_not_help_to_break_a_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let first_two = &servers.urls()[..2];
-    let ttl = |it: Builder| it.ttl(secs(6)).response_timeout(secs(1));
+    let ttl = |it: Builder| it.ttl(secs(6)).max_ttl(secs(6)).response_timeout(secs(1));
     assert!(!breaks_a_lock(ttl(strict(&servers)), &servers, ttl(builder(first_two)))?);
     Ok(())
 }
@@ -146,7 +147,7 @@ fn without_quarantine_a_node_that_restarts_empty_helps_to_break_a_lock() -> Test
 #[test]
 fn b6_a_server_that_was_emptied_has_no_vote_until_its_canary_is_old_enough() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = strict(&servers).ttl(secs(2)).response_timeout(ms(500)).build()?;
+    let locks = strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).build()?;
     wait_for_all_votes(&locks, &servers);
     assert!(locks.mutex("another").try_lock().is_ok(), "they have been keeping everything for long enough");
 
@@ -166,7 +167,7 @@ fn b6_a_server_that_was_emptied_has_no_vote_until_its_canary_is_old_enough() -> 
 fn a_name_that_was_used_lately_is_not_held_up_by_a_canary_that_is_missing() -> TestResult {
     // What a counter proves: nothing has been lost since it was written.
     let servers = Servers::start(3)?;
-    let locks = strict(&servers).ttl(secs(2)).response_timeout(ms(500)).build()?;
+    let locks = strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).build()?;
     drop(locks.mutex("report").lock()?);
     for server in &servers {
         server.command(&["DEL", "quorlock:canary"])?;
@@ -180,7 +181,7 @@ fn a_name_that_was_used_lately_is_not_held_up_by_a_canary_that_is_missing() -> T
 #[test]
 fn a_canary_of_nonsense_counts_as_missing() -> TestResult {
     let servers = Servers::start(1)?;
-    let locks = strict(&servers).ttl(secs(2)).response_timeout(ms(500)).build()?;
+    let locks = strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).build()?;
     drop(locks.mutex("first").lock()?);
     for (i, nonsense) in ["x", "-5", "99999999999999999999", "9007199254740991"].into_iter().enumerate() {
         set(&servers[0], "quorlock:canary", nonsense);
@@ -200,7 +201,7 @@ fn a_canary_of_nonsense_counts_as_missing() -> TestResult {
 fn a_broken_connection_is_no_restart() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = builder(urls).quarantine(true).ttl(secs(3)).response_timeout(ms(700)).build()?;
+    let locks = builder(urls).quarantine(true).ttl(secs(3)).max_ttl(secs(3)).response_timeout(ms(700)).build()?;
     wait_for_all_votes(&locks, &servers);
     let connections = locks.stats().connections;
 
@@ -232,9 +233,10 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
 #[test]
 fn d8_a_lock_survives_the_restart_of_all_five_nodes_one_after_another_each_empty() -> TestResult {
     let servers = Servers::start(5)?;
-    let locks = builder(servers.urls()).quarantine(true).ttl(secs(3)).response_timeout(ms(700)).build()?;
+    let locks =
+        builder(servers.urls()).quarantine(true).ttl(secs(3)).max_ttl(secs(3)).response_timeout(ms(700)).build()?;
     let guard = locks.mutex("report").lock()?;
-    let other = strict(&servers).build()?;
+    let other = strict(&servers).ttl(secs(3)).max_ttl(secs(3)).response_timeout(ms(700)).build()?;
 
     for i in 0..5 {
         servers[i].kill()?;
@@ -257,7 +259,8 @@ fn d8_a_lock_survives_the_restart_of_all_five_nodes_one_after_another_each_empty
 #[test]
 fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).quarantine(true).ttl(secs(3)).response_timeout(ms(700)).build()?;
+    let locks =
+        builder(servers.urls()).quarantine(true).ttl(secs(3)).max_ttl(secs(3)).response_timeout(ms(700)).build()?;
     drop(locks.mutex("report").lock()?);
     connect(&locks, 3);
     for how in ["restart", "flush"] {

@@ -6,7 +6,7 @@ use crate::engine::sync::Poll;
 use crate::engine::worker::{Opened, Progress, SOCKET};
 use crate::error::NodeFailure;
 use crate::time::{Moment, Tick};
-use crate::wire::{Address, Greeting, Inbox, Place, Socket};
+use crate::wire::{Address, Command, Greeting, Inbox, Place, Socket};
 
 pub(crate) struct Opening {
     socket: Option<Socket>,
@@ -14,7 +14,12 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    pub(crate) fn begin(address: &Address, _timeout: Duration, poll: &Poll) -> Result<Opening, NodeFailure> {
+    pub(crate) fn begin(
+        address: &Address,
+        _greet: Option<Command>,
+        _timeout: Duration,
+        poll: &Poll,
+    ) -> Result<Opening, NodeFailure> {
         let Place::Tcp { port, .. } = address.place else { return Err(NodeFailure::Internal) };
         match Socket::connect(port, poll.registry(), SOCKET) {
             Ok(socket) => Ok(Opening { socket: Some(socket), run_id: port.to_string() }),

@@ -8,7 +8,7 @@ use crate::engine::node::Node;
 use crate::engine::outbox::Job;
 use crate::engine::worker::SOCKET;
 use crate::time;
-use crate::wire::{Command, Socket};
+use crate::wire::{Command, Greeting, Socket};
 
 const PORT: u16 = 7000;
 
@@ -18,7 +18,7 @@ fn node() -> (Arc<Node>, Arc<Socket>, Peer) {
     accept(PORT, 0, &Sleeper::new());
     let socket = Arc::new(Socket::connect(PORT, poll.registry(), SOCKET).unwrap());
     let peer = accept(PORT, 0, &Sleeper::new()).pop().unwrap();
-    assert!(node.open(Arc::clone(&socket), false, std::iter::empty(), time::tick()));
+    assert!(node.open(Arc::clone(&socket), &Greeting::default(), std::iter::empty(), time::tick()));
     node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], time::tick(), true);
     (Arc::new(node), socket, peer)
 }

@@ -93,7 +93,12 @@ impl HeldLock {
             hook
         });
         let pending = Arc::new(Pending::with_hook(nodes, ExtendRound::new(nodes), hook));
-        let command = Arc::new(self.plan.extend(self.owner, validity::millis(ttl), self.token.get()));
+        let command = Arc::new(self.plan.extend(
+            self.owner,
+            validity::millis(ttl),
+            self.token.get(),
+            self.core.fanout.quarantine(),
+        ));
         let extension: Arc<dyn Sink> = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
         let given = self.core.fanout.offer(&command, &extension, tick, false);
         pending.set_reached(given.taken);
@@ -112,7 +117,12 @@ impl HeldLock {
             if !state.lease.may_extend(now) {
                 return;
             }
-            let command = Arc::new(self.plan.heal(self.owner, validity::millis(ttl), self.token.get()));
+            let command = Arc::new(self.plan.heal(
+                self.owner,
+                validity::millis(ttl),
+                self.token.get(),
+                self.core.fanout.quarantine(),
+            ));
             let healing: Arc<dyn Sink> = Arc::new(Healing(Arc::clone(self)));
             let nodes = self.core.fanout.that_may_heal(nodes, tick);
             let given = self.core.fanout.offer_to(Some(nodes), &command, &healing, tick, false);

@@ -102,7 +102,7 @@ mod tests {
     use crate::engine::sync::Poll;
     use crate::engine::worker::SOCKET;
     use crate::error::NodeFailure;
-    use crate::wire::{Command, Socket};
+    use crate::wire::{Command, Greeting, Socket};
 
     const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -123,7 +123,7 @@ mod tests {
             let mut server = listener.accept().unwrap().0;
             socket.register(poll.registry(), SOCKET).unwrap();
             let socket = Arc::new(socket);
-            assert!(node.open(Arc::clone(&socket), false, std::iter::empty(), start));
+            assert!(node.open(Arc::clone(&socket), &Greeting::default(), std::iter::empty(), start));
             let question = Arc::new(Command::time());
             let mut bytes = Vec::new();
             question.write_to(&mut bytes, false);

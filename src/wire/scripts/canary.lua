@@ -1,19 +1,93 @@
--- canary.lua: whether the node remembers. Included in acquire.lua and extend.lua, for the case that a lock has no
--- fencing counter: it may be new, or the node has lost everything that it had stored.
+-- canary.lua: whether the node remembers. Included in greet.lua, and in acquire.lua and extend.lua for the case that a lock
+-- has no fencing counter: it may be new, or the node has lost everything that it had stored.
 --
--- Canary: a key without expiry that holds since when the node has been keeping what it was told, in microseconds since
--- 1970. It is gone with everything else after a flush, an emptied disk, or when another server stands behind the address.
+-- Canary: a key without expiry. It is gone with everything else after a flush, an emptied disk, or when another server
+-- stands behind the address; and it names the process that keeps it, so a copy of it proves nothing. Its value:
+--
+--   FORMAT SINCE RUN_ID DAY LONGEST BEFORE
+--
+--   FORMAT   1. Later formats begin with the same six fields; what is behind them is kept as it is
+--   SINCE    since when that process has been keeping what it was told, microseconds since 1970; 0 for ever
+--   RUN_ID   which process that is, as INFO says; "?" if it did not
+--   DAY      of the two numbers behind it: days since 1970
+--   LONGEST  the longest silence that a client of that day asks for, milliseconds: the longest ttl in use, and its margin
+--   BEFORE   the same of the day before
+--
+-- "0" alone is an operator's word: the server is new, and nobody holds a lock. Anything else is no canary.
+--
 -- It is passed as a key like all others: some servers refuse a key that was not.
 
--- For how many milliseconds the node has to be silent so that it has been keeping everything for `length` milliseconds;
--- and when that is, or was, in microseconds since 1970.
-local function silent_for(canary, now, length)
-  local since = redis.pcall("GET", canary)
-  since = type(since) == "string" and #since <= 16 and string.find(since, "^%d+$") and tonumber(since)
-  -- In the future: the clock was set back, and says nothing about how long that was ago.
-  if not since or since > now then
-    redis.call("SET", canary, string.format("%.0f", now))
-    since = now
+local DAY = 86400000000
+-- No client asks for more: milliseconds. Of what is not ours no more is believed.
+local LONGEST = 7200000
+
+-- A whole number in few enough digits to be exact.
+local function digits(text)
+  return text and #text <= 16 and tonumber(text) or nil
+end
+
+-- Which process this is.
+local function process()
+  local info = redis.pcall("INFO", "server")
+  return type(info) == "string" and string.match(info, "[\r\n]run_id:(%w+)") or "?"
+end
+
+-- What the canary says, and what it said before nobody had asked for less on the days that count: a table, without `since`
+-- if there is none.
+local function read_canary(canary, now)
+  local found = redis.pcall("GET", canary)
+  found = type(found) == "string" and found or ""
+  local today = math.floor(now / DAY)
+  local it = { found = found, day = today, longest = 0, before = 0, format = "1", rest = "" }
+  if found == "0" then
+    it.since, it.vouched = 0, true
+    return it
   end
-  return math.max(0, length - math.floor((now - since) / 1000)), since + length * 1000
+  local format, since, run, day, longest, before, rest = string.match(found, "^(%d+) (%d+) (%w+) (%d+) (%d+) (%d+)(.*)$")
+  if not format then
+    format, since, run, day, longest, before, rest = string.match(found, "^(%d+) (%d+) (%?) (%d+) (%d+) (%d+)(.*)$")
+  end
+  since, day, longest, before = digits(since), digits(day), digits(longest), digits(before)
+  if not (since and day and longest and before) then
+    return it
+  end
+  it.since, it.run, it.format, it.rest = since, run, format, rest
+  longest, before = math.min(longest, LONGEST), math.min(before, LONGEST)
+  if day == today - 1 then
+    it.before = longest
+  elseif day >= today then
+    -- Of a day to come: the clock was set back, and says nothing about how long that was ago.
+    it.longest, it.before = longest, before
+  end
+  return it
+end
+
+-- Begins anew: as of now this process keeps what it is told.
+local function begin_anew(it, now, run)
+  it.since, it.run, it.format, it.rest = now, run, "1", ""
+end
+
+-- Writes it where that changes anything. Returns whether it stands there now.
+local function write_canary(canary, it)
+  local value = string.format(
+    "%s %.0f %s %.0f %.0f %.0f%s", it.format, it.since, it.run, it.day, it.longest, it.before, it.rest)
+  if value == it.found then
+    return true
+  end
+  local done = redis.pcall("SET", canary, value)
+  return type(done) == "table" and done.ok ~= nil
+end
+
+-- For how many milliseconds the node has to be silent so that it has been keeping everything for `length` milliseconds, or
+-- for as long as others ask for; and when that is, or was, in microseconds since 1970.
+local function silent_for(canary, now, length)
+  local it = read_canary(canary, now)
+  -- In the future: the clock was set back.
+  if not it.since or it.since > now then
+    it.longest = math.max(it.longest, length)
+    begin_anew(it, now, process())
+    write_canary(canary, it)
+  end
+  length = math.max(length, it.longest, it.before)
+  return math.max(0, length - math.floor((now - it.since) / 1000)), it.since + length * 1000
 end

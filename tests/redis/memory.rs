@@ -1,0 +1,335 @@
+//! Nodes know which process has kept what they were told, and since when; and everybody waits for the longest ttl in use.
+
+use devnodes::{Clock, Server, Servers, eventually};
+use quorlock::{AcquireError, Builder, LockManager, NodeFailure};
+
+use crate::liars::speaking_for;
+use crate::support::*;
+
+const CANARY: &str = "quorlock:canary";
+/// Long enough that nothing of it passes by itself while a test looks.
+const QUARANTINE: std::time::Duration = secs(600);
+const HALF_AN_HOUR: std::time::Duration = secs(30 * 60);
+
+/// Servers whose clocks are ahead, which makes for as much uptime; none where clocks cannot be set.
+fn aged(n: usize, options: fn(devnodes::Builder) -> devnodes::Builder) -> Option<Servers> {
+    if !Clock::available() {
+        eprintln!("left out: clocks of servers can be stepped on Linux only");
+        return None;
+    }
+    let servers = Servers::start_with(n, |it| options(it.stepped_clock())).unwrap();
+    servers.iter().for_each(|it| it.step_clock_forward(HALF_AN_HOUR).unwrap());
+    Some(servers)
+}
+
+fn strict(urls: impl IntoIterator<Item = String>) -> Builder {
+    builder(urls).quarantine(true).max_ttl(QUARANTINE)
+}
+
+fn canary(server: &Server) -> Vec<String> {
+    let value = server.get(CANARY).unwrap_or_default();
+    String::from_utf8(value).unwrap().split(' ').map(str::to_owned).collect()
+}
+
+fn run_id(server: &Server) -> String {
+    server.info("run_id").unwrap()
+}
+
+/// Days since 1970, by the server's clock.
+fn today(server: &Server) -> u64 {
+    let time = server.command(&["TIME"]).unwrap();
+    let seconds = String::from_utf8_lossy(time.as_array().unwrap()[0].as_bytes().unwrap()).parse::<u64>().unwrap();
+    seconds / 86_400
+}
+
+/// As if the server's process had been keeping everything for ever, and had been told of these numbers.
+fn remember(server: &Server, day: u64, longest: u64, before: u64) {
+    set(server, CANARY, &format!("1 1 {} {day} {longest} {before}", run_id(server)));
+}
+
+fn remember_all(servers: &Servers) {
+    servers.iter().for_each(|it| remember(it, 0, 0, 0));
+}
+
+/// For how long node 0 has no vote; zero if it has one.
+fn silence(locks: &LockManager) -> std::time::Duration {
+    match locks.mutex("report").try_lock() {
+        Ok(guard) => {
+            drop(guard);
+            secs(0)
+        }
+        Err(err) => quarantined(&err),
+    }
+}
+
+fn quarantined(err: &AcquireError) -> std::time::Duration {
+    let NodeFailure::Quarantined { left, .. } = failure(err, 0) else { panic!("{err}") };
+    *left
+}
+
+#[test]
+fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_never_knew_it() -> TestResult {
+    let Some(servers) = aged(2, |it| it) else { return Ok(()) };
+    let (master, replica) = (&servers[0], &servers[1]);
+    remember(master, 0, 0, 0);
+    let guard = strict([master.url()]).build()?.mutex("report").try_lock()?;
+    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+    eventually("it has everything", || canary(replica) == canary(master) && replica.exists("report"));
+
+    master.kill()?;
+    replica.command(&["REPLICAOF", "NO", "ONE"])?;
+    del(replica, "report");
+
+    let first = silence(&strict([replica.url()]).build()?);
+    assert!(secs(500) < first, "{first:?}");
+    let kept = canary(replica);
+    assert_eq!(kept[2], run_id(replica));
+    // Whoever comes next hears how much of it is left.
+    eventually("the next one hears of less", || {
+        let next = silence(&strict([replica.url()]).build().unwrap());
+        assert!(secs(300) < next && next <= first, "{next:?} after {first:?}");
+        next + ms(500) < first
+    });
+    assert_eq!(canary(replica)[..3], kept[..3], "and it has begun once");
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn h16_a_server_that_came_back_with_its_data_is_silent_for_clients_that_never_knew_it() -> TestResult {
+    if !Clock::available() {
+        eprintln!("left out: clocks of servers can be stepped on Linux only");
+        return Ok(());
+    }
+    let server = Server::builder().appendonly().arg("--appendfsync", "always").stepped_clock().start()?;
+    remember(&server, 0, 0, 0);
+    server.restart()?;
+    assert_eq!(canary(&server)[1], "1", "it has its data");
+    server.step_clock_forward(HALF_AN_HOUR)?;
+
+    let left = silence(&strict([server.url()]).build()?);
+
+    assert!(secs(500) < left, "{left:?}");
+    Ok(())
+}
+
+#[test]
+fn h16_a_snapshot_that_was_restored_elsewhere_or_a_swapped_disk_proves_nothing() -> TestResult {
+    let Some(servers) = aged(2, |it| it) else { return Ok(()) };
+    remember(&servers[0], 0, 0, 0);
+    let snapshot = servers[0].command(&["DUMP", CANARY])?;
+    let snapshot = snapshot.as_bytes().unwrap();
+    servers[1].command(&[&b"RESTORE"[..], CANARY.as_bytes(), b"0", snapshot])?;
+
+    assert_eq!(silence(&strict([servers[0].url()]).build()?), secs(0), "the one that it was taken of");
+    assert!(secs(500) < silence(&strict([servers[1].url()]).build()?));
+    Ok(())
+}
+
+#[test]
+fn b6_an_operator_vouches_for_one_process_of_a_server() -> TestResult {
+    let Some(servers) = aged(2, |it| it) else { return Ok(()) };
+    set(&servers[0], CANARY, "0");
+
+    assert_eq!(silence(&strict([servers[0].url()]).build()?), secs(0));
+
+    let kept = canary(&servers[0]);
+    assert_eq!(kept[..3], ["1".to_owned(), "0".to_owned(), run_id(&servers[0])]);
+    // Nor does that vouch for another one.
+    set(&servers[1], CANARY, &kept.join(" "));
+    assert!(secs(500) < silence(&strict([servers[1].url()]).build()?));
+    Ok(())
+}
+
+#[test]
+fn b6_what_is_no_canary_or_was_one_of_an_older_version_proves_nothing() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    let (run_id, day) = (run_id(server), today(server));
+    let future = format!("1 9007199254740991 {run_id} {day} 5 0");
+    for nonsense in ["1", "1763789369000000", "x", "-5", "", "1 1", "1 1 a", &future, "1 1  0 0 0", "9 -1 a 0 0 0"] {
+        set(server, CANARY, nonsense);
+        assert!(secs(500) < silence(&strict([server.url()]).build()?), "{nonsense}");
+        assert_eq!((&canary(server)[0], &canary(server)[2]), (&"1".to_owned(), &run_id), "{nonsense}");
+    }
+    del(server, CANARY);
+    server.command(&["LPUSH", CANARY, "a"])?;
+    assert!(secs(500) < silence(&strict([server.url()]).build()?));
+    Ok(())
+}
+
+#[test]
+fn what_a_later_version_of_the_canary_has_behind_the_fields_of_this_one_is_kept() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    set(server, CANARY, &format!("2 1 {} 0 0 0 a {}b", run_id(server), "%s"));
+
+    assert_eq!(silence(&strict([server.url()]).build()?), secs(0));
+
+    let kept = canary(server);
+    assert_eq!((&kept[0][..], &kept[1][..], &kept[6..]), ("2", "1", &["a".to_owned(), "%sb".to_owned()][..]));
+    assert_eq!(kept[3..6], [today(server).to_string(), "606002".to_owned(), "0".to_owned()]);
+    Ok(())
+}
+
+#[test]
+fn h15_a_holder_with_a_longer_ttl_that_comes_back_to_servers_that_forgot_brings_its_number_along() -> TestResult {
+    let servers = Servers::start(3)?;
+    remember_all(&servers);
+    let long = builder(servers.urls()).quarantine(true).ttl(secs(12)).response_timeout(secs(2)).build()?;
+    let guard = long.mutex("report").renew(false).lock()?;
+
+    for server in &servers {
+        server.restart()?;
+    }
+    // Silent for 12 s and the margin, for everybody.
+    eventually("it has come back", || servers.iter().all(|it| canary(it).get(4).is_some_and(|it| it == "12122")));
+
+    let short = builder(servers.urls()).quarantine(true).ttl(secs(1)).response_timeout(ms(250)).build()?;
+    let other = short.mutex("report").lock()?;
+    assert!(!guard.is_valid(), "two hold");
+    assert!(other.is_valid());
+    Ok(())
+}
+
+#[test]
+fn h15_a_number_that_comes_late_lengthens_a_silence_that_has_begun() -> TestResult {
+    let servers = Servers::start(3)?;
+    let short = builder(servers.urls()).quarantine(true).max_ttl(secs(60)).build()?;
+    let first = short.mutex("report").try_lock().unwrap_err();
+    assert!(quarantined(&first) < secs(62), "{first}");
+    eventually("all have been asked", || servers.iter().all(|it| canary(it).len() == 6));
+
+    connected_to_silent(&strict(servers.urls()).build()?, 3);
+
+    let now = short.mutex("report").try_lock().unwrap_err();
+    for node in 0..3 {
+        let NodeFailure::Quarantined { left, .. } = failure(&now, node) else { panic!("{now}") };
+        assert!(secs(300) < *left, "{now}");
+    }
+    Ok(())
+}
+
+/// Waits until all nodes are connected, and have no vote.
+fn connected_to_silent(locks: &LockManager, nodes: u64) {
+    eventually("all nodes are connected", || {
+        assert!(locks.mutex("warm-up").try_lock().is_err());
+        nodes <= locks.stats().connections
+    });
+}
+
+#[test]
+fn h15_nodes_that_forgot_are_silent_for_as_long_as_those_that_remember_say() -> TestResult {
+    let Some(servers) = aged(3, |it| it) else { return Ok(()) };
+    // The holder's number is known to one, and the holder is cut off; the others have been emptied.
+    remember(&servers[0], today(&servers[0]), 600_000, 0);
+    let locks = builder(servers.urls()).quarantine(true).build()?;
+    connected_to_silent(&locks, 3);
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    for node in [1, 2] {
+        let NodeFailure::Quarantined { left, .. } = failure(&err, node) else { panic!("{err}") };
+        assert!(secs(500) < *left, "{err}");
+    }
+    // And clients tell the others.
+    eventually("all know it", || {
+        assert!(locks.mutex("report").try_lock().is_err());
+        servers.iter().all(|it| canary(it)[4] == "600000")
+    });
+    Ok(())
+}
+
+#[test]
+fn h15_a_number_that_nobody_has_used_for_a_day_fades_and_is_not_kept_alive_by_being_told() -> TestResult {
+    let Some(servers) = aged(2, |it| it) else { return Ok(()) };
+    let today = today(&servers[0]);
+    remember(&servers[0], today - 1, 600_000, 700_000);
+    remember(&servers[1], 0, 0, 0);
+    let (own, day) = ("20202", today.to_string());
+    let locks = connected(builder(servers.urls()).quarantine(true), 2);
+    eventually("the other is told", || {
+        drop(locks.mutex("report").try_lock());
+        canary(&servers[1])[5] == "600000"
+    });
+    for server in &servers {
+        assert_eq!(canary(server)[3..], [&day, own, "600000"], "of yesterday, and not of the day before");
+    }
+    drop(locks);
+
+    remember(&servers[0], today - 2, 600_000, 700_000);
+    remember(&servers[1], today + 2, 500_000, 0);
+    drop(connected(builder(servers.urls()).quarantine(true), 2));
+    assert!(["0", "500000"].contains(&&canary(&servers[0])[5][..]), "{:?}", canary(&servers[0]));
+    assert_eq!(canary(&servers[1])[3..], [&day, "500000", "0"], "of a day to come: nobody knows when that was");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_cannot_write_says_what_it_remembers_all_the_same() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    remember(server, 0, 0, 0);
+    let guard = strict([server.url()]).build()?.mutex("report").renew(false).try_lock()?;
+    let before = canary(server);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
+
+    // It may be extended and released there, so it must be possible to connect.
+    let locks = strict([server.url()]).max_ttl(2 * QUARANTINE).build()?;
+    let err = locks.mutex("other").try_lock().unwrap_err();
+    assert!(matches!(failure(&err, 0), NodeFailure::OutOfMemory), "{err}");
+    assert_eq!(canary(server), before);
+
+    // What it could not note it is told again, and until then it says what it knows.
+    server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
+    eventually("it is told again", || {
+        drop(locks.mutex("other").try_lock());
+        canary(server)[4] == "1212002"
+    });
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn g5_on_every_connection_the_node_is_asked_what_it_remembers_before_anything_can_vote() -> TestResult {
+    for resp3 in [true, false] {
+        let server = Server::start()?;
+        let fake = speaking_for(&server, move |_, command| {
+            (!resp3 && command[0] == b"HELLO").then(|| b"-ERR unknown command 'HELLO'\r\n".to_vec())
+        });
+        set(&server, CANARY, "0");
+        let short = builder([fake.url()]).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500));
+        let locks = short.quarantine(true).build()?;
+        eventually("it has a vote", || locks.mutex("report").try_lock().is_ok());
+
+        let ran: Vec<_> = fake.commands_seen().into_iter().filter(|it| it[0].starts_with(b"EVAL")).collect();
+        assert_eq!(ran[0][2..4], [b"1".to_vec(), CANARY.into()], "the canary is its only key");
+        assert!(ran.iter().filter(|it| it[3] == b"report").count() >= 2, "and then it was asked for a vote");
+        // Without quarantine nobody asks.
+        let before = fake.commands_seen().len();
+        drop(builder([fake.url()]).build()?.mutex("report").try_lock()?);
+        assert!(
+            fake.commands_seen()[before..].iter().all(|it| !it[0].starts_with(b"EVAL") || it[3] != CANARY.as_bytes())
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    remember(server, 0, 0, 0);
+    server.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
+    let mute = || strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())]).build().unwrap();
+
+    assert!(secs(500) < silence(&mute()), "silent at the beginning of every connection");
+    assert_eq!(silence(&strict([server.url()]).build()?), secs(0));
+
+    // What it begins itself names no process, and the first who can tell begins anew.
+    del(server, CANARY);
+    assert!(secs(500) < silence(&mute()));
+    assert_eq!(canary(server)[2], "?");
+    assert!(secs(500) < silence(&strict([server.url()]).build()?));
+    assert_eq!(canary(server)[2], run_id(server));
+    Ok(())
+}
