@@ -20,8 +20,9 @@ use crate::time::{self, About};
 ///
 /// Dropping releases on every node and waits until a majority has confirmed, so that after the scope the lock is free
 /// for anyone. It blocks for at most one [response timeout](crate::Builder::response_timeout), usually one round trip,
-/// and for up to ten where this process has more rounds under way than the nodes can answer in one. It never panics, also while the thread is unwinding. Then it does not release where
-/// [`lock_delay`](crate::Builder::lock_delay) is wanted. Call [`release`](LockGuard::release) instead to learn how it went.
+/// and for up to ten where this process has more rounds under way than the nodes can answer in one. It never panics, also
+/// while the thread is unwinding. Then it does not release where [`lock_delay`](crate::Builder::lock_delay) is wanted. Call
+/// [`release`](LockGuard::release) instead to learn how it went.
 ///
 /// A guard can be sent to another thread and dropped there. It keeps the manager's threads alive, so the manager may be
 /// dropped first. In a child process after `fork` the guard is not held, and dropping it there does nothing.

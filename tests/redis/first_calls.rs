@@ -216,13 +216,15 @@ fn child_that_waits_for_the_lock() {
 #[test]
 fn h1_a_first_call_that_waits_for_its_connections_is_ended_by_shutdown_and_by_its_handle() -> TestResult {
     let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
     servers.iter().for_each(|it| it.pause().unwrap());
     // Longer than any test waits.
-    let slow = || builder(servers.urls()).connect_timeout(MINUTE).build();
+    let slow = || builder(&urls).connect_timeout(MINUTE).build();
     let (first, second) = (slow()?, slow()?);
     let handle = CancelHandle::new();
     let calls = [first.mutex("report"), second.mutex("report").cancelled_by(&handle)];
     let [shut_down, cancelled] = calls.map(|lock| thread::spawn(move || lock.lock().map(drop)));
+    eventually("both are being connected", || proxies.iter().all(|it| it.connections() == 2));
 
     handle.cancel();
     first.shut_down();
