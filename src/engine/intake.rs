@@ -1,6 +1,7 @@
 //! The reading half of a node: bytes into answers, answers to whoever waits for them.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::engine::logging::trace;
 use crate::engine::node::Node;
@@ -13,6 +14,10 @@ use crate::time::{self, Moment, Tick};
 use crate::wire::{
     self, AcquireReply, Answer, ExtendReply, Filled, GreetReply, Inbox, Kind, Push, RaiseReply, Reply, Socket,
 };
+
+/// A node says with every answer for how long it is silent, and each is on its way for another time: the log has been told,
+/// unless it is longer by more than that.
+const SILENCE_IS_NEWS: Duration = Duration::from_secs(1);
 
 /// What has come from a node and is not dealt with yet. Guarded by one mutex: one thread reads at a time, so that
 /// answers meet their commands in order.
@@ -129,8 +134,11 @@ fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, ti
     }
     let left = match answer {
         Answer::Acquire(AcquireReply::Forgot { left }) => {
-            if standing.silent_for(times.answered) < left {
-                node.note_forgotten(left);
+            let known = standing.silent_for(times.answered);
+            if known < left {
+                if known.saturating_add(SILENCE_IS_NEWS) < left {
+                    node.note_forgotten(left);
+                }
                 standing.be_silent(left, times.answered);
                 node.note_standing(standing, None, times.answered);
             }

@@ -278,3 +278,42 @@ fn child_that_works() {
     Teller(0).tell("all");
     tell([]);
 }
+
+#[test]
+fn a_node_that_is_silent_is_news_once_however_often_it_says_so() -> TestResult {
+    let chapters = chapters("levels::child_whose_servers_are_emptied", &["none".to_owned()]);
+
+    let lines = &chapters["all"];
+    let all = lines.join("\n");
+    assert_eq!(lines.iter().filter(|it| it.starts_with("WARN report: no lock can be taken for ")).count(), 1, "{all}");
+    for node in 0..3 {
+        let of_node = |it: &&String| it.starts_with(&format!("INFO n{node}: ")) && it.contains(": no vote for ");
+        let lines: Vec<_> = lines.iter().filter(of_node).collect();
+        assert!(lines.len() <= 1, "{all}");
+        assert!(lines.iter().all(|it| it.ends_with(": it is new, or has lost what it had stored")), "{all}");
+    }
+    let silent = lines.iter().filter(|it| it.contains(": no vote for ")).count();
+    assert!(2 <= silent, "a majority was in the way: {all}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_whose_servers_are_emptied() {
+    if child_urls().is_empty() {
+        return;
+    }
+    let servers = Servers::start(3).unwrap();
+    servers.iter().for_each(|it| set(it, "quorlock:canary", "0"));
+    let locks = builder(servers.urls()).quarantine(true).ttl(secs(2)).response_timeout(ms(500)).build().unwrap();
+    // Waits until the start of the servers is long enough ago.
+    let votes = || locks.check_nodes().iter().all(|it| it.failure.is_none());
+    eventually("all of them vote", votes);
+    listen();
+    servers.iter().for_each(|it| drop(it.command(&["FLUSHALL"]).unwrap()));
+    drop(locks.mutex("report").lock().unwrap());
+    assert!(1 < locks.stats().rounds_without_quorum, "it was asked more than once");
+    drop(locks);
+    Teller(0).tell("all");
+    tell([]);
+}
