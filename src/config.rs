@@ -203,6 +203,19 @@ mod tests {
     }
 
     #[test]
+    fn h15_a_node_that_forgot_is_silent_for_ten_seconds_at_least_unless_somebody_says_less() {
+        let silence = |ttl, max_ttl, quarantine| {
+            let margin = Margin { share: 0.0, fixed: Duration::ZERO };
+            Config { ttl, max_ttl, quarantine, margin, ..Config::default() }.silence().map(|it| it.as_secs())
+        };
+        let s = Duration::from_secs;
+        assert_eq!(silence(s(1), None, true), Some(10));
+        assert_eq!(silence(s(30), None, true), Some(30));
+        assert_eq!(silence(s(1), Some(s(2)), true), Some(2));
+        assert_eq!(silence(s(1), None, false), None);
+    }
+
+    #[test]
     fn a_fencing_life_below_twice_the_longest_ttl_is_a_problem() {
         let s = Duration::from_secs;
         let problems = |fence_life, ttl, max_ttl, quarantine| {

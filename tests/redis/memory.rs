@@ -301,9 +301,13 @@ fn g5_on_every_connection_the_node_is_asked_what_it_remembers_before_anything_ca
         let locks = short.quarantine(true).build()?;
         eventually("it has a vote", || locks.mutex("report").try_lock().is_ok());
 
-        let ran: Vec<_> = fake.commands_seen().into_iter().filter(|it| it[0].starts_with(b"EVAL")).collect();
+        let seen = fake.commands_seen();
+        // Without HELLO everything is asked twice.
+        let role = seen.iter().rposition(|it| it[0] == b"ROLE").unwrap();
+        let ran: Vec<_> = seen[role..].iter().filter(|it| it[0].starts_with(b"EVAL")).collect();
         assert_eq!(ran[0][2..4], [b"1".to_vec(), CANARY.into()], "the canary is its only key");
         assert!(ran.iter().filter(|it| it[3] == b"report").count() >= 2, "and then it was asked for a vote");
+        assert!(seen[..role].iter().all(|it| it.get(3).is_none_or(|it| it != b"report")));
         // Without quarantine nobody asks.
         let before = fake.commands_seen().len();
         drop(builder([fake.url()]).build()?.mutex("report").try_lock()?);
@@ -331,5 +335,44 @@ fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> T
     assert_eq!(canary(server)[2], "?");
     assert!(secs(500) < silence(&strict([server.url()]).build()?));
     assert_eq!(canary(server)[2], run_id(server));
+    Ok(())
+}
+
+/// Whether `text` reads as `form`, in which `#` stands for one or more decimal digits, and `%` for hex digits.
+fn is_of_form(text: &str, form: &str) -> bool {
+    let mut rest = text;
+    form.chars().all(|it| {
+        let (end, least) = match it {
+            '#' => (rest.find(|it: char| !it.is_ascii_digit()), 1),
+            '%' => (rest.find(|it: char| !it.is_ascii_hexdigit()), 16),
+            _ => (rest.starts_with(it).then_some(it.len_utf8()), 1),
+        };
+        let end = if matches!(it, '#' | '%') { end.unwrap_or(rest.len()) } else { end.unwrap_or(0) };
+        rest = &rest[end..];
+        least <= end
+    }) && rest.is_empty()
+}
+
+#[test]
+fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    set(server, CANARY, "0");
+    let locks = strict([server.url()]).owner_label(None).build()?;
+    let other = strict([server.url()]).build()?;
+    let guard = locks.mutex("report").lock()?;
+    let waiter = std::thread::spawn(move || other.mutex("report").lock().map(drop));
+    let text = |key: &str| String::from_utf8(server.get(key).unwrap_or_default()).unwrap();
+    eventually("the other waits", || text("quorlock:turn:{report}") == "0 ");
+
+    let list = server.command(&["ZRANGE", "quorlock:waiters:{report}", "0", "-1", "WITHSCORES"])?;
+    let list: Vec<_> = list.as_array().unwrap().iter().filter_map(|it| it.as_bytes()).collect();
+    let list: Vec<_> = list.into_iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
+    assert!(list[0].len() == 16 && is_of_form(&list[0], "%") && is_of_form(&list[1], "#"), "{list:?}");
+    assert!(text("report").len() == 32 && is_of_form(&text("report"), "%"));
+    assert!(is_of_form(&text(&fence("report")), "#"));
+    assert!(is_of_form(&text(CANARY), "1 # % # # #"), "{}", text(CANARY));
+    guard.release()?;
+    join(waiter)?;
     Ok(())
 }
