@@ -203,6 +203,9 @@ impl Builder {
     /// Once it has expired, the wall clock keeps tokens growing: they are microseconds since 1970 or more. So this only
     /// has to be longer than clocks of clients are wrong. `None` keeps counters for ever, for a fixed set of names.
     ///
+    /// An acquisition gives it this life, and extensions do 24 times in it: so after a lock that was held for long it can be
+    /// a twenty-fourth shorter.
+    ///
     /// Default: 24 h. Allowed: 1 min to 10 years, and at least twice the longest [ttl](Builder::max_ttl).
     pub fn fencing_life(mut self, life: Option<Duration>) -> Builder {
         self.config.fence_life = life;

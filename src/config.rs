@@ -183,8 +183,8 @@ impl Config {
         if self.max_ttl.is_none() { self.fence_problem(ttl) } else { None }
     }
 
-    /// Whether counters may expire under the holder of a lock of `ttl`. They are renewed with it, every third of the ttl; a
-    /// node that could not be reached for a whole ttl still has its counter when the next holder comes.
+    /// Whether counters may expire under the holder of a lock of `ttl`. They are renewed with it, every third of the ttl, and
+    /// more rarely only where they live for much longer (`lease::keep_counter_after`); a node that could not be reached for a whole ttl still has its counter when the next holder comes.
     fn fence_problem(&self, ttl: Duration) -> Option<Problem> {
         let needed = ttl.saturating_mul(TTLS_IN_A_FENCE_LIFE);
         let life = self.fence_life.filter(|it| *it < needed)?;

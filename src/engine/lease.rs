@@ -89,6 +89,8 @@ struct State {
     grants: Grants,
     /// When it was in doubt and was checked.
     checked_at: Option<Tick>,
+    /// When a command was last sent that gave the fencing counters their full life.
+    counter_kept: Tick,
     /// The longest life that any command gave to the key: a release is worth sending for so long.
     longest_ttl: Duration,
     reached: NodeSet,
@@ -147,6 +149,7 @@ impl HeldLock {
             footing: Footing::new(core.fanout.len(), NodeSet::default(), won.asked),
             grants: won.grants,
             checked_at: None,
+            counter_kept: won.asked,
             longest_ttl: won.ttl,
             reached: won.reached,
             listeners: Listeners::default(),

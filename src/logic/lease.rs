@@ -22,6 +22,12 @@ pub(crate) fn check_pause(ttl: Duration) -> Duration {
     renew_after(ttl).checked_div(2).unwrap_or(ttl)
 }
 
+/// After how long an extension gives a lock's fencing counters their full `life` again. Much longer than most locks are
+/// held for, and short enough that a counter which misses some of these still outlasts every ttl that is allowed with it.
+pub(crate) fn keep_counter_after(life: Duration) -> Duration {
+    life.checked_div(24).unwrap_or(life)
+}
+
 /// Where a lease is in its life. It goes from `Held` to one of the others, once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
@@ -220,6 +226,19 @@ mod tests {
         assert_eq!(lease.on_extended(at(700), at(500)), Extended::NotLonger);
 
         assert_eq!(lease.valid_until(at(999)), Ok(at(1_000)));
+    }
+
+    #[test]
+    fn the_counter_of_a_lock_that_is_renewed_outlasts_a_ttl_without_answers() {
+        let ttl = Duration::from_secs(30);
+        for life in (60..100_000).map(Duration::from_secs) {
+            // Extensions come a third of a ttl apart, and one of them is the first that is late enough.
+            let mut age = renew_after(ttl);
+            while age < keep_counter_after(life) {
+                age += renew_after(ttl);
+            }
+            assert!(ttl < life - age, "{life:?}");
+        }
     }
 
     #[test]

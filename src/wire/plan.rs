@@ -152,22 +152,28 @@ impl Plan {
         Command::script(Kind::Raise, &[&self.lock, &self.fence], &args)
     }
 
-    pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64) -> Command {
-        self.extend_or_heal(owner, ttl_ms, token, quarantine, false)
+    /// `keep`: the counter gets its full life again.
+    pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64, keep: bool) -> Command {
+        self.extend_or_heal(owner, ttl_ms, token, quarantine, keep.then_some("keep"))
     }
 
     /// Sets the lock again where it is gone. Only for an owner who has just been confirmed by a majority.
     pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64) -> Command {
-        self.extend_or_heal(owner, ttl_ms, token, quarantine, true)
+        self.extend_or_heal(owner, ttl_ms, token, quarantine, Some("heal"))
     }
 
-    fn extend_or_heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64, heal: bool) -> Command {
+    fn extend_or_heal(
+        &self,
+        owner: OwnerToken,
+        ttl_ms: u64,
+        token: u64,
+        quarantine: u64,
+        more: Option<&str>,
+    ) -> Command {
         let (owner, ttl, token) = (self.value(owner), digits(ttl_ms), digits(token));
         let (fence_life, quarantine) = (digits(self.lives.fence), digits(quarantine));
         let mut args: Vec<&[u8]> = vec![&owner, &ttl, &token, &fence_life, &quarantine];
-        if heal {
-            args.push(b"heal");
-        }
+        args.extend(more.map(str::as_bytes));
         Command::script(Kind::Extend, &[&self.lock, &self.fence, CANARY], &args).that_lets_it_stand(ttl_ms)
     }
 
@@ -247,7 +253,7 @@ mod tests {
             for command in [
                 plan.acquire(owner, 1, 1, 0, &manners),
                 plan.raise(owner, 1),
-                plan.extend(owner, 1, 1, 0),
+                plan.extend(owner, 1, 1, 0, true),
                 plan.heal(owner, 1, 1, 0),
                 plan.release(owner, None, Parting::None),
             ] {
@@ -267,7 +273,7 @@ mod tests {
             let manners = Manners { fair, since: 1, entry, enters: entry.is_some() };
             assert_eq!(plan.acquire(owner, 1_500, 1, 0, &manners).life().as_millis(), 1_500);
         }
-        for command in [plan.extend(owner, 1_500, 1, 0), plan.heal(owner, 1_500, 1, 0)] {
+        for command in [plan.extend(owner, 1_500, 1, 0, true), plan.heal(owner, 1_500, 1, 0)] {
             assert_eq!(command.life().as_millis(), 1_500);
         }
         for command in [plan.raise(owner, 1), plan.release(owner, None, Parting::None), Command::time()] {

@@ -199,6 +199,7 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
             Kind::Release => Some([number, 0, 0, 0, 0]),
             // The short form of the ordinary outcome.
             Kind::Acquire if STATUS_MAX < number => Some([1, 0, 0, 0, number]),
+            Kind::Extend if STATUS_MAX < number => Some([1, 0, number, 0, 0]),
             _ => None,
         };
     }
@@ -364,6 +365,7 @@ mod tests {
             read(Kind::Extend, "*4\r\n:5\r\n:0\r\n:9\r\n:900\r\n"),
             Answer::Extend(ExtendReply::Forgot { left: Duration::from_millis(900) })
         );
+        assert_eq!(read(Kind::Extend, ":1700000000000000\r\n"), Answer::Extend(ExtendReply::Extended));
         assert_eq!(read(Kind::Extend, "*4\r\n:4\r\n:7\r\n:9\r\n:0\r\n"), Answer::Extend(ExtendReply::Healed));
         assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
     }

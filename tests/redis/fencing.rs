@@ -331,11 +331,38 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
     assert!(2 <= lives("b").len() && lives("b").iter().all(|it| *it == -1), "{:?}", lives("b"));
     assert!(2 <= lives("c").len() && lives("c").iter().all(|it| (3_000_000..=3_600_000).contains(it)));
 
-    // A use renews it.
+    // A use renews it, of which extensions are none for an hour.
     for server in &servers {
         server.command(&["PEXPIRE", &fence("a"), "100000"])?;
     }
-    drop(by_default.mutex("a").try_lock()?);
+    let guard = by_default.mutex("a").try_lock()?;
     assert!(2 <= lives("a").iter().filter(|it| DAY - 600_000 < **it).count(), "{:?}", lives("a"));
+    for server in &servers {
+        server.command(&["PEXPIRE", &fence("a"), "100000"])?;
+    }
+    guard.extend(secs(20))?;
+    assert!(lives("a").iter().all(|it| *it <= 100_000), "{:?}", lives("a"));
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_is_held_for_long_gives_its_counters_their_life_again() -> TestResult {
+    let servers = Servers::start(3)?;
+    // A twenty-fourth of it is some seconds.
+    let locks = connected(builder(servers.urls()).fencing_life(Some(secs(60))), 3);
+    let guard = locks.mutex("report").renew(false).lock()?;
+    for server in &servers {
+        server.command(&["PEXPIRE", &fence("report"), "1000000"])?;
+    }
+
+    for _ in 0..2 {
+        eventually("an extension gives all of them the life that was asked for", || {
+            guard.extend(secs(20)).unwrap();
+            servers.iter().all(|it| it.pttl(fence("report")) <= 60_000)
+        });
+        for server in &servers {
+            server.command(&["PEXPIRE", &fence("report"), "1000000"])?;
+        }
+    }
     Ok(())
 }

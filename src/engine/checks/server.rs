@@ -278,7 +278,7 @@ impl Data {
                 match self.locks.get_mut(key).filter(|_| !taken) {
                     Some((_, old)) => {
                         *old = until.max(*old);
-                        vec![1, 0, micros(now), 0]
+                        vec![micros(now)]
                     }
                     None if taken => vec![3, 0, micros(now), 0],
                     None if args.get(5).is_some_and(|it| it == b"heal") => {
@@ -305,7 +305,8 @@ impl Data {
         };
         checker::trace(format_args!("ran {kind:?} of {}: {}", text(&owner[..4]), numbers[0]));
         // A grant without more to say is a time.
-        let status = if kind == Kind::Acquire && numbers.len() == 1 { 1 } else { numbers[0] };
+        let is_short = matches!(kind, Kind::Acquire | Kind::Extend) && numbers.len() == 1;
+        let status = if is_short { 1 } else { numbers[0] };
         self.log.push(Ran { kind, owner, status: i64::try_from(status).unwrap() });
         let held = kind == Kind::Acquire && status == 0;
         replies.push((from, if held { refusal(&numbers) } else { array(&numbers) }));

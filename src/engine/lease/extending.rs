@@ -93,18 +93,27 @@ impl HeldLock {
             hook
         });
         let pending = Arc::new(Pending::with_hook(nodes, ExtendRound::new(nodes), hook));
-        let command = Arc::new(self.plan.extend(
-            self.owner,
-            validity::millis(ttl),
-            self.token.get(),
-            self.core.fanout.quarantine(),
-        ));
+        let (ttl_ms, quarantine) = (validity::millis(ttl), self.core.fanout.quarantine());
+        let keep = self.keeps_counter(state, tick);
+        let command = Arc::new(self.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep));
         let extension: Arc<dyn Sink> = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
         let given = self.core.fanout.offer(&command, &extension, tick, false);
         pending.set_reached(given.taken);
         state.reached = state.reached.union(given.taken);
         state.longest_ttl = state.longest_ttl.max(ttl);
         (pending, given)
+    }
+
+    /// Whether the extension that is sent at `tick` has to give the fencing counters their full life again.
+    ///
+    /// On record as it is sent: a node that it does not come to has the time of many others.
+    fn keeps_counter(&self, state: &mut State, tick: Tick) -> bool {
+        let Some(life) = self.core.config.fence_life else { return false };
+        let keep = lease::keep_counter_after(life) <= tick.saturating_duration_since(state.counter_kept);
+        if keep {
+            state.counter_kept = tick;
+        }
+        keep
     }
 
     /// Sets the key again on nodes that have lost it. A majority has just confirmed the lock.

@@ -8,9 +8,11 @@
 -- ARGV[3]  fencing token of the owner, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  for how long a node that has forgotten is silent, whole milliseconds; 0 for not at all
--- ARGV[6]  "heal": sets a key that is gone again. Only for an owner who has just been confirmed by a majority.
+-- ARGV[6]  "keep": gives the counter its full life again
+--          "heal": that, and sets a lock key that is gone again. Only for an owner who has just been confirmed by a majority
 --
--- Returns { status, counter, node time, time left }, of a node that is silent the time until that is over
+-- Returns the node time if extended and the counter is the token; otherwise
+-- { status, counter, node time, time left }, of a node that is silent the time until that is over
 --   status     1 extended
 --              4 set again
 --              5 extended, but this node has forgotten what it knew: it must not be counted before its silence is over
@@ -30,6 +32,19 @@ local now = clock[1] * 1000000 + clock[2]
 
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local owner, counter = found[1], found[2]
+
+-- What nearly every extension finds. They are most of what a server does for locks that are held for long.
+if owner == ARGV[1] and counter == ARGV[3] then
+  local left = redis.call("PTTL", KEYS[1])
+  if left >= 0 and left < tonumber(ARGV[2]) then
+    redis.call("PEXPIRE", KEYS[1], ARGV[2])
+  end
+  if ARGV[6] and ARGV[4] ~= "0" then
+    redis.call("PEXPIRE", KEYS[2], ARGV[4])
+  end
+  return now
+end
+
 local seen = 0
 if counter then
   if #counter > 16 or not string.find(counter, "^%d+$") then
@@ -81,7 +96,7 @@ if seen < token then
   else
     redis.call("SET", KEYS[2], ARGV[3], "PX", ARGV[4])
   end
-elseif ARGV[4] ~= "0" then
+elseif ARGV[6] and ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
 end
 return { status, seen, now, left }
