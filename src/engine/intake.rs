@@ -184,6 +184,9 @@ fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
     if !owed.job.answer(node.id, answer, true) {
         count(&node.counters.late_answers);
     }
+    if !refused && owed.job.was_refused {
+        node.note_taken_again();
+    }
     if refused && owed.job.is_worth_keeping(now) {
         // A server that is busy or cannot write refuses releases as well, and the key would stay for its ttl.
         node.put_back(owed.job, now);

@@ -39,9 +39,6 @@ use crate::{
 /// are small, and every small batch costs a wake-up here and one at the server.
 pub(crate) const BATCHES_MAX: usize = 3;
 
-/// How long a release that the server refused is kept before it is sent again.
-const REFUSED_PAUSE: Duration = Duration::from_millis(100);
-
 /// What is known of a node's connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Health {
@@ -97,7 +94,7 @@ pub(crate) struct Node {
     start: Tick,
     response_timeout: Duration,
     /// Releases that the server refused.
-    refused: Mutex<Unconfirmed>,
+    pub(crate) refused: Mutex<Unconfirmed>,
     leaving: Arc<Leaving>,
     stop_at: Mutex<Option<Tick>>,
     pub(crate) counters: Arc<Counters>,
@@ -473,22 +470,6 @@ impl Node {
 
     pub(crate) fn take_kick(&self) -> bool {
         self.kicked.swap(false, Ordering::SeqCst)
-    }
-
-    /// Keeps a release that the server refused; the worker sends it again after a pause.
-    pub(crate) fn put_back(&self, job: Job, now: Tick) {
-        let again_at = now.checked_add(REFUSED_PAUSE).unwrap_or(now);
-        let overflowed = self.refused.lock().keep(job, now, again_at);
-        if overflowed {
-            self.say_overflow(now);
-        }
-        // It has to plan its sleep anew.
-        self.wake_now();
-    }
-
-    /// The refused releases that are due again, and when the next one is.
-    pub(crate) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
-        self.refused.lock().take_due(now)
     }
 
     /// Tells the worker that the connection is of no use.

@@ -20,22 +20,24 @@ pub(crate) struct Job {
     sink: Option<Arc<dyn Sink>>,
     /// A release is sent again after a reconnect until then: after that the key has expired by itself.
     keep_until: Option<Tick>,
+    /// The server has refused it, and it is sent again.
+    pub(crate) was_refused: bool,
 }
 
 impl Job {
     /// A command whose answer matters only now.
     pub(crate) fn new(command: Arc<Command>, sink: Arc<dyn Sink>) -> Job {
-        Job { command, handed: None, sink: Some(sink), keep_until: None }
+        Job { command, handed: None, sink: Some(sink), keep_until: None, was_refused: false }
     }
 
     /// A command whose answer says something about the connection, and to nobody else.
     pub(crate) fn of_connection(command: Arc<Command>) -> Job {
-        Job { command, handed: None, sink: None, keep_until: None }
+        Job { command, handed: None, sink: None, keep_until: None, was_refused: false }
     }
 
     /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
     pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
-        Job { command, handed: None, sink, keep_until: Some(keep_until) }
+        Job { command, handed: None, sink, keep_until: Some(keep_until), was_refused: false }
     }
 
     pub(crate) fn kind(&self) -> Kind {

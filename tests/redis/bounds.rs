@@ -1,5 +1,7 @@
 //! What nodes can make a client keep, and for how long it bears with them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,6 +47,41 @@ fn h7_a_node_that_announces_what_nobody_waits_for_brings_few_commands_about_unti
 
     assert!((1..=ANSWERED_MAX).contains(&many), "{many} commands");
     assert_eq!(one, 1);
+}
+
+#[test]
+fn h7_a_node_that_refuses_releases_is_sent_few_of_them_again_until_it_takes_one() -> TestResult {
+    const LOCKS: usize = 300;
+    let (servers, server) = (Servers::start(2)?, Server::start()?);
+    let (is_busy, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let fake = speaking_for(&server, {
+        let (is_busy, refused) = (Arc::clone(&is_busy), Arc::clone(&refused));
+        move |_, command| match command[0].as_slice() {
+            b"SUBSCRIBE" => Some(b"-NOPERM no channels\r\n".to_vec()),
+            b"EVAL" | b"EVALSHA" if is_busy.load(Ordering::SeqCst) => {
+                refused.fetch_add(1, Ordering::SeqCst);
+                Some(b"-BUSY Redis is busy running a script.\r\n".to_vec())
+            }
+            _ => None,
+        }
+    });
+    let locks = connected(builder([servers[0].url(), servers[1].url(), fake.url()]).ttl(LONG), 3);
+    let lock = |number| locks.mutex(format!("report-{number}")).lock();
+    let guards: Vec<_> = (0..LOCKS).map(lock).collect::<Result<_, _>>()?;
+    eventually("it has granted all of them", || lock_keys(&server).len() == LOCKS);
+
+    is_busy.store(true, Ordering::SeqCst);
+    drop(guards);
+    eventually("it has refused all releases", || LOCKS as u64 <= refused.load(Ordering::SeqCst));
+    let (before, began) = (refused.load(Ordering::SeqCst), Instant::now());
+    eventually("it has been sent some again", || before + 60 <= refused.load(Ordering::SeqCst));
+
+    let again = refused.load(Ordering::SeqCst) - before;
+    let pauses = u64::try_from(began.elapsed().as_millis() / 100)? + 2;
+    assert!(again <= 16 * pauses, "{again} of them in {pauses} pauses");
+    is_busy.store(false, Ordering::SeqCst);
+    eventually("all are released", || lock_keys(&server).is_empty());
+    Ok(())
 }
 
 /// A manager of one node behind a proxy. What it is sent is gone in a second.
