@@ -164,7 +164,7 @@ impl<R: Reads> Pending<R> {
             if let Some(hook) = &self.hook {
                 hook(&end);
             }
-            self.decided.notify_one();
+            self.decided.notify_all();
         }
     }
 }
@@ -215,7 +215,7 @@ impl<R: Reads> Sink for Pending<R> {
         };
         self.announce(end);
         // Costs nothing while nobody waits for it, which is nearly always.
-        self.answered.notify_one();
+        self.answered.notify_all();
         counted
     }
 

@@ -33,6 +33,29 @@ fn deliver(pending: &Arc<Pending<AcquireRound>>, node: u8, counted: &Arc<AtomicU
     })
 }
 
+/// Calls that give up together, because of an outage, wait for the same round.
+#[test]
+fn all_who_wait_for_a_round_are_woken_by_its_decision_and_by_its_last_row() {
+    patiently(8_000, || {
+        let (pending, _) = round();
+        let wait = |pending: &Pending<AcquireRound>| {
+            assert_eq!(pending.wait(deadline(ms(100))), AcquireEnd::Won { token: 7 });
+            assert_eq!(checker::now(), ms(0), "the wake-up was another's");
+            pending.wait_for_rows(deadline(ms(100)));
+            assert_eq!(checker::now(), ms(0), "the wake-up of the last row was another's");
+        };
+        let theirs = Arc::clone(&pending);
+        let other = spawn("waiter", move || wait(&theirs));
+        let counted = Arc::default();
+        let threads: Vec<_> = (0..3).map(|it| deliver(&pending, it, &counted)).collect();
+
+        wait(&pending);
+
+        other.join();
+        join(threads);
+    });
+}
+
 #[test]
 fn whoever_waits_for_a_round_is_woken_by_its_decision_and_needs_no_other_vote() {
     patiently(16_000, || {
