@@ -217,7 +217,8 @@ impl Builder {
     /// A server that was restarted without its data, was emptied, or whose clock was set forward, would grant locks that
     /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count. `lock` waits
     /// through it, other calls report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal
-    /// goes on meanwhile. A server that has never been used for locks counts as one that was emptied.
+    /// goes on meanwhile. A server that has never been used for locks counts as one that was emptied; an operator who knows
+    /// better may [vouch](LockManager::vouch) for it.
     ///
     /// How it is noticed: [`guide::safety`](crate::guide::safety). Switch it off for tests with fresh servers, where
     /// nothing is protected; not because of an outage.

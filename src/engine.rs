@@ -148,6 +148,17 @@ impl Engine {
         }
     }
 
+    /// Vouches for all new nodes, like [`Engine::look`].
+    pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
+        if self.core.is_forked() {
+            return self.core.look_at_nothing();
+        }
+        match self.begin_acquire() {
+            Some(_call) => self.core.vouch(),
+            None => self.core.look_at_nothing(),
+        }
+    }
+
     fn count(&self, calls: &mut Calls) -> Call<'_> {
         calls.under_way = calls.under_way.saturating_add(1);
         Call(self)

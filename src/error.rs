@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use node::{NodeAnswer, NodeFailure, NodeReport};
+pub use node::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
 
 use crate::time::{About, Exactly};
 pub(crate) use node::Rows;

@@ -22,7 +22,7 @@
 //! On servers that have never been used for locks, or were just started, this waits for the first ten seconds: they may
 //! have forgotten locks that are held, and have [no vote](Builder::quarantine) until those would have expired. The log
 //! says so. A wait that is shorter than that ends in an error, so give it half a minute, or call
-//! [`lock`](Mutex::lock). For servers that are known to be new, [`guide::nodes`] says how to vouch for them.
+//! [`lock`](Mutex::lock). For servers that are known to be new there is [`vouch`](LockManager::vouch).
 //!
 //! # What a lock means
 //!
@@ -101,8 +101,8 @@ pub use check::{Finding, NodeCheck};
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
-    AcquireError, BuildError, ExtendError, HeldBy, Lost, NodeAnswer, NodeFailure, NodeReport, Problem, ReleaseError,
-    Released, RunError,
+    AcquireError, BuildError, ExtendError, HeldBy, Lost, NodeAnswer, NodeFailure, NodeReport, Problem, Quarantine,
+    ReleaseError, Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
 pub use kinds::{Mutex, ReentrantGuard, ReentrantMutex};

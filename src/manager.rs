@@ -88,6 +88,37 @@ impl LockManager {
         self.engine.look()
     }
 
+    /// An operator's word: servers that are new have forgotten nothing, and may vote at once.
+    ///
+    /// **Two can hold a lock after this** if it is not true. A server that was restarted without its data, or replaced by an
+    /// empty one, looks like one that is new, and may have forgotten locks that are held. So this is for the moment at which
+    /// somebody sets up servers, and knows that no program has used them yet: a command of its own, or a step of an
+    /// installation. Never call it when a program starts, nor because locks are not to be had.
+    ///
+    /// It vouches for nodes that nobody has used for locks, as far as anybody knows
+    /// ([`Quarantine::New`](crate::Quarantine::New)), for the process that runs there now, and for all clients. Of a node that
+    /// is known to have been restarted, promoted, restored or emptied, by this manager or by what it has stored, nobody can
+    /// say that it has forgotten nothing: such nodes stay silent for their time.
+    ///
+    /// Returns what [`check_nodes`](LockManager::check_nodes) finds then, a row for each node: a node that was vouched for
+    /// votes; one that could not be told has the reason. Blocks like three of these calls. A client that was connected before
+    /// waits to the end of the silence that it knows of, and others do not.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// // Once, by hand, when the servers have been set up.
+    /// # let locks = quorlock::LockManager::builder(["redis://10.0.0.1"]).build()?;
+    /// for node in locks.vouch().iter().filter(|it| it.failure.is_some()) {
+    ///     eprintln!("{node}");
+    /// }
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn vouch(&self) -> Vec<NodeCheck> {
+        self.engine.vouch()
+    }
+
     /// Ends the manager before its last handle goes.
     ///
     /// Calls that wait for a lock return [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and so do all later

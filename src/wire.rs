@@ -16,7 +16,7 @@ pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
 pub(crate) use inbox::{Filled, Inbox, reason};
-pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan, greet};
+pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan, greet, vouch};
 pub(crate) use reply::{
     AcquireReply, Answer, Canary, ExtendReply, GreetReply, Push, RaiseReply, ReleaseReply, Reply, push,
 };

@@ -146,7 +146,7 @@ impl LostAttempt {
     /// The nodes whose quarantine stands in the way, and for how long: until enough of them vote.
     pub(crate) fn quarantine(&self) -> Option<(usize, Duration)> {
         let left = |it: &NodeAnswer| match it {
-            NodeAnswer::Failed(NodeFailure::Quarantined { left }) => Some(*left),
+            NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
             _ => None,
         };
         let lasts: Vec<_> = self.rows.iter().filter_map(left).collect();
@@ -186,7 +186,7 @@ fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
         NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
         NodeAnswer::Held { left: Some(left), .. }
         | NodeAnswer::Promised { left }
-        | NodeAnswer::Failed(NodeFailure::Quarantined { left }) => Obstacle::Until(*left),
+        | NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,
     };
     answers.iter().map(obstacle).collect()
@@ -366,11 +366,13 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Quarantine;
 
     #[test]
     fn an_outage_is_one_whoever_else_is_quarantined() {
         let failed = || NodeAnswer::Failed(NodeFailure::Stalled);
-        let silent = || NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_secs(9) });
+        let silent =
+            || NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_secs(9), why: Quarantine::New });
         let waits = |rows| LostAttempt { rows, ..LostAttempt::without_tokens(3, 0) }.waits_for_quarantine();
 
         assert!(waits(vec![silent(), silent(), silent()]));

@@ -144,7 +144,7 @@ fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, ti
             }
             // What the node says is not all that is known of it.
             let left = left.max(standing.silent_for(times.answered));
-            return Answer::Failed(NodeFailure::Quarantined { left });
+            return Answer::Failed(NodeFailure::Quarantined { left, why: standing.why(times.answered) });
         }
         Answer::Greet(reply) => {
             let memory = node.take_memory(reply);
@@ -161,7 +161,11 @@ fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, ti
         Answer::Extend(ExtendReply::Extended) => standing.restarted_for(times.asked),
         _ => return answer,
     };
-    if left.is_zero() { answer } else { Answer::Failed(NodeFailure::Quarantined { left }) }
+    if left.is_zero() {
+        answer
+    } else {
+        Answer::Failed(NodeFailure::Quarantined { left, why: standing.why(times.answered) })
+    }
 }
 
 fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
@@ -173,7 +177,7 @@ fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
         Kind::Subscribe => return node.set_listening(&answer),
         Kind::Greet => {
             let kept = matches!(answer, Answer::Greet(GreetReply { kept: true, .. }));
-            return node.with_outbox(|it| node.plan_to_greet(it, kept, now));
+            node.with_outbox(|it| node.plan_to_greet(it, kept, now));
         }
         _ => {}
     }

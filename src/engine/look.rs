@@ -7,11 +7,11 @@ use crate::check::{Finding, NodeCheck};
 use crate::engine::core::Core;
 use crate::engine::node::Node;
 use crate::engine::pending::Pending;
-use crate::error::NodeFailure;
-use crate::ids::NodeId;
+use crate::error::{NodeFailure, Quarantine};
+use crate::ids::{NodeId, NodeSet};
 use crate::logic::tally::LookRound;
 use crate::time::{self, Moment};
-use crate::wire::Command;
+use crate::wire::{self, Command};
 
 /// Clocks that differ by less are not worth a word.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
@@ -30,6 +30,33 @@ impl Core {
         nodes.iter().map(row).collect()
     }
 
+    /// Says of every node that is new, as far as anybody knows, that it has forgotten nothing; then looks at all of them.
+    /// What is wrong with one that could not be told comes first.
+    pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
+        let is_new = |it: &NodeCheck| {
+            matches!(it.failure, Some(NodeFailure::Quarantined { why: Quarantine::New, .. })).then_some(it.node)
+        };
+        let new = self.look().iter().filter_map(is_new).collect::<NodeSet>();
+        if new == NodeSet::default() {
+            return self.look();
+        }
+        let failed = {
+            let _busy = self.fanout.busy();
+            let (_, nodes) = self.fanout.wheel();
+            let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
+            let deadline = self.fanout.deadline(time::tick());
+            self.round(Some(new), wire::vouch(), &round, None, deadline);
+            nodes.iter().map(|it| round.with_round(|round| round.failure(it.id))).collect::<Vec<_>>()
+        };
+        let mut rows = self.look();
+        for (row, failed) in rows.iter_mut().zip(failed) {
+            if new.contains(row.node) && failed.is_some() {
+                row.failure = failed;
+            }
+        }
+        rows
+    }
+
     /// The same, where there is nobody to ask.
     pub(crate) fn look_at_nothing(&self) -> Vec<NodeCheck> {
         let (_, nodes) = self.fanout.wheel();
@@ -46,7 +73,8 @@ impl Core {
 fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
     let mut findings = Vec::new();
     let left = node.silent_for(time::tick());
-    let failure = failure.or_else(|| (!left.is_zero()).then_some(NodeFailure::Quarantined { left }));
+    let failure =
+        failure.or_else(|| (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.why_silent() }));
     if node.is_up()
         && let Some(greeting) = node.greeting()
     {

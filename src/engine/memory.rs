@@ -77,8 +77,10 @@ impl Node {
         }
         let since = match reply.canary {
             Canary::Kept => Since::Before,
+            Canary::KeptFromNothing => Since::BeforeFromNothing,
             Canary::Missing => Since::Nothing,
             Canary::Another => Since::Another,
+            Canary::Vouched => Since::Vouched,
         };
         Memory { served: reply.served, since }
     }

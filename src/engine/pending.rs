@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::engine::sync::{Condvar, Mutex, MutexGuard};
-use crate::error::{NodeAnswer, NodeFailure};
+use crate::error::{NodeAnswer, NodeFailure, Quarantine};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote, RaiseRound, RaiseVote};
 use crate::logic::tally::{ExtendRound, ExtendVote, LookRound, ReleaseRound, ReleaseVote};
@@ -297,7 +297,7 @@ impl Reads for ExtendRound {
             Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => (ExtendVote::Gone, NodeAnswer::Gone),
             Answer::Extend(ExtendReply::Unusable) => (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter)),
             Answer::Extend(ExtendReply::Forgot { left }) => {
-                (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::Quarantined { left }))
+                (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::Quarantined { left, why: Quarantine::Emptied }))
             }
             other => (ExtendVote::Failed, failed(other)),
         }
@@ -307,7 +307,7 @@ impl Reads for ExtendRound {
 impl Reads for LookRound {
     fn read(answer: Answer) -> (Option<NodeFailure>, NodeAnswer) {
         let failure = match answer {
-            Answer::Time => None,
+            Answer::Time | Answer::Greet(_) => None,
             other => match failed(other) {
                 NodeAnswer::Failed(failure) => Some(failure),
                 _ => None,

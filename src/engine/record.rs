@@ -2,7 +2,7 @@
 //! itself.
 
 use std::mem::{self, Discriminant};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::engine::logging::{Level, info, warn, write_line};
@@ -10,6 +10,7 @@ use crate::engine::sync::{AtomicU64, Mutex};
 
 use crate::engine::node::Node;
 use crate::error::NodeFailure;
+use crate::error::Quarantine;
 use crate::logic::clock::ClockStep;
 use crate::logic::standing::{News, Silence, Standing};
 use crate::stats::count;
@@ -23,6 +24,10 @@ const FAILURE_SAID_EVERY: Duration = Duration::from_secs(60 * 60);
 /// The same for releases that are given up.
 const OVERFLOW_SAID_EVERY: Duration = Duration::from_secs(60);
 
+/// All that there are, for [`Record::why`].
+const WHY: [Quarantine; 5] =
+    [Quarantine::New, Quarantine::Restarted, Quarantine::Emptied, Quarantine::ClockStep, Quarantine::Unverifiable];
+
 /// See the module. Kept outside the intake, which whoever waits for an answer may have locked.
 pub(crate) struct Record {
     /// Until when it is silent for a lock that it does not know, in nanoseconds since the node's start; 0 for never.
@@ -31,6 +36,8 @@ pub(crate) struct Record {
     /// smallest number for none. How long they last may change: see `memory`.
     restarted: AtomicI64,
     stepped: AtomicI64,
+    /// Why it is silent, if it is.
+    why: AtomicU8,
     /// When its clock was last seen to have been set forward: one more than the nanoseconds since the node's start; 0 for
     /// never.
     stepped_at: AtomicU64,
@@ -53,6 +60,7 @@ impl Default for Record {
             told_until: AtomicU64::new(0),
             restarted: AtomicI64::new(i64::MIN),
             stepped: AtomicI64::new(i64::MIN),
+            why: AtomicU8::new(0),
             stepped_at: AtomicU64::new(0),
             step_said: AtomicU64::new(0),
             overflow_said: AtomicU64::new(0),
@@ -69,6 +77,12 @@ impl Node {
         let told = self.record.told_until.load(Ordering::Relaxed).saturating_sub(self.nanos(now));
         let begun = self.left(&self.record.restarted, now).max(self.left(&self.record.stepped, now));
         Duration::from_nanos(told).max(begun)
+    }
+
+    /// Why its grants do not count yet.
+    pub(crate) fn why_silent(&self) -> Quarantine {
+        let number = usize::from(self.record.why.load(Ordering::Relaxed));
+        WHY.get(number).copied().unwrap_or(Quarantine::Restarted)
     }
 
     /// What is left of a silence that began at `began`.
@@ -116,6 +130,9 @@ impl Node {
         let began = |silence: Option<Silence>| silence.map_or(i64::MIN, |it| it.began(self.start()));
         self.record.restarted.store(began(standing.restarted()), Ordering::Relaxed);
         self.record.stepped.store(began(standing.stepped()), Ordering::Relaxed);
+        let why = standing.why(now);
+        let number = WHY.iter().position(|it| *it == why).and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX);
+        self.record.why.store(number, Ordering::Relaxed);
         self.record.told_until.store(standing.told_until().map_or(0, |it| self.nanos(it)), Ordering::Relaxed);
         let (low, high) = standing.clock_offset().unwrap_or((i64::MIN, i64::MIN));
         self.record.clock_offset[0].store(low, Ordering::Relaxed);

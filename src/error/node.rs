@@ -144,6 +144,39 @@ impl fmt::Display for NodeAnswer {
     }
 }
 
+/// Why a node in [quarantine](crate::Builder::quarantine) may have forgotten locks that are held, and what to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Quarantine {
+    /// Nobody has used it for locks, as far as anybody here knows: it is new, or was restarted without its data.
+    #[error(
+        "nobody has used it for locks before, so it is new, or was restarted without its data; wait for so long, as lock() \
+         does, or call LockManager::vouch if it is new and nobody holds a lock"
+    )]
+    New,
+    /// It was restarted, promoted, restored from a snapshot or swapped.
+    #[error(
+        "its server was restarted, promoted or restored, and may have forgotten locks that are still held; wait for so long, \
+         as lock() does"
+    )]
+    Restarted,
+    /// It has lost what it had stored, while it was running.
+    #[error("it has lost its data, and with it locks that are still held; wait for so long, as lock() does")]
+    Emptied,
+    /// Its clock was set forward, so locks have expired early there.
+    #[error(
+        "its clock was set forward, and locks that are still held have expired there; wait for so long, as lock() does, and \
+         let its time daemon slew the clock"
+    )]
+    ClockStep,
+    /// It does not say which process it is, so it may have been restarted before every connection.
+    #[error(
+        "it does not say who it is, and may have been restarted before we connected; wait for so long, as lock() does, and \
+         permit INFO: see the ACL line in the guide"
+    )]
+    Unverifiable,
+}
+
 /// Why a node could not vote, and what to do about it.
 ///
 /// Text that came from a server is cut to a line and escaped, and of long hex numbers only the beginning is shown, because
@@ -203,14 +236,12 @@ pub enum NodeFailure {
     /// that are still held, so its grants do not count until those have expired.
     ///
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
-    #[error(
-        "quarantined for {} more: it is new, or was restarted, and may have forgotten locks that are still held; wait for \
-         so long, as lock() does, or vouch for new servers as guide::nodes says",
-        About(*left)
-    )]
+    #[error("quarantined for {} more: {why}", About(*left))]
     Quarantined {
         /// For how long it has no vote yet.
         left: Duration,
+        /// Why, and what to do.
+        why: Quarantine,
     },
     /// The server's clock is far behind the fencing token that was proposed to it: more than an hour. Either that clock
     /// or the one of this machine is wrong.
@@ -344,13 +375,16 @@ mod tests {
     #[test]
     fn failed_nodes_that_share_a_row_keep_their_addresses() {
         let down = || NodeAnswer::Failed(NodeFailure::Connect { reason: "connection refused".to_owned() });
-        let quiet = NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_millis(4_321) });
+        let quiet = NodeAnswer::Failed(NodeFailure::Quarantined {
+            left: Duration::from_millis(4_321),
+            why: Quarantine::Emptied,
+        });
         assert_eq!(
             rows(&[down(), NodeAnswer::Granted, quiet, down()]),
             "n0 (10.0.0.0:6379), n3 (10.0.0.3:6379): cannot connect: connection refused; \
              n1 (10.0.0.1:6379): granted, given back; \
-             n2 (10.0.0.2:6379): quarantined for 4.3 s more: it is new, or was restarted, and may have forgotten locks that are still \
-             held; wait for so long, as lock() does, or vouch for new servers as guide::nodes says"
+             n2 (10.0.0.2:6379): quarantined for 4.3 s more: it has lost its data, and with it locks that are still held; wait for so \
+             long, as lock() does"
         );
     }
 }

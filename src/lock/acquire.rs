@@ -284,7 +284,7 @@ impl Calling<'_> {
             warn!(
                 "{}: no lock can be taken for {} more, because {silent} of {} servers are new or were restarted, and may \
                  have forgotten locks that are still held: lock() waits, other calls say Quarantined; if the servers are \
-                 new, guide::nodes says how to vouch for them",
+                 new and nobody holds a lock, an operator may call LockManager::vouch",
                 self.request.name,
                 About(left),
                 core.fanout.len(),

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::error::Quarantine;
 use crate::logic::clock::{ClockStep, NodeClock};
 use crate::time::{Moment, Tick};
 
@@ -37,12 +38,22 @@ pub(crate) struct Memory {
 /// What the node's memory began with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Since {
-    /// It had begun before we asked.
+    /// It had begun before we asked, with what another process had kept.
     Before,
+    /// It had begun before we asked, with nothing.
+    BeforeFromNothing,
     /// It began when we asked: there was nothing.
     Nothing,
     /// It began when we asked: with what another process had kept.
     Another,
+    /// Somebody who knows has said that nothing was lost, whenever it began.
+    Vouched,
+}
+
+impl Since {
+    fn is_before(self) -> bool {
+        matches!(self, Since::Before | Since::BeforeFromNothing | Since::Vouched)
+    }
 }
 
 /// When something was asked, or before, and when it was answered, or after: each on the clock for waiting and on the one
@@ -95,11 +106,12 @@ pub(crate) struct Silence {
     served: Duration,
     /// How much longer than others it lasts.
     extra: Duration,
+    why: Quarantine,
 }
 
 impl Silence {
-    fn from(seen: Tick) -> Silence {
-        Silence { seen, served: Duration::ZERO, extra: Duration::ZERO }
+    fn from(seen: Tick, why: Quarantine) -> Silence {
+        Silence { seen, served: Duration::ZERO, extra: Duration::ZERO, why }
     }
 
     /// How much of it was left when it was seen.
@@ -154,7 +166,7 @@ impl Standing {
         if intro.run_id.is_some() && intro.run_id == self.run_id.as_deref() {
             // The same process: it has been there all the time. It may have been emptied.
             let stepped = self.on_time(intro.time, times);
-            let begun = memory.and_then(|it| self.on_memory(it, times).filter(|_| it.since != Since::Before));
+            let begun = memory.and_then(|it| self.on_memory(it, times).filter(|_| !it.since.is_before()));
             return begun.or(stepped);
         }
         self.run_id = intro.run_id.map(str::to_owned);
@@ -166,13 +178,22 @@ impl Standing {
         // A restart that we have seen ourselves is counted by our own clock: an uptime that is too long, because the
         // clock there was stepped after the start, must not shorten it. Likewise where nothing can be believed.
         let served = if known { None } else { trusted_uptime(intro, times.answered_at.wall_micros()) };
+        let since = memory.map(|it| it.since);
+        let why = match since {
+            _ if intro.run_id.is_none() => Quarantine::Unverifiable,
+            Some(Since::Nothing | Since::BeforeFromNothing) if !known => Quarantine::New,
+            _ => Quarantine::Restarted,
+        };
+        let silence = Silence::from(times.answered, why);
         let silence = match served {
-            Some(served) => Silence { seen: times.answered, served, extra: UPTIME_GRAIN },
-            None => Silence::from(times.answered),
+            // It knows better than its uptime, because it was told.
+            Some(_) if since == Some(Since::Vouched) => Silence { served: Duration::MAX, ..silence },
+            Some(served) => Silence { served, extra: UPTIME_GRAIN, ..silence },
+            None => silence,
         };
         self.begin(silence, length);
         let restarted = (!silence.left(length).is_zero()).then_some(News::Restarted);
-        let begun = memory.and_then(|it| self.on_memory(it, times));
+        let begun = memory.and_then(|it| self.remember(it, why, times));
         self.met = Some(times.answered);
         begun.or(restarted)
     }
@@ -186,12 +207,29 @@ impl Standing {
     ///
     /// By its own clock, and whoever asked it first. So what we have seen ourselves stays, and this can only lengthen it.
     pub(crate) fn on_memory(&mut self, memory: Memory, times: Times) -> Option<News> {
+        let why = match memory.since {
+            Since::Another | Since::Before => Quarantine::Restarted,
+            Since::Nothing => Quarantine::Emptied,
+            // As we know it.
+            Since::BeforeFromNothing | Since::Vouched => self.restarted.map_or(Quarantine::Emptied, |it| it.why),
+        };
+        self.remember(memory, why, times)
+    }
+
+    fn remember(&mut self, memory: Memory, why: Quarantine, times: Times) -> Option<News> {
         let length = self.quarantine?;
-        let silence = Silence { served: memory.served, ..Silence::from(times.answered) };
+        if memory.since == Since::Vouched {
+            // Nothing was lost, of what is new to us. What we have seen ourselves to be lost is.
+            if self.restarted.is_some_and(|it| it.why == Quarantine::New) {
+                (self.restarted, self.restarted_until, self.told_until) = (None, None, None);
+            }
+            return None;
+        }
+        let silence = Silence { served: memory.served, ..Silence::from(times.answered, why) };
         // What we knew already does not begin again because it turns out to last longer.
         let is_known = self.met.is_some_and(|met| {
             let since_then = times.asked.saturating_duration_since(met);
-            memory.since == Since::Before && since_then <= memory.served.saturating_add(UPTIME_GRAIN)
+            memory.since.is_before() && since_then <= memory.served.saturating_add(UPTIME_GRAIN)
         });
         if is_known {
             self.restarted = Some(silence.or_later(self.restarted));
@@ -200,7 +238,7 @@ impl Standing {
         }
         match memory.since {
             _ if silence.left(length).is_zero() => None,
-            Since::Before => Some(News::Restarted),
+            Since::Before | Since::BeforeFromNothing | Since::Vouched => Some(News::Restarted),
             Since::Nothing => Some(News::Empty),
             Since::Another => Some(News::Another),
         }
@@ -212,7 +250,7 @@ impl Standing {
         let step = self.clock.on_answer(time?, asked, answered)?;
         // After a step back keys live longer than they should: that delays others, and endangers nobody.
         if matches!(step, ClockStep::Forward(_)) {
-            self.stepped = Some(Silence::from(times.answered));
+            self.stepped = Some(Silence::from(times.answered, Quarantine::ClockStep));
         }
         Some(News::Stepped(step))
     }
@@ -227,6 +265,16 @@ impl Standing {
     /// From the time of asking, because the node may have executed the command at any time after it.
     pub(crate) fn silent_for(&self, asked: Tick) -> Duration {
         self.votes_from().map_or(Duration::ZERO, |it| it.saturating_duration_since(asked))
+    }
+
+    /// Why it is silent now, if it is.
+    pub(crate) fn why(&self, now: Tick) -> Quarantine {
+        let lasts = |silence: Option<Silence>| self.until(silence).is_some_and(|it| now < it);
+        match self.restarted {
+            Some(it) if lasts(self.restarted) => it.why,
+            _ if lasts(self.stepped) => Quarantine::ClockStep,
+            _ => Quarantine::Emptied,
+        }
     }
 
     /// How long an extension is off that counts, like [`Standing::silent_for`].
@@ -435,6 +483,54 @@ mod tests {
         assert_eq!(standing.on_connect(intro("a", 4, 0), old, at(start, 0)), Some(News::Restarted));
         assert_eq!(left(&standing, start, 0), 7);
         assert_eq!(standing.on_connect(intro("b", 500, 20), old, at(start, 20)), Some(News::Restarted));
+        assert_eq!(left(&standing, start, 20), 10);
+    }
+
+    #[test]
+    fn a_server_is_new_if_nobody_knows_that_it_was_used_before() {
+        let at_once = |intro: Introduction<'_>, memory| {
+            let (mut standing, start) = standing();
+            standing.on_connect(intro, memory, at(start, 0));
+            standing.why(at(start, 0).answered)
+        };
+        for uptime in [0, 500] {
+            assert_eq!(at_once(intro("a", uptime, 0), memory(0, Since::Nothing)), Quarantine::New);
+            assert_eq!(at_once(intro("a", uptime, 0), memory(3, Since::BeforeFromNothing)), Quarantine::New);
+            assert_eq!(at_once(intro("a", uptime, 0), memory(0, Since::Another)), Quarantine::Restarted);
+            assert_eq!(at_once(intro("a", uptime, 0), memory(3, Since::Before)), Quarantine::Restarted);
+        }
+        assert_eq!(at_once(intro("a", 0, 0), memory(500, Since::Before)), Quarantine::Restarted);
+        let mute = Introduction { run_id: None, ..intro("a", 0, 0) };
+        assert_eq!(at_once(mute, memory(500, Since::Before)), Quarantine::Unverifiable);
+
+        let (mut standing, start) = standing();
+        standing.on_connect(intro("a", 500, 0), memory(500, Since::Before), at(start, 0));
+        standing.on_connect(intro("a", 520, 20), memory(0, Since::Nothing), at(start, 20));
+        assert_eq!(standing.why(at(start, 20).answered), Quarantine::Emptied, "we have known it with data");
+        standing.on_connect(intro("b", 0, 40), memory(0, Since::Nothing), at(start, 40));
+        assert_eq!(standing.why(at(start, 40).answered), Quarantine::Restarted, "we have known another");
+        standing.on_time(Some((WALL + 100) * 1_000_000), at(start, 60));
+        assert_eq!(standing.why(at(start, 60).answered), Quarantine::ClockStep);
+    }
+
+    #[test]
+    fn b6_a_server_that_somebody_vouches_for_votes_at_once_unless_we_know_better() {
+        let vouched = memory(0, Since::Vouched);
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 0, 0), vouched, at(start, 0)), None);
+        assert_eq!(left(&standing, start, 0), 0, "whatever its uptime");
+
+        // While we wait.
+        for (memory_before, left_then) in [(memory(0, Since::Nothing), 0), (memory(0, Since::Another), 10)] {
+            let mut standing = Standing::new(Some(QUARANTINE), 0.01);
+            standing.on_connect(intro("a", 0, 0), memory_before, at(start, 0));
+            standing.be_silent(Duration::from_secs(8), at(start, 0).answered);
+            standing.on_memory(vouched.unwrap(), at(start, 1));
+            let extensions = standing.restarted_for(at(start, 1).asked).as_secs();
+            assert_eq!((left(&standing, start, 1), extensions), (left_then, left_then));
+        }
+        // And a restart that we have seen is one.
+        standing.on_connect(intro("b", 0, 20), vouched, at(start, 20));
         assert_eq!(left(&standing, start, 20), 10);
     }
 

@@ -105,12 +105,16 @@ pub(crate) struct GreetReply {
 /// What a greeting found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Canary {
-    /// Its process has kept it.
+    /// Its process has kept it, and began with what another had kept.
     Kept,
+    /// Its process has kept it, and began with nothing.
+    KeptFromNothing,
     /// None.
     Missing,
     /// Another process had kept it.
     Another,
+    /// Somebody has said that nothing was lost.
+    Vouched,
 }
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
@@ -277,11 +281,13 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX])
         }
         (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone),
         (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
-        (Kind::Greet, 1..=3) => {
+        (Kind::Greet, 1..=5) => {
             let canary = match status {
                 1 => Canary::Kept,
                 2 => Canary::Missing,
-                _ => Canary::Another,
+                3 => Canary::Another,
+                4 => Canary::KeptFromNothing,
+                _ => Canary::Vouched,
             };
             let served = Duration::from_millis(counter()?);
             let (longest, day) = (u64::try_from(third).ok()?, u64::try_from(fourth).ok()?);

@@ -35,7 +35,7 @@ fn strict(servers: &Servers) -> Builder {
 }
 
 fn is_quarantined(failure: Option<&NodeFailure>) -> bool {
-    matches!(failure, Some(NodeFailure::Quarantined { left }) if secs(1) < *left && *left < secs(620))
+    matches!(failure, Some(NodeFailure::Quarantined { left, .. }) if secs(1) < *left && *left < secs(620))
 }
 
 fn quarantined(locks: &LockManager) -> Vec<usize> {

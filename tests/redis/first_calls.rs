@@ -127,7 +127,7 @@ fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -
     // It has forgotten something ten seconds ago, and is silent no longer.
     let forgot = now_at(&servers[0]) - 10_000_000;
     let run_id = servers[0].info("run_id").unwrap();
-    set(&servers[0], "quorlock:canary", &format!("1 {forgot} {run_id} 0 0 0"));
+    set(&servers[0], "quorlock:canary", &format!("1 {forgot} {run_id} 0 0 0 new"));
     servers[2].pause()?;
     let locks = strict(servers.urls()).build()?;
 

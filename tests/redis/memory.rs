@@ -1,7 +1,7 @@
 //! Nodes know which process has kept what they were told, and since when; and everybody waits for the longest ttl in use.
 
 use devnodes::{Clock, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockManager, NodeFailure};
+use quorlock::{AcquireError, Builder, LockManager, NodeFailure, Quarantine};
 
 use crate::liars::speaking_for;
 use crate::support::*;
@@ -44,7 +44,7 @@ fn today(server: &Server) -> u64 {
 
 /// As if the server's process had been keeping everything for ever, and had been told of these numbers.
 fn remember(server: &Server, day: u64, longest: u64, before: u64) {
-    set(server, CANARY, &format!("1 1 {} {day} {longest} {before}", run_id(server)));
+    set(server, CANARY, &format!("1 1 {} {day} {longest} {before} old", run_id(server)));
 }
 
 fn remember_all(servers: &Servers) {
@@ -134,7 +134,7 @@ fn b6_an_operator_vouches_for_one_process_of_a_server() -> TestResult {
     assert_eq!(silence(&strict([servers[0].url()]).build()?), secs(0));
 
     let kept = canary(&servers[0]);
-    assert_eq!(kept[..3], ["1".to_owned(), "0".to_owned(), run_id(&servers[0])]);
+    assert_eq!((&kept[..3], &kept[6][..]), (&["1".to_owned(), "0".to_owned(), run_id(&servers[0])][..], "new"));
     // Nor does that vouch for another one.
     set(&servers[1], CANARY, &kept.join(" "));
     assert!(secs(500) < silence(&strict([servers[1].url()]).build()?));
@@ -146,8 +146,10 @@ fn b6_what_is_no_canary_or_was_one_of_an_older_version_proves_nothing() -> TestR
     let Some(servers) = aged(1, |it| it) else { return Ok(()) };
     let server = &servers[0];
     let (run_id, day) = (run_id(server), today(server));
-    let future = format!("1 9007199254740991 {run_id} {day} 5 0");
-    for nonsense in ["1", "1763789369000000", "x", "-5", "", "1 1", "1 1 a", &future, "1 1  0 0 0", "9 -1 a 0 0 0"] {
+    let future = format!("1 9007199254740991 {run_id} {day} 5 0 old");
+    let (short, odd) = (format!("1 1 {run_id} 0 0 0"), format!("1 1 {run_id}  0 0 old"));
+    let nonsense = ["1", "1763789369000000", "x", "-5", "", "1 1", &short, &odd, &future, "9 -1 a 0 0 0 old"];
+    for nonsense in nonsense {
         set(server, CANARY, nonsense);
         assert!(secs(500) < silence(&strict([server.url()]).build()?), "{nonsense}");
         assert_eq!((&canary(server)[0], &canary(server)[2]), (&"1".to_owned(), &run_id), "{nonsense}");
@@ -162,12 +164,12 @@ fn b6_what_is_no_canary_or_was_one_of_an_older_version_proves_nothing() -> TestR
 fn what_a_later_version_of_the_canary_has_behind_the_fields_of_this_one_is_kept() -> TestResult {
     let Some(servers) = aged(1, |it| it) else { return Ok(()) };
     let server = &servers[0];
-    set(server, CANARY, &format!("2 1 {} 0 0 0 a {}b", run_id(server), "%s"));
+    set(server, CANARY, &format!("2 1 {} 0 0 0 old a {}b", run_id(server), "%s"));
 
     assert_eq!(silence(&strict([server.url()]).build()?), secs(0));
 
     let kept = canary(server);
-    assert_eq!((&kept[0][..], &kept[1][..], &kept[6..]), ("2", "1", &["a".to_owned(), "%sb".to_owned()][..]));
+    assert_eq!((&kept[0][..], &kept[1][..], &kept[7..]), ("2", "1", &["a".to_owned(), "%sb".to_owned()][..]));
     assert_eq!(kept[3..6], [today(server).to_string(), "606002".to_owned(), "0".to_owned()]);
     Ok(())
 }
@@ -198,7 +200,7 @@ fn h15_a_number_that_comes_late_lengthens_a_silence_that_has_begun() -> TestResu
     let short = builder(servers.urls()).quarantine(true).max_ttl(secs(60)).build()?;
     let first = short.mutex("report").try_lock().unwrap_err();
     assert!(quarantined(&first) < secs(62), "{first}");
-    eventually("all have been asked", || servers.iter().all(|it| canary(it).len() == 6));
+    eventually("all have been asked", || servers.iter().all(|it| canary(it).len() == 7));
 
     connected_to_silent(&strict(servers.urls()).build()?, 3);
 
@@ -252,7 +254,7 @@ fn h15_a_number_that_nobody_has_used_for_a_day_fades_and_is_not_kept_alive_by_be
         canary(&servers[1])[5] == "600000"
     });
     for server in &servers {
-        assert_eq!(canary(server)[3..], [&day, own, "600000"], "of yesterday, and not of the day before");
+        assert_eq!(canary(server)[3..6], [&day, own, "600000"], "of yesterday, and not of the day before");
     }
     drop(locks);
 
@@ -260,7 +262,7 @@ fn h15_a_number_that_nobody_has_used_for_a_day_fades_and_is_not_kept_alive_by_be
     remember(&servers[1], today + 2, 500_000, 0);
     drop(connected(builder(servers.urls()).quarantine(true), 2));
     assert!(["0", "500000"].contains(&&canary(&servers[0])[5][..]), "{:?}", canary(&servers[0]));
-    assert_eq!(canary(&servers[1])[3..], [&day, "500000", "0"], "of a day to come: nobody knows when that was");
+    assert_eq!(canary(&servers[1])[3..6], [&day, "500000", "0"], "of a day to come: nobody knows when that was");
     Ok(())
 }
 
@@ -371,8 +373,130 @@ fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
     assert!(list[0].len() == 16 && is_of_form(&list[0], "%") && is_of_form(&list[1], "#"), "{list:?}");
     assert!(text("report").len() == 32 && is_of_form(&text("report"), "%"));
     assert!(is_of_form(&text(&fence("report")), "#"));
-    assert!(is_of_form(&text(CANARY), "1 # % # # #"), "{}", text(CANARY));
+    assert!(is_of_form(&text(CANARY), "1 # % # # # new"), "{}", text(CANARY));
     guard.release()?;
     join(waiter)?;
+    Ok(())
+}
+
+/// Why nodes have no vote.
+fn reasons(rows: &[quorlock::NodeCheck]) -> Vec<Option<Quarantine>> {
+    let why = |it: &quorlock::NodeCheck| match it.failure {
+        Some(NodeFailure::Quarantined { why, .. }) => Some(why),
+        None => None,
+        _ => panic!("{it}"),
+    };
+    rows.iter().map(why).collect()
+}
+
+/// Waits until that is noticed.
+fn wait_for_reasons(locks: &LockManager, expected: [Option<Quarantine>; 3]) {
+    eventually("that is noticed", || {
+        drop(locks.mutex("new").try_lock());
+        let rows = locks.check_nodes();
+        let is_away = |it: &quorlock::NodeCheck| !matches!(it.failure, None | Some(NodeFailure::Quarantined { .. }));
+        !rows.iter().any(is_away) && reasons(&rows) == expected
+    });
+}
+
+#[test]
+fn new_servers_that_an_operator_vouches_for_vote_at_once_for_everybody() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = strict(servers.urls()).build()?;
+    assert_eq!(reasons(&locks.check_nodes()), [Some(Quarantine::New); 3]);
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert!(err.to_string().contains("LockManager::vouch"), "{err}");
+
+    let rows = locks.vouch();
+
+    assert_eq!(reasons(&rows), [None; 3], "{rows:?}");
+    drop(locks.mutex("report").try_lock()?);
+    drop(strict(servers.urls()).build()?.mutex("other").try_lock()?);
+    for server in &servers {
+        let kept = canary(server);
+        assert_eq!((&kept[1][..], &kept[2], &kept[6][..]), ("0", &run_id(server), "vouched"));
+    }
+    // It is for these processes, and what becomes of them later is another matter.
+    servers[0].restart_empty()?;
+    servers[1].command(&["FLUSHALL"])?;
+    wait_for_reasons(&locks, [Some(Quarantine::Restarted), Some(Quarantine::Emptied), None]);
+    Ok(())
+}
+
+#[test]
+fn b6_nobody_can_vouch_for_servers_that_are_known_to_have_been_used_before() -> TestResult {
+    let Some(servers) = aged(3, |it| it) else { return Ok(()) };
+    // One has the data of another server; one is restarted while we look on; one is emptied.
+    set(&servers[0], CANARY, "1 1 abcdef 0 0 0 old");
+    remember(&servers[1], 0, 0, 0);
+    remember(&servers[2], 0, 0, 0);
+    let locks = connected_to_all(strict(servers.urls()));
+    servers[1].restart_empty()?;
+    servers[2].command(&["FLUSHALL"])?;
+    let known = [Some(Quarantine::Restarted), Some(Quarantine::Restarted), Some(Quarantine::Emptied)];
+    wait_for_reasons(&locks, known);
+
+    let rows = locks.vouch();
+
+    assert_eq!(reasons(&rows), known, "{rows:?}");
+    assert!(rows.iter().all(|it| !it.to_string().contains("vouch")), "{rows:?}");
+    assert!(servers.iter().all(|it| canary(it)[6] != "vouched"), "nor was anybody told that");
+    // Whoever comes anew knows less, and may do it where nothing is left that knows more.
+    assert_eq!(reasons(&strict(servers.urls()).build()?.vouch()), [Some(Quarantine::Restarted), None, None]);
+    Ok(())
+}
+
+#[test]
+fn b6_a_server_that_has_the_data_of_another_one_is_not_vouched_for_by_who_does_not_know_that_yet() -> TestResult {
+    let (new, old) = (Server::start()?, Server::start()?);
+    let fake = speaking_for(&new, |_, _| None);
+    drop(strict([fake.url()]).build()?.vouch());
+    let words = fake.commands_seen().into_iter().find(|it| it.last().is_some_and(|it| it == b"vouch")).unwrap();
+
+    // As if it had got that data in between.
+    for (run_id, answer) in [("abcdef".to_owned(), 3), (run_id(&old), 1)] {
+        set(&old, CANARY, &format!("1 1 {run_id} 0 0 0 old"));
+        let reply = old.command(&words)?;
+        assert_eq!(reply.as_array().and_then(|it| it[0].as_int()), Some(answer), "{reply:?}");
+        assert_eq!(canary(&old)[6], "old");
+    }
+    Ok(())
+}
+
+fn connected_to_all(builder: Builder) -> LockManager {
+    let locks = builder.build().unwrap();
+    eventually("all are connected", || {
+        drop(locks.mutex("warm-up").try_lock());
+        locks.stats().connections == 3
+    });
+    locks
+}
+
+#[test]
+fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() -> TestResult {
+    let server = Server::start()?;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
+    let locks = strict([server.url()]).build()?;
+
+    let rows = locks.vouch();
+
+    assert_eq!(rows[0].failure, Some(NodeFailure::OutOfMemory), "{rows:?}");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
+    assert!(secs(500) < silence(&locks));
+    assert_eq!(reasons(&locks.vouch()), [None]);
+    assert_eq!(silence(&locks), secs(0));
+    Ok(())
+}
+
+#[test]
+fn where_nobody_may_ask_who_the_server_is_nobody_can_vouch_for_it() -> TestResult {
+    let server = Server::start()?;
+    server.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
+    let mute = strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())]).build()?;
+
+    let rows = mute.vouch();
+
+    assert_eq!(reasons(&rows), [Some(Quarantine::Unverifiable)]);
+    assert!(rows[0].to_string().contains("INFO"), "{rows:?}");
     Ok(())
 }

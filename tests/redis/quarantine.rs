@@ -51,7 +51,7 @@ fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_lon
     assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err}");
     assert!(2 <= quarantined(&err).len(), "{err}");
     for row in err.nodes() {
-        if let NodeAnswer::Failed(NodeFailure::Quarantined { left }) = row.answer {
+        if let NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) = row.answer {
             assert!(secs(1) < left && left < secs(620), "{left:?}");
         }
     }
@@ -75,7 +75,7 @@ fn the_time_that_an_error_names_is_the_whole_time_until_the_node_votes() -> Test
     let err = locks.mutex("report").try_lock().unwrap_err();
     let after = locks.stats().quarantined[0];
 
-    let NodeFailure::Quarantined { left } = failure(&err, 0) else { panic!("{err}") };
+    let NodeFailure::Quarantined { left, .. } = failure(&err, 0) else { panic!("{err}") };
     assert!(secs(150) < after.1 && after.1 <= *left, "{after:?} {left:?}");
     Ok(())
 }
@@ -187,7 +187,7 @@ fn a_canary_of_nonsense_counts_as_missing() -> TestResult {
         set(&servers[0], "quorlock:canary", nonsense);
         let err = locks.mutex(format!("new-{i}")).try_lock().unwrap_err();
         assert_eq!(quarantined(&err), [0], "{nonsense}: {err}");
-        let NodeFailure::Quarantined { left } = failure(&err, 0) else { panic!("{err}") };
+        let NodeFailure::Quarantined { left, .. } = failure(&err, 0) else { panic!("{err}") };
         assert!(*left <= secs(3), "{nonsense}: {left:?}");
     }
     servers[0].command(&["DEL", "quorlock:canary"])?;

@@ -4,14 +4,16 @@
 -- Canary: a key without expiry. It is gone with everything else after a flush, an emptied disk, or when another server
 -- stands behind the address; and it names the process that keeps it, so a copy of it proves nothing. Its value:
 --
---   FORMAT SINCE RUN_ID DAY LONGEST BEFORE
+--   FORMAT SINCE RUN_ID DAY LONGEST BEFORE ORIGIN
 --
---   FORMAT   1. Later formats begin with the same six fields; what is behind them is kept as it is
+--   FORMAT   1. Later formats begin with the same seven fields; what is behind them is kept as it is
 --   SINCE    since when that process has been keeping what it was told, microseconds since 1970; 0 for ever
 --   RUN_ID   which process that is, as INFO says; "?" if it did not
 --   DAY      of the two numbers behind it: days since 1970
 --   LONGEST  the longest silence that a client of that day asks for, milliseconds: the longest ttl in use, and its margin
 --   BEFORE   the same of the day before
+--   ORIGIN   what there was when it began: "new", nothing; "old", what another process had kept; "vouched", nothing, and
+--            somebody who knows has said that nothing was lost
 --
 -- "0" alone is an operator's word: the server is new, and nobody holds a lock. Anything else is no canary.
 --
@@ -38,20 +40,18 @@ local function read_canary(canary, now)
   local found = redis.pcall("GET", canary)
   found = type(found) == "string" and found or ""
   local today = math.floor(now / DAY)
-  local it = { found = found, day = today, longest = 0, before = 0, format = "1", rest = "" }
+  local it = { found = found, day = today, longest = 0, before = 0, format = "1", origin = "new", rest = "" }
   if found == "0" then
-    it.since, it.vouched = 0, true
+    it.since, it.is_word = 0, true
     return it
   end
-  local format, since, run, day, longest, before, rest = string.match(found, "^(%d+) (%d+) (%w+) (%d+) (%d+) (%d+)(.*)$")
-  if not format then
-    format, since, run, day, longest, before, rest = string.match(found, "^(%d+) (%d+) (%?) (%d+) (%d+) (%d+)(.*)$")
-  end
+  local format, since, run, day, longest, before, origin, rest =
+    string.match(found, "^(%d+) (%d+) ([%w%?]+) (%d+) (%d+) (%d+) (%l+)(.*)$")
   since, day, longest, before = digits(since), digits(day), digits(longest), digits(before)
   if not (since and day and longest and before) then
     return it
   end
-  it.since, it.run, it.format, it.rest = since, run, format, rest
+  it.since, it.run, it.format, it.origin, it.rest = since, run, format, origin, rest
   longest, before = math.min(longest, LONGEST), math.min(before, LONGEST)
   if day == today - 1 then
     it.before = longest
@@ -64,18 +64,20 @@ end
 
 -- Begins anew: as of now this process keeps what it is told.
 local function begin_anew(it, now, run)
+  it.origin = it.since and "old" or "new"
   it.since, it.run, it.format, it.rest = now, run, "1", ""
 end
 
--- Writes it where that changes anything. Returns whether it stands there now.
+-- Writes it where that changes anything. Returns whether it stands there now, and why not.
 local function write_canary(canary, it)
   local value = string.format(
-    "%s %.0f %s %.0f %.0f %.0f%s", it.format, it.since, it.run, it.day, it.longest, it.before, it.rest)
+    "%s %.0f %s %.0f %.0f %.0f %s%s",
+    it.format, it.since, it.run, it.day, it.longest, it.before, it.origin, it.rest)
   if value == it.found then
     return true
   end
   local done = redis.pcall("SET", canary, value)
-  return type(done) == "table" and done.ok ~= nil
+  return done.ok ~= nil, done
 end
 
 -- For how many milliseconds the node has to be silent so that it has been keeping everything for `length` milliseconds, or
