@@ -55,9 +55,17 @@ impl Identities {
     /// A node keeps what it claimed for a while after its connection has ended: a lock may rest on what it confirmed, and
     /// its double would confirm the same once more.
     pub(crate) fn claim(&mut self, node: NodeId, run_id: &str, now: Tick) -> Result<(), Double> {
-        let other = self.nodes.iter().zip((0..).map(NodeId::new)).find_map(|(shown, other)| {
-            (other != node && shown.run_id.as_deref() == Some(run_id)).then_some((other, shown))
-        });
+        if let Some(shown) = self.nodes.get_mut(node.index())
+            && shown.run_id.as_deref() == Some(run_id)
+        {
+            shown.away_since = None;
+            return Ok(());
+        }
+        let other = self
+            .nodes
+            .iter()
+            .zip((0..).map(NodeId::new))
+            .find_map(|(shown, other)| (shown.run_id.as_deref() == Some(run_id)).then_some((other, shown)));
         let (other, has_left) = match other {
             Some((other, shown)) => (Some(other), shown.has_been_away_for(self.longest, now)),
             None => (None, false),
@@ -124,6 +132,9 @@ mod tests {
         assert_eq!(doubles(&identities), [None; 3]);
         assert!(identities.claim(n1, "a", now).is_err());
         assert_eq!(doubles(&identities), [None, Some(n2), Some(n1)]);
+        assert!(identities.claim(n2, "a", now).is_ok());
+        assert_eq!(doubles(&identities), [None, Some(n2), Some(n1)], "a reconnect of who has the vote changes nothing");
+        assert_eq!(identities.claim(n1, "a", now), Err(Double { other: n2, is_news: false }));
         assert!(identities.claim(n1, "c", now).is_ok());
         assert_eq!(doubles(&identities), [None; 3]);
         assert!(identities.claim(n1, "a", now).is_err() && identities.claim(n2, "d", now).is_ok());
