@@ -1,9 +1,16 @@
 //! Everything at once.
 
+use std::time::Duration;
+
+use devnodes::Clock;
+
 use crate::conductor::{Outcome, Plan};
 use crate::faults::{ClientFault, NodeFault};
 use crate::options::{seconds, seed};
 use crate::support::{announce, ms};
+
+/// Long enough to do everything to clients that can be done to them.
+const TO_SEE_ALL: Duration = Duration::from_secs(25);
 
 /// With steps of clients' wall clocks beside the loss of counters: tokens go by the nodes' clocks.
 fn everything(nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outcome> {
@@ -17,9 +24,14 @@ fn everything(nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outco
         client_faults: ClientFault::ALL.to_vec(),
         ..Plan::new("mixed", nodes, lasts, seed)
     };
-    let clients = plan.clients;
+    let (clients, faults) = (plan.clients, plan.client_faults.clone());
     let outcome = plan.run();
     outcome.assert_safe(clients);
+    if TO_SEE_ALL <= lasts && Clock::available() {
+        // A client is stopped or killed in something that it does: where none is, hardly anybody had a lock.
+        let never: Vec<_> = faults.iter().filter(|it| outcome.done(it.name()) == 0).collect();
+        assert!(never.is_empty(), "never done: {never:?}");
+    }
     Some(outcome)
 }
 
