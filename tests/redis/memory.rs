@@ -195,6 +195,30 @@ fn h15_a_holder_with_a_longer_ttl_that_comes_back_to_servers_that_forgot_brings_
 }
 
 #[test]
+fn h15_a_holder_that_comes_back_after_a_client_with_a_short_ttl_has_asked_keeps_it_out() -> TestResult {
+    let servers = Servers::start(3)?;
+    remember_all(&servers);
+    let (proxies, urls) = proxies(&servers);
+    let long = builder(urls).quarantine(true).ttl(secs(14)).response_timeout(secs(2)).build()?;
+    let guard = long.mutex("report").renew(false).lock()?;
+
+    proxies.iter().for_each(|it| it.refuse(true));
+    for server in &servers {
+        server.restart()?;
+    }
+    // All that it is told is its own ten seconds.
+    let short = builder(servers.urls()).quarantine(true).ttl(secs(1)).response_timeout(ms(250)).build()?;
+    let waiter = std::thread::spawn(move || short.mutex("report").lock());
+    eventually("it has asked", || servers.iter().all(|it| canary(it).get(4).is_some_and(|it| it == "10102")));
+    proxies.iter().for_each(|it| it.refuse(false));
+
+    let other = join(waiter)?;
+    assert!(!guard.is_valid(), "two hold");
+    assert!(other.is_valid());
+    Ok(())
+}
+
+#[test]
 fn h15_a_number_that_comes_late_lengthens_a_silence_that_has_begun() -> TestResult {
     let servers = Servers::start(3)?;
     let short = builder(servers.urls()).quarantine(true).max_ttl(secs(60)).build()?;
