@@ -1,6 +1,6 @@
 //! Calls that reach a minority of the nodes: they cannot win, and keep nobody from winning.
 
-use devnodes::{Proxy, Servers, eventually};
+use devnodes::{Proxy, Server, Servers, eventually};
 use quorlock::LockManager;
 
 use crate::lists::*;
@@ -22,6 +22,48 @@ fn leave_only(proxies: &[Proxy], index: usize, away: impl Fn(&Proxy)) {
 fn refuse(proxy: &Proxy) {
     proxy.refuse(true);
     proxy.cut();
+}
+
+/// A client that asks only when it is told of a release, and then reaches one server only.
+struct CutOff {
+    reached: usize,
+    proxies: Vec<Proxy>,
+    locks: LockManager,
+    /// What it is called in lists.
+    member: String,
+}
+
+impl CutOff {
+    /// Lets it ask the nodes, of which all but one do not hear it. Calls `under_way` when that one does, and returns when
+    /// the round is over.
+    #[track_caller]
+    fn ask(&self, servers: &Servers, under_way: impl FnOnce(&Server)) {
+        let server = &servers[self.reached];
+        let found_none = || self.locks.stats().rounds_without_quorum;
+        let mut before = (found_none(), scripts_run(server));
+        loop {
+            leave_only(&self.proxies, self.reached, Proxy::hold_requests);
+            server.command(&["PUBLISH", &channel(&self.member), NAME]).unwrap();
+            eventually("it asks", || before.1 < scripts_run(server) || before.0 < found_none());
+            if before.1 < scripts_run(server) {
+                break;
+            }
+            // Nobody was asked: too many answers were owed.
+            self.catch_up(servers);
+            before = (found_none(), scripts_run(server));
+        }
+        under_way(server);
+        eventually("it has found no majority", || before.0 < found_none());
+        self.catch_up(servers);
+    }
+
+    /// Lets all nodes hear what it has sent, and waits until they have answered that.
+    #[track_caller]
+    fn catch_up(&self, servers: &Servers) {
+        self.proxies.iter().for_each(Proxy::release_requests);
+        drop(lock_in_the_end(&self.locks, "other"));
+        eventually("all is done", || servers.iter().all(|it| !it.exists("other")));
+    }
 }
 
 #[test]
@@ -98,5 +140,51 @@ fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_w
         drop(join(second)?);
         nothing_waits(&servers);
     }
+    Ok(())
+}
+
+/// They ask when the test says so, and their rounds are under way for as long as answers are waited for: so what they do at
+/// the node that they reach can be seen.
+#[test]
+fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
+    let servers = Servers::start(3)?;
+    let holder = on_all(&servers, far);
+    let healthy = connected(far(&servers).owner_label(Some("healthy")), 3);
+    let held = hold(&holder, &servers, NAME);
+    let (mut cut_off, mut waiters) = (Vec::new(), Vec::new());
+    for reached in 0..2 {
+        let (proxies, urls) = proxies(&servers);
+        let locks = connected(impatient(urls).retry_delay(secs(50), secs(60)).shutdown_grace(ms(100)), 3);
+        let before = waiters_of(&servers[reached], NAME);
+        waiters.push(wait_in_thread(locks.mutex(NAME)));
+        wait_until_listed(&servers, NAME, reached + 1);
+        let member = waiters_of(&servers[reached], NAME).into_iter().find(|it| !before.contains(it)).unwrap();
+        cut_off.push(CutOff { reached, proxies, locks, member });
+    }
+    let last = wait_in_thread(healthy.mutex(NAME));
+    wait_until_listed(&servers, NAME, 3);
+
+    for it in &cut_off {
+        it.ask(&servers, |_| {});
+        it.ask(&servers, |server| {
+            let listed = waiters_of(server, NAME).contains(&it.member);
+            assert!(!listed, "n{}: it is on the list before its round is over", it.reached);
+        });
+    }
+
+    // Free, and nobody is told.
+    servers.iter().for_each(|it| del(it, NAME));
+    for it in &cut_off {
+        it.ask(&servers, |server| {
+            eventually("the lock is taken", || server.exists(NAME));
+            let value = String::from_utf8(server.get(NAME).unwrap()).unwrap();
+            assert!(value.ends_with("/healthy"), "n{}: {value}", it.reached);
+        });
+    }
+    drop((join(last)?, held));
+    for it in &cut_off {
+        it.locks.shut_down();
+    }
+    waiters.into_iter().for_each(|it| assert!(join(it).is_err()));
     Ok(())
 }
