@@ -19,70 +19,90 @@
 --
 -- It is passed as a key like all others: some servers refuse a key that was not.
 
-local DAY = 86400000000
--- No client asks for more: milliseconds. Of what is not ours no more is believed.
-local LONGEST = 7200000
+-- What is needed to read and write one, made where it is needed: names that are new look at the canary and no more.
+local function canaries()
+  local DAY = 86400000000
+  -- No client asks for more: milliseconds. Of what is not ours no more is believed.
+  local LONGEST = 7200000
 
--- A whole number in few enough digits to be exact.
-local function digits(text)
-  return text and #text <= 16 and tonumber(text) or nil
-end
+  -- A whole number in few enough digits to be exact.
+  local function digits(text)
+    return text and #text <= 16 and tonumber(text) or nil
+  end
 
--- Which process this is.
-local function process()
-  local info = redis.pcall("INFO", "server")
-  return type(info) == "string" and string.match(info, "[\r\n]run_id:(%w+)") or "?"
-end
+  -- Which process this is.
+  local function process()
+    local info = redis.pcall("INFO", "server")
+    return type(info) == "string" and string.match(info, "[\r\n]run_id:(%w+)") or "?"
+  end
 
--- What the canary says, and what it said before nobody had asked for less on the days that count: a table, without `since`
--- if there is none.
-local function read_canary(canary, now)
-  local found = redis.pcall("GET", canary)
-  found = type(found) == "string" and found or ""
-  local today = math.floor(now / DAY)
-  local it = { found = found, day = today, longest = 0, before = 0, format = "1", origin = "new", rest = "" }
-  if found == "0" then
-    it.since, it.is_word = 0, true
+  -- What the canary says, and what it said before nobody had asked for less on the days that count: a table, without `since`
+  -- if there is none.
+  local function read_canary(canary, now)
+    local found = redis.pcall("GET", canary)
+    found = type(found) == "string" and found or ""
+    local today = math.floor(now / DAY)
+    local it = { found = found, day = today, longest = 0, before = 0, format = "1", origin = "new", rest = "" }
+    if found == "0" then
+      it.since, it.is_word = 0, true
+      return it
+    end
+    local format, since, run, day, longest, before, origin, rest =
+      string.match(found, "^(%d+) (%d+) ([%w%?]+) (%d+) (%d+) (%d+) (%l+)(.*)$")
+    since, day, longest, before = digits(since), digits(day), digits(longest), digits(before)
+    if not (since and day and longest and before) then
+      return it
+    end
+    it.since, it.run, it.format, it.origin, it.rest = since, run, format, origin, rest
+    longest, before = math.min(longest, LONGEST), math.min(before, LONGEST)
+    if day == today - 1 then
+      it.before = longest
+    elseif day >= today then
+      -- Of a day to come: the clock was set back, and says nothing about how long that was ago.
+      it.longest, it.before = longest, before
+    end
     return it
   end
-  local format, since, run, day, longest, before, origin, rest =
-    string.match(found, "^(%d+) (%d+) ([%w%?]+) (%d+) (%d+) (%d+) (%l+)(.*)$")
-  since, day, longest, before = digits(since), digits(day), digits(longest), digits(before)
-  if not (since and day and longest and before) then
-    return it
-  end
-  it.since, it.run, it.format, it.origin, it.rest = since, run, format, origin, rest
-  longest, before = math.min(longest, LONGEST), math.min(before, LONGEST)
-  if day == today - 1 then
-    it.before = longest
-  elseif day >= today then
-    -- Of a day to come: the clock was set back, and says nothing about how long that was ago.
-    it.longest, it.before = longest, before
-  end
-  return it
-end
 
--- Begins anew: as of now this process keeps what it is told.
-local function begin_anew(it, now, run)
-  it.origin = it.since and "old" or "new"
-  it.since, it.run, it.format, it.rest = now, run, "1", ""
-end
-
--- Writes it where that changes anything. Returns whether it stands there now, and why not.
-local function write_canary(canary, it)
-  local value = string.format(
-    "%s %.0f %s %.0f %.0f %.0f %s%s",
-    it.format, it.since, it.run, it.day, it.longest, it.before, it.origin, it.rest)
-  if value == it.found then
-    return true
+  -- Begins anew: as of now this process keeps what it is told.
+  local function begin_anew(it, now, run)
+    it.origin = it.since and "old" or "new"
+    it.since, it.run, it.format, it.rest = now, run, "1", ""
   end
-  local done = redis.pcall("SET", canary, value)
-  return done.ok ~= nil, done
+
+  -- Writes it where that changes anything. Returns whether it stands there now, and why not.
+  local function write_canary(canary, it)
+    local value = string.format(
+      "%s %.0f %s %.0f %.0f %.0f %s%s",
+      it.format, it.since, it.run, it.day, it.longest, it.before, it.origin, it.rest)
+    if value == it.found then
+      return true
+    end
+    local done = redis.pcall("SET", canary, value)
+    return done.ok ~= nil, done
+  end
+
+  return read_canary, begin_anew, write_canary, process, LONGEST
 end
 
 -- For how many milliseconds the node has to be silent so that it has been keeping everything for `length` milliseconds, or
 -- for as long as others ask for; and when that is, or was, in microseconds since 1970.
 local function silent_for(canary, now, length)
+  -- What nearly everybody finds: it is older than all that anybody needs, whether or not that was long ago.
+  local found = redis.pcall("GET", canary)
+  local old, longest, before
+  if type(found) == "string" then
+    old, longest, before = string.match(found, "^%d+ (%d+) [%w%?]+ %d+ (%d+) (%d+) %l")
+  end
+  if old and #old <= 16 and #longest <= 7 and #before <= 7 then
+    local needed = math.max(length, tonumber(longest), tonumber(before))
+    local silent_until = tonumber(old) + needed * 1000
+    if silent_until <= now then
+      return 0, silent_until
+    end
+  end
+
+  local read_canary, begin_anew, write_canary, process = canaries()
   local it = read_canary(canary, now)
   -- In the future: the clock was set back.
   if not it.since or it.since > now then

@@ -19,6 +19,7 @@
 --   kept     1 if the canary says all that now, 0 if it could not be written; to vouch that is an error
 
 -- include canary.lua
+local read_canary, begin_anew, write_canary, process, LONGEST = canaries()
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
 
