@@ -35,11 +35,15 @@ fn run_id(server: &Server) -> String {
     server.info("run_id").unwrap()
 }
 
-/// Days since 1970, by the server's clock.
-fn today(server: &Server) -> u64 {
+/// Seconds since 1970, by the server's clock.
+fn server_time(server: &Server) -> u64 {
     let time = server.command(&["TIME"]).unwrap();
-    let seconds = String::from_utf8_lossy(time.as_array().unwrap()[0].as_bytes().unwrap()).parse::<u64>().unwrap();
-    seconds / 86_400
+    String::from_utf8_lossy(time.as_array().unwrap()[0].as_bytes().unwrap()).parse().unwrap()
+}
+
+/// Days since 1970, likewise.
+fn today(server: &Server) -> u64 {
+    server_time(server) / 86_400
 }
 
 /// As if the server's process had been keeping everything for ever, and had been told of these numbers.
@@ -242,6 +246,25 @@ fn connected_to_silent(locks: &LockManager, nodes: u64) {
         assert!(locks.mutex("warm-up").try_lock().is_err());
         nodes <= locks.stats().connections
     });
+}
+
+#[test]
+fn h15_a_node_is_silent_for_a_new_name_for_as_long_as_others_need_though_the_client_has_not_heard_of_them() -> TestResult
+{
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    for (longest, before) in [(600_000, 0), (0, 600_000)] {
+        remember(server, 0, 0, 0);
+        let locks = connected(builder([server.url()]).quarantine(true), 1);
+        drop(locks.mutex("known").try_lock()?);
+
+        // It has forgotten something a minute ago: three times as long as we need. Somebody needs ten.
+        let since = (server_time(server) - 60) * 1_000_000;
+        set(server, CANARY, &format!("1 {since} {} {} {longest} {before} old", run_id(server), today(server)));
+        let err = locks.mutex(format!("new-{longest}")).try_lock().unwrap_err();
+        assert!(secs(400) < quarantined(&err) && quarantined(&err) < secs(541), "{err}");
+    }
+    Ok(())
 }
 
 #[test]
