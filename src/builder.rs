@@ -246,13 +246,15 @@ impl Builder {
     /// Sets whether servers have no vote about which something is questionable that can cost a lock.
     ///
     /// Those are servers that were a replica and have been promoted, that have replicas, that would evict keys if their
-    /// memory were limited, and that forbid `INFO` and so cannot be checked. It is looked at when a connection begins.
+    /// memory were limited, and that forbid `INFO` and so cannot be checked. It is looked at when a connection begins. And with
+    /// [quarantine](Builder::quarantine), servers that other programs use in another set of nodes, as soon as that is found:
+    /// see [`guide::nodes`](crate::guide::nodes#starting-and-restarting), also for what happens when a server loses its data.
     /// Without this they vote, [`check_nodes`](LockManager::check_nodes) finds them, and the log warns of those that were
-    /// promoted or would evict.
+    /// promoted, would evict or are used in another set.
     ///
     /// Their rows are [`Promoted`](crate::NodeFailure::Promoted), [`HasReplicas`](crate::NodeFailure::HasReplicas),
-    /// [`Evicts`](crate::NodeFailure::Evicts) and [`Unverifiable`](crate::NodeFailure::Unverifiable). A server that is
-    /// known to be wrong, such as a replica, never votes.
+    /// [`Evicts`](crate::NodeFailure::Evicts), [`Unverifiable`](crate::NodeFailure::Unverifiable) and
+    /// [`OtherNodes`](crate::NodeFailure::OtherNodes). A server that is known to be wrong, such as a replica, never votes.
     ///
     /// Default: `false`.
     pub fn strict(mut self, strict: bool) -> Builder {

@@ -74,6 +74,16 @@ pub enum Finding {
         /// The node that has no vote.
         other: NodeId,
     },
+    /// Other programs use it too, and not with the same nodes. Two majorities out of different sets need not meet, so two
+    /// programs can hold the same lock. Also for a day after one of the nodes has lost what it had stored, for programs that
+    /// did not know it before: to each of them it is another node since.
+    #[error("other programs use it in another set: {there} nodes there, {here} here")]
+    OtherNodes {
+        /// How many nodes the others have.
+        there: u64,
+        /// How many this manager has.
+        here: u64,
+    },
     /// Its clock differs from the one of this machine.
     #[error("its clock is {} {} the one of this machine", About(*.by), if *.ahead { "ahead of" } else { "behind" })]
     ClockDiffers {

@@ -25,6 +25,7 @@ mod process;
 mod queue;
 mod record;
 mod renewal;
+mod sets;
 mod sync;
 #[cfg(not(quorlock_shuttle))]
 mod threads;

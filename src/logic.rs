@@ -12,6 +12,7 @@ pub(crate) mod lease;
 pub(crate) mod longest;
 pub(crate) mod outage;
 pub(crate) mod pace;
+pub(crate) mod sets;
 pub(crate) mod standing;
 pub(crate) mod tally;
 pub(crate) mod token;

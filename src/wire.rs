@@ -16,9 +16,9 @@ pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
 pub(crate) use inbox::{Filled, Inbox, reason};
-pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan, greet, vouch};
+pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan, greet, meet, vouch};
 pub(crate) use reply::{
-    AcquireReply, Answer, Canary, ExtendReply, GreetReply, Push, RaiseReply, ReleaseReply, Reply, push,
+    AcquireReply, Answer, Canary, ExtendReply, GreetReply, MeetReply, Push, RaiseReply, ReleaseReply, Reply, push,
 };
 #[cfg(not(quorlock_shuttle))]
 pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};

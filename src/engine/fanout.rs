@@ -14,6 +14,7 @@ use crate::engine::outbox::Job;
 use crate::engine::pending::{Pending, Reads, Sink, deadline};
 use crate::engine::queue::{Queues, Ticket};
 use crate::engine::renewal::Schedule;
+use crate::engine::sets::Sets;
 use crate::engine::sync::{AtomicUsize, Condvar, Mutex, Poll, Waker, unbounded};
 use crate::engine::threads::OwnThread;
 use crate::engine::waiters::{self, Signal};
@@ -102,6 +103,7 @@ impl Fanout {
             queues,
             schedule,
             silences: silences.clone(),
+            sets: config.quarantine.then(|| Arc::new(Sets::new(addresses.len(), config.strict))),
         };
         let mut nodes = Vec::new();
         let mut threads = Vec::new();

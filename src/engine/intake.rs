@@ -153,8 +153,17 @@ fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, ti
             node.note_standing(standing, news, times.answered);
             return answer;
         }
+        Answer::Meet(reply) => {
+            node.take_meeting(reply, times.answered);
+            return answer;
+        }
         Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
-        | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => standing.silent_for(times.asked),
+        | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => {
+            if let Some(failure) = node.refused_for_other_nodes() {
+                return Answer::Failed(failure);
+            }
+            standing.silent_for(times.asked)
+        }
         // RACE: the key may have been set there since the restart, by an acquire or a healing of ours that was on its way.
         // Before that the node may have granted the lock to somebody who counts that grant and is still collecting votes.
         // Counted here, our lease would go on while our other keys run out, and he would get the majority that we had.
@@ -175,6 +184,7 @@ fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
     }
     match owed.job.kind() {
         Kind::Subscribe => return node.set_listening(&answer),
+        Kind::Meet => return,
         Kind::Greet => {
             let kept = matches!(answer, Answer::Greet(GreetReply { kept: true, .. }));
             node.with_outbox(|it| node.plan_to_greet(it, kept, now));

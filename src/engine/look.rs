@@ -13,6 +13,10 @@ use crate::logic::tally::LookRound;
 use crate::time::{self, Moment};
 use crate::wire::{self, Command};
 
+/// So often nodes are asked again: with what the others have said, to make sure of what they say then, and once more if one of
+/// them turns out to be another meanwhile.
+const MEETINGS: usize = 3;
+
 /// Clocks that differ by less are not worth a word.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
@@ -22,9 +26,20 @@ impl Core {
     pub(crate) fn look(&self) -> Vec<NodeCheck> {
         let _busy = self.fanout.busy();
         let (_, nodes) = self.fanout.wheel();
-        let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
         let deadline = self.fanout.deadline(time::tick());
-        self.round(None, Command::time(), &round, None, deadline);
+        let ask = || {
+            let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
+            self.round(None, Command::time(), &round, None, deadline);
+            round
+        };
+        nodes.iter().for_each(|it| it.meet_again());
+        let round = ask();
+        for _ in 0..MEETINGS {
+            // When all have been met they can be asked who uses them together with others.
+            if nodes.iter().any(|it| it.is_up() && it.is_to_be_met()) {
+                ask();
+            }
+        }
         let row =
             |node: &Arc<Node>| check(node, round.with_round(|it| it.failure(node.id)), self.fanout.double_of(node.id));
         nodes.iter().map(row).collect()
@@ -84,6 +99,7 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
         findings.extend(greeting.run_id.is_none().then_some(Finding::Unverifiable));
         findings.extend((!greeting.pushes).then_some(Finding::NoNotices));
         findings.extend(double.map(|other| Finding::SameServer { other }));
+        findings.extend(node.other_nodes());
         findings.extend(clock_differs(node));
     }
     NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }

@@ -16,6 +16,7 @@ use crate::engine::outbox::{Handed, Job, Outbox, Owed};
 use crate::engine::queue::Queues;
 use crate::engine::record::Record;
 use crate::engine::renewal::Schedule;
+use crate::engine::sets::Sets;
 use crate::engine::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Registry, Sender, Waker, fence};
 use crate::engine::unconfirmed::Unconfirmed;
 use crate::engine::wheel::Reader;
@@ -111,6 +112,12 @@ pub(crate) struct Node {
     pub(crate) schedule: Arc<Schedule>,
     /// For how long nodes are silent; nothing without quarantine.
     pub(crate) silences: Option<Arc<Silences>>,
+    /// Which nodes others use; nothing without quarantine.
+    pub(crate) sets: Option<Arc<Sets>>,
+    /// How many nodes others use together with this one, if those are not ours; 0 if not.
+    pub(crate) used_otherwise: AtomicU64,
+    /// Fingerprint of our nodes when that was heard and not yet believed; 0 if it was not.
+    pub(crate) suspected: AtomicU64,
 }
 
 /// Commands that go out together: at most a release, and the acquire of whoever comes next.
@@ -133,6 +140,7 @@ pub(crate) struct Common {
     pub(crate) queues: Arc<Queues>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) silences: Option<Arc<Silences>>,
+    pub(crate) sets: Option<Arc<Sets>>,
 }
 
 impl Node {
@@ -140,7 +148,7 @@ impl Node {
         id: NodeId,
         address: Arc<str>,
         ToWorker { jobs, registry, waker }: ToWorker,
-        Common { start, response_timeout, contacts, counters, queues, schedule, silences }: Common,
+        Common { start, response_timeout, contacts, counters, queues, schedule, silences, sets }: Common,
         standing: Standing,
     ) -> Node {
         let subscribe = Arc::new(Command::subscribe(&queues.client().channel()));
@@ -181,6 +189,9 @@ impl Node {
             record: Record::default(),
             schedule,
             silences,
+            sets,
+            used_otherwise: AtomicU64::new(0),
+            suspected: AtomicU64::new(0),
         }
     }
 
@@ -284,6 +295,7 @@ impl Node {
     /// go over this connection, in this order.
     pub(crate) fn push(&self, outbox: &mut Outbox, job: Job, now: Tick) {
         self.greet_if_due(outbox, now);
+        self.meet_if_due(outbox, now);
         if job.command.waits() {
             self.wants_notices.store(true, Ordering::Relaxed);
             self.listen(outbox, now);
@@ -456,6 +468,7 @@ impl Node {
     /// Ends with the connection: everything that is still owed on it.
     pub(crate) fn close(&self) -> VecDeque<Owed> {
         self.listening.store(false, Ordering::Release);
+        self.forget_meeting();
         self.with_outbox(Outbox::close)
     }
 
@@ -557,6 +570,7 @@ impl Node {
             counters,
             schedule: Arc::new(Schedule::new()),
             silences: None,
+            sets: None,
         };
         let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
         (Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01)), poll)

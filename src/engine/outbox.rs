@@ -56,7 +56,8 @@ impl Job {
 
     /// Whether the command is still of use: a release always is, and what the node remembers.
     pub(crate) fn is_wanted(&self) -> bool {
-        matches!(self.kind(), Kind::Release | Kind::Greet) || self.sink.as_ref().is_some_and(|it| it.is_open())
+        matches!(self.kind(), Kind::Release | Kind::Greet | Kind::Meet)
+            || self.sink.as_ref().is_some_and(|it| it.is_open())
     }
 }
 
@@ -115,6 +116,9 @@ pub(crate) struct Outbox {
     pub(crate) greet_at: Option<Tick>,
     /// What it was told of other nodes.
     pub(crate) news: u64,
+    /// What it was last told of our nodes, and when it is to be asked again who uses it.
+    pub(crate) met: Option<u64>,
+    pub(crate) meet_at: Option<Tick>,
     /// Until when a lock can stand there because of any command on this connection.
     stands_until: Option<Tick>,
 }

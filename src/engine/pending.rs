@@ -243,6 +243,7 @@ fn failed(answer: Answer) -> NodeAnswer {
         | Answer::Extend(_)
         | Answer::Release(_)
         | Answer::Greet(_)
+        | Answer::Meet(_)
         | Answer::Subscribed
         | Answer::Time => unexpected(),
     }

@@ -268,6 +268,15 @@ pub enum NodeFailure {
     /// [`Builder::strict`](crate::Builder::strict).
     #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
     Unverifiable,
+    /// Other programs use the server too, and not with the same nodes. Only with
+    /// [`Builder::strict`](crate::Builder::strict).
+    #[error("other programs use it in another set: {there} nodes there, {here} here: give all of them the same nodes")]
+    OtherNodes {
+        /// How many nodes the others have.
+        there: u64,
+        /// How many this manager has.
+        here: u64,
+    },
     /// The server is out of memory.
     #[error("out of memory: raise maxmemory, or use a server of its own for locks")]
     OutOfMemory,
@@ -337,6 +346,7 @@ impl NodeFailure {
                 | NodeFailure::Promoted
                 | NodeFailure::HasReplicas { .. }
                 | NodeFailure::Unverifiable
+                | NodeFailure::OtherNodes { .. }
                 | NodeFailure::OutOfMemory
                 | NodeFailure::WritesRefused { .. }
                 | NodeFailure::Protocol { .. }

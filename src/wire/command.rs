@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Release,
     /// Tells how long a silence we need, and asks since when the node remembers.
     Greet,
+    /// Asks for the node's id, and tells it which nodes we use.
+    Meet,
     /// Opens the channel of this client. No script.
     Subscribe,
     /// Asks for the node's time. No script.
@@ -26,7 +28,8 @@ impl Kind {
     pub(crate) const LOADED_AHEAD: [Kind; 3] = [Kind::Acquire, Kind::Extend, Kind::Release];
 
     #[cfg(test)]
-    pub(crate) const SCRIPTS: [Kind; 5] = [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Greet];
+    pub(crate) const SCRIPTS: [Kind; 6] =
+        [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Greet, Kind::Meet];
 
     /// Whether it is a script that the server need not know when a connection uses it for the first time.
     pub(crate) fn is_introduced(self) -> bool {
@@ -44,13 +47,14 @@ impl Kind {
     }
 
     fn script(self) -> Option<&'static (String, Script)> {
-        static SCRIPTS: LazyLock<[(String, Script); 5]> = LazyLock::new(|| {
+        static SCRIPTS: LazyLock<[(String, Script); 6]> = LazyLock::new(|| {
             [
                 include_str!("scripts/acquire.lua"),
                 include_str!("scripts/raise.lua"),
                 include_str!("scripts/extend.lua"),
                 include_str!("scripts/release.lua"),
                 include_str!("scripts/greet.lua"),
+                include_str!("scripts/meet.lua"),
             ]
             .map(|source| {
                 // Servers have no means for scripts to share code.
@@ -61,13 +65,14 @@ impl Kind {
                 (source, script)
             })
         });
-        let [acquire, raise, extend, release, greet] = &*SCRIPTS;
+        let [acquire, raise, extend, release, greet, meet] = &*SCRIPTS;
         match self {
             Kind::Acquire => Some(acquire),
             Kind::Raise => Some(raise),
             Kind::Extend => Some(extend),
             Kind::Release => Some(release),
             Kind::Greet => Some(greet),
+            Kind::Meet => Some(meet),
             Kind::Subscribe | Kind::Time => None,
         }
     }

@@ -14,6 +14,9 @@ use crate::wire::keys::beside;
 /// Says since when a node has been keeping what it was told: `scripts/canary.lua`.
 pub(crate) const CANARY: &[u8] = b"quorlock:canary";
 
+/// Says which node it is, and which sets of nodes its clients use: `scripts/meet.lua`.
+const SET: &[u8] = b"quorlock:set";
+
 /// What a round of one lock sends: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -221,6 +224,15 @@ pub(crate) fn greet(own: u64, heard: u64, heard_on: u64) -> Command {
 /// Says that a node that has never been used for locks, as far as it knows, has forgotten nothing.
 pub(crate) fn vouch() -> Command {
     Command::script(Kind::Greet, &[CANARY], &[b"0", b"0", b"0", b"vouch"])
+}
+
+/// Asks a node for its id, which is `id` if it has none, and leaves there the fingerprint `set` of our `nodes`, in place of
+/// `earlier` ones.
+pub(crate) fn meet(id: u64, set: Option<u64>, nodes: u64, earlier: &[u64]) -> Command {
+    let hex = |it: u64| format!("{it:016x}");
+    let earlier: Vec<_> = earlier.iter().copied().map(hex).collect();
+    let (set, earlier) = (set.map(hex).unwrap_or_default(), earlier.join(" "));
+    Command::script(Kind::Meet, &[SET], &[&digits(id), set.as_bytes(), &digits(nodes), earlier.as_bytes()])
 }
 
 fn digits(number: u64) -> Vec<u8> {

@@ -17,6 +17,7 @@ pub(crate) enum Answer {
     Extend(ExtendReply),
     Release(ReleaseReply),
     Greet(GreetReply),
+    Meet(MeetReply),
     /// Releases are announced on this connection from now on.
     Subscribed,
     /// The node's time, and nothing else.
@@ -102,6 +103,15 @@ pub(crate) struct GreetReply {
     pub(crate) kept: bool,
 }
 
+/// Which node it is, and who else uses it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct MeetReply {
+    /// None if the node could not note one.
+    pub(crate) id: Option<u64>,
+    /// How many nodes others use together with this one, if those are not ours; 0 if not.
+    pub(crate) others: u64,
+}
+
 /// What a greeting found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Canary {
@@ -180,7 +190,7 @@ fn members_of(kind: Kind) -> usize {
     match kind {
         Kind::Acquire | Kind::Greet => NUMBERS_MAX,
         Kind::Extend => 4,
-        Kind::Raise => 2,
+        Kind::Raise | Kind::Meet => 2,
         Kind::Release | Kind::Subscribe | Kind::Time => 1,
     }
 }
@@ -292,6 +302,10 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX])
             let served = Duration::from_millis(counter()?);
             let (longest, day) = (u64::try_from(third).ok()?, u64::try_from(fourth).ok()?);
             Answer::Greet(GreetReply { canary, served, longest, day, kept: fifth == 1 })
+        }
+        (Kind::Meet, id @ 0..) => {
+            let id = u64::try_from(id).ok().filter(|it| *it != 0);
+            Answer::Meet(MeetReply { id, others: counter()? })
         }
         (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
         (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),

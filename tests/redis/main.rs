@@ -44,6 +44,7 @@ mod renewal;
 mod resource;
 mod scripts;
 mod secrets;
+mod sets;
 mod starving;
 mod support;
 mod turns;
