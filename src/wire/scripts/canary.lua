@@ -70,16 +70,15 @@ local function canaries()
     it.since, it.run, it.format, it.rest = now, run, "1", ""
   end
 
-  -- Writes it where that changes anything. Returns whether it stands there now, and why not.
-  local function write_canary(canary, it)
+  -- Writes it, with `call`, where that changes anything. Returns whether it stands there now.
+  local function write_canary(canary, it, call)
     local value = string.format(
       "%s %.0f %s %.0f %.0f %.0f %s%s",
       it.format, it.since, it.run, it.day, it.longest, it.before, it.origin, it.rest)
     if value == it.found then
       return true
     end
-    local done = redis.pcall("SET", canary, value)
-    return done.ok ~= nil, done
+    return call("SET", canary, value).ok ~= nil
   end
 
   return read_canary, begin_anew, write_canary, process, LONGEST
@@ -108,7 +107,7 @@ local function silent_for(canary, now, length)
   if not it.since or it.since > now then
     it.longest = math.max(it.longest, length)
     begin_anew(it, now, process())
-    write_canary(canary, it)
+    write_canary(canary, it, redis.pcall)
   end
   length = math.max(length, it.longest, it.before)
   return math.max(0, length - math.floor((now - it.since) / 1000)), it.since + length * 1000

@@ -52,10 +52,7 @@ if heard_on == it.day then
 elseif heard_on == it.day - 1 then
   it.before = math.max(it.before, heard)
 end
-local kept, why = write_canary(KEYS[1], it)
-if ARGV[4] and not kept then
-  return why
-end
+local kept = write_canary(KEYS[1], it, ARGV[4] and redis.call or redis.pcall)
 
 local longest, day = it.longest, it.day
 if it.before > longest then
