@@ -36,7 +36,9 @@ impl Core {
         let round = ask();
         for _ in 0..MEETINGS {
             // When all have been met they can be asked who uses them together with others.
-            if nodes.iter().any(|it| it.is_up() && it.is_to_be_met()) {
+            let behind: Vec<_> = nodes.iter().filter(|it| it.is_up() && it.is_to_be_met()).collect();
+            if !behind.is_empty() {
+                behind.iter().for_each(|it| it.meet_again());
                 ask();
             }
         }

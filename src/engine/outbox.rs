@@ -119,6 +119,8 @@ pub(crate) struct Outbox {
     /// What it was last told of our nodes, and when it is to be asked again who uses it.
     pub(crate) met: Option<u64>,
     pub(crate) meet_at: Option<Tick>,
+    /// Not before that is it told that they have changed.
+    pub(crate) news_at: Option<Tick>,
     /// Until when a lock can stand there because of any command on this connection.
     stands_until: Option<Tick>,
 }

@@ -18,6 +18,8 @@ use crate::wire::{self, Command, MeetReply};
 const MEET_EVERY: Duration = Duration::from_secs(10 * 60);
 /// Or after so long, while it says that there are such.
 const MEET_AGAIN: Duration = Duration::from_secs(10);
+/// News of our nodes are told no sooner after the last: one that says another id each time makes for few commands.
+const NEWS_EVERY: Duration = Duration::from_secs(1);
 /// Ids are below: a script's numbers are exact so far.
 const IDS: u64 = 1_000_000_000_000_000;
 
@@ -66,11 +68,13 @@ impl Node {
     pub(crate) fn meet_if_due(&self, outbox: &mut Outbox, now: Tick) {
         let Some(sets) = &self.sets else { return };
         let own = sets.own.load(Ordering::Relaxed);
-        let is_news = outbox.met.is_none_or(|it| own != 0 && own != it);
+        let may_tell = outbox.news_at.is_none_or(|it| it <= now);
+        let is_news = outbox.met.is_none_or(|it| own != 0 && own != it && may_tell);
         if !is_news && outbox.meet_at.is_none_or(|it| now < it) {
             return;
         }
         outbox.met = Some(own);
+        outbox.news_at = now.checked_add(NEWS_EVERY);
         outbox.meet_at = now.checked_add(MEET_EVERY);
         if let Some(meet) = sets.meet() {
             outbox.push(Job::of_connection(Arc::new(meet)), now);
@@ -143,5 +147,64 @@ impl Node {
     fn there_and_here(&self) -> Option<(u64, u64)> {
         let there = Some(self.used_otherwise.load(Ordering::Relaxed)).filter(|it| *it != 0)?;
         Some((there, self.sets.as_ref()?.nodes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time;
+    use crate::wire::Kind;
+
+    fn node(sets: &Arc<Sets>) -> Node {
+        let (mut node, _) = Node::unattended(Duration::from_secs(1));
+        node.sets = Some(Arc::clone(sets));
+        node
+    }
+
+    /// Whether the node is asked because of one more command.
+    fn is_met(node: &Node, outbox: &mut Outbox, now: Tick) -> bool {
+        node.push(outbox, Job::of_connection(Arc::new(Command::time())), now);
+        let sent: Vec<_> = std::iter::from_fn(|| outbox.pop().map(|it| it.job.kind())).collect();
+        assert!(matches!(sent[..], [Kind::Meet, Kind::Time] | [Kind::Time]), "{sent:?}");
+        sent.len() == 2
+    }
+
+    #[test]
+    fn a_node_is_asked_first_and_every_ten_minutes_and_when_there_is_news() {
+        let sets = Arc::new(Sets::new(2, false));
+        let (node, mut outbox, start) = (node(&sets), Outbox::default(), time::tick());
+        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
+        assert!(is_met(&node, &mut outbox, start) && !is_met(&node, &mut outbox, after(599)));
+        assert!(is_met(&node, &mut outbox, after(600)) && !is_met(&node, &mut outbox, after(601)));
+
+        sets.hear(0, 7);
+        assert!(!is_met(&node, &mut outbox, after(602)), "the other has said nothing yet");
+        sets.hear(1, 8);
+        assert!(is_met(&node, &mut outbox, after(603)) && !is_met(&node, &mut outbox, after(604)));
+        // One is not connected, and is the same when it is again.
+        sets.forget(1);
+        assert!(!is_met(&node, &mut outbox, after(605)));
+        sets.hear(1, 8);
+        assert!(!is_met(&node, &mut outbox, after(606)));
+    }
+
+    #[test]
+    fn a_node_that_says_another_id_each_time_makes_for_one_command_a_second() {
+        let sets = Arc::new(Sets::new(1, false));
+        let (node, mut outbox, start) = (node(&sets), Outbox::default(), time::tick());
+        let mut asked = 0;
+        for millis in 0..10_000 {
+            let now = start.checked_add(Duration::from_millis(millis)).unwrap();
+            asked += u32::from(is_met(&node, &mut outbox, now));
+            node.take_meeting(MeetReply { id: Some(millis + 1), others: 0 }, now);
+        }
+        assert_eq!(asked, 10);
+    }
+
+    #[test]
+    fn without_quarantine_no_node_is_asked_which_it_is() {
+        let (node, _) = Node::unattended(Duration::from_secs(1));
+        assert!(!is_met(&node, &mut Outbox::default(), time::tick()));
     }
 }
