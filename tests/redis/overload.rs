@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use devnodes::{Proxy, Servers, eventually};
-use quorlock::{AcquireError, LockGuard, LockManager};
+use quorlock::{AcquireError, LockGuard, LockManager, NodeAnswer, NodeFailure};
 
-use crate::support::{TestResult, connected, impatient, long_tests, manager, ms, nothing_is_left, proxies, secs};
+use crate::support::*;
 
 /// Bytes of requests a second: some two hundred locks can be taken in that.
 const NARROW: u32 = 70_000;
@@ -78,6 +78,129 @@ fn h5_many_locks_that_are_freed_at_once_go_to_all_who_wait_for_them() -> TestRes
     assert!(LOCKS as u64 <= locks.stats().notices, "they were told");
     proxies.iter().for_each(|it| it.narrow(0));
     drop(guards);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+/// What the others would be given, and would have to give back, keeps servers busy that have just caught up.
+#[test]
+fn h5_while_no_majority_can_be_asked_nobody_is() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(impatient(servers.urls()), 3);
+    servers[0].pause()?;
+    servers[1].pause()?;
+    let is_stalled = |err: &AcquireError| [0, 1].into_iter().all(|it| is_stalled(err, it));
+    drop(error_in_the_end(&locks, "report", is_stalled));
+    eventually("all is taken back", || !servers[2].exists("report"));
+    let before = scripts_run(&servers[2]);
+
+    for _ in 0..5 {
+        let err = locks.mutex("report").try_lock().unwrap_err();
+        assert!(is_stalled(&err), "{err}");
+    }
+
+    assert_eq!(scripts_run(&servers[2]), before);
+    servers[0].resume()?;
+    servers[1].resume()?;
+    drop(lock_in_the_end(&locks, "report"));
+    Ok(())
+}
+
+fn is_stalled(err: &AcquireError, node: usize) -> bool {
+    *answer(err, node) == NodeAnswer::Failed(NodeFailure::Stalled)
+}
+
+/// How many rounds a manager lets be under way at once before anything was slow.
+const AT_ONCE: u64 = 128;
+
+/// Whether the manager lets [`AT_ONCE`] rounds be under way at once: no answer comes until that is seen, or until time was
+/// up for some and so no more of them begin.
+fn allows_as_many_as_ever(locks: &LockManager, proxies: &[Proxy]) -> bool {
+    let before = locks.stats();
+    // One for each server.
+    let is_seen = || before.commands + 3 * AT_ONCE <= locks.stats().commands;
+    proxies.iter().for_each(Proxy::hold_replies);
+    thread::scope(|scope| {
+        let calls = scope.spawn(|| together(200, |number| locks.mutex(format!("probe {number}")).try_lock()));
+        let is_late = || before.rounds_without_quorum < locks.stats().rounds_without_quorum;
+        eventually("many are under way", || is_seen() || is_late());
+        let allows = is_seen();
+        proxies.iter().for_each(Proxy::release_replies);
+        drop(calls.join().unwrap());
+        allows
+    })
+}
+
+/// Ends calls that go on until then, also where the test has failed and they would wait for ever.
+struct End<'a> {
+    is_over: &'a AtomicBool,
+    locks: &'a LockManager,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if thread::panicking() {
+            self.locks.shut_down();
+        }
+    }
+}
+
+/// Servers stop again and again under hundreds of calls, until they are let go: then all is as it was, after a few
+/// thousand locks.
+#[test]
+fn h5_after_an_overload_single_calls_do_not_wait_and_as_many_as_ever_are_under_way_at_once() -> TestResult {
+    const THREADS: usize = 300;
+    const LOCKS_EACH: usize = 10;
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(impatient(urls).response_timeout(secs(1)), 3);
+    let pair = |number: usize| locks.mutex(format!("{number}")).lock().map(drop);
+
+    let is_over = AtomicBool::new(false);
+    let results = thread::scope(|scope| {
+        let calls = scope.spawn(|| {
+            together(THREADS, |number| {
+                while !is_over.load(Ordering::SeqCst) {
+                    pair(number)?;
+                }
+                Ok(())
+            })
+        });
+        let end = End { is_over: &is_over, locks: &locks };
+        for _ in 0..4 {
+            let before = locks.stats();
+            eventually("they are at it", || before.rounds_won + 16 <= locks.stats().rounds_won);
+            servers.iter().for_each(|it| it.pause().unwrap());
+            // For those that were under way, and so nobody else is asked any more.
+            let is_late = || before.rounds_without_quorum + THREADS as u64 <= locks.stats().rounds_without_quorum;
+            eventually("time was up", is_late);
+            servers.iter().for_each(|it| it.resume().unwrap());
+        }
+        let before = locks.stats().rounds_won;
+        eventually("it goes on", || before < locks.stats().rounds_won);
+        drop(end);
+        calls.join().unwrap()
+    });
+    let errors: Vec<AcquireError> = results.into_iter().filter_map(Result::err).collect();
+    assert!(errors.is_empty(), "{} of {THREADS} calls failed, the first: {}", errors.len(), errors[0]);
+
+    drop(lock_in_the_end(&locks, "0"));
+    let before = locks.stats();
+    for number in 0..50 {
+        drop(locks.mutex(format!("{number}")).try_lock()?);
+    }
+    let after = locks.stats();
+    assert_eq!((after.rounds_won, after.rounds_without_quorum), (before.rounds_won + 50, before.rounds_without_quorum));
+
+    // Once is enough where the machine has the time.
+    let comes_back = (0..10).any(|_| {
+        let results = together(THREADS, |number| (0..LOCKS_EACH).try_for_each(|_| pair(number)));
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        allows_as_many_as_ever(&locks, &proxies)
+    });
+    assert!(comes_back);
+    assert_eq!(locks.stats().locks_lost, 0);
     nothing_is_left(&servers);
     Ok(())
 }
