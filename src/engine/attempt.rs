@@ -76,6 +76,8 @@ pub(crate) struct Attempt {
     /// The same, for what is not about leases.
     asked: Tick,
     use_until: Option<Moment>,
+    /// For how many milliseconds a node was known to be silent that has forgotten.
+    silence: u64,
     /// The largest fencing counter that was seen before.
     seen: u64,
     /// It enters the waiting lists of nodes that refuse it.
@@ -213,11 +215,12 @@ impl Attempt {
         let round = AcquireRound::new(nodes, proposal, use_until).after(seen);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
-        let command =
-            wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, core.fanout.quarantine(), &manners);
+        let silence = core.fanout.quarantine();
+        let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, silence, &manners);
         let (enters, deadline) = (manners.enters, core.fanout.deadline(asked));
         let connects = core.fanout.response_timeout() < deadline.saturating_duration_since(asked);
-        Ok((Attempt { owner, sent, asked, use_until, seen, enters, deadline, connects, round, slot }, command))
+        let attempt = Attempt { owner, sent, asked, use_until, silence, seen, enters, deadline, connects, round, slot };
+        Ok((attempt, command))
     }
 
     /// Sends it, and waits until it is won or lost.
@@ -270,6 +273,7 @@ impl Attempt {
         let nodes = core.fanout.len();
         let mut seen = self.seen.max(self.round.with_round(AcquireRound::seen));
         let (mut gone, mut raised) = (NodeSet::default(), false);
+        let mut granted = self.round.nodes_with(|it| *it == NodeAnswer::Granted);
         if let AcquireEnd::Raise { token } = end {
             count(&core.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, self.use_until)));
@@ -277,7 +281,17 @@ impl Attempt {
             end = core.round(None, wish.plan.raise(self.owner, token), &raise, None, deadline);
             seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
             gone = raise.nodes_with(|it| *it == NodeAnswer::Gone);
+            granted = raise.nodes_with(NodeAnswer::is_granted);
             raised = true;
+        }
+        // RACE: a grant was counted as far as silences were known then. A node whose grant came later may have told, right
+        // before it, that somebody needs a longer one.
+        let mut silent = Vec::new();
+        if matches!(end, AcquireEnd::Won { .. }) && self.silence < core.fanout.quarantine() {
+            silent = core.fanout.silent(granted, self.asked);
+            if granted.len().saturating_sub(silent.len()) < quorum(nodes) {
+                end = AcquireEnd::Lost(Why::NoQuorum);
+            }
         }
         let took = Moment::now().since(self.sent);
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
@@ -306,6 +320,9 @@ impl Attempt {
             Why::NoQuorum => &core.counters.rounds_without_quorum,
             Why::TooLate => &core.counters.rounds_too_late,
         });
+        for (node, failure) in silent {
+            self.round.amend(node, NodeAnswer::Failed(failure));
+        }
         let rows = self.round.rows();
         let release = self.take_back(core, wish, &rows, wait::keeps_its_place(why));
         let entered = self.round.with_round(AcquireRound::entered);

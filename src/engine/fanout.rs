@@ -143,6 +143,15 @@ impl Fanout {
         self.silences.as_ref().map_or(0, |it| it.millis())
     }
 
+    /// Those of `nodes` that are silent, as far as we know now, for what they were asked at `asked`.
+    pub(crate) fn silent(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
+        let asked_ones = self.nodes.iter().filter(|it| nodes.contains(it.id));
+        let silent = asked_ones.filter(|it| !it.silent_for(asked).is_zero());
+        let failure =
+            |it: &Arc<Node>| NodeFailure::Quarantined { left: it.silent_for(time::tick()), why: it.why_silent() };
+        silent.map(|it| (it.id, failure(it))).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }

@@ -13,7 +13,10 @@ use crate::logic::validity;
 use crate::time::Tick;
 use crate::wire::{self, Canary, Command, GreetReply};
 
-/// A node is told again before the first command after so long: it forgets numbers that nobody has used for a day.
+/// A node is told and asked again before the first command after so long, or after half of our own silence if that is
+/// shorter. It forgets numbers that nobody has used for a day; and whoever comes while we are connected tells his number to the
+/// nodes, and not to us. One that has forgotten it is silent for us for as long as we need ourselves, from then on. So
+/// another that counts in the same round as that one has been asked since, and knew.
 const GREET_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 /// Or after so long, if it could not note what it was told.
 const GREET_AGAIN: Duration = Duration::from_secs(10);
@@ -22,7 +25,9 @@ const GREET_AGAIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Silences {
     longest: Mutex<Longest>,
-    /// The same, to be read by everybody.
+    /// When nodes are told again: see [`GREET_EVERY`].
+    every: Duration,
+    /// The longest, to be read by everybody.
     millis: AtomicU64,
     /// What nodes are told of each other, in one number: see [`Silences::news`].
     news: AtomicU64,
@@ -30,8 +35,10 @@ pub(crate) struct Silences {
 
 impl Silences {
     pub(crate) fn new(own: Duration, nodes: usize) -> Silences {
+        let every = GREET_EVERY.min(own.checked_div(2).unwrap_or(own));
         let own = validity::millis(own);
-        Silences { longest: Mutex::new(Longest::new(own, nodes)), millis: AtomicU64::new(own), news: AtomicU64::new(0) }
+        let longest = Mutex::new(Longest::new(own, nodes));
+        Silences { longest, every, millis: AtomicU64::new(own), news: AtomicU64::new(0) }
     }
 
     /// In milliseconds.
@@ -87,8 +94,8 @@ impl Node {
 
     /// Plans when it is told again; `kept`: whether it has noted what it was told.
     pub(crate) fn plan_to_greet(&self, outbox: &mut Outbox, kept: bool, now: Tick) {
-        let pause = if kept { GREET_EVERY } else { GREET_AGAIN };
-        outbox.greet_at = self.silences.as_ref().and_then(|_| now.checked_add(pause));
+        let pause = |it: &Silences| if kept { it.every } else { GREET_AGAIN.min(it.every) };
+        outbox.greet_at = self.silences.as_ref().and_then(|it| now.checked_add(pause(it)));
     }
 
     /// Tells it again, before what comes next, if it is time, or if another node has told us something else meanwhile.
@@ -126,16 +133,16 @@ mod tests {
 
     #[test]
     fn h15_a_node_is_told_again_before_it_forgets_and_when_there_is_news_and_before_what_rests_on_that() {
-        let silences = Arc::new(Silences::new(Duration::from_secs(1), 2));
+        let silences = Arc::new(Silences::new(Duration::from_secs(60), 2));
         let (node, mut outbox) = (node(Some(Arc::clone(&silences))), Outbox::default());
         let start = time::tick();
         let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
         // It was told at the beginning of the connection.
         node.plan_to_greet(&mut outbox, true, start);
         assert_eq!(sent(&node, &mut outbox, start), [Kind::Acquire]);
-        assert_eq!(sent(&node, &mut outbox, after(6 * 3_600 - 1)), [Kind::Acquire]);
-        assert_eq!(sent(&node, &mut outbox, after(6 * 3_600)), [Kind::Greet, Kind::Acquire]);
-        assert_eq!(sent(&node, &mut outbox, after(6 * 3_600)), [Kind::Acquire]);
+        assert_eq!(sent(&node, &mut outbox, after(29)), [Kind::Acquire]);
+        assert_eq!(sent(&node, &mut outbox, after(30)), [Kind::Greet, Kind::Acquire]);
+        assert_eq!(sent(&node, &mut outbox, after(30)), [Kind::Acquire]);
 
         // It could not note it.
         node.plan_to_greet(&mut outbox, false, after(10));
@@ -143,7 +150,7 @@ mod tests {
         assert_eq!(sent(&node, &mut outbox, after(20)), [Kind::Greet, Kind::Acquire]);
 
         // Another node has told us of a longer silence; of the same one, a day later; and then of none any more.
-        for (millis, day) in [(30_000, 7), (30_000, 8), (1_000, 8)] {
+        for (millis, day) in [(90_000, 7), (90_000, 8), (60_000, 8)] {
             silences.hear(1, Told { millis, day });
             assert_eq!(silences.millis(), millis);
             assert_eq!(sent(&node, &mut outbox, after(20)), [Kind::Greet, Kind::Acquire]);

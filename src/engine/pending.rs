@@ -138,6 +138,13 @@ impl<R: Reads> Pending<R> {
         state.rows.iter().map(|it| it.clone().unwrap_or(NodeAnswer::NotWaitedFor)).collect()
     }
 
+    /// What an answer turns out to be worth.
+    pub(crate) fn amend(&self, node: NodeId, row: NodeAnswer) {
+        if let Some(place) = self.state.lock().rows.get_mut(node.index()) {
+            *place = Some(row);
+        }
+    }
+
     /// The nodes with an answer like this so far.
     pub(crate) fn nodes_with(&self, what: impl Fn(&NodeAnswer) -> bool) -> NodeSet {
         let state = self.state.lock();

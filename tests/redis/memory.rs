@@ -288,6 +288,36 @@ fn h15_nodes_that_forgot_are_silent_for_as_long_as_those_that_remember_say() -> 
     Ok(())
 }
 
+/// Somebody who needs a silence of ten minutes has come while a client with a short ttl was connected, and has told all nodes.
+/// He holds the lock on nodes 0 and 2, and is cut off. Node 0 has forgotten that for longer than the client needs itself.
+fn forget_what_came_later(servers: &Servers) {
+    servers.iter().for_each(|it| remember(it, today(it), 600_000, 0));
+    set(&servers[2], "report", "somebody");
+    let since = (server_time(&servers[0]) - 60) * 1_000_000;
+    set(&servers[0], CANARY, &format!("1 {since} {} {} 20202 0 old", run_id(&servers[0]), today(&servers[0])));
+    // The servers' clocks are far ahead: without a counter of before, a second round would follow, in which it has no vote.
+    set(&servers[0], "quorlock:fence:{report}", "1");
+}
+
+#[test]
+fn h15_a_client_hears_of_longer_silences_that_others_need_before_its_own_is_over() -> TestResult {
+    let Some(servers) = aged(3, |it| it) else { return Ok(()) };
+    remember_all(&servers);
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).quarantine(true), 3);
+    let begin = std::time::Instant::now();
+    forget_what_came_later(&servers);
+    eventually("more than half of its own silence has passed", || secs(11) < begin.elapsed());
+
+    // Node 1 knows. It answers when the grant of node 0 has been counted.
+    proxies[1].set_delay(ms(200));
+    let err = locks.mutex("report").try_lock().map(drop).expect_err("two hold");
+
+    assert!(secs(400) < quarantined(&err), "{err}");
+    eventually("it is taken back", || !servers[0].exists("report") && !servers[1].exists("report"));
+    Ok(())
+}
+
 #[test]
 fn h15_a_number_that_nobody_has_used_for_a_day_fades_and_is_not_kept_alive_by_being_told() -> TestResult {
     let Some(servers) = aged(2, |it| it) else { return Ok(()) };
