@@ -52,7 +52,7 @@ fn exclusive(name: &str) -> LockGuard {
             // Test machines are busy machines.
             .connect_timeout(Duration::from_secs(2))
             .response_timeout(Duration::from_secs(2))
-            // Servers for tests are started with them, and would have no vote for ten seconds. What a restart in the
+            // Servers for tests are started with them, and would have no vote for eleven seconds. What a restart in the
             // middle could break is a test run.
             .quarantine(false)
             .build()

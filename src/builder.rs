@@ -215,8 +215,9 @@ impl Builder {
     /// Sets whether a node that may have forgotten locks has no vote until those have expired.
     ///
     /// A server that was restarted without its data, was emptied, or whose clock was set forward, would grant locks that
-    /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count. `lock` waits
-    /// through it, other calls report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal
+    /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count, and for
+    /// a second more if it was just started, as uptimes are whole seconds: eleven seconds by default. That is longer if any
+    /// client of the same nodes needs [longer](crate::guide::safety#for-how-long). `lock` waits through it, other calls report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal
     /// goes on meanwhile. A server that has never been used for locks counts as one that was emptied; an operator who knows
     /// better may [vouch](LockManager::vouch) for it.
     ///
@@ -233,7 +234,8 @@ impl Builder {
     /// locks has [no vote](Builder::quarantine).
     ///
     /// Set it where locks or programs have different ttls, to the same value everywhere. Nodes and clients tell each other
-    /// of longer ones, and then silences are longer. But if all nodes are restarted empty at once, and whoever has a
+    /// of longer ones, and then silences are longer, for up to two days after the last use: one program that says an hour makes
+    /// every node that restarts wait for an hour, for all programs. But if all nodes are restarted empty at once, and whoever has a
     /// longer ttl is cut off from them, only what is said here keeps others out: see
     /// [`guide::safety`](crate::guide::safety#for-how-long). A lock with a longer ttl is refused.
     ///
