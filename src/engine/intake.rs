@@ -187,7 +187,7 @@ fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
         Kind::Meet => return,
         Kind::Greet => {
             let kept = matches!(answer, Answer::Greet(GreetReply { kept: true, .. }));
-            node.with_outbox(|it| node.plan_to_greet(it, kept, now));
+            node.with_outbox(|it| node.plan_to_greet(it, kept, owed.asked_at));
         }
         _ => {}
     }

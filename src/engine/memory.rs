@@ -10,7 +10,7 @@ use crate::engine::sync::{AtomicU64, Mutex};
 use crate::logic::longest::{Longest, Told};
 use crate::logic::standing::{Memory, Since};
 use crate::logic::validity;
-use crate::time::Tick;
+use crate::time::{Moment, Tick};
 use crate::wire::{self, Canary, Command, GreetReply};
 
 /// A node is told and asked again before the first command after so long, or after half of our own silence if that is
@@ -93,18 +93,26 @@ impl Node {
     }
 
     /// Plans when it is told again; `kept`: whether it has noted what it was told.
-    pub(crate) fn plan_to_greet(&self, outbox: &mut Outbox, kept: bool, now: Tick) {
+    ///
+    /// On the clocks that run in suspend: whoever comes meanwhile comes although we are stopped.
+    pub(crate) fn plan_to_greet(&self, outbox: &mut Outbox, kept: bool, now: Moment) {
         let pause = |it: &Silences| if kept { it.every } else { GREET_AGAIN.min(it.every) };
         outbox.greet_at = self.silences.as_ref().and_then(|it| now.checked_add(pause(it)));
     }
 
     /// Tells it again, before what comes next, if it is time, or if another node has told us something else meanwhile.
     pub(crate) fn greet_if_due(&self, outbox: &mut Outbox, now: Tick) {
+        if self.silences.is_some() {
+            self.greet_if_due_at(Moment::now(), outbox, now);
+        }
+    }
+
+    fn greet_if_due_at(&self, moment: Moment, outbox: &mut Outbox, now: Tick) {
         let Some(silences) = &self.silences else { return };
         let news = silences.news();
-        if outbox.news != news || outbox.greet_at.is_some_and(|it| it <= now) {
+        if outbox.news != news || outbox.greet_at.is_some_and(|it| moment.has_reached(it)) {
             outbox.news = news;
-            self.plan_to_greet(outbox, true, now);
+            self.plan_to_greet(outbox, true, moment);
             outbox.push(Job::of_connection(Arc::new(silences.greet())), now);
         }
     }
@@ -124,10 +132,11 @@ mod tests {
     }
 
     /// What is sent because of one acquisition.
-    fn sent(node: &Node, outbox: &mut Outbox, now: Tick) -> Vec<Kind> {
+    fn sent(node: &Node, outbox: &mut Outbox, now: Moment) -> Vec<Kind> {
         let manners = Manners { fair: true, since: 1, entry: None, enters: false };
         let acquire = Plan::mutex(b"", b"a", Lives::default()).acquire(OwnerToken::nobody(), 1_000, 1, 1, &manners);
-        node.push(outbox, Job::of_connection(Arc::new(acquire)), now);
+        node.greet_if_due_at(now, outbox, time::tick());
+        outbox.push(Job::of_connection(Arc::new(acquire)), time::tick());
         std::iter::from_fn(|| outbox.pop().map(|it| it.job.kind())).collect()
     }
 
@@ -135,8 +144,10 @@ mod tests {
     fn h15_a_node_is_told_again_before_it_forgets_and_when_there_is_news_and_before_what_rests_on_that() {
         let silences = Arc::new(Silences::new(Duration::from_secs(60), 2));
         let (node, mut outbox) = (node(Some(Arc::clone(&silences))), Outbox::default());
-        let start = time::tick();
-        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
+        // The machine may be suspended for as long as it likes in between.
+        let (start, boot) = (Duration::from_secs(1_000_000), Duration::from_secs(500));
+        let after = |seconds| Moment::at(boot + Duration::from_secs(seconds), start + Duration::from_secs(seconds));
+        let start = after(0);
         // It was told at the beginning of the connection.
         node.plan_to_greet(&mut outbox, true, start);
         assert_eq!(sent(&node, &mut outbox, start), [Kind::Acquire]);
@@ -161,8 +172,8 @@ mod tests {
     #[test]
     fn without_quarantine_no_node_is_told_anything() {
         let (node, mut outbox) = (node(None), Outbox::default());
-        node.plan_to_greet(&mut outbox, false, time::tick());
-        let later = time::tick().checked_add(Duration::from_secs(24 * 3_600)).unwrap();
+        node.plan_to_greet(&mut outbox, false, Moment::now());
+        let later = Moment::now().checked_add(Duration::from_secs(24 * 3_600)).unwrap();
         assert_eq!(sent(&node, &mut outbox, later), [Kind::Acquire]);
         assert!(node.greet().is_none());
     }

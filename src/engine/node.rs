@@ -25,7 +25,7 @@ use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::logic::standing::Standing;
 use crate::stats::{Counters, count};
-use crate::time::Tick;
+use crate::time::{Moment, Tick};
 use crate::wire::{Answer, Command, Greeting, Socket, Watch};
 #[cfg(test)]
 use crate::{
@@ -456,7 +456,7 @@ impl Node {
         self.listening.store(false, Ordering::Release);
         self.with_outbox(|outbox| {
             outbox.open(socket, greeting.pushes);
-            self.plan_to_greet(outbox, greeting.memory.is_none_or(|it| it.kept), now);
+            self.plan_to_greet(outbox, greeting.memory.is_none_or(|it| it.kept), Moment::now());
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.listen(outbox, now);
             }

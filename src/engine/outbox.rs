@@ -113,7 +113,7 @@ pub(crate) struct Outbox {
     /// Batches that were written and are not answered to their end.
     batches: usize,
     /// When the node is to be told again what silence we need; `None` if it is not told.
-    pub(crate) greet_at: Option<Tick>,
+    pub(crate) greet_at: Option<Moment>,
     /// What it was told of other nodes.
     pub(crate) news: u64,
     /// What it was last told of our nodes, and when it is to be asked again who uses it.
