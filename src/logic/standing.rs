@@ -208,6 +208,11 @@ impl Standing {
     /// By its own clock, and whoever asked it first. So what we have seen ourselves stays, and this can only lengthen it.
     pub(crate) fn on_memory(&mut self, memory: Memory, times: Times) -> Option<News> {
         let why = match memory.since {
+            // It is silent already, and we know why. It is not new: that would allow an operator to vouch for it.
+            Since::Before if !self.silent_for(times.answered).is_zero() => match self.why(times.answered) {
+                Quarantine::New => Quarantine::Restarted,
+                why => why,
+            },
             Since::Another | Since::Before => Quarantine::Restarted,
             Since::Nothing => Quarantine::Emptied,
             // As we know it.
@@ -225,6 +230,7 @@ impl Standing {
             }
             return None;
         }
+        let known_until = self.votes_from();
         let silence = Silence { served: memory.served, ..Silence::from(times.answered, why) };
         // What we knew already does not begin again because it turns out to last longer.
         let is_known = self.met.is_some_and(|met| {
@@ -238,10 +244,18 @@ impl Standing {
         }
         match memory.since {
             _ if silence.left(length).is_zero() => None,
+            // It is asked again and again, and silent for as long as we knew.
+            since if since.is_before() && !self.is_silent_for_longer_than(known_until) => None,
             Since::Before | Since::BeforeFromNothing | Since::Vouched => Some(News::Restarted),
             Since::Nothing => Some(News::Empty),
             Since::Another => Some(News::Another),
         }
+    }
+
+    /// Whether it is silent for more than the grain longer than until then.
+    fn is_silent_for_longer_than(&self, known_until: Option<Tick>) -> bool {
+        let until = self.votes_from();
+        known_until.map_or(until.is_some(), |it| it.checked_add(UPTIME_GRAIN) < until)
     }
 
     /// An answer shows the node's time.
@@ -458,6 +472,24 @@ mod tests {
 
     fn memory(served: u64, since: Since) -> Option<Memory> {
         Some(Memory { served: Duration::from_secs(served), since })
+    }
+
+    #[test]
+    fn that_a_node_is_silent_is_news_once_and_again_if_it_is_for_longer() {
+        let ask = |standing: &mut Standing, start, second, served| {
+            let news = standing.on_memory(memory(served, Since::Before).unwrap(), at(start, second));
+            (news, standing.why(at(start, second).asked))
+        };
+        let (mut standing, start) = standing();
+        assert_eq!(standing.on_connect(intro("a", 500, 0), memory(500, Since::Before), at(start, 0)), None);
+        // It was emptied, and says so when a lock is taken. Asked a while later it says the same.
+        standing.be_silent(QUARANTINE, at(start, 20).asked);
+        assert_eq!(ask(&mut standing, start, 25, 5), (None, Quarantine::Emptied));
+        assert_eq!(ask(&mut standing, start, 28, 7), (None, Quarantine::Emptied));
+        assert_eq!(left(&standing, start, 28), 3, "of what it says itself");
+
+        assert_eq!(ask(&mut standing, start, 29, 2), (Some(News::Restarted), Quarantine::Emptied));
+        assert_eq!(ask(&mut standing, start, 50, 3), (Some(News::Restarted), Quarantine::Restarted));
     }
 
     #[test]
