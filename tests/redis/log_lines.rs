@@ -4,7 +4,7 @@
 
 use std::sync::Mutex;
 
-use devnodes::{Servers, eventually};
+use devnodes::{Server, Servers, eventually};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::secrets;
@@ -80,18 +80,24 @@ pub(crate) fn told(child: &ChildProcess) -> Vec<String> {
     std::iter::from_fn(line).collect()
 }
 
+/// Kills a server of the child, and starts it again, each when the child has seen what was before.
+pub(crate) fn down_and_up(child: &mut ChildProcess, server: &Server) -> TestResult {
+    server.kill()?;
+    child.go_on();
+    assert_eq!(child.hear(), "one is down");
+    server.restart()?;
+    child.go_on();
+    assert_eq!(child.hear(), "all are up");
+    Ok(())
+}
+
 #[test]
 fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
     let mut child = child("log_lines::child_that_logs", &servers.urls());
 
     assert_eq!(child.hear(), "connected");
-    servers[0].kill()?;
-    child.go_on();
-    assert_eq!(child.hear(), "one is down");
-    servers[0].restart()?;
-    child.go_on();
-    assert_eq!(child.hear(), "all are up");
+    down_and_up(&mut child, &servers[0])?;
     servers[1].pause()?;
     child.go_on();
     assert_eq!(child.hear(), "one does not respond");

@@ -11,6 +11,7 @@ use devnodes::{PATIENCE, Servers, eventually};
 use log::{LevelFilter, Log, Metadata, Record};
 use quorlock::{LockGuard, LockManager, Lost};
 
+use crate::log_lines::down_and_up;
 use crate::support::*;
 
 /// Asks everything that promises not to block, at every line and before.
@@ -61,12 +62,7 @@ fn h11_a_logger_that_asks_guards_and_managers_holds_nothing_up() -> TestResult {
     child.go_on();
     assert_eq!(child.hear(), "one does not respond");
     servers[0].resume()?;
-    servers[1].kill()?;
-    child.go_on();
-    assert_eq!(child.hear(), "one is down");
-    servers[1].restart()?;
-    child.go_on();
-    assert_eq!(child.hear(), "all are up");
+    down_and_up(&mut child, &servers[1])?;
     servers.iter().for_each(|it| del(it, "watched"));
     child.go_on();
     assert_eq!(child.hear(), "the end");
@@ -223,12 +219,7 @@ fn h11_a_logger_that_panics_ends_no_thread_and_no_call() -> TestResult {
     let mut child = child("loggers::child_with_a_broken_logger", &servers.urls());
 
     assert_eq!(child.hear(), "held");
-    servers[0].kill()?;
-    child.go_on();
-    assert_eq!(child.hear(), "one is down");
-    servers[0].restart()?;
-    child.go_on();
-    assert_eq!(child.hear(), "all are up");
+    down_and_up(&mut child, &servers[0])?;
     servers.iter().for_each(|it| del(it, "watched"));
     child.go_on();
     assert_eq!(child.hear(), "lost and renewed");
