@@ -4,10 +4,13 @@
 //! has expired, or was extended on a majority without that server, once the longest ttl in use has passed. Until then
 //! its grants do not count.
 
+mod silence;
+
 use std::time::Duration;
 
 use crate::error::Quarantine;
 use crate::logic::clock::{ClockStep, NodeClock};
+pub(crate) use crate::logic::standing::silence::Silence;
 use crate::time::{Moment, Tick};
 
 /// Uptime comes in whole seconds, and is read from a clock that was read before.
@@ -96,46 +99,6 @@ pub(crate) struct Standing {
     /// Until when it said itself that it is silent, for a lock that it does not know.
     told_until: Option<Tick>,
     clock: NodeClock,
-}
-
-/// A silence that began at some time. How long it lasts may only turn out later.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
-    seen: Tick,
-    /// How long before that it began.
-    served: Duration,
-    /// How much longer than others it lasts.
-    extra: Duration,
-    why: Quarantine,
-}
-
-impl Silence {
-    fn from(seen: Tick, why: Quarantine) -> Silence {
-        Silence { seen, served: Duration::ZERO, extra: Duration::ZERO, why }
-    }
-
-    /// How much of it was left when it was seen.
-    fn left(self, length: Duration) -> Duration {
-        length.saturating_add(self.extra).saturating_sub(self.served)
-    }
-
-    fn until(self, length: Duration) -> Option<Tick> {
-        let left = self.left(length);
-        if left.is_zero() { None } else { self.seen.checked_add(left) }
-    }
-
-    /// When it began, in nanoseconds after `origin`: it ends so much later as it lasts.
-    pub(crate) fn began(self, origin: Tick) -> i64 {
-        let after = self.seen.saturating_duration_since(origin).saturating_add(self.extra);
-        nanos(after).saturating_sub(nanos(self.served))
-    }
-
-    /// The one that began later: it ends later, however long they last.
-    fn or_later(self, other: Option<Silence>) -> Silence {
-        /// Longer than any, so that nothing of either is over.
-        const LONG: Duration = Duration::from_secs(1_000 * 366 * 24 * 60 * 60);
-        other.filter(|it| self.until(LONG) < it.until(LONG)).unwrap_or(self)
-    }
 }
 
 impl Standing {
@@ -330,10 +293,6 @@ impl Standing {
     pub(crate) fn clock_offset(&self) -> Option<(i64, i64)> {
         self.clock.offset()
     }
-}
-
-fn nanos(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn trusted_uptime(intro: Introduction<'_>, wall: u64) -> Option<Duration> {

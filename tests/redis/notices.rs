@@ -86,9 +86,15 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
             // Whose turn it is, if that is written down at all. -2: it is not.
             assert_ne!(server.pttl(turn(NAME)), -1, "a turn without an end");
             let says = String::from_utf8(server.get(turn(NAME)).unwrap_or_default())?;
-            let (until, member) = says.split_once(' ').unwrap_or_default();
-            let is_right = (member.is_empty() && matches!(until, "" | "0")) || members.iter().any(|it| it == member);
-            assert!(is_right && until.bytes().all(|it| it.is_ascii_digit()), "{says:?}");
+            let is_right = match says.split(' ').collect::<Vec<_>>()[..] {
+                [""] | ["0", ""] => true,
+                [until, member, began] => {
+                    let are_digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+                    members.iter().any(|it| it == member) && are_digits(until) && are_digits(began)
+                }
+                _ => false,
+            };
+            assert!(is_right, "{says:?}");
         }
     }
     drop(held);
