@@ -1,73 +1,44 @@
 //! Threads, channels and shared state: the only place that has any.
 
-mod admission;
-mod attempt;
-mod callbacks;
-#[cfg(quorlock_shuttle)]
-mod checks;
-mod contacts;
-mod core;
-mod fanout;
-mod healing;
-mod intake;
-mod lease;
-mod leaving;
-mod listeners;
-pub(crate) mod logging;
-mod look;
-mod memory;
-mod node;
-#[cfg_attr(quorlock_shuttle, path = "engine/checks/opening.rs")]
-mod opening;
-mod outbox;
-mod pending;
-mod process;
-mod queue;
-mod record;
-mod renewal;
-mod sets;
-mod sync;
-#[cfg(not(quorlock_shuttle))]
-mod threads;
-mod unconfirmed;
-mod waiters;
-mod wheel;
-mod worker;
+pub(crate) mod health;
+pub(crate) mod hold;
+pub(crate) mod listeners;
+pub(crate) mod nodes;
+pub(crate) mod park;
+pub(crate) mod process;
+pub(crate) mod round;
+pub(crate) mod shared;
+pub(crate) mod wait;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::check::NodeCheck;
 use crate::config::Config;
 use crate::error::Lost;
+use crate::error::NodeCheck;
 use crate::ids::ClientId;
 use crate::stats::Counters;
-use crate::time;
+use crate::time::{self, Tick};
 use crate::wire::Address;
 
-pub(crate) use crate::engine::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
-pub(crate) use crate::engine::core::Core;
-pub(crate) use crate::engine::lease::{HeldLock, Won};
+pub(crate) use crate::engine::hold::held::{HeldLock, Won};
 pub use crate::engine::listeners::LostReceiver;
-pub(crate) use crate::engine::pending::deadline;
+pub use crate::engine::park::CancelHandle;
+pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
-pub(crate) use crate::engine::queue::{Place, Woken};
-pub use crate::engine::waiters::CancelHandle;
-pub(crate) use crate::engine::waiters::{Signal, sleep};
+pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
+pub(crate) use crate::engine::round::pending::deadline;
+pub(crate) use crate::engine::shared::Core;
+pub(crate) use crate::engine::wait::place::{Place, Woken};
 
-use crate::engine::fanout::Fanout;
-use crate::engine::queue::Queues;
-use crate::engine::renewal::Schedule;
-use crate::engine::sync::{Condvar, Mutex};
-use crate::engine::threads::OwnThread;
-
-/// The checker's.
-#[cfg(quorlock_shuttle)]
-mod threads {
-    pub(crate) use crate::checker::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
-}
+use crate::engine::hold::renewal::Schedule;
+use crate::engine::nodes::fanout::Fanout;
+use crate::engine::wait::queue::Queues;
+use crate::sys::OwnThread;
+use crate::sys::logging::{error, warn};
+use crate::sys::sync::{Condvar, Mutex};
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
 pub(crate) struct Engine {
@@ -108,7 +79,7 @@ impl Engine {
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, &queues, &schedule)?;
         let core = Arc::new(Core::new(config, fanout, schedule, queues, counters));
         let for_renewal = Arc::clone(&core);
-        let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || renewal::run(&for_renewal));
+        let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || hold::renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| core.fanout.stop(time::tick()))?;
         let threads = Mutex::new(Some(Threads { workers, renewal }));
         let (calls, call_ended) = (Mutex::default(), Condvar::new());
@@ -183,15 +154,25 @@ impl Engine {
         for lock in self.core.schedule.stop() {
             lock.lose(Lost::ShutDown);
         }
-        threads.renewal.join_until(deadline);
+        join(threads.renewal, deadline);
         let (wheel, nodes) = self.core.fanout.wheel();
         wheel.close(nodes, deadline);
         self.core.fanout.stop(deadline);
         // The workers end by themselves at the deadline; a little more, for the last write.
         let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);
         for worker in threads.workers {
-            worker.join_until(deadline);
+            join(worker, deadline);
         }
+    }
+}
+
+/// Waits for a thread to end, until `deadline`; then it is left behind, and the log says so.
+fn join(thread: OwnThread, deadline: Tick) {
+    let name = thread.name().to_owned();
+    match thread.join_until(deadline) {
+        None => warn!("{name}: still busy at the end of the shutdown grace, left behind"),
+        Some(Err(_)) => error!("{name}: ended by a panic"),
+        Some(Ok(())) => {}
     }
 }
 

@@ -3,17 +3,26 @@
 //! All of these stand at the root of the crate as well. There is no single `Error`: what an operation can end in is in its
 //! type, and each of them is a [`std::error::Error`].
 
+mod check;
 mod node;
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use thiserror::Error;
 
+pub use check::{Finding, NodeCheck};
 pub use node::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
 
 use crate::time::{About, Exactly};
 pub(crate) use node::Rows;
+
+/// What the system says of an error, without its number.
+pub(crate) fn reason(err: &io::Error) -> String {
+    let text = err.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
 
 /// Why a manager was not built: everything that is wrong with its settings, at once.
 #[derive(Clone, PartialEq)]

@@ -7,9 +7,9 @@ mod reentrant;
 pub use mutex::Mutex;
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
 
-use crate::engine::logging::debug;
 use crate::error::{ReleaseError, RunError};
 use crate::ids::LockName;
+use crate::sys::logging::debug;
 
 /// What `run` answers once its closure has returned `value`: a loss is an error, a release that nobody confirmed is not.
 fn ran<R, T>(name: &LockName, value: R, released: Result<T, ReleaseError>) -> Result<R, RunError<R>> {

@@ -77,12 +77,9 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro)]
 
 #[cfg(all(quorlock_shuttle, not(test)))]
-compile_error!("quorlock_shuttle is for the checker's tests only: see src/engine/checks.rs");
+compile_error!("quorlock_shuttle is for the checker's tests only: see src/tests/schedules.rs");
 
 mod builder;
-mod check;
-#[cfg(quorlock_shuttle)]
-mod checker;
 mod config;
 mod engine;
 pub mod error;
@@ -93,16 +90,18 @@ mod lock;
 mod logic;
 mod manager;
 mod stats;
+mod sys;
+#[cfg(test)]
+mod tests;
 mod time;
 mod wire;
 
 pub use builder::Builder;
-pub use check::{Finding, NodeCheck};
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
-    AcquireError, BuildError, ExtendError, HeldBy, Lost, NodeAnswer, NodeFailure, NodeReport, Problem, Quarantine,
-    ReleaseError, Released, RunError,
+    AcquireError, BuildError, ExtendError, Finding, HeldBy, Lost, NodeAnswer, NodeCheck, NodeFailure, NodeReport,
+    Problem, Quarantine, ReleaseError, Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
 pub use kinds::{Mutex, ReentrantGuard, ReentrantMutex};

@@ -7,19 +7,17 @@ pub(crate) mod admission;
 pub(crate) mod clock;
 pub(crate) mod contact;
 pub(crate) mod footing;
-pub(crate) mod identity;
 pub(crate) mod lease;
 pub(crate) mod longest;
 pub(crate) mod outage;
 pub(crate) mod pace;
+pub(crate) mod run_ids;
 pub(crate) mod sets;
 pub(crate) mod standing;
 pub(crate) mod tally;
 pub(crate) mod token;
 pub(crate) mod validity;
 pub(crate) mod wait;
-#[cfg(test)]
-mod worlds;
 
 use crate::ids::{NodeId, NodeSet};
 use crate::time::Moment;

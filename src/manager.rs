@@ -4,8 +4,8 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use crate::check::NodeCheck;
 use crate::engine::Engine;
+use crate::error::NodeCheck;
 use crate::kinds::{Mutex, ReentrantMutex};
 use crate::stats::Stats;
 

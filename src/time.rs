@@ -1,6 +1,6 @@
-//! The only file that reads a clock.
+//! Points in time.
 //!
-//! Two kinds of time, never mixed:
+//! Two kinds of them, never mixed:
 //!
 //! - a [`Moment`] says how long a *lease* may be trusted. It is a pair of clocks, one that runs while the machine is
 //!   suspended and the wall clock, and of two elapsed times the larger one counts. A machine that sleeps, a virtual
@@ -11,19 +11,12 @@
 
 mod shown;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
+use crate::sys;
+
+pub(crate) use crate::sys::{Tick, tick};
 pub(crate) use shown::{About, Exactly};
-
-/// A point in time for waiting and for time-outs.
-pub(crate) type Tick = Instant;
-
-/// Reads the clock for waiting.
-#[cfg(not(quorlock_shuttle))]
-pub(crate) fn tick() -> Tick {
-    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
-    Instant::now()
-}
 
 /// A point in time for leases: see the module's header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -34,14 +27,10 @@ pub(crate) struct Moment {
     wall: Duration,
 }
 
-#[cfg(quorlock_shuttle)]
-pub(crate) use checked::{since_start, tick};
-
 impl Moment {
     /// Reads both clocks.
-    #[cfg(not(quorlock_shuttle))]
     pub(crate) fn now() -> Moment {
-        Moment { boot: boot_clock(), wall: wall_clock() }
+        Moment { boot: sys::boot_clock(), wall: sys::wall_clock() }
     }
 
     /// This moment, `by` later on both clocks; `None` if a clock cannot show it.
@@ -83,66 +72,6 @@ impl Moment {
     pub(crate) fn at(boot: Duration, wall: Duration) -> Moment {
         Moment { boot, wall }
     }
-}
-
-/// The checker's clock, in which time passes when the checker says so.
-#[cfg(quorlock_shuttle)]
-mod checked {
-    use std::sync::OnceLock;
-
-    use super::{Duration, Instant, Moment, Tick};
-    use crate::checker;
-
-    pub(crate) fn tick() -> Tick {
-        start() + checker::now()
-    }
-
-    /// How far into the run `at` is.
-    pub(crate) fn since_start(at: Tick) -> Duration {
-        at.saturating_duration_since(start())
-    }
-
-    fn start() -> Tick {
-        static START: OnceLock<Tick> = OnceLock::new();
-        *START.get_or_init(Instant::now)
-    }
-
-    impl Moment {
-        pub(crate) fn now() -> Moment {
-            // A year of sense, so that fencing proposals are whole numbers of the usual size.
-            let (boot, wall) = (Duration::from_secs(1_000), Duration::from_secs(1_800_000_000));
-            Moment { boot: boot + checker::now_with_suspend(), wall: wall + checker::now_with_suspend() }
-        }
-    }
-}
-
-fn wall_clock() -> Duration {
-    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
-    let now = SystemTime::now();
-    // A wall clock before 1970 is as good as none: all differences are then zero and the other clock decides.
-    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
-}
-
-#[cfg(unix)]
-fn boot_clock() -> Duration {
-    // macOS' CLOCK_MONOTONIC goes on during sleep, unlike the clock behind `Instant` there.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-
-    let now = rustix::time::clock_gettime(CLOCK);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
-    Duration::new(seconds, nanos)
-}
-
-#[cfg(not(unix))]
-fn boot_clock() -> Duration {
-    // No safe reading of such a clock here. The standard library's is the best there is; a suspend is then seen by
-    // the wall clock alone.
-    static START: std::sync::OnceLock<Tick> = std::sync::OnceLock::new();
-    tick().saturating_duration_since(*START.get_or_init(tick))
 }
 
 #[cfg(test)]

@@ -9,19 +9,12 @@ mod keys;
 mod plan;
 mod refusal;
 mod reply;
-#[cfg(not(quorlock_shuttle))]
-mod socket;
 
 pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::{Command, Kind};
 pub(crate) use handshake::{Greeting, Handshake, Next};
-pub(crate) use inbox::{Filled, Inbox, reason};
+pub(crate) use inbox::{Filled, Inbox};
 pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan, greet, meet, vouch};
 pub(crate) use reply::{
     AcquireReply, Answer, Canary, ExtendReply, GreetReply, MeetReply, Push, RaiseReply, ReleaseReply, Reply, push,
 };
-#[cfg(not(quorlock_shuttle))]
-pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};
-
-#[cfg(quorlock_shuttle)]
-pub(crate) use crate::checker::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};

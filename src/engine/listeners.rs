@@ -1,5 +1,7 @@
 //! Who wants to know of the loss of one lock, and how they are told.
 
+pub(crate) mod callbacks;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
@@ -7,11 +9,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::engine::callbacks::{Callback, Callbacks};
+use crate::engine::listeners::callbacks::{Callback, Callbacks};
 use crate::engine::process::Process;
-use crate::engine::sync::{Mutex, is_anything_locked};
-use crate::engine::threads::is_unwinding;
 use crate::error::Lost;
+use crate::sys::is_unwinding;
+use crate::sys::sync::{Mutex, is_anything_locked};
 
 /// The channels and callbacks of one hold. Dropped at its end: nothing of the user's is kept longer than that.
 #[derive(Default)]

@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::engine::CancelHandle;
-use crate::engine::logging::debug;
 use crate::error::{AcquireError, Lost, ReleaseError, Released, RunError};
 use crate::kinds::Mutex;
 use crate::kinds::reentrant::holds::{Hold, Key};
 use crate::lock::LockGuard;
+use crate::sys::logging::debug;
 
 /// A lock that one thread at a time can have, in the whole fleet, and that this thread can take again.
 ///

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::engine::logging::{debug, warn};
 use crate::engine::{
     self, Attempt, CancelHandle, Core, Engine, HeldLock, Known, LostAttempt, NoAttempt, Place, Wish, Woken, Won,
 };
@@ -13,6 +12,7 @@ use crate::ids::LockName;
 use crate::lock::LockGuard;
 use crate::logic::acquire::Why;
 use crate::logic::{outage, wait};
+use crate::sys::logging::{debug, warn};
 use crate::time::{self, About, Moment, Tick};
 use crate::wire::{Entry, Manners, Plan};
 

@@ -5,10 +5,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::engine::logging::{debug, info};
 use crate::engine::{Engine, HeldLock, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
+use crate::sys::logging::{debug, info};
 use crate::time::{self, About};
 
 /// Holds a lock until it is dropped.

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use crate::wire::{Socket, frame};
+use crate::wire::frame;
 
 /// How much a read found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -14,12 +14,6 @@ pub(crate) enum Filled {
     Short,
     /// As much as there was room for: there may be more.
     Full,
-}
-
-/// What the system says of an error, without its number.
-pub(crate) fn reason(err: &io::Error) -> String {
-    let text = err.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 /// Bytes that have come and are not complete replies yet. Lives and dies with its connection.
@@ -39,8 +33,8 @@ impl Inbox {
         Inbox { bytes: vec![0; Self::READ_SIZE], start: 0, end: 0 }
     }
 
-    /// Reads once.
-    pub(crate) fn fill(&mut self, socket: &Socket) -> io::Result<Filled> {
+    /// Reads once; `read` gives `None` if nothing is there.
+    pub(crate) fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<Option<usize>>) -> io::Result<Filled> {
         self.bytes.copy_within(self.start..self.end, 0);
         self.end = self.end.saturating_sub(self.start);
         self.start = 0;
@@ -50,7 +44,7 @@ impl Inbox {
         }
         let free = self.bytes.get_mut(self.end..).unwrap_or_default();
         let room = free.len();
-        let Some(read) = socket.read(free)? else { return Ok(Filled::Nothing) };
+        let Some(read) = read(free)? else { return Ok(Filled::Nothing) };
         self.end = self.end.saturating_add(read);
         Ok(if read == room { Filled::Full } else { Filled::Short })
     }

@@ -1,0 +1,117 @@
+//! A look at the nodes, for whoever wants to know what is wrong with them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::nodes::node::Node;
+use crate::engine::round::pending::Pending;
+use crate::engine::shared::Core;
+use crate::error::{Finding, NodeCheck};
+use crate::error::{NodeFailure, Quarantine};
+use crate::ids::{NodeId, NodeSet};
+use crate::logic::tally::LookRound;
+use crate::time::{self, Moment};
+use crate::wire::{self, Command};
+
+/// So often nodes are asked again: with what the others have said, to make sure of what they say then, and once more if one of
+/// them turns out to be another meanwhile.
+const MEETINGS: usize = 3;
+
+/// Clocks that differ by less are not worth a word.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Asks every node for a sign of life, connecting where that has not been done, and says what was found. Waits for all
+    /// of them.
+    pub(crate) fn look(&self) -> Vec<NodeCheck> {
+        let _busy = self.fanout.busy();
+        let (_, nodes) = self.fanout.wheel();
+        let deadline = self.fanout.deadline(time::tick());
+        let ask = || {
+            let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
+            self.round(None, Command::time(), &round, None, deadline);
+            round
+        };
+        nodes.iter().for_each(|it| it.meet_again());
+        let round = ask();
+        for _ in 0..MEETINGS {
+            // When all have been met they can be asked who uses them together with others.
+            let behind: Vec<_> = nodes.iter().filter(|it| it.is_up() && it.is_to_be_met()).collect();
+            if !behind.is_empty() {
+                behind.iter().for_each(|it| it.meet_again());
+                ask();
+            }
+        }
+        let row =
+            |node: &Arc<Node>| check(node, round.with_round(|it| it.failure(node.id)), self.fanout.double_of(node.id));
+        nodes.iter().map(row).collect()
+    }
+
+    /// Says of every node that is new, as far as anybody knows, that it has forgotten nothing; then looks at all of them.
+    /// What is wrong with one that could not be told comes first.
+    pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
+        let is_new = |it: &NodeCheck| {
+            matches!(it.failure, Some(NodeFailure::Quarantined { why: Quarantine::New, .. })).then_some(it.node)
+        };
+        let new = self.look().iter().filter_map(is_new).collect::<NodeSet>();
+        if new == NodeSet::default() {
+            return self.look();
+        }
+        let failed = {
+            let _busy = self.fanout.busy();
+            let (_, nodes) = self.fanout.wheel();
+            let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
+            let deadline = self.fanout.deadline(time::tick());
+            self.round(Some(new), wire::vouch(), &round, None, deadline);
+            nodes.iter().map(|it| round.with_round(|round| round.failure(it.id))).collect::<Vec<_>>()
+        };
+        let mut rows = self.look();
+        for (row, failed) in rows.iter_mut().zip(failed) {
+            if new.contains(row.node) && failed.is_some() {
+                row.failure = failed;
+            }
+        }
+        rows
+    }
+
+    /// The same, where there is nobody to ask.
+    pub(crate) fn look_at_nothing(&self) -> Vec<NodeCheck> {
+        let (_, nodes) = self.fanout.wheel();
+        let row = |node: &Arc<Node>| NodeCheck {
+            node: node.id,
+            address: Arc::clone(&node.address),
+            failure: Some(NodeFailure::ShutDown),
+            findings: Vec::new(),
+        };
+        nodes.iter().map(row).collect()
+    }
+}
+
+fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
+    let mut findings = Vec::new();
+    let left = node.silent_for(time::tick());
+    let failure =
+        failure.or_else(|| (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.why_silent() }));
+    if node.is_up()
+        && let Some(greeting) = node.greeting()
+    {
+        findings.extend(greeting.would_evict.map(|policy| Finding::WouldEvict { policy }));
+        findings.extend(greeting.promoted.then_some(Finding::Promoted));
+        findings.extend((greeting.replicas != 0).then_some(Finding::HasReplicas { count: greeting.replicas }));
+        findings.extend(greeting.run_id.is_none().then_some(Finding::Unverifiable));
+        findings.extend((!greeting.pushes).then_some(Finding::NoNotices));
+        findings.extend(double.map(|other| Finding::SameServer { other }));
+        findings.extend(node.other_nodes());
+        findings.extend(clock_differs(node));
+    }
+    NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }
+}
+
+fn clock_differs(node: &Node) -> Option<Finding> {
+    let now = Moment::now();
+    let (low, high) = node.clock_shows(now)?;
+    let wall = now.wall_micros();
+    // Zero as long as ours lies between what is possible.
+    let by = Duration::from_micros(wall.abs_diff(wall.clamp(low, high.max(low))));
+    (CLOCKS_DIFFER < by).then_some(Finding::ClockDiffers { by, ahead: wall < low })
+}

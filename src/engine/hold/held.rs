@@ -1,0 +1,466 @@
+//! A held lock: its state, its end, and who is told when it is lost.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::hold::extend::Sent;
+use crate::engine::listeners::callbacks::{self, Callback};
+use crate::engine::listeners::{Listeners, LostReceiver};
+use crate::engine::nodes::fanout::{Given, Release};
+use crate::engine::round::pending::{Pending, deadline};
+use crate::engine::shared::Core;
+use crate::error::{Lost, NodeAnswer};
+use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+use crate::logic::acquire::AcquireRound;
+use crate::logic::footing::Footing;
+use crate::logic::lease::{self, Ending, Lease};
+use crate::logic::quorum;
+use crate::logic::tally::{ExtendRound, Held, ReleaseEnd, ReleaseRound};
+use crate::stats::count;
+use crate::sys;
+use crate::sys::logging::{Level, write_line};
+use crate::sys::sync::{AtomicU64, Mutex};
+use crate::time::{self, Moment, Tick};
+use crate::wire::{Command, Parting, Plan};
+
+/// What a won acquisition knows.
+pub(crate) struct Won {
+    pub(crate) name: LockName,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) owner: OwnerToken,
+    pub(crate) token: FencingToken,
+    /// The nodes were offered another one first.
+    pub(crate) raised: bool,
+    /// Whole milliseconds.
+    pub(crate) ttl: Duration,
+    pub(crate) renewed: bool,
+    pub(crate) sent: Moment,
+    /// The same moment.
+    pub(crate) asked: Tick,
+    pub(crate) use_until: Moment,
+    /// Nodes to which the acquire may have come.
+    pub(crate) reached: NodeSet,
+    pub(crate) grants: Grants,
+    /// The call may be in waiting lists, of nodes that refused it.
+    pub(crate) in_lists: bool,
+}
+
+/// Which nodes granted a lock: also those whose answers come, or came, when it was won already.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
+    /// Nodes on which it turned out to be gone.
+    pub(crate) gone: NodeSet,
+}
+
+impl Grants {
+    fn nodes(&self) -> NodeSet {
+        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(NodeAnswer::is_granted)).without(self.gone)
+    }
+}
+
+/// One held lock, shared by its guard, the renewal and the extensions under way.
+pub(crate) struct HeldLock {
+    pub(crate) id: u64,
+    /// When the schedule looks at it next; only the schedule touches this.
+    pub(crate) scheduled: AtomicU64,
+    pub(super) name: LockName,
+    pub(super) plan: Arc<Plan>,
+    pub(super) owner: OwnerToken,
+    pub(super) token: FencingToken,
+    pub(super) raised: bool,
+    pub(super) ttl: Duration,
+    pub(super) in_lists: bool,
+    pub(super) core: Arc<Core>,
+    pub(super) state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) lease: Lease,
+    /// When the last confirmed round was sent: renewal counts from there.
+    pub(super) renewed_at: Moment,
+    /// The renewal that is under way, and when it is given up.
+    pub(super) renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
+    pub(super) footing: Footing,
+    /// What the footing is besides, until the first extension.
+    pub(super) grants: Grants,
+    /// When it was in doubt and was checked.
+    pub(super) checked_at: Option<Tick>,
+    /// When a command was last sent that gave the fencing counters their full life.
+    pub(super) counter_kept: Tick,
+    /// The longest life that any command gave to the key: a release is worth sending for so long.
+    pub(super) longest_ttl: Duration,
+    pub(super) reached: NodeSet,
+    pub(super) listeners: Listeners,
+    /// The log has said that it was not extended.
+    pub(super) said_not_extended: bool,
+}
+
+/// A hold that its holder has ended in time: what is to be released, and who is to be told if that finds it lost.
+struct Ended {
+    held: Held,
+    reached: NodeSet,
+    /// How long a release is worth sending.
+    keep: Duration,
+    renewed_at: Moment,
+    listeners: Listeners,
+}
+
+/// A hold that was lost just now, which has to be announced, with nothing locked.
+#[must_use]
+pub(super) struct Loss {
+    reason: Lost,
+    reached: NodeSet,
+    renewed_at: Moment,
+    listeners: Listeners,
+    /// What is left of it on the nodes is being released.
+    release: Option<Arc<Pending<ReleaseRound>>>,
+    /// Dropped with nothing locked.
+    _renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
+}
+
+/// How a release ended, and the round with its rows.
+pub(crate) type Confirmation = (ReleaseEnd, Arc<Pending<ReleaseRound>>);
+
+impl State {
+    /// What the lease rests on for all that is known by now.
+    pub(super) fn footing(&self) -> Footing {
+        self.footing.and(self.grants.nodes())
+    }
+}
+
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("HeldLock");
+        f.field("name", &self.name).field("owner", &self.owner).field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+impl HeldLock {
+    pub(crate) fn new(core: Arc<Core>, id: u64, won: Won) -> HeldLock {
+        let hold_until = core.config.max_hold.and_then(|it| won.sent.checked_add(it));
+        let state = State {
+            lease: Lease::new(won.use_until, hold_until, won.renewed),
+            renewed_at: won.sent,
+            renewal: None,
+            footing: Footing::new(core.fanout.len(), NodeSet::default(), won.asked),
+            grants: won.grants,
+            checked_at: None,
+            counter_kept: won.asked,
+            longest_ttl: won.ttl,
+            reached: won.reached,
+            listeners: Listeners::default(),
+            said_not_extended: false,
+        };
+        HeldLock {
+            id,
+            scheduled: AtomicU64::new(0),
+            name: won.name,
+            plan: won.plan,
+            owner: won.owner,
+            token: won.token,
+            raised: won.raised,
+            ttl: won.ttl,
+            in_lists: won.in_lists,
+            core,
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// How much of the lease is left, or how it was lost. Reads the clock; asks nobody.
+    pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
+        if self.core.is_forked() {
+            return Err(Lost::Forked);
+        }
+        let now = Moment::now();
+        let (valid, loss) = {
+            let mut state = self.state.lock();
+            (state.lease.valid_until(now), self.end_by_clock(&mut state, now))
+        };
+        if let Some(loss) = loss {
+            // First seen here: the renewal thread may be late, as this process was.
+            self.announce(loss);
+        }
+        valid.map(|until| now.until(until))
+    }
+
+    /// A channel that carries the loss, if there will be one, and is closed without a message if there is none.
+    pub(crate) fn lost(&self) -> LostReceiver {
+        if self.core.is_forked() {
+            // Looked at before anything is locked: see `Process`.
+            return LostReceiver::told(Lost::Forked);
+        }
+        let mut state = self.state.lock();
+        match state.lease.lost() {
+            Some(lost) => LostReceiver::told(lost),
+            None => state.listeners.listen(self.core.process),
+        }
+    }
+
+    pub(crate) fn on_lost(&self, callback: Callback) {
+        if self.core.is_forked() {
+            callbacks::call_aside(callback, Lost::Forked);
+            return;
+        }
+        let lost = {
+            let mut state = self.state.lock();
+            match state.lease.lost() {
+                Some(lost) => lost,
+                None => return state.listeners.add(callback),
+            }
+        };
+        self.core.callbacks.call(vec![callback], lost);
+    }
+
+    /// Gives the lock back: "not held" from here on. Waits until a majority has confirmed, for at most a response timeout.
+    ///
+    /// If it was lost before, or turns out to have been, the error says how, and everybody has been told, or is being.
+    pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
+        let Ended { held, reached, keep, renewed_at, listeners } = self.end()?;
+        let nodes = self.core.fanout.len();
+        let pending = Arc::new(Pending::new(nodes, ReleaseRound::of_held(nodes, held)));
+        let next = self.core.queues.pass_on(self.plan.key(), self.id);
+        let client = self.core.queues.client();
+        let parting = match &next {
+            Some(next) => Parting::HandOver { client, since: next.since(&self.core) },
+            None => self.parting(),
+        };
+        let release = Release { command: self.release_command(parting), to: reached, keep };
+        let sent = || self.core.queues.end_hold(self.plan.key(), self.id);
+        let end = self.core.release_round(release, &pending, next.as_deref(), sent);
+        let counters = &self.core.counters;
+        if end.lost {
+            count(&counters.locks_lost);
+            self.tell(Lost::Gone, renewed_at, listeners);
+            return Err(Lost::Gone);
+        }
+        count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
+        Ok((end, pending))
+    }
+
+    /// Gives the lock up without telling the nodes, so that its keys expire: if that is wanted after a panic, and a panic
+    /// is going through this thread.
+    pub(crate) fn leave_after_panic(&self) -> bool {
+        if !self.core.config.lock_delay || !sys::is_unwinding() {
+            return false;
+        }
+        if let Ok(ended) = self.end() {
+            self.leave_lists(ended.reached);
+            self.core.queues.end_hold(self.plan.key(), self.id);
+        }
+        true
+    }
+
+    /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; what is left of it
+    /// on the nodes has been released then, or is queued to be.
+    fn end(&self) -> Result<Ended, Lost> {
+        let now = Moment::now();
+        let (lost, loss, reached) = {
+            // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
+            // first, so an extension that is answered "not yours", because our release got there before it, is not
+            // reported as a loss. Extensions are put in line with this state locked, so all of them run before the
+            // release that follows here.
+            let mut state = self.state.lock();
+            match state.lease.release(now) {
+                Ending::Released { until } => {
+                    let held = Held { confirmed: state.footing().confirmed(), until };
+                    let listeners = std::mem::take(&mut state.listeners);
+                    let renewal = state.renewal.take();
+                    let (reached, keep, renewed_at) = (state.reached, state.longest_ttl, state.renewed_at);
+                    drop(state);
+                    drop(renewal);
+                    self.core.schedule.remove(self);
+                    return Ok(Ended { held, reached, keep, renewed_at, listeners });
+                }
+                Ending::LostNow(reason) => (reason, Some(self.begin_loss(&mut state, reason, true)), state.reached),
+                // RACE: whoever ended it tells the listeners, and may just be about to; its release is in line.
+                Ending::LostBefore(reason) => (reason, None, state.reached),
+            }
+        };
+        match loss {
+            Some(loss) => {
+                let release = loss.release.clone();
+                self.announce(loss);
+                if let Some(release) = release {
+                    release.wait(deadline(self.core.fanout.response_timeout()));
+                }
+            }
+            // He may not have come to it.
+            None => self.core.fanout.wake(reached, false),
+        }
+        Err(lost)
+    }
+
+    /// Leaves the waiting lists in which the call may still be, without a release. Before the next one is let up, whose
+    /// acquire enters them again.
+    fn leave_lists(&self, nodes: NodeSet) {
+        if self.in_lists {
+            self.core.say_farewell(self.plan.key(), nodes, self.ttl);
+        }
+    }
+
+    /// Carries a token that was raised: a node that the raise did not come to may be all that remembers it one day.
+    fn release_command(&self, parting: Parting) -> Command {
+        self.plan.release(self.owner, self.raised.then(|| self.token.get()), parting)
+    }
+
+    fn parting(&self) -> Parting {
+        if self.in_lists { Parting::Leave(self.core.queues.client()) } else { Parting::None }
+    }
+
+    /// Ends the lease for `reason` and tells everybody who asked, once; nothing happens if it was over already.
+    pub(crate) fn lose(&self, reason: Lost) {
+        let loss = {
+            let mut state = self.state.lock();
+            let lost = state.lease.lose(reason);
+            lost.then(|| self.begin_loss(&mut state, reason, false))
+        };
+        if let Some(loss) = loss {
+            self.announce(loss);
+        }
+    }
+
+    /// Lets the clock end the lease, if it is time.
+    pub(super) fn end_by_clock(&self, state: &mut State, now: Moment) -> Option<Loss> {
+        let reason = state.lease.on_tick(now)?;
+        Some(self.begin_loss(state, reason, false))
+    }
+
+    /// The lease has just been lost: counts that, and puts a release in line for what is left of it on the nodes. `awaited`:
+    /// somebody will wait for that.
+    ///
+    /// RACE: with the state locked, in which that has happened. Whoever finds the lock lost, its guard that is being dropped
+    /// for one, finds the release in line, and so whatever he sends comes behind it. And so does every extension: one that
+    /// arrives late must not keep alive what is lost.
+    fn begin_loss(&self, state: &mut State, reason: Lost, awaited: bool) -> Loss {
+        count(&self.core.counters.locks_lost);
+        let release = (!self.core.config.lock_delay).then(|| {
+            let nodes = self.core.fanout.len();
+            let round = awaited.then(|| Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes)))));
+            let command = self.release_command(self.parting());
+            self.core.fanout.queue_release(command, state.reached, state.longest_ttl, round.as_ref());
+            round
+        });
+        Loss {
+            reason,
+            reached: state.reached,
+            renewed_at: state.renewed_at,
+            listeners: std::mem::take(&mut state.listeners),
+            release: release.flatten(),
+            _renewal: state.renewal.take(),
+        }
+    }
+
+    /// Ends everything that goes with the hold, and tells everybody.
+    pub(super) fn announce(&self, Loss { reason, reached, renewed_at, listeners, .. }: Loss) {
+        self.core.fanout.wake(reached, false);
+        self.core.schedule.remove(self);
+        if self.core.config.lock_delay {
+            self.leave_lists(reached);
+        }
+        self.core.queues.end_hold(self.plan.key(), self.id);
+        self.tell(reason, renewed_at, listeners);
+    }
+
+    /// The log is told last: it may take its time.
+    fn tell(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
+        listeners.tell(reason, &self.core.callbacks);
+        let age = Moment::now().since(renewed_at);
+        // A shutdown is what the program wanted.
+        let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };
+        write_line!(level, "{}: LOST, last extended {} ago: {reason}, {:?}", self.name, time::About(age), self.owner);
+    }
+
+    /// Looks after the lease: announces its end, or extends it if that is due. Called by the renewal thread only.
+    ///
+    /// The nodes that took an extension have to be woken. The result says when to look again.
+    pub(crate) fn look_after(self: &Arc<Self>, now: Moment, tick: Tick) -> Look {
+        let mut state = self.state.lock();
+        if let Some(loss) = self.end_by_clock(&mut state, now) {
+            drop(state);
+            self.announce(loss);
+            return Look::Nothing;
+        }
+        if !state.lease.is_held() {
+            return Look::Nothing;
+        }
+        if let Some((pending, give_up_at)) = &state.renewal {
+            if tick < *give_up_at {
+                return Look::At(give_up_at.saturating_duration_since(tick).min(state.lease.ends_in(now)));
+            }
+            let pending = Arc::clone(pending);
+            drop(state);
+            return Look::Close(pending);
+        }
+        let due = state.renewed_at.checked_add(lease::renew_after(self.ttl)).unwrap_or(now);
+        let doubt = self.doubt(&state, tick);
+        let wait = state.lease.next_event(due, now).min(doubt.unwrap_or(Duration::MAX));
+        if !wait.is_zero() {
+            return Look::At(wait);
+        }
+        if doubt.is_some() {
+            state.checked_at = Some(tick);
+        }
+        let ttl = if state.lease.is_renewed() {
+            self.ttl
+        } else {
+            // Nobody has asked for more than what is left.
+            self.core.config.margin.ttl_for(state.lease.ends_in(now))
+        };
+        // Put in line with the state locked: see `release`.
+        let (pending, given) = self.send_extension(&mut state, Sent { ttl, at: now, tick }, true);
+        let give_up = self.core.fanout.response_timeout();
+        state.renewal = Some((Arc::clone(&pending), tick.checked_add(give_up).unwrap_or(tick)));
+        Look::Sent { pending, given, again_in: give_up.min(state.lease.ends_in(now)) }
+    }
+
+    /// Enters the lease in the schedule: for the next extension, or for its end.
+    pub(crate) fn plan_next(self: &Arc<Self>, confirmed: bool, now: Moment) {
+        let wait = {
+            let state = self.state.lock();
+            if !state.lease.is_held() {
+                return;
+            }
+            let due = if confirmed {
+                state.renewed_at.checked_add(lease::renew_after(self.ttl))
+            } else {
+                now.checked_add(lease::retry_after(self.core.fanout.response_timeout()))
+            };
+            state.lease.next_event(due.unwrap_or(now), now)
+        };
+        self.core.schedule.plan(self, wait);
+        // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
+        // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
+        // set forward in between: the thread has looked at all leases but this one.
+        let (is_held, doubt) = {
+            let state = self.state.lock();
+            (state.lease.is_held(), self.doubt(&state, time::tick()))
+        };
+        if !is_held {
+            self.core.schedule.remove(self);
+        } else if let Some(doubt) = doubt {
+            self.core.schedule.plan(self, doubt.min(wait));
+        }
+    }
+}
+
+/// What the renewal thread has to do for a lease.
+pub(crate) enum Look {
+    /// It is over.
+    Nothing,
+    /// Look again after this time.
+    At(Duration),
+    /// The extension under way has timed out: close it, then look again.
+    Close(Arc<Pending<ExtendRound>>),
+    /// An extension was put in line.
+    Sent { pending: Arc<Pending<ExtendRound>>, given: Given, again_in: Duration },
+}

@@ -1,0 +1,17 @@
+//! The nodes: a connection and a worker for each, and the same command to all of them.
+
+#[cfg_attr(quorlock_shuttle, path = "../tests/schedules/opening.rs")]
+pub(crate) mod connect;
+pub(crate) mod contacts;
+pub(crate) mod drive;
+pub(crate) mod fanout;
+pub(crate) mod intake;
+pub(crate) mod leaving;
+pub(crate) mod memory;
+pub(crate) mod node;
+pub(crate) mod outbox;
+pub(crate) mod resend;
+pub(crate) mod sets;
+pub(crate) mod stall;
+pub(crate) mod status;
+pub(crate) mod worker;

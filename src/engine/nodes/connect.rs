@@ -1,0 +1,335 @@
+//! A connection on its way: from the address to a server that may vote.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::engine::nodes::worker::{Opened, Progress, SOCKET};
+use crate::error::{self, NodeFailure};
+use crate::sys::Poll;
+use crate::sys::Socket;
+use crate::time::{self, Moment, Tick};
+use crate::wire::{Address, Command, Filled, Greeting, Handshake, Inbox, Next, Place};
+
+/// How many addresses of a name are tried: each is a connection, as long as none is established.
+const ADDRESSES_MAX: usize = 16;
+
+/// One attempt to connect and log in, in steps that do not block.
+///
+/// The addresses of a name are begun one after another: the next one when one has failed, or when its share of the time is
+/// over. An address that only swallows packets must not use up the time of the others. One that is merely slow goes on
+/// beside them, and whichever is ready first is the node's connection.
+pub(crate) struct Opening {
+    address: Address,
+    /// What the server is to be told and asked before it may vote.
+    greet: Option<Command>,
+    /// Addresses of the same name that have not been begun.
+    untried: VecDeque<SocketAddr>,
+    /// Those that are under way.
+    tries: Vec<Try>,
+    /// When the next address is begun whether or not the others have failed.
+    next_at: Tick,
+    deadline: Tick,
+}
+
+/// One address, on its way.
+struct Try {
+    socket: Socket,
+    inbox: Inbox,
+    dialogue: Option<Handshake>,
+    unsent: Vec<u8>,
+    /// When the dialogue began.
+    asked: Tick,
+    /// The same moment.
+    asked_at: Moment,
+}
+
+/// Why a try has ended.
+enum Ended {
+    /// The connection was not established, or broke. Another address may do better.
+    Link(NodeFailure),
+    /// The server does not let us vote there, and has said so.
+    Server(NodeFailure),
+}
+
+impl Opening {
+    /// Begins. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
+    /// are slow the node is down for longer, but it does come up.
+    pub(crate) fn begin(
+        address: &Address,
+        greet: Option<Command>,
+        timeout: Duration,
+        poll: &Poll,
+    ) -> Result<Opening, NodeFailure> {
+        let mut addresses = match &address.place {
+            Place::Tcp { host, port } => Socket::resolve(host, *port).map_err(|err| cannot(&err))?,
+            Place::Unix(_) => Vec::new(),
+        };
+        addresses.truncate(ADDRESSES_MAX);
+        Opening::at(address, greet, addresses.into(), timeout, poll)
+    }
+
+    /// Begins with the addresses that the name has.
+    fn at(
+        address: &Address,
+        greet: Option<Command>,
+        untried: VecDeque<SocketAddr>,
+        timeout: Duration,
+        poll: &Poll,
+    ) -> Result<Opening, NodeFailure> {
+        let now = time::tick();
+        let deadline = now.checked_add(timeout).unwrap_or(now);
+        let (address, tries) = (address.clone(), Vec::new());
+        let mut opening = Opening { address, greet, untried, tries, next_at: deadline, deadline };
+        opening.begin_next(poll, now)?;
+        Ok(opening)
+    }
+
+    /// When to call [`Opening::step`] again at the latest.
+    pub(crate) fn deadline(&self) -> Tick {
+        self.next_at.min(self.deadline)
+    }
+
+    /// Goes as far as it can now.
+    pub(crate) fn step(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
+        if self.deadline <= now {
+            let talks = self.tries.iter().any(|it| it.dialogue.is_some());
+            let reason = if talks { "no answer to the login in time" } else { "no connection in time" };
+            return Err(NodeFailure::Connect { reason: reason.to_owned() });
+        }
+        let mut failure = None;
+        let mut index = 0;
+        while let Some(it) = self.tries.get_mut(index) {
+            match it.step(&self.address, self.greet.as_ref(), now) {
+                Ok(None) => index = index.saturating_add(1),
+                Ok(Some(greeting)) => {
+                    let Try { socket, inbox, asked, asked_at, .. } = self.tries.swap_remove(index);
+                    return Ok(Progress::Done(Box::new(Opened { socket, inbox, greeting, asked, asked_at })));
+                }
+                Err(Ended::Server(failure)) => return Err(failure),
+                Err(Ended::Link(why)) => {
+                    drop(self.tries.swap_remove(index));
+                    failure = Some(why);
+                }
+            }
+        }
+        if !self.untried.is_empty() && (failure.is_some() || self.next_at <= now) {
+            failure = self.begin_next(poll, now).err().or(failure);
+        }
+        match failure {
+            Some(failure) if self.tries.is_empty() => Err(failure),
+            _ => Ok(Progress::Wait),
+        }
+    }
+
+    /// Begins with the next address that can be begun with. It gets an equal share of the time that is left.
+    fn begin_next(&mut self, poll: &Poll, now: Tick) -> Result<(), NodeFailure> {
+        self.next_at = self.deadline;
+        let socket = next_socket(&self.address, &mut self.untried, poll)?;
+        let (inbox, unsent, asked_at) = (Inbox::new(), Vec::new(), Moment::now());
+        self.tries.push(Try { socket, inbox, dialogue: None, unsent, asked: now, asked_at });
+        let left = self.deadline.saturating_duration_since(now);
+        let shares = u32::try_from(self.untried.len()).unwrap_or(u32::MAX).saturating_add(1);
+        if let Some(share) = left.checked_div(shares) {
+            self.next_at = now.checked_add(share).unwrap_or(self.deadline);
+        }
+        Ok(())
+    }
+}
+
+impl Try {
+    /// Goes as far as it can now; the greeting, once the node may vote.
+    fn step(&mut self, address: &Address, greet: Option<&Command>, now: Tick) -> Result<Option<Greeting>, Ended> {
+        if self.dialogue.is_none() {
+            match self.socket.is_connected() {
+                Ok(false) => return Ok(None),
+                Ok(true) => {
+                    let (dialogue, bytes) = Handshake::begin(address, greet);
+                    (self.asked, self.asked_at) = (now, Moment::now());
+                    self.dialogue = Some(dialogue);
+                    self.unsent = bytes;
+                }
+                Err(err) => return Err(Ended::Link(cannot(&err))),
+            }
+        }
+        self.talk()
+    }
+
+    fn talk(&mut self) -> Result<Option<Greeting>, Ended> {
+        loop {
+            let written = self.write();
+            let filled = self.inbox.fill(|into| self.socket.read(into));
+            let mut replies = Vec::new();
+            // What has come is read before the end of the connection is believed: a server that refuses says why
+            // and closes.
+            let found = self.inbox.take_replies(&mut replies);
+            let Some(dialogue) = &mut self.dialogue else { return Ok(None) };
+            for reply in replies {
+                match dialogue.on_reply(self.inbox.get(reply)).map_err(Ended::Server)? {
+                    Next::Read => {}
+                    Next::Write(bytes) => self.unsent.extend_from_slice(&bytes),
+                    Next::Done(greeting) => return Ok(Some(greeting)),
+                }
+            }
+            found.map_err(|reason| Ended::Server(NodeFailure::Protocol { reason }))?;
+            match written.and(filled) {
+                Err(err) => return Err(dialogue.failure().map_or_else(|| Ended::Link(lost(&err)), Ended::Server)),
+                // Only now the system announces the next bytes.
+                Ok(Filled::Nothing) => return Ok(None),
+                Ok(Filled::Short | Filled::Full) => {}
+            }
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            let written = self.socket.write(&self.unsent)?;
+            if written == 0 {
+                break;
+            }
+            self.unsent.drain(..written);
+        }
+        Ok(())
+    }
+}
+
+fn next_socket(address: &Address, untried: &mut VecDeque<SocketAddr>, poll: &Poll) -> Result<Socket, NodeFailure> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    loop {
+        let begun = match (&address.place, untried.pop_front()) {
+            (Place::Tcp { .. }, Some(next)) => Socket::connect_tcp(next),
+            (Place::Tcp { .. }, None) => return Err(cannot(&last)),
+            (Place::Unix(path), _) => Socket::connect_unix(path),
+        };
+        match begun.and_then(|mut socket| socket.register(poll.registry(), SOCKET).map(|()| socket)) {
+            Ok(socket) => return Ok(socket),
+            Err(err) if untried.is_empty() => return Err(cannot(&err)),
+            Err(err) => last = err,
+        }
+    }
+}
+
+fn cannot(err: &io::Error) -> NodeFailure {
+    NodeFailure::Connect { reason: error::reason(err) }
+}
+
+fn lost(err: &io::Error) -> NodeFailure {
+    NodeFailure::Disconnected { reason: error::reason(err) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn g3_the_addresses_of_one_name_are_tried_one_after_another() {
+        let (listens, gone) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = [gone.local_addr().unwrap(), listens.local_addr().unwrap()];
+        drop(gone);
+        listens.set_nonblocking(true).unwrap();
+        let address = Address::parse("redis://two-addresses").unwrap();
+        let poll = Poll::new().unwrap();
+
+        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        while listens.accept().is_err() {
+            // An error ends the test, at the latest when the time to connect is over.
+            assert!(matches!(opening.step(&poll, time::tick()), Ok(Progress::Wait)));
+            std::thread::yield_now();
+        }
+
+        // And none that is left.
+        assert!(opening.untried.is_empty());
+    }
+
+    #[test]
+    fn g3_a_name_of_which_no_address_answers_is_one_failure() {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [gone.local_addr().unwrap(); 3];
+        drop(gone);
+        let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
+
+        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        let failure = loop {
+            match opening.step(&poll, time::tick()) {
+                Ok(_) => std::thread::yield_now(),
+                Err(failure) => break failure,
+            }
+        };
+
+        let NodeFailure::Connect { reason } = failure else { panic!("{failure:?}") };
+        assert!(reason.contains("refused"), "{reason}");
+    }
+
+    /// An address at which nobody ever answers a connection, as behind a firewall that drops packets.
+    struct Deaf {
+        listener: TcpListener,
+        _queue: Vec<std::net::TcpStream>,
+    }
+
+    impl Deaf {
+        fn new() -> Deaf {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            // Nobody accepts, so the queue of connections is full in the end, and what comes then is dropped.
+            let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
+            let queue = std::iter::from_fn(connect).collect();
+            Deaf { listener, _queue: queue }
+        }
+
+        fn address(&self) -> SocketAddr {
+            self.listener.local_addr().unwrap()
+        }
+    }
+
+    #[test]
+    fn h13_an_address_that_swallows_packets_leaves_time_for_the_next_one() {
+        let deaf = Deaf::new();
+        let listens = TcpListener::bind("127.0.0.1:0").unwrap();
+        listens.set_nonblocking(true).unwrap();
+        let addresses = [deaf.address(), deaf.address(), listens.local_addr().unwrap()];
+        let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
+        let timeout = Duration::from_secs(60);
+        let mut opening = Opening::at(&address, None, addresses.into(), timeout, &poll).unwrap();
+
+        let begin = time::tick();
+        let after = |seconds| begin.checked_add(Duration::from_secs(seconds)).unwrap();
+        for (seconds, untried) in [(1, 2), (19, 2), (21, 1), (39, 1), (41, 0)] {
+            assert!(matches!(opening.step(&poll, after(seconds)), Ok(Progress::Wait)));
+            assert_eq!(opening.untried.len(), untried, "after {seconds} of 60 seconds");
+            assert!(after(seconds) < opening.deadline() && opening.deadline() <= after(61));
+        }
+
+        while listens.accept().is_err() {
+            std::thread::yield_now();
+        }
+        assert!(opening.step(&poll, after(61)).is_err());
+    }
+
+    #[test]
+    fn h13_an_address_that_is_slow_goes_on_while_others_are_begun() {
+        let slow = TcpListener::bind("127.0.0.1:0").unwrap();
+        let deaf = Deaf::new();
+        let addresses = [slow.local_addr().unwrap(), deaf.address()];
+        let (address, poll) = (Address::parse("redis://two-addresses").unwrap(), Poll::new().unwrap());
+        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(60), &poll).unwrap();
+        let begin = time::tick();
+        let mut far = slow.accept().unwrap().0;
+
+        // Its login is not answered within its share, and then it is.
+        let late = begin.checked_add(Duration::from_secs(40)).unwrap();
+        assert!(matches!(opening.step(&poll, late), Ok(Progress::Wait)));
+        assert_eq!((opening.untried.len(), opening.tries.len()), (0, 2));
+        std::io::Write::write_all(&mut far, b"-LOADING x\r\n".repeat(16).as_slice()).unwrap();
+        let failure = loop {
+            match opening.step(&poll, late) {
+                Ok(_) => std::thread::yield_now(),
+                Err(failure) => break failure,
+            }
+        };
+
+        assert_eq!(failure, NodeFailure::Loading);
+    }
+}

@@ -1,0 +1,108 @@
+//! The first word of the nodes, and who waits for it.
+//!
+//! Fencing tokens and places in waiting lists go by the nodes' clocks. These are known as soon as nodes are connected: so
+//! the first calls of a manager wait for that, before their first round, which would have to wait for it anyway.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::engine::nodes::node::{Health, Node};
+use crate::engine::park::Signal;
+use crate::ids::{NodeId, NodeSet};
+use crate::logic::contact::Contact;
+use crate::sys::sync::{AtomicBool, Mutex};
+use crate::time::Tick;
+
+pub(crate) struct Contacts {
+    contact: Mutex<Contact>,
+    /// For all calls but the first ones: nothing has to be locked.
+    has_majority: AtomicBool,
+    over: Signal,
+}
+
+impl Contacts {
+    pub(crate) fn new(nodes: usize) -> Contacts {
+        Contacts {
+            contact: Mutex::new(Contact::new(nodes)),
+            has_majority: AtomicBool::new(false),
+            over: Signal::default(),
+        }
+    }
+
+    /// The node's clock is on record, and it may be asked from now on.
+    pub(crate) fn note_heard(&self, node: NodeId) {
+        self.note(|it| it.on_heard(node));
+    }
+
+    /// There was no connection to the node.
+    pub(crate) fn note_failed(&self, node: NodeId) {
+        self.note(|it| it.on_failed(node));
+    }
+
+    fn note(&self, news: impl FnOnce(&mut Contact)) {
+        if self.has_majority() {
+            return;
+        }
+        let is_over = {
+            let mut contact = self.contact.lock();
+            news(&mut contact);
+            self.has_majority.store(contact.has_majority(), Ordering::Release);
+            contact.is_over()
+        };
+        if is_over {
+            self.over.give();
+        }
+    }
+
+    /// Whether a majority has been heard.
+    pub(crate) fn has_majority(&self) -> bool {
+        self.has_majority.load(Ordering::Acquire)
+    }
+
+    /// Given when a majority has been heard, or cannot be heard now.
+    pub(crate) fn over(&self) -> &Signal {
+        &self.over
+    }
+
+    /// The nodes that were heard, as long as these are no majority.
+    ///
+    /// RACE: a round that goes by our own clock, because it began before a majority was heard, must not be won with nodes
+    /// that come up under it. So nobody else is asked.
+    pub(crate) fn minority(&self) -> Option<NodeSet> {
+        if self.has_majority() { None } else { Some(self.contact.lock().heard()) }
+    }
+}
+
+impl Node {
+    /// Until when a round that begins now may have to wait for a connection first.
+    pub(crate) fn connects_until(&self, now: Tick, connect_timeout: Duration) -> Option<Tick> {
+        if self.is_up() {
+            return None;
+        }
+        match self.health() {
+            Health::Unused => now.checked_add(connect_timeout),
+            Health::Connecting { until } => Some(until),
+            Health::Up | Health::Down(_) => None,
+        }
+    }
+
+    /// Makes the worker connect if nothing has done that before.
+    pub(crate) fn call_up(&self) {
+        self.called_up.store(true, Ordering::SeqCst);
+        self.wake_now();
+    }
+
+    pub(crate) fn is_called_up(&self) -> bool {
+        self.called_up.load(Ordering::SeqCst)
+    }
+
+    /// The first word of the node has come, and its clock is on record.
+    pub(crate) fn note_heard(&self) {
+        self.contacts.note_heard(self.id);
+    }
+
+    /// There is no connection.
+    pub(crate) fn note_failed(&self) {
+        self.contacts.note_failed(self.id);
+    }
+}

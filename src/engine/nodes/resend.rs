@@ -1,0 +1,234 @@
+//! Releases that a node has not confirmed, kept to be sent again.
+
+use std::collections::VecDeque;
+
+use std::time::Duration;
+
+use crate::engine::nodes::node::Node;
+use crate::engine::nodes::outbox::Job;
+use crate::time::Tick;
+
+/// How many are kept of one kind for one node. A node can refuse every release and break every connection, and each is
+/// worth sending for as long as its key may live.
+const RELEASES_MAX: usize = 16 * 1024;
+
+/// How long a release that the server refused is kept before it is sent again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How many are sent again after each pause as long as none is taken: all of them, ten times a second, would be more than
+/// everything else that the node is asked.
+const PROBES: usize = 16;
+
+/// Releases in the order in which they are sent again.
+pub(crate) struct Unconfirmed {
+    jobs: VecDeque<(Tick, Job)>,
+    max: usize,
+    /// The server has refused them, and none that was sent again was taken: when the next few are sent.
+    probe_at: Option<Tick>,
+    /// Some were given up since it was empty.
+    overflowed: bool,
+}
+
+impl Default for Unconfirmed {
+    fn default() -> Unconfirmed {
+        Unconfirmed::with_room_for(RELEASES_MAX)
+    }
+}
+
+impl Unconfirmed {
+    fn with_room_for(max: usize) -> Unconfirmed {
+        Unconfirmed { jobs: VecDeque::new(), max, probe_at: None, overflowed: false }
+    }
+
+    /// Keeps a release, to be sent at `again_at` or later, unless its key has expired by then. Where there is no room the
+    /// oldest one is given up: its key is the next to expire by itself. True if that should be said.
+    pub(crate) fn keep(&mut self, job: Job, now: Tick, again_at: Tick) -> bool {
+        if !job.is_worth_keeping(again_at) {
+            return false;
+        }
+        if self.jobs.len() == self.max {
+            self.jobs.retain(|(_, it)| it.is_worth_keeping(now));
+        }
+        let full = self.jobs.len() == self.max;
+        if full {
+            self.jobs.pop_front();
+        }
+        self.jobs.push_back((again_at, job));
+        full && !std::mem::replace(&mut self.overflowed, true)
+    }
+
+    /// Those that are due and whose keys may still be there, and when the next one is due.
+    pub(crate) fn take_due(&mut self, now: Tick) -> (Vec<Job>, Option<Tick>) {
+        self.take(now, usize::MAX)
+    }
+
+    /// The same, but a few only where the server has refused those that are kept.
+    fn take_probes(&mut self, now: Tick) -> (Vec<Job>, Option<Tick>) {
+        match self.probe_at {
+            None => self.take_due(now),
+            Some(probe_at) if now < probe_at => (Vec::new(), (!self.is_empty()).then_some(probe_at)),
+            Some(_) => {
+                let (probes, next) = self.take(now, PROBES);
+                let is_over = probes.is_empty() && self.is_empty();
+                self.probe_at = if is_over { None } else { now.checked_add(PAUSE) };
+                (probes, next.max(self.probe_at.filter(|_| !self.is_empty())))
+            }
+        }
+    }
+
+    fn take(&mut self, now: Tick, most: usize) -> (Vec<Job>, Option<Tick>) {
+        let mut due = Vec::new();
+        while due.len() < most
+            && let Some((again_at, job)) = self.jobs.pop_front()
+        {
+            if now < again_at {
+                self.jobs.push_front((again_at, job));
+                break;
+            }
+            due.extend(job.is_worth_keeping(now).then_some(job));
+        }
+        if self.is_empty() {
+            self.overflowed = false;
+        }
+        (due, self.jobs.front().map(|(again_at, _)| *again_at))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+}
+
+/// Releases that the server refused.
+impl Node {
+    /// Keeps one; the worker sends it again after a pause.
+    pub(crate) fn put_back(&self, job: Job, now: Tick) {
+        let again_at = now.checked_add(PAUSE).unwrap_or(now);
+        let overflowed = {
+            let mut refused = self.refused.lock();
+            refused.probe_at.get_or_insert(again_at);
+            refused.keep(job, now, again_at)
+        };
+        if overflowed {
+            self.say_overflow(now);
+        }
+        // It has to plan its sleep anew.
+        self.wake_now();
+    }
+
+    /// Those that are due again, and when to look again.
+    pub(crate) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
+        let (mut jobs, next) = self.refused.lock().take_probes(now);
+        jobs.iter_mut().for_each(|it| it.was_refused = true);
+        (jobs, next)
+    }
+
+    /// The server has taken one that it had refused: it may take the others.
+    pub(crate) fn note_taken_again(&self) {
+        if self.refused.lock().probe_at.take().is_some() {
+            self.wake_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ids::OwnerToken;
+    use crate::time;
+    use crate::wire::{Command, Lives, Parting, Plan};
+
+    fn after(start: Tick, seconds: u64) -> Tick {
+        start.checked_add(Duration::from_secs(seconds)).unwrap()
+    }
+
+    fn command(name: &str) -> Arc<Command> {
+        let plan = Plan::mutex(b"", name.as_bytes(), Lives::default());
+        Arc::new(plan.release(OwnerToken::nobody(), None, Parting::None))
+    }
+
+    fn is(job: &Job, name: &str) -> bool {
+        let written = |command: &Command| {
+            let mut bytes = Vec::new();
+            command.write_to(&mut bytes, false);
+            bytes
+        };
+        written(&job.command) == written(&command(name))
+    }
+
+    #[test]
+    fn h7_there_is_an_end_to_the_releases_that_are_kept_and_the_oldest_are_given_up_and_said_to_be_once() {
+        let start = time::tick();
+        let mut kept = Unconfirmed::with_room_for(2);
+        let mut keep = |name: &str| {
+            let job = Job::release(command(name), None, after(start, 100));
+            kept.keep(job, start, start)
+        };
+        assert_eq!(["a", "b", "c", "d"].map(&mut keep), [false, false, true, false]);
+
+        let (due, next) = kept.take_due(start);
+
+        assert!(matches!(&due[..], [c, d] if is(c, "c") && is(d, "d")), "{} are due", due.len());
+        assert_eq!(next, None);
+        assert!(kept.is_empty());
+    }
+
+    #[test]
+    fn a_release_whose_key_has_expired_makes_room_for_others() {
+        let start = time::tick();
+        let mut kept = Unconfirmed::with_room_for(2);
+        for (name, seconds) in [("a", 100), ("b", 10)] {
+            assert!(!kept.keep(Job::release(command(name), None, after(start, seconds)), start, start));
+        }
+        let late = Job::release(command("c"), None, after(start, 100));
+        assert!(!kept.keep(late, after(start, 20), after(start, 20)));
+        let expired = Job::release(command("d"), None, after(start, 10));
+        assert!(!kept.keep(expired, after(start, 20), after(start, 20)));
+
+        let (due, _) = kept.take_due(after(start, 20));
+
+        assert!(matches!(&due[..], [a, c] if is(a, "a") && is(c, "c")), "{} are due", due.len());
+    }
+
+    #[test]
+    fn h7_of_releases_that_are_refused_a_few_are_sent_after_each_pause_and_all_once_one_is_taken() {
+        let start = time::tick();
+        let later = |pauses: u32| start.checked_add(PAUSE.saturating_mul(pauses)).unwrap();
+        let mut kept = Unconfirmed::default();
+        let long = PROBES.saturating_mul(3).saturating_add(1);
+        for _ in 0..long {
+            kept.keep(Job::release(command("a"), None, after(start, 100)), start, later(1));
+        }
+        kept.keep(Job::release(command("a"), None, after(start, 1)), start, later(1));
+        kept.probe_at = Some(later(1));
+
+        assert!(matches!(kept.take_probes(start), (few, Some(next)) if few.is_empty() && next == later(1)));
+        for pauses in [1, 2] {
+            let next = later(pauses + 1);
+            assert!(matches!(kept.take_probes(later(pauses)), (few, Some(it)) if few.len() == PROBES && it == next));
+            assert!(matches!(kept.take_probes(later(pauses)), (few, Some(it)) if few.is_empty() && it == next));
+        }
+        kept.probe_at = None;
+        assert!(matches!(kept.take_probes(later(2)), (all, None) if all.len() == PROBES + 2));
+
+        // What has expired meanwhile is no probe.
+        kept.keep(Job::release(command("a"), None, after(start, 1)), start, later(1));
+        kept.probe_at = Some(later(1));
+        assert!(matches!(kept.take_probes(after(start, 2)), (few, None) if few.is_empty()));
+        assert_eq!(kept.probe_at, None);
+    }
+
+    #[test]
+    fn releases_are_sent_again_when_their_pause_is_over() {
+        let start = time::tick();
+        let mut kept = Unconfirmed::default();
+        for (name, seconds) in [("a", 1), ("b", 2)] {
+            kept.keep(Job::release(command(name), None, after(start, 100)), start, after(start, seconds));
+        }
+        assert!(matches!(kept.take_due(start), (due, Some(next)) if due.is_empty() && next == after(start, 1)));
+        assert!(
+            matches!(kept.take_due(after(start, 1)), (due, Some(next)) if due.len() == 1 && next == after(start, 2))
+        );
+    }
+}

@@ -1,0 +1,454 @@
+//! The thread of one node: connects, writes what has queued as one pipeline, reads answers as they come.
+//!
+//! Full duplex: it does not wait for the answers to one batch before it writes the next. It sleeps in one place, on
+//! the socket and on its wake-up. A connection is given up when it breaks or talks nonsense, and not because an
+//! answer is late: what is queued behind that answer, releases above all, must run behind it. Only when no answer has come
+//! for so long that everything that is under way has expired, it is given up as well: bytes may be acknowledged by
+//! something whose far side is gone.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::engine::nodes::connect::Opening;
+use crate::engine::nodes::node::{BATCHES_MAX, Health, Node};
+use crate::engine::nodes::outbox::Job;
+use crate::engine::nodes::resend::Unconfirmed;
+use crate::error::{self, NodeFailure};
+use crate::logic::run_ids::{Double, Identities};
+use crate::logic::standing::{Introduction, Times};
+use crate::stats::count;
+use crate::sys::Socket;
+use crate::sys::logging::{Level, debug, error, info, warn, write_line};
+use crate::sys::sync::{Mutex, Receiver};
+use crate::sys::{Events, Poll, Token};
+use crate::time::{self, Moment, Tick};
+use crate::wire::{Address, Answer, Filled, Greeting, Inbox};
+
+pub(crate) const WAKE: Token = Token(0);
+pub(crate) const SOCKET: Token = Token(1);
+
+/// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_LAST: Duration = Duration::from_secs(1);
+
+/// A connection is not given up sooner than this after it was last heard of, however short-lived its locks are: a server may
+/// be busy for a moment, and a new connection to it would wait as well.
+const MUTE_MIN: Duration = Duration::from_secs(1);
+
+/// How often a worker looks again that was asked to stop, or whose connection seems to be mute.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Where the worker is with its connection.
+enum Link {
+    /// Nobody has used the node yet.
+    Unused,
+    Opening(Box<Opening>),
+    Open(Open),
+    Down {
+        retry_at: Tick,
+    },
+}
+
+struct Open {
+    socket: Arc<Socket>,
+    /// The socket may have something to read.
+    readable: bool,
+    /// The other side has closed: reads must go on to the end.
+    closing: bool,
+}
+
+/// How far an attempt to connect has come.
+pub(crate) enum Progress {
+    Wait,
+    Done(Box<Opened>),
+}
+
+/// A connection on which the node may vote.
+pub(crate) struct Opened {
+    pub(crate) socket: Socket,
+    /// It may hold bytes that came behind the login.
+    pub(crate) inbox: Inbox,
+    pub(crate) greeting: Greeting,
+    /// When the server was asked what the greeting answers, or before.
+    pub(crate) asked: Tick,
+    /// The same moment.
+    pub(crate) asked_at: Moment,
+}
+
+pub(crate) struct Worker {
+    node: Arc<Node>,
+    address: Address,
+    connect_timeout: Duration,
+    /// A server that is questionable is refused.
+    strict: bool,
+    identities: Arc<Mutex<Identities>>,
+    jobs: Receiver<Job>,
+    poll: Poll,
+    events: Events,
+    link: Link,
+    /// Releases that still have to be sent: the connection ended before they were confirmed.
+    carried: Unconfirmed,
+    /// Failed attempts to connect since the node was up.
+    failures: u32,
+    /// Since when the log says that the node is down.
+    down_since: Option<Tick>,
+    /// The last connection was established, and lost before it had answered anything: the node is not called up again
+    /// before it answers.
+    flapping: bool,
+    said_cannot_wait: bool,
+}
+
+enum Flow {
+    Go,
+    Stop,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        node: Arc<Node>,
+        address: Address,
+        config: &Config,
+        identities: Arc<Mutex<Identities>>,
+        jobs: Receiver<Job>,
+        poll: Poll,
+    ) -> Worker {
+        Worker {
+            node,
+            address,
+            connect_timeout: config.connect_timeout,
+            strict: config.strict,
+            identities,
+            jobs,
+            poll,
+            events: Events::with_capacity(8),
+            link: Link::Unused,
+            carried: Unconfirmed::default(),
+            failures: 0,
+            down_since: None,
+            flapping: false,
+            said_cannot_wait: false,
+        }
+    }
+
+    /// Runs until the node is stopped.
+    pub(crate) fn run(mut self) {
+        loop {
+            // One bad reply must cost one connection, not this node's vote for the rest of the process.
+            match catch_unwind(AssertUnwindSafe(|| self.turn())) {
+                Ok(Flow::Go) => {}
+                Ok(Flow::Stop) => break,
+                Err(_) => {
+                    error!(
+                        "{}: its thread panicked and goes on with a new connection; please report this",
+                        self.node.id
+                    );
+                    self.go_down(&NodeFailure::Internal);
+                }
+            }
+        }
+        self.go_down(&NodeFailure::ShutDown);
+    }
+
+    fn turn(&mut self) -> Flow {
+        let now = time::tick();
+        if self.node.stop_at().is_some_and(|deadline| deadline <= now || !self.has_work()) {
+            return Flow::Stop;
+        }
+        match std::mem::replace(&mut self.link, Link::Unused) {
+            Link::Unused if self.jobs.is_empty() && !self.node.is_called_up() => self.sleep(None),
+            Link::Unused => self.connect(now),
+            Link::Down { retry_at } if retry_at <= now => self.connect(now),
+            Link::Down { retry_at } => {
+                self.link = Link::Down { retry_at };
+                self.refuse_queue();
+                self.sleep(Some(retry_at));
+            }
+            Link::Opening(opening) => self.go_on_opening(*opening, now),
+            Link::Open(open) => {
+                self.link = Link::Open(open);
+                if let Err(failure) = self.serve(now) {
+                    self.lose_connection(&failure);
+                }
+            }
+        }
+        Flow::Go
+    }
+
+    /// Whether a worker that was asked to stop still has something to bring to its node.
+    fn has_work(&self) -> bool {
+        let queued = !self.jobs.is_empty() || !self.carried.is_empty();
+        match self.link {
+            // What a hung node owes is not waited for: it has what was written, and runs it when it goes on.
+            Link::Open(_) => {
+                let (flushed, settled) = self.node.with_outbox(|it| (it.is_flushed(), it.is_settled()));
+                queued || !flushed || !(settled || self.node.is_stalled(time::tick()))
+            }
+            Link::Opening(_) => queued,
+            Link::Unused => !self.jobs.is_empty(),
+            Link::Down { .. } => false,
+        }
+    }
+
+    /// Sleeps until there is something to do, or until `deadline`.
+    fn sleep(&mut self, deadline: Option<Tick>) {
+        let stop_at =
+            self.node.stop_at().map(|it| time::tick().checked_add(LOOK_AGAIN).map_or(it, |look| it.min(look)));
+        let deadline = [deadline, stop_at].into_iter().flatten().min();
+        self.node.fall_asleep();
+        // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
+        let may_write = !matches!(self.link, Link::Open(_)) || self.node.may_write();
+        let queued = !self.jobs.is_empty() && may_write;
+        let timeout = if !queued && !self.node.take_kick() {
+            deadline.map(|it| it.saturating_duration_since(time::tick()))
+        } else {
+            Some(Duration::ZERO)
+        };
+        self.wait(timeout);
+        self.node.wake_up();
+    }
+
+    /// Waits for the socket or a wake-up. While a connection is being opened nobody calls `fall_asleep` before it:
+    /// commands that queue meanwhile wait for the connection and are no reason to get up.
+    fn wait(&mut self, timeout: Option<Duration>) {
+        if let Err(err) = self.poll.poll(&mut self.events, timeout)
+            && err.kind() != io::ErrorKind::Interrupted
+        {
+            let level = if self.said_cannot_wait { Level::Debug } else { Level::Error };
+            self.said_cannot_wait = true;
+            write_line!(level, "{}: cannot wait for its socket: {err}", self.node.id);
+        }
+        if let Link::Open(open) = &mut self.link {
+            for event in self.events.iter().filter(|it| it.token() == SOCKET) {
+                let closing = event.is_error() || event.is_read_closed();
+                open.readable |= event.is_readable() || closing;
+                open.closing |= closing;
+            }
+        }
+    }
+
+    fn connect(&mut self, now: Tick) {
+        if self.failures == 0 {
+            let until = now.checked_add(self.connect_timeout).unwrap_or(now);
+            self.node.set_health(Health::Connecting { until });
+        }
+        match Opening::begin(&self.address, self.node.greet(), self.connect_timeout, &self.poll) {
+            Ok(opening) => self.link = Link::Opening(Box::new(opening)),
+            Err(failure) => self.go_down(&failure),
+        }
+    }
+
+    fn go_on_opening(&mut self, mut opening: Opening, now: Tick) {
+        match opening.step(&self.poll, now) {
+            Ok(Progress::Wait) => {
+                // Of a node that is down nobody waits for this attempt.
+                self.refuse_queue();
+                let deadline = self.node.stop_at().map_or(opening.deadline(), |it| it.min(opening.deadline()));
+                self.link = Link::Opening(Box::new(opening));
+                self.wait(Some(deadline.saturating_duration_since(now)));
+            }
+            Ok(Progress::Done(opened)) => self.come_up(*opened),
+            Err(failure) => self.go_down(&failure),
+        }
+    }
+
+    fn come_up(&mut self, Opened { socket, inbox, greeting, asked, asked_at }: Opened) {
+        if self.strict
+            && let Some(objection) = greeting.objection()
+        {
+            self.go_down(&objection);
+            return;
+        }
+        if let Some(run_id) = &greeting.run_id
+            && let Err(Double { other, is_news }) = self.claim(run_id)
+        {
+            if is_news {
+                let Node { id, address, .. } = &*self.node;
+                warn!("{id}: {address}: the same server as {other}, or one of them claims to be: they have one vote");
+            }
+            self.go_down(&NodeFailure::SameServer { other });
+            return;
+        }
+        count(&self.node.counters.connections);
+        if !self.flapping {
+            self.log_up();
+        }
+        let socket = Arc::new(socket);
+        let now = time::tick();
+        {
+            let mut intake = self.node.intake.lock();
+            intake.begin(inbox);
+            let run_id = greeting.run_id.as_deref();
+            let intro = Introduction { run_id, uptime: greeting.uptime, time: greeting.time };
+            let memory = greeting.memory.map(|it| self.node.take_memory(it));
+            intake.standing.lasts(self.node.silence());
+            let times = Times { asked, asked_at, answered: now, answered_at: Moment::now() };
+            let news = intake.standing.on_connect(intro, memory, times);
+            self.node.note_standing(&intake.standing, news, now);
+        }
+        self.node.note_greeting(&greeting);
+        // RACE: before it is up. Whoever finds it up knows its clock.
+        self.node.note_heard();
+        // Releases of the time before come first: they are older than anything in the queue.
+        let (carried, _) = self.carried.take_due(now);
+        if !self.node.open(Arc::clone(&socket), &greeting, carried.into_iter(), now) {
+            self.go_down(&NodeFailure::Internal);
+            return;
+        }
+        self.node.set_health(Health::Up);
+        self.link = Link::Open(Open { socket, readable: true, closing: false });
+    }
+
+    fn claim(&self, run_id: &str) -> Result<(), Double> {
+        self.identities.lock().claim(self.node.id, run_id, time::tick())
+    }
+
+    fn log_up(&mut self) {
+        match self.down_since.take() {
+            Some(since) => {
+                let down = time::tick().saturating_duration_since(since);
+                info!("{}: up after {}: {}", self.node.id, time::About(down), self.node.address);
+            }
+            None => debug!("{}: connected: {}", self.node.id, self.node.address),
+        }
+    }
+
+    /// One turn of an open connection: write, then read or sleep.
+    fn serve(&mut self, now: Tick) -> Result<(), NodeFailure> {
+        let node = Arc::clone(&self.node);
+        let (again, next_again) = node.take_refused(now);
+        let patience = node.response_timeout().max(MUTE_MIN);
+        let (written, give_up_at) = node.with_outbox(|outbox| {
+            let mut wrote = !outbox.is_flushed() || !again.is_empty();
+            again.into_iter().for_each(|job| node.push(outbox, job, now));
+            if outbox.batches() < BATCHES_MAX {
+                self.jobs.try_iter().for_each(|job| {
+                    node.push(outbox, job, now);
+                    wrote = true;
+                });
+            }
+            let written = outbox.flush();
+            node.after_write(outbox, wrote);
+            let give_up_at = outbox.give_up_at(patience);
+            node.set_watched(give_up_at.is_some());
+            (written, give_up_at)
+        });
+        written.map_err(|err| disconnected(&err))?;
+        let Link::Open(open) = &mut self.link else { return Ok(()) };
+        open.readable |= node.take_broken();
+        if !open.readable {
+            let look_at = match give_up_at {
+                Some(at) if at <= now => {
+                    // An answer that has come and that nobody has read yet makes it worth keeping.
+                    if node.is_stalled(now) {
+                        return Err(NodeFailure::Disconnected { reason: "no answer to anything any more".to_owned() });
+                    }
+                    now.checked_add(LOOK_AGAIN)
+                }
+                at => at,
+            };
+            self.sleep([next_again, look_at].into_iter().flatten().min());
+            return Ok(());
+        }
+        // RACE: a caller may have taken over reading since the socket was announced. It reads what is there, and what
+        // it leaves is announced again when it leaves.
+        let Some(mut intake) = node.intake.try_lock() else {
+            open.readable = false;
+            return Ok(());
+        };
+        if let Some(failure) = intake.broken.take() {
+            return Err(failure);
+        }
+        let filled = intake.receive(&node, &open.socket)?;
+        // After a short read the next bytes are announced, but not an end that had come with the last ones.
+        open.readable = filled == Filled::Full || (open.closing && filled == Filled::Short);
+        let answered = intake.answered;
+        drop(intake);
+        if answered && self.failures != 0 {
+            self.failures = 0;
+            self.flapping = false;
+            self.log_up();
+        }
+        Ok(())
+    }
+
+    /// The connection is of no use any more.
+    fn lose_connection(&mut self, failure: &NodeFailure) {
+        // Where a caller is reading there were answers.
+        self.flapping = self.node.intake.try_lock().is_some_and(|it| !it.answered);
+        if !self.flapping {
+            self.failures = 0;
+        }
+        if self.failures != 0 {
+            // It has not answered anything since it came up.
+            self.go_down(failure);
+            return;
+        }
+        // The first attempt to come back is made at once, and commands wait for it: most lost connections are
+        // restarts, and proxies that close what is idle.
+        let now = time::tick();
+        let until = now.checked_add(self.connect_timeout).unwrap_or(now);
+        self.node.set_health(Health::Connecting { until });
+        self.disconnect(failure);
+        self.link = Link::Down { retry_at: now };
+    }
+
+    /// Ends the connection, or the attempt, and refuses what comes until the next one.
+    fn go_down(&mut self, failure: &NodeFailure) {
+        self.node.set_health(Health::Down(failure.clone()));
+        self.node.note_failed();
+        self.disconnect(failure);
+        self.refuse_queue();
+        let pause = RETRY_FIRST.saturating_mul(2_u32.saturating_pow(self.failures.min(10))).min(RETRY_LAST);
+        let pause = pause.saturating_add(pause.mul_f64(fastrand::f64() / 4.0));
+        self.failures = self.failures.saturating_add(1);
+        let now = time::tick();
+        self.link = Link::Down { retry_at: now.checked_add(pause).unwrap_or(now) };
+    }
+
+    /// Closes the connection: everybody who waits for an answer is told, and releases are kept.
+    fn disconnect(&mut self, failure: &NodeFailure) {
+        self.link = Link::Unused;
+        let owed = self.node.close();
+        self.identities.lock().leave(self.node.id, time::tick());
+        if *failure != NodeFailure::ShutDown {
+            count(&self.node.counters.connection_failures);
+            let (now, was_down) = (time::tick(), self.down_since.is_some());
+            let level = match was_down {
+                _ if self.node.may_warn_of(failure, now) => Level::Warn,
+                false => Level::Info,
+                true => Level::Debug,
+            };
+            let still = if was_down { "still " } else { "" };
+            write_line!(level, "{}: {still}down: {}: {failure}", self.node.id, self.node.address);
+            self.down_since.get_or_insert(now);
+        }
+        for mut owed in owed {
+            owed.job.answer(self.node.id, Answer::Failed(failure.clone()), true);
+            self.carry(owed.job);
+        }
+    }
+
+    /// Answers what has queued with the reason why the node is down, if it is: nothing of it has come to the node.
+    fn refuse_queue(&mut self) {
+        let Health::Down(failure) = self.node.health() else { return };
+        while let Ok(mut job) = self.jobs.try_recv() {
+            job.answer(self.node.id, Answer::Failed(failure.clone()), false);
+            self.carry(job);
+        }
+    }
+
+    /// Keeps a release for the next connection.
+    fn carry(&mut self, job: Job) {
+        let now = time::tick();
+        if self.carried.keep(job, now, now) {
+            self.node.say_overflow(now);
+        }
+    }
+}
+
+fn disconnected(err: &io::Error) -> NodeFailure {
+    NodeFailure::Disconnected { reason: error::reason(err) }
+}

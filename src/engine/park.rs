@@ -1,0 +1,258 @@
+//! Threads that wait for something that is not a reply, and how to wake them before their time.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+
+use crate::sys::Bell;
+use crate::sys::sync::{Condvar, Mutex};
+use crate::time::Tick;
+
+/// A signal that is given once and stays given, and wakes everybody who sleeps on it.
+#[derive(Clone, Default)]
+pub(crate) struct Signal {
+    shared: Arc<Mutex<Sleepers>>,
+}
+
+#[derive(Default)]
+struct Sleepers {
+    given: bool,
+    next: u64,
+    sleepers: HashMap<u64, Arc<Bed>>,
+}
+
+/// What one thread sleeps on; it may be listed with several signals.
+#[derive(Default)]
+pub(crate) struct Bed {
+    sleep: Mutex<Sleep>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Sleep {
+    woken: bool,
+    /// The thread does not sleep here, but waits for sockets; this wakes it there.
+    bell: Option<Arc<Bell>>,
+}
+
+impl Bed {
+    /// Wakes the thread, or lets its next sleep end at once.
+    pub(crate) fn wake(&self) {
+        let mut sleep = self.sleep.lock();
+        sleep.woken = true;
+        match sleep.bell.take() {
+            Some(bell) => bell.ring(),
+            None => {
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    /// Sleeps until `until` (`None`: without end), or until somebody wakes it.
+    pub(crate) fn sleep(&self, until: Option<Tick>) {
+        let mut sleep = self.sleep.lock();
+        while !sleep.woken {
+            match until {
+                Some(until) if self.wake.wait_until(&mut sleep, until).timed_out() => break,
+                Some(_) => {}
+                None => self.wake.wait(&mut sleep),
+            }
+        }
+        sleep.woken = false;
+    }
+
+    /// Lets `wait` wait for sockets and for the bell, unless somebody has woken the thread already.
+    pub(crate) fn sleep_elsewhere<T>(&self, bell: &Arc<Bell>, wait: impl FnOnce() -> T) -> Option<T> {
+        {
+            let mut sleep = self.sleep.lock();
+            if std::mem::take(&mut sleep.woken) {
+                return None;
+            }
+            sleep.bell = Some(Arc::clone(bell));
+        }
+        let result = wait();
+        let mut sleep = self.sleep.lock();
+        *sleep = Sleep::default();
+        Some(result)
+    }
+
+    /// Lets `signals` wake it, while the result lives.
+    ///
+    /// RACE: a signal that was given before wakes nobody: look at it after this.
+    pub(crate) fn listed_with<'a>(self: &Arc<Bed>, signals: &'a [&'a Signal]) -> Listed<'a> {
+        Listed { entries: signals.iter().filter_map(|it| Some((*it, it.list(self)?))).collect() }
+    }
+}
+
+/// See [`Bed::listed_with`].
+pub(crate) struct Listed<'a> {
+    entries: Vec<(&'a Signal, u64)>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.entries.iter().for_each(|(signal, id)| signal.strike(*id));
+    }
+}
+
+impl Signal {
+    pub(crate) fn give(&self) {
+        let sleepers: Vec<_> = {
+            let mut shared = self.shared.lock();
+            shared.given = true;
+            shared.sleepers.drain().map(|(_, it)| it).collect()
+        };
+        sleepers.iter().for_each(|it| it.wake());
+    }
+
+    pub(crate) fn is_given(&self) -> bool {
+        self.shared.lock().given
+    }
+
+    /// Lists a sleeper; false if the signal has been given already.
+    fn list(&self, bed: &Arc<Bed>) -> Option<u64> {
+        let mut shared = self.shared.lock();
+        if shared.given {
+            return None;
+        }
+        let id = shared.next;
+        shared.next = shared.next.wrapping_add(1);
+        shared.sleepers.insert(id, Arc::clone(bed));
+        Some(id)
+    }
+
+    fn strike(&self, id: u64) {
+        self.shared.lock().sleepers.remove(&id);
+    }
+}
+
+/// Sleeps until `until`, or until one of the signals is given.
+pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
+    let bed = Arc::new(Bed::default());
+    let _listed = bed.listed_with(signals);
+    if !signals.iter().any(|it| it.is_given()) {
+        bed.sleep(Some(until));
+    }
+}
+
+/// Ends waiting calls from another thread.
+///
+/// Clones are the same handle. Give it to a lock with [`Mutex::cancelled_by`](crate::Mutex::cancelled_by); once
+/// [`cancel`](CancelHandle::cancel) is called, every call that waits for such a lock, now or later, returns
+/// [`AcquireError::Cancelled`](crate::AcquireError::Cancelled). A call whose round is under way ends that round first,
+/// which takes at most one response timeout. Guards that are held already are not affected.
+///
+/// ```no_run
+/// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {
+/// let cancel = quorlock::CancelHandle::new();
+/// let report = locks.mutex("nightly-report").cancelled_by(&cancel);
+/// let waiter = std::thread::spawn(move || report.lock().map(drop));
+/// cancel.cancel(); // for example when the program is asked to end
+/// assert!(waiter.join().unwrap().is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct CancelHandle {
+    signal: Signal,
+}
+
+// Its mutex is not poisoned, and nothing under it panics.
+impl UnwindSafe for CancelHandle {}
+impl RefUnwindSafe for CancelHandle {}
+
+impl CancelHandle {
+    /// A handle that has not been cancelled.
+    #[must_use]
+    pub fn new() -> CancelHandle {
+        CancelHandle::default()
+    }
+
+    /// Ends all calls that wait with this handle, now and in future. Does not block.
+    pub fn cancel(&self) {
+        self.signal.give();
+    }
+
+    /// Whether [`cancel`](CancelHandle::cancel) has been called.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.signal.is_given()
+    }
+
+    pub(crate) fn signal(&self) -> &Signal {
+        &self.signal
+    }
+}
+
+impl fmt::Debug for CancelHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelHandle").field("is_cancelled", &self.is_cancelled()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{sys, time};
+
+    /// Only ever waited for by a test that fails.
+    fn far() -> Tick {
+        time::tick().checked_add(Duration::from_secs(30)).unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_is_woken_before_it_sleeps_does_not_sleep() {
+        let (bed, until) = (Bed::default(), far());
+
+        bed.wake();
+        bed.sleep(Some(until));
+
+        assert!(time::tick() < until);
+    }
+
+    #[test]
+    fn a_thread_that_is_woken_before_it_waits_elsewhere_does_not_wait_there() {
+        let (bed, bell) = (Bed::default(), Arc::new(Bell::new().unwrap()));
+
+        bed.wake();
+
+        assert!(bed.sleep_elsewhere(&bell, || ()).is_none());
+        assert!(bed.sleep_elsewhere(&bell, || ()).is_some(), "it was woken once");
+    }
+
+    #[test]
+    fn a_thread_that_waits_elsewhere_is_woken_there_and_afterwards_in_its_bed() {
+        let (bed, bell, until) = (Bed::default(), Arc::new(Bell::new().unwrap()), far());
+
+        let rung = bed.sleep_elsewhere(&bell, || {
+            bed.wake();
+            sys::wait_readable(std::iter::empty(), Some(&bell), Some(Duration::from_secs(30)))
+        });
+        bed.wake();
+        bed.sleep(Some(until));
+
+        assert!(rung.is_some());
+        assert!(time::tick() < until);
+    }
+
+    #[test]
+    fn a_signal_wakes_all_who_are_listed_with_it_and_strikes_those_who_left() {
+        let (signal, beds) = (Signal::default(), [(); 3].map(|()| Arc::new(Bed::default())));
+        let until = far();
+        {
+            let signals = [&signal];
+            let _left = beds[0].listed_with(&signals);
+        }
+        assert!(signal.shared.lock().sleepers.is_empty());
+
+        let signals = [&signal];
+        let _listed: Vec<_> = beds.iter().map(|it| it.listed_with(&signals)).collect();
+        signal.give();
+
+        beds.iter().for_each(|it| it.sleep(Some(until)));
+        assert!(signal.is_given() && time::tick() < until);
+    }
+}

@@ -1,0 +1,5 @@
+//! One round: votes in, a decision out, and an attempt to get a lock that is made of rounds.
+
+pub(crate) mod admission;
+pub(crate) mod attempt;
+pub(crate) mod pending;

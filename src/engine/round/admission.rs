@@ -1,0 +1,344 @@
+//! Who may begin a round now, and who waits for its turn: see "Overload" in the architecture page.
+//!
+//! Everything that a caller waits for takes a slot until it is decided. Releases take one at once, whatever the limit:
+//! what holds up others must not wait for them. Acquire rounds begin as long as there is a slot within the limit, and
+//! otherwise in the order in which they came.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use crate::engine::park::{Bed, Signal};
+use crate::logic::admission::{Limit, Sample};
+use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
+use crate::time::{self, Tick};
+
+/// How many times its share a release may wait for, see [`Admission::turns`].
+const TURNS_MAX: usize = 10;
+
+/// The rounds of a manager that are under way, and who waits to begin one.
+pub(crate) struct Admission {
+    /// How many may be under way.
+    limit: AtomicUsize,
+    under_way: AtomicUsize,
+    /// How many wait.
+    waiting: AtomicUsize,
+    line: Mutex<Line>,
+    response_timeout: Duration,
+    /// What `limit` comes from.
+    learned: Mutex<Limit>,
+    /// The fastest round, in nanoseconds: to see without the mutex that there is nothing to learn.
+    fastest: AtomicU64,
+}
+
+/// Who waits, in the order in which they came.
+#[derive(Default)]
+struct Line {
+    next: u64,
+    waiters: BTreeMap<u64, Arc<Waiter>>,
+}
+
+struct Waiter {
+    bed: Arc<Bed>,
+    /// It has been given a slot, and has not taken it yet.
+    given: AtomicBool,
+}
+
+/// The right to have a round under way.
+pub(crate) struct Slot {
+    admission: Arc<Admission>,
+    /// How long it was waited for.
+    waited: Duration,
+}
+
+/// A place among those who wait for a slot, given up when it is dropped.
+pub(crate) struct Waiting {
+    admission: Arc<Admission>,
+    id: u64,
+    waiter: Arc<Waiter>,
+    since: Tick,
+}
+
+impl Admission {
+    pub(crate) fn new(response_timeout: Duration) -> Admission {
+        let learned = Limit::new(response_timeout);
+        Admission {
+            limit: AtomicUsize::new(learned.rounds()),
+            under_way: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            line: Mutex::default(),
+            response_timeout,
+            fastest: AtomicU64::new(nanos(learned.fastest())),
+            learned: Mutex::new(learned),
+        }
+    }
+
+    /// A slot, if nobody has to wait.
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Slot> {
+        if self.waiting.load(SeqCst) != 0 {
+            return None;
+        }
+        let before = self.under_way.fetch_add(1, SeqCst);
+        let slot = self.slot(Duration::ZERO);
+        (before < self.limit.load(Relaxed)).then_some(slot)
+    }
+
+    /// A slot, as soon as it is there; `None` at `until`, or when one of `signals` is given.
+    pub(crate) fn wait(self: &Arc<Self>, until: Tick, signals: &[&Signal]) -> Option<Slot> {
+        if let Some(slot) = self.try_enter() {
+            return Some(slot);
+        }
+        let bed = Arc::new(Bed::default());
+        let _listed = bed.listed_with(signals);
+        let waiting = self.line_up(&bed);
+        loop {
+            if let Some(slot) = waiting.take() {
+                return Some(slot);
+            }
+            if until <= time::tick() || signals.iter().any(|it| it.is_given()) {
+                return None;
+            }
+            bed.sleep(Some(until));
+        }
+    }
+
+    /// A slot, whatever the limit.
+    pub(crate) fn enter(self: &Arc<Self>) -> Slot {
+        self.under_way.fetch_add(1, SeqCst);
+        self.slot(Duration::ZERO)
+    }
+
+    fn slot(self: &Arc<Self>, waited: Duration) -> Slot {
+        Slot { admission: Arc::clone(self), waited }
+    }
+
+    /// Waits for a slot. `bed` is woken when it is there: see [`Waiting::take`].
+    pub(crate) fn line_up(self: &Arc<Self>, bed: &Arc<Bed>) -> Waiting {
+        let waiter = Arc::new(Waiter { bed: Arc::clone(bed), given: AtomicBool::new(false) });
+        let id = {
+            let mut line = self.line.lock();
+            let id = line.next;
+            line.next = line.next.wrapping_add(1);
+            line.waiters.insert(id, Arc::clone(&waiter));
+            self.waiting.store(line.waiters.len(), SeqCst);
+            id
+        };
+        // RACE: who leaves gives its slot back and then looks whether anybody waits; we say that we wait and then look for
+        // slots. One of the two sees the other.
+        self.let_in();
+        Waiting { admission: Arc::clone(self), id, waiter, since: time::tick() }
+    }
+
+    /// Lets no more than so many be under way, whatever has been learned.
+    #[cfg(test)]
+    pub(crate) fn allow(&self, rounds: usize) {
+        self.limit.store(rounds, SeqCst);
+    }
+
+    /// Nothing is under way, and nobody waits.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.load(SeqCst) == 0 && self.waiting.load(SeqCst) == 0
+    }
+
+    /// How many times the response timeout a release has to wait for at most, because of what is under way.
+    ///
+    /// What the limit allows is answered well within one response timeout.
+    pub(crate) fn turns(&self) -> u32 {
+        let turns = self.under_way.load(Relaxed).div_ceil(self.limit.load(Relaxed).max(1));
+        u32::try_from(turns.clamp(1, TURNS_MAX)).unwrap_or(1)
+    }
+
+    /// Gives slots to those who came first, as long as there are any.
+    fn let_in(&self) {
+        while let Some(waiter) = self.next() {
+            waiter.bed.wake();
+        }
+    }
+
+    fn next(&self) -> Option<Arc<Waiter>> {
+        let mut line = self.line.lock();
+        if self.limit.load(Relaxed) <= self.under_way.load(SeqCst) {
+            return None;
+        }
+        let (_, waiter) = line.waiters.pop_first()?;
+        self.waiting.store(line.waiters.len(), SeqCst);
+        self.under_way.fetch_add(1, SeqCst);
+        waiter.given.store(true, SeqCst);
+        Some(waiter)
+    }
+
+    fn learn(&self, asked: Tick, took: Duration, answered: bool) {
+        let fastest = Duration::from_nanos(self.fastest.load(Relaxed));
+        let is_short = self.waiting.load(Relaxed) != 0;
+        let is_slow = !answered || Limit::is_slow(self.response_timeout, fastest, took);
+        if !is_short && !is_slow && fastest <= took {
+            return;
+        }
+        let under_way = self.under_way.load(Relaxed);
+        let mut learned = self.learned.lock();
+        learned.on_round(Sample { asked, took, answered, under_way, is_short });
+        self.limit.store(learned.rounds(), Relaxed);
+        self.fastest.store(nanos(learned.fastest()), Relaxed);
+    }
+}
+
+impl Slot {
+    /// Tells how long the round took.
+    pub(crate) fn learn(&self, asked: Tick, took: Duration, answered: bool) {
+        self.admission.learn(asked, took, answered);
+    }
+
+    /// How long the call has waited for it.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.admission.under_way.fetch_sub(1, SeqCst);
+        if self.admission.waiting.load(SeqCst) != 0 {
+            self.admission.let_in();
+        }
+    }
+}
+
+impl Waiting {
+    /// The slot, once it is there.
+    pub(crate) fn take(&self) -> Option<Slot> {
+        let is_given = self.waiter.given.swap(false, SeqCst);
+        is_given.then(|| self.admission.slot(time::tick().saturating_duration_since(self.since)))
+    }
+}
+
+/// When a call that waits for other things as well may begin a round.
+#[derive(Default)]
+pub(crate) struct Turn(Option<Waiting>);
+
+impl Turn {
+    /// A slot, if the call `wants` one and it is there; `bed` is woken when it is. A call that does not want it any more
+    /// loses its place.
+    pub(crate) fn wait(&mut self, wants: bool, admission: &Arc<Admission>, bed: &Arc<Bed>) -> Option<Slot> {
+        let slot = match &self.0 {
+            _ if !wants => None,
+            Some(waiting) => Some(waiting.take()?),
+            // It may be there at once: then the bed is woken for nothing.
+            None => admission.try_enter().or_else(|| self.0.insert(admission.line_up(bed)).take()),
+        };
+        if slot.is_some() || !wants {
+            self.0 = None;
+        }
+        slot
+    }
+
+    /// Whether nothing else keeps the call from asking the nodes.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        {
+            let mut line = self.admission.line.lock();
+            line.waiters.remove(&self.id);
+            self.admission.waiting.store(line.waiters.len(), SeqCst);
+        }
+        // RACE: it was given a slot before it left the line, which nobody else would use.
+        drop(self.take());
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::park::CancelHandle;
+
+    fn admission(limit: usize) -> Arc<Admission> {
+        let admission = Arc::new(Admission::new(Duration::from_millis(100)));
+        admission.allow(limit);
+        admission
+    }
+
+    fn line_up(admission: &Arc<Admission>) -> Waiting {
+        admission.line_up(&Arc::default())
+    }
+
+    #[test]
+    fn h5_slots_are_given_in_the_order_in_which_they_were_asked_for() {
+        let admission = admission(2);
+        let (first, second) = (admission.try_enter().unwrap(), admission.try_enter().unwrap());
+        assert!(admission.try_enter().is_none());
+        let [a, b, c] = [(); 3].map(|()| line_up(&admission));
+
+        drop(first);
+        assert!(admission.try_enter().is_none(), "others were first");
+        let slot = a.take().unwrap();
+        assert!(a.take().is_none() && b.take().is_none());
+
+        drop((second, slot));
+        assert!(b.take().is_some() && c.take().is_some());
+        assert!(admission.is_idle());
+        assert!(admission.try_enter().is_some());
+    }
+
+    #[test]
+    fn h5_a_slot_that_came_when_nobody_waited_any_more_goes_to_the_next() {
+        let admission = admission(1);
+        let slot = admission.try_enter().unwrap();
+        let [gone, told, next] = [(); 3].map(|()| line_up(&admission));
+
+        drop(gone);
+        drop(slot);
+        drop(told);
+
+        assert!(next.take().is_some());
+        drop(next);
+        assert!(admission.is_idle());
+    }
+
+    #[test]
+    fn h5_releases_never_wait_and_acquisitions_wait_for_them() {
+        let admission = admission(2);
+        let mut releases: Vec<_> = (0..5).map(|_| admission.enter()).collect();
+        let waiting = line_up(&admission);
+        assert_eq!(admission.turns(), 3, "five of two at a time");
+
+        while releases.pop().is_some() {
+            assert_eq!(waiting.waiter.given.load(SeqCst), releases.len() < 2);
+        }
+    }
+
+    #[test]
+    fn h5_who_waits_for_a_slot_can_be_cancelled_and_has_an_end() {
+        let admission = admission(1);
+        let _slot = admission.enter();
+        let cancel = CancelHandle::new();
+        cancel.cancel();
+        let far = time::tick().checked_add(Duration::from_secs(600)).unwrap();
+
+        assert!(admission.wait(far, &[cancel.signal()]).is_none());
+        assert!(admission.wait(time::tick(), &[]).is_none());
+        assert_eq!(admission.waiting.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn h5_when_more_is_allowed_those_who_wait_begin() {
+        let admission = admission(1);
+        let slot = admission.try_enter().unwrap();
+        let waiting = [(); 3].map(|()| line_up(&admission));
+
+        for _ in 0..100 {
+            slot.learn(time::tick(), Duration::from_millis(1), true);
+        }
+        drop(slot);
+
+        assert!(waiting.iter().all(|it| it.take().is_some()));
+    }
+}

@@ -1,0 +1,48 @@
+//! Stand-ins for what threads are made of, for runs under the checker: see `src/tests/schedules.rs`.
+//!
+//! With `--cfg quorlock_shuttle` the unit tests are built on these: mutexes, channels, sockets and clocks of the
+//! `shuttle` checker, which runs one thread at a time and decides at each step which. A schedule in which something
+//! goes wrong is so found by trying many, and can be run again.
+//!
+//! Memory is sequentially consistent here: what weaker orderings of atomics allow is not looked for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    clippy::print_stderr,
+    reason = "test code: a panic is a finding"
+)]
+
+mod channel;
+mod clock;
+mod locks;
+mod poll;
+mod schedule;
+mod socket;
+mod threads;
+mod trace;
+
+use std::cell::{Cell, RefCell};
+
+pub(crate) use channel::{Receiver, Sender, unbounded};
+pub(crate) use clock::{Sleeper, Tick, boot_clock, now, point, suspend, tick, wall_clock};
+pub(crate) use locks::{Condvar, Mutex, MutexGuard};
+pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
+pub(crate) use schedule::{check, set_haste};
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
+pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Peer, Socket, Watch, accept, wait_readable};
+pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
+pub(crate) use trace::trace;
+
+/// What waits until a thread has nothing locked.
+pub(super) type Work = Box<dyn FnOnce()>;
+
+// Of each thread, for `sync`: see `sys/os.rs`.
+shuttle::thread_local! {
+    pub(super) static LOCKED: Cell<usize> = Cell::new(0);
+    pub(super) static IS_WAITING: Cell<bool> = Cell::new(false);
+    pub(super) static WAITING: RefCell<Vec<Work>> = RefCell::new(Vec::new());
+}

@@ -1,0 +1,321 @@
+//! Connections to servers that live in the same run, and waiting for them. In the form of `sys/os/socket.rs`.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use super::clock::{Sleeper, now, point};
+use super::poll::{Readiness, Registry, Selector, Token};
+use super::trace::trace;
+
+/// Both directions of a connection.
+#[derive(Default)]
+struct Pipe {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    to_server: VecDeque<u8>,
+    to_client: VecDeque<u8>,
+    /// How many bytes may be on their way to the server; any number if 0.
+    room: usize,
+    client_closed: bool,
+    server_closed: bool,
+    /// Tasks of the server.
+    server: Option<Arc<Sleeper>>,
+    /// Clients that wait for this connection and others.
+    waiting: Vec<Arc<Sleeper>>,
+    watched: Option<Watched>,
+}
+
+/// Where the readiness of a client's end is announced: at its edges, as `epoll` does.
+struct Watched {
+    selector: Arc<Selector>,
+    token: Token,
+    watch: Watch,
+    armed: bool,
+}
+
+impl State {
+    fn is_readable(&self) -> bool {
+        !self.to_client.is_empty() || self.is_closed()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.client_closed || self.server_closed
+    }
+
+    fn free(&self) -> usize {
+        if self.room == 0 { usize::MAX } else { self.room.saturating_sub(self.to_server.len()) }
+    }
+
+    /// Something has changed for the client.
+    fn announce(&mut self) {
+        self.waiting.drain(..).for_each(|it| it.wake());
+        if let Some(watched) = &mut self.watched {
+            watched.armed = true;
+            watched.selector.look();
+        }
+    }
+
+    fn tell_server(&mut self) {
+        self.server.take().into_iter().for_each(|it| it.wake());
+    }
+}
+
+/// The client's end.
+pub(crate) struct Socket(Arc<Pipe>);
+
+/// The server's end.
+pub(crate) struct Peer(Arc<Pipe>);
+
+/// Connections that wait for their server, by port; a port that is not there refuses.
+#[derive(Default)]
+struct Net {
+    ports: BTreeMap<u16, Port>,
+}
+
+struct Port {
+    server: Arc<Sleeper>,
+    room: usize,
+    new: Vec<Peer>,
+}
+
+thread_local! {
+    static NET: RefCell<Net> = RefCell::default();
+}
+
+pub(crate) fn reset_net() {
+    NET.take();
+}
+
+/// Takes the connections to `port` that are new. `server` is woken by the next one.
+pub(crate) fn accept(port: u16, room: usize, server: &Arc<Sleeper>) -> Vec<Peer> {
+    NET.with_borrow_mut(|net| {
+        let entry = net.ports.entry(port).or_insert_with(|| Port { server: Arc::clone(server), room, new: Vec::new() });
+        entry.server = Arc::clone(server);
+        std::mem::take(&mut entry.new)
+    })
+}
+
+impl Socket {
+    pub(crate) fn connect(port: u16, registry: &Registry, token: Token) -> io::Result<Socket> {
+        point();
+        NET.with_borrow_mut(|net| {
+            let port = net.ports.get_mut(&port).ok_or(io::ErrorKind::ConnectionRefused)?;
+            let pipe = Arc::new(Pipe::default());
+            pipe.state.lock().unwrap().room = port.room;
+            port.new.push(Peer(Arc::clone(&pipe)));
+            port.server.wake();
+            let socket = Socket(pipe);
+            socket.set_watch(registry, token, Watch::ReadAndWrite);
+            Ok(socket)
+        })
+    }
+
+    pub(crate) fn watch(&self, registry: &Registry, token: Token, _from: Watch, to: Watch) -> io::Result<()> {
+        point();
+        self.set_watch(registry, token, to);
+        Ok(())
+    }
+
+    fn set_watch(&self, registry: &Registry, token: Token, watch: Watch) {
+        let selector = Arc::clone(registry.selector());
+        trace(format_args!("watches {watch:?}"));
+        let mut state = self.0.state.lock().unwrap();
+        state.watched = (watch != Watch::Nothing).then(|| {
+            let source: Weak<dyn Readiness> = Arc::downgrade(&(Arc::clone(&self.0) as Arc<dyn Readiness>));
+            selector.watch(source);
+            // What is so already is announced at once.
+            Watched { selector: Arc::clone(&selector), token, watch, armed: true }
+        });
+        drop(state);
+        selector.look();
+    }
+
+    pub(crate) fn shut_down(&self) {
+        point();
+        self.close();
+    }
+
+    fn close(&self) {
+        let mut state = self.0.state.lock().unwrap();
+        state.client_closed = true;
+        state.announce();
+        state.tell_server();
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        point();
+        let mut state = self.0.state.lock().unwrap();
+        if state.is_closed() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let len = bytes.len().min(state.free());
+        trace(format_args!("writes {len} of {} bytes", bytes.len()));
+        state.to_server.extend(&bytes[..len]);
+        state.tell_server();
+        Ok(len)
+    }
+
+    pub(crate) fn has_unread(&self) -> bool {
+        point();
+        self.0.state.lock().unwrap().is_readable()
+    }
+
+    pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        point();
+        let mut state = self.0.state.lock().unwrap();
+        let len = into.len().min(state.to_client.len());
+        trace(format_args!("reads {len} bytes"));
+        if len == 0 {
+            let end = || io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server");
+            return if state.is_closed() { Err(end()) } else { Ok(None) };
+        }
+        state.to_client.drain(..len).zip(into).for_each(|(from, to)| *to = from);
+        Ok(Some(len))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Socket")
+    }
+}
+
+impl Readiness for Pipe {
+    fn take(&self) -> Option<(Token, bool, bool)> {
+        let mut state = self.state.lock().unwrap();
+        let (readable, writable, closed) = (state.is_readable(), 0 < state.free(), state.is_closed());
+        let watched = state.watched.as_mut()?;
+        if !std::mem::take(&mut watched.armed) {
+            return None;
+        }
+        let readable = readable && matches!(watched.watch, Watch::Read | Watch::ReadAndWrite);
+        let writable = writable && matches!(watched.watch, Watch::Write | Watch::ReadAndWrite);
+        (readable || writable || closed).then_some((watched.token, readable, closed))
+    }
+}
+
+impl Peer {
+    /// Lets `server` be woken when something comes.
+    pub(crate) fn wait(&self, server: &Arc<Sleeper>) {
+        let mut state = self.0.state.lock().unwrap();
+        state.server = Some(Arc::clone(server));
+        if !state.to_server.is_empty() || state.client_closed {
+            state.tell_server();
+        }
+    }
+
+    pub(crate) fn read(&self) -> Vec<u8> {
+        point();
+        let mut state = self.0.state.lock().unwrap();
+        let bytes = std::mem::take(&mut state.to_server).into();
+        if state.room != 0 {
+            state.announce();
+        }
+        bytes
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        point();
+        let mut state = self.0.state.lock().unwrap();
+        state.to_client.extend(bytes);
+        trace(format_args!("answers {}", bytes.escape_ascii()));
+        state.announce();
+    }
+
+    pub(crate) fn close(&self) {
+        point();
+        let mut state = self.0.state.lock().unwrap();
+        state.server_closed = true;
+        state.announce();
+    }
+
+    /// The client is gone, and everything that it had written was read.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.0.state.lock().unwrap();
+        state.server_closed || state.client_closed && state.to_server.is_empty()
+    }
+}
+
+/// What is announced to the thread that waits for a socket.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Watch {
+    Nothing,
+    Read,
+    Write,
+    #[default]
+    ReadAndWrite,
+}
+
+pub(crate) const CAN_WAIT_FOR_SEVERAL: bool = true;
+
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    state: Mutex<Ring>,
+}
+
+#[derive(Default)]
+struct Ring {
+    rung: bool,
+    waiting: Option<Arc<Sleeper>>,
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("rung", &self.rung).finish_non_exhaustive()
+    }
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Bell> {
+        Ok(Bell::default())
+    }
+
+    pub(crate) fn ring(&self) {
+        point();
+        let mut state = self.state.lock().unwrap();
+        state.rung = true;
+        state.waiting.take().into_iter().for_each(|it| it.wake());
+    }
+}
+
+pub(crate) fn wait_readable<'a>(
+    sockets: impl Iterator<Item = &'a Socket>,
+    bell: Option<&Bell>,
+    timeout: Option<Duration>,
+) -> Option<Vec<bool>> {
+    point();
+    let sockets: Vec<&Socket> = sockets.collect();
+    let deadline = timeout.map(|it| now() + it);
+    loop {
+        let ready: Vec<bool> = sockets.iter().map(|it| it.0.state.lock().unwrap().is_readable()).collect();
+        let rung = bell.is_some_and(|it| std::mem::take(&mut it.state.lock().unwrap().rung));
+        trace(format_args!("waits at the wheel: {ready:?}, rung: {rung}"));
+        if rung || ready.contains(&true) || deadline.is_some_and(|it| it <= now()) {
+            return Some(ready);
+        }
+        let sleeper = Sleeper::new();
+        for socket in &sockets {
+            socket.0.state.lock().unwrap().waiting.push(Arc::clone(&sleeper));
+        }
+        if let Some(bell) = bell {
+            bell.state.lock().unwrap().waiting = Some(Arc::clone(&sleeper));
+        }
+        sleeper.sleep(deadline);
+        for socket in &sockets {
+            socket.0.state.lock().unwrap().waiting.retain(|it| !Arc::ptr_eq(it, &sleeper));
+        }
+    }
+}

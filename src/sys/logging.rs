@@ -1,0 +1,82 @@
+//! The log: the only place that calls the user's logger, and never with anything of ours locked.
+//!
+//! A line that is written with something locked is put together at once and handed to the logger when the thread has
+//! unlocked everything. Nothing of the logger is asked before that, not even whether it wants the line: its `enabled` is
+//! the user's, too. So the largest level that anybody wants decides whether a line is put together.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub(crate) use log::Level;
+use log::Record;
+
+use crate::sys::sync::{afterwards, is_anything_locked};
+
+/// Whether anybody may want a line of this level.
+pub(crate) fn is_on(level: Level) -> bool {
+    level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
+}
+
+/// Where in the source a line is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) module: &'static str,
+    pub(crate) file: &'static str,
+    pub(crate) line: u32,
+}
+
+/// Hands a line to the log, as soon as this thread has nothing locked.
+pub(crate) fn write(level: Level, place: Place, text: fmt::Arguments<'_>) {
+    if !is_anything_locked() {
+        hand_over(level, place, text);
+        return;
+    }
+    let text = text.to_string();
+    afterwards(move || hand_over(level, place, format_args!("{text}")));
+}
+
+fn hand_over(level: Level, Place { module, file, line }: Place, text: fmt::Arguments<'_>) {
+    let mut record = Record::builder();
+    record.level(level).target(module).module_path_static(Some(module)).file_static(Some(file)).line(Some(line));
+    let record = record.args(text).build();
+    // A logger that panics, because it prints to a pipe that is closed for one, loses its line. It must not end a thread
+    // of ours, nor a destructor that gives a lock back. The panic hook has said what there is to say.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let logger = log::logger();
+        if logger.enabled(record.metadata()) {
+            logger.log(&record);
+        }
+    }));
+}
+
+macro_rules! write_line {
+    ($level:expr, $($text:tt)+) => {
+        if $crate::sys::logging::is_on($level) {
+            let place =
+                $crate::sys::logging::Place { module: module_path!(), file: file!(), line: line!() };
+            $crate::sys::logging::write($level, place, format_args!($($text)+));
+        }
+    };
+}
+
+macro_rules! error {
+    ($($text:tt)+) => { $crate::sys::logging::write_line!($crate::sys::logging::Level::Error, $($text)+) };
+}
+
+macro_rules! warning {
+    ($($text:tt)+) => { $crate::sys::logging::write_line!($crate::sys::logging::Level::Warn, $($text)+) };
+}
+
+macro_rules! info {
+    ($($text:tt)+) => { $crate::sys::logging::write_line!($crate::sys::logging::Level::Info, $($text)+) };
+}
+
+macro_rules! debug {
+    ($($text:tt)+) => { $crate::sys::logging::write_line!($crate::sys::logging::Level::Debug, $($text)+) };
+}
+
+macro_rules! trace {
+    ($($text:tt)+) => { $crate::sys::logging::write_line!($crate::sys::logging::Level::Trace, $($text)+) };
+}
+
+pub(crate) use {debug, error, info, trace, warning as warn, write_line};

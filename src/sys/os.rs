@@ -1,0 +1,29 @@
+//! What the operating system gives.
+
+mod clock;
+mod socket;
+mod threads;
+
+use std::cell::{Cell, RefCell};
+
+pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
+pub(crate) use mio::{Events, Poll, Registry, Token, Waker};
+pub(super) use parking_lot::{Condvar, Mutex, MutexGuard};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
+
+pub(crate) use clock::{Tick, boot_clock, tick, wall_clock};
+pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};
+pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
+
+/// What waits until a thread has nothing locked.
+pub(super) type Work = Box<dyn FnOnce()>;
+
+// Of each thread, for `sync`.
+thread_local! {
+    /// How many mutexes it has locked.
+    pub(super) static LOCKED: Cell<usize> = const { Cell::new(0) };
+    /// Something waits until it has none locked.
+    pub(super) static IS_WAITING: Cell<bool> = const { Cell::new(false) };
+    /// What that is.
+    pub(super) static WAITING: RefCell<Vec<Work>> = const { RefCell::new(Vec::new()) };
+}

@@ -1,0 +1,254 @@
+//! What threads meet at: mutexes, condition variables, atomics, channels.
+//!
+//! Each thread counts how many of these mutexes it has locked, so that nothing that belongs to users (the log, callbacks,
+//! the destructors of what they gave us) runs with anything locked: see [`afterwards`].
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use crate::sys::system as raw;
+use crate::sys::system::{IS_WAITING, LOCKED, WAITING};
+use crate::sys::{Tick, is_unwinding};
+
+pub(crate) use crate::sys::system::{AtomicBool, AtomicU64, AtomicUsize, Receiver, Sender, fence, unbounded};
+
+/// Whether the calling thread has a mutex of ours locked.
+pub(crate) fn is_anything_locked() -> bool {
+    LOCKED.try_with(|it| it.get() != 0).unwrap_or(false)
+}
+
+/// Runs `work` on this thread as soon as that has nothing locked: now, if that is so.
+///
+/// What belongs to users may take any time, and may come back to us: a log line that is written to a full pipe, or by a
+/// logger that asks a guard whether it is valid, must not keep others from what we have locked, nor find it locked itself.
+pub(crate) fn afterwards(work: impl FnOnce() + 'static) {
+    if !is_anything_locked() {
+        work();
+        return;
+    }
+    // Not kept where the thread has come so far in its end that it remembers nothing any more. A line for the log is lost
+    // then; no thread of ours locks anything in the destructor of a thread-local.
+    let kept = WAITING.try_with(|it| it.borrow_mut().push(Box::new(work)));
+    if kept.is_ok() {
+        let _ = IS_WAITING.try_with(|it| it.set(true));
+    }
+}
+
+/// Whether something waits until this thread has nothing locked.
+pub(crate) fn is_anything_waiting() -> bool {
+    IS_WAITING.try_with(Cell::get).unwrap_or(false)
+}
+
+/// This thread has locked one more.
+fn note_lock() {
+    let _ = LOCKED.try_with(|it| it.set(it.get().saturating_add(1)));
+}
+
+/// This thread has unlocked one.
+fn note_unlock() {
+    let left = LOCKED.try_with(|it| {
+        it.set(it.get().saturating_sub(1));
+        it.get()
+    });
+    // During a panic it waits on: one more, of a user's logger, would end the process.
+    if matches!(left, Ok(0)) && is_anything_waiting() && !is_unwinding() {
+        run_waiting();
+    }
+}
+
+/// Out of line: this is rare, and unlocking is not.
+#[cold]
+fn run_waiting() {
+    let _ = IS_WAITING.try_with(|it| it.set(false));
+    let work = WAITING.try_with(|it| std::mem::take(&mut *it.borrow_mut()));
+    work.into_iter().flatten().for_each(|it| it());
+}
+
+/// What has to be so before a thread falls asleep: whatever it has for the log is not held back until it wakes.
+fn assert_nothing_waits() {
+    debug_assert!(!is_anything_waiting() || is_unwinding(), "a thread falls asleep with lines for the log");
+}
+
+/// Counts a mutex as unlocked when dropped.
+struct Unlock;
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        note_unlock();
+    }
+}
+
+/// Counts a mutex as locked again when dropped.
+struct LockAgain;
+
+impl Drop for LockAgain {
+    fn drop(&mut self) {
+        note_lock();
+    }
+}
+
+/// As of `parking_lot`; the thread that locks it counts it.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(raw::Mutex<T>);
+
+pub(crate) struct MutexGuard<'a, T> {
+    // In this order: unlocked, and then counted as that.
+    raw: raw::MutexGuard<'a, T>,
+    _unlock: Unlock,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Mutex<T> {
+        Mutex(raw::Mutex::new(value))
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        counted(self.0.lock())
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().map(counted)
+    }
+
+    pub(crate) fn try_lock_until(&self, deadline: Tick) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock_until(deadline).map(counted)
+    }
+}
+
+fn counted<T>(raw: raw::MutexGuard<'_, T>) -> MutexGuard<'_, T> {
+    note_lock();
+    MutexGuard { raw, _unlock: Unlock }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'a, T> MutexGuard<'a, T> {
+    /// Unlocks it for the time of `work`.
+    pub(crate) fn unlocked<R>(guard: &mut MutexGuard<'a, T>, work: impl FnOnce() -> R) -> R {
+        raw::MutexGuard::unlocked(&mut guard.raw, || {
+            note_unlock();
+            let _again = LockAgain;
+            work()
+        })
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.raw
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.raw
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// As of `parking_lot`.
+#[derive(Default)]
+pub(crate) struct Condvar(raw::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Condvar {
+        Condvar(raw::Condvar::new())
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        assert_nothing_waits();
+        self.0.wait(&mut guard.raw);
+    }
+
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
+        assert_nothing_waits();
+        WaitTimeoutResult(self.0.wait_for(&mut guard.raw, timeout).timed_out())
+    }
+
+    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Tick) -> WaitTimeoutResult {
+        assert_nothing_waits();
+        WaitTimeoutResult(self.0.wait_until(&mut guard.raw, deadline).timed_out())
+    }
+
+    pub(crate) fn notify_one(&self) -> bool {
+        self.0.notify_one()
+    }
+
+    pub(crate) fn notify_all(&self) -> usize {
+        self.0.notify_all()
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condvar")
+    }
+}
+
+pub(crate) struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    pub(crate) fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn h11_work_of_users_waits_until_nothing_is_locked() {
+        let (outer, inner) = (Mutex::new(()), Mutex::new(()));
+        let done = Rc::new(RefCell::new(Vec::new()));
+        let work = |number: u32| {
+            let done = Rc::clone(&done);
+            afterwards(move || {
+                assert!(!is_anything_locked());
+                done.borrow_mut().push(number);
+            });
+        };
+        work(0);
+        assert_eq!(*done.borrow(), [0], "at once");
+
+        let first = outer.lock();
+        let second = inner.try_lock().unwrap();
+        work(1);
+        drop(first);
+        work(2);
+        assert_eq!((done.borrow().len(), is_anything_waiting()), (1, true));
+        drop(second);
+        assert_eq!((done.borrow().len(), is_anything_waiting()), (3, false));
+
+        let mut guard = outer.lock();
+        work(3);
+        MutexGuard::unlocked(&mut guard, || assert_eq!(done.borrow().len(), 4));
+        work(4);
+        assert_eq!(done.borrow().len(), 4);
+        assert!(outer.try_lock().is_none());
+        assert!(is_anything_locked(), "a try that failed counts for nothing");
+        drop(guard);
+        assert!(!is_anything_locked());
+        assert_eq!(*done.borrow(), [0, 1, 2, 3, 4]);
+    }
+}

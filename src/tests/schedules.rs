@@ -1,0 +1,195 @@
+//! The threads' code under the checker: many schedules of the same small program, and what must be true in all.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg quorlock_shuttle" cargo test --lib --target-dir target/shuttle tests::schedules
+//! ```
+//!
+//! `QUORLOCK_SCHEDULES=10` tries ten times as many schedules, `SHUTTLE_RANDOM_SEED=1` others, and `QUORLOCK_TRACE=1` with
+//! `-- --nocapture` and the name of one check says what happened before it failed.
+//!
+//! What is run is the crate itself, on the checker's mutexes, sockets and clock (`src/checker.rs`), against servers that
+//! live in the same run. Not looked for: what weaker memory orderings allow; and the opening of a connection, which is
+//! stood in for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "test code: a panic is a finding"
+)]
+
+mod leases;
+mod lines;
+mod rounds;
+mod server;
+mod silence;
+mod turns;
+mod wheel;
+mod workers;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::engine::CancelHandle;
+use crate::error::AcquireError;
+use crate::lock::LockGuard;
+use crate::manager::LockManager;
+use crate::sys::checked::{self, OwnThread, Sleeper, check};
+use crate::wire::Kind;
+
+use self::server::{Ran, Seen, Server};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Time passes only while everybody sleeps.
+fn patiently(schedules: usize, body: impl Fn() + Clone + Send + Sync + 'static) {
+    check(schedules, body);
+}
+
+/// Time passes at any step, so that whatever has a deadline may miss it.
+fn hastily(schedules: usize, body: impl Fn() + Clone + Send + Sync + 'static) {
+    check(schedules, move || {
+        hurry();
+        body();
+    });
+}
+
+fn hurry() {
+    checked::set_haste(Some(60));
+}
+
+fn calm_down() {
+    checked::set_haste(None);
+}
+
+/// Servers and managers of one run.
+struct World {
+    servers: Vec<Server>,
+}
+
+impl World {
+    fn new(servers: u16) -> World {
+        World::with_room(servers, 0)
+    }
+
+    /// Connections to its servers take no more than `room` bytes at a time.
+    fn with_room(servers: u16, room: usize) -> World {
+        World { servers: (0..servers).map(|it| Server::start(it, room)).collect() }
+    }
+
+    fn manager(&self) -> LockManager {
+        self.manager_with(|it| it)
+    }
+
+    fn manager_with(&self, options: impl FnOnce(Builder) -> Builder) -> LockManager {
+        let urls = (0..self.servers.len()).map(|it| Server::url(u16::try_from(it).unwrap()));
+        options(LockManager::builder(urls).quarantine(false)).build().unwrap()
+    }
+
+    /// Ends the managers, then the servers, and looks at what these have seen.
+    fn end(self, managers: impl IntoIterator<Item = LockManager>) -> Vec<Seen> {
+        calm_down();
+        for manager in managers {
+            manager.shut_down();
+            assert_eq!(manager.stats().waiting, 0, "a ticket was left behind");
+        }
+        let seen: Vec<Seen> = self.servers.into_iter().map(Server::stop).collect();
+        seen.iter().for_each(|it| assert_order(&it.log));
+        seen
+    }
+
+    fn all_free(&self) -> bool {
+        self.servers.iter().all(Server::is_free)
+    }
+}
+
+/// Behind the first release of an owner a node hears nothing of him but releases.
+fn assert_order(log: &[Ran]) {
+    let mut released = HashSet::new();
+    for ran in log {
+        if ran.kind == Kind::Release {
+            released.insert(&ran.owner);
+        } else {
+            assert!(!released.contains(&ran.owner), "{:?} came behind its release: {log:#?}", ran.kind);
+        }
+    }
+}
+
+/// Runs `work` on a thread.
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> OwnThread {
+    OwnThread::spawn(name.to_owned(), work).unwrap()
+}
+
+/// A call on a thread that holds the lock for a moment, or is cancelled.
+fn call(locks: &LockManager, name: &'static str, section: &Section, cancel: Option<&CancelHandle>) -> OwnThread {
+    let (lock, section, cancelled) = (locks.mutex(name), section.clone(), cancel.is_some());
+    let lock = if let Some(cancel) = cancel { lock.cancelled_by(cancel) } else { lock };
+    spawn(if cancelled { "cancelled" } else { "patient" }, move || match lock.lock() {
+        Ok(guard) => {
+            section.pass(&guard);
+            guard.release().unwrap();
+        }
+        Err(AcquireError::Cancelled { .. }) if cancelled => {}
+        Err(other) => panic!("{other}"),
+    })
+}
+
+fn join(threads: impl IntoIterator<Item = OwnThread>) {
+    threads.into_iter().for_each(OwnThread::join);
+}
+
+fn sleep_until(since_start: Duration) {
+    Sleeper::new().sleep(Some(since_start));
+}
+
+/// Lets others run until something is so.
+fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        shuttle::thread::yield_now();
+    }
+}
+
+/// What must hold one at a time.
+#[derive(Clone, Default)]
+struct Section {
+    stays: Arc<Mutex<Vec<Stay>>>,
+}
+
+#[derive(Default)]
+struct Stay {
+    /// Those who were inside when it began.
+    beside: Vec<usize>,
+    is_over: bool,
+    /// The lock was held to the end.
+    counts: bool,
+}
+
+impl Section {
+    fn pass(&self, guard: &LockGuard) {
+        let me = {
+            let mut stays = self.stays.lock().unwrap();
+            let beside = (0..stays.len()).filter(|it| !stays[*it].is_over).collect();
+            stays.push(Stay { beside, ..Stay::default() });
+            stays.len() - 1
+        };
+        checked::point();
+        self.stays.lock().unwrap()[me].is_over = true;
+        // Held now, so held while it was inside.
+        let counts = guard.is_valid();
+        self.stays.lock().unwrap()[me].counts = counts;
+    }
+
+    /// How many have passed; never two at a time.
+    fn passed(&self) -> usize {
+        let stays = self.stays.lock().unwrap();
+        let held = |it: &&Stay| it.counts;
+        for stay in stays.iter().filter(held) {
+            assert!(!stay.beside.iter().any(|it| stays[*it].counts), "two were inside");
+        }
+        stays.iter().filter(held).count()
+    }
+}

@@ -1,0 +1,46 @@
+//! A connection that is ready at once: stands in for `engine/opening.rs`, in which no two threads meet.
+
+use std::time::Duration;
+
+use crate::engine::nodes::worker::{Opened, Progress, SOCKET};
+use crate::error::NodeFailure;
+use crate::sys::Poll;
+use crate::sys::Socket;
+use crate::time::{Moment, Tick};
+use crate::wire::{Address, Command, Greeting, Inbox, Place};
+
+pub(crate) struct Opening {
+    socket: Option<Socket>,
+    run_id: String,
+}
+
+impl Opening {
+    pub(crate) fn begin(
+        address: &Address,
+        _greet: Option<Command>,
+        _timeout: Duration,
+        poll: &Poll,
+    ) -> Result<Opening, NodeFailure> {
+        let Place::Tcp { port, .. } = address.place else { return Err(NodeFailure::Internal) };
+        match Socket::connect(port, poll.registry(), SOCKET) {
+            Ok(socket) => Ok(Opening { socket: Some(socket), run_id: port.to_string() }),
+            Err(err) => Err(NodeFailure::Connect { reason: err.to_string() }),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Tick {
+        crate::time::tick()
+    }
+
+    pub(crate) fn step(&mut self, _poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
+        let Some(socket) = self.socket.take() else { return Ok(Progress::Wait) };
+        let greeting = Greeting { run_id: Some(self.run_id.clone()), pushes: true, ..Greeting::default() };
+        Ok(Progress::Done(Box::new(Opened {
+            socket,
+            inbox: Inbox::new(),
+            greeting,
+            asked: now,
+            asked_at: Moment::now(),
+        })))
+    }
+}

@@ -1,0 +1,103 @@
+//! Votes come in, one decision goes out.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{hastily, join, ms, patiently, spawn};
+use crate::engine::deadline;
+use crate::engine::round::pending::{Pending, Sink};
+use crate::error::NodeAnswer;
+use crate::ids::NodeId;
+use crate::logic::acquire::{AcquireEnd, AcquireRound, Why};
+use crate::sys::checked::{self, OwnThread};
+use crate::time::Moment;
+use crate::wire::{AcquireReply, Answer};
+
+type Ends = Arc<Mutex<Vec<AcquireEnd>>>;
+
+/// A round of three, and the ends that its hook was told.
+fn round() -> (Arc<Pending<AcquireRound>>, Ends) {
+    let ends = Ends::default();
+    let told = Arc::clone(&ends);
+    let hook: Box<dyn Fn(&AcquireEnd) + Send + Sync> = Box::new(move |end| told.lock().unwrap().push(*end));
+    let round = AcquireRound::new(3, 7, Moment::now().checked_add(ms(10_000)));
+    (Arc::new(Pending::with_hook(3, round, Some(hook))), ends)
+}
+
+fn deliver(pending: &Arc<Pending<AcquireRound>>, node: u8, counted: &Arc<AtomicUsize>) -> OwnThread {
+    let (pending, counted) = (Arc::clone(pending), Arc::clone(counted));
+    spawn("deliverer", move || {
+        if pending.deliver(NodeId::new(node), Answer::Acquire(AcquireReply::Accepted), true) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    })
+}
+
+/// Calls that give up together, because of an outage, wait for the same round.
+#[test]
+fn all_who_wait_for_a_round_are_woken_by_its_decision_and_by_its_last_row() {
+    patiently(8_000, || {
+        let (pending, _) = round();
+        let wait = |pending: &Pending<AcquireRound>| {
+            assert_eq!(pending.wait(deadline(ms(100))), AcquireEnd::Won { token: 7 });
+            assert_eq!(checked::now(), ms(0), "the wake-up was another's");
+            pending.wait_for_rows(deadline(ms(100)));
+            assert_eq!(checked::now(), ms(0), "the wake-up of the last row was another's");
+        };
+        let theirs = Arc::clone(&pending);
+        let other = spawn("waiter", move || wait(&theirs));
+        let counted = Arc::default();
+        let threads: Vec<_> = (0..3).map(|it| deliver(&pending, it, &counted)).collect();
+
+        wait(&pending);
+
+        other.join();
+        join(threads);
+    });
+}
+
+#[test]
+fn whoever_waits_for_a_round_is_woken_by_its_decision_and_needs_no_other_vote() {
+    patiently(16_000, || {
+        let (pending, ends) = round();
+        let counted = Arc::default();
+        let threads: Vec<_> = (0..3).map(|it| deliver(&pending, it, &counted)).collect();
+
+        let end = pending.wait(deadline(ms(100)));
+
+        assert_eq!(end, AcquireEnd::Won { token: 7 });
+        assert_eq!(checked::now(), ms(0), "the wake-up was lost");
+        pending.wait_for_rows(deadline(ms(100)));
+        assert_eq!(checked::now(), ms(0), "the wake-up of the last row was lost");
+        join(threads);
+        assert_eq!(*ends.lock().unwrap(), [end]);
+        assert_eq!(counted.load(Ordering::Relaxed), 2, "the third is late");
+        assert!(pending.rows().iter().all(|it| *it == NodeAnswer::Granted));
+    });
+}
+
+#[test]
+fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end_and_tell_it_once() {
+    hastily(16_000, || {
+        let (pending, ends) = round();
+        let counted = Arc::default();
+        let mut threads: Vec<_> = (0..2).map(|it| deliver(&pending, it, &counted)).collect();
+        let closed = Arc::new(AtomicUsize::new(0));
+        let (theirs, closing) = (Arc::clone(&pending), Arc::clone(&closed));
+        threads.push(spawn("closer", move || {
+            closing.store(usize::from(theirs.close()), Ordering::Relaxed);
+        }));
+
+        let end = pending.wait(deadline(ms(100)));
+
+        join(threads);
+        assert!(pending.is_over());
+        assert_eq!(*ends.lock().unwrap(), [end], "told once, and what the waiter got");
+        let counted = counted.load(Ordering::Relaxed);
+        match end {
+            AcquireEnd::Won { .. } => assert_eq!((counted, closed.load(Ordering::Relaxed)), (2, 0)),
+            AcquireEnd::Lost(Why::NoQuorum) => assert!(counted < 2),
+            other => panic!("{other:?}"),
+        }
+    });
+}

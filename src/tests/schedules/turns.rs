@@ -1,0 +1,48 @@
+//! Calls that wait for their turn to begin a round.
+
+use super::{Section, World, call, join, ms, patiently, spawn};
+use crate::engine::CancelHandle;
+use crate::sys::checked;
+
+/// A slot that nobody is told of would leave the others asleep, and time would pass.
+#[test]
+fn h5_calls_of_more_threads_than_slots_all_get_their_turn() {
+    patiently(3_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        locks.engine().core().admission.allow(1);
+        let take = |name: &'static str| {
+            let lock = locks.mutex(name);
+            spawn(name, move || drop(lock.lock().unwrap()))
+        };
+
+        join(["a", "b", "c"].map(take));
+
+        assert_eq!(checked::now(), ms(0), "somebody slept for too long");
+        assert!(locks.engine().core().admission.is_idle());
+        assert!(world.all_free());
+        world.end([locks]);
+    });
+}
+
+/// A call that is cancelled may have been given its slot at that moment; and a hand-over needs a second one.
+#[test]
+fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
+    patiently(3_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        locks.engine().core().admission.allow(1);
+        let section = Section::default();
+        let cancel = CancelHandle::new();
+        let other = locks.mutex("b");
+        let mut threads = vec![call(&locks, "a", &section, Some(&cancel)), call(&locks, "a", &section, None)];
+        threads.push(spawn("another lock", move || drop(other.try_lock().unwrap())));
+        threads.push(spawn("canceller", move || cancel.cancel()));
+
+        join(threads);
+
+        assert!(locks.engine().core().admission.is_idle());
+        assert!(world.all_free());
+        world.end([locks]);
+    });
+}

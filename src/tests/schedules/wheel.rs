@@ -1,0 +1,135 @@
+//! Who reads a connection.
+
+use super::{Section, Server, World, join, ms, patiently, sleep_until, spawn};
+use crate::engine::CancelHandle;
+use crate::engine::nodes::drive::{LINGER, Reader};
+use crate::error::AcquireError;
+use crate::manager::LockManager;
+use crate::sys::checked;
+
+/// Nobody has forgotten a connection.
+fn assert_readers(locks: &LockManager) {
+    let (_, nodes) = locks.engine().core().fanout.wheel();
+    for node in nodes {
+        let (reader, is_open) = node.with_outbox(|it| (it.reader, it.is_open()));
+        assert_eq!(reader, Reader::Worker, "open: {is_open}");
+    }
+}
+
+/// The other manager's call waits at its wheel, and hears of the release there.
+#[test]
+fn a_waiter_at_the_wheel_hears_of_a_release_by_another_manager() {
+    patiently(4_000, || {
+        let world = World::new(1);
+        let (ours, theirs) = (world.manager(), world.manager());
+        let guard = ours.mutex("a").try_lock().unwrap();
+        let lock = theirs.mutex("a");
+        let waiter = spawn("waiter", move || {
+            lock.lock().unwrap().release().unwrap();
+        });
+
+        guard.release().unwrap();
+
+        waiter.join();
+        assert_eq!(checked::now(), ms(0), "the notice lay unread");
+        assert!(world.all_free());
+        sleep_until(LINGER * 4);
+        assert_readers(&ours);
+        assert_readers(&theirs);
+        world.end([ours, theirs]);
+    });
+}
+
+/// While one waits at the wheel, others of the same manager lock something else.
+#[test]
+fn calls_beside_a_waiter_at_the_wheel_get_their_answers() {
+    patiently(4_000, || {
+        let world = World::new(2);
+        let (ours, theirs) = (world.manager(), world.manager());
+        let guard = ours.mutex("a").try_lock().unwrap();
+        let cancel = CancelHandle::new();
+        let lock = theirs.mutex("a").cancelled_by(&cancel);
+        let waiter = spawn("waiter", move || match lock.lock() {
+            Ok(guard) => drop(guard),
+            Err(AcquireError::Cancelled { .. }) => {}
+            Err(other) => panic!("{other}"),
+        });
+        let take = |name: &'static str| {
+            let lock = theirs.mutex(name);
+            spawn(name, move || {
+                lock.try_lock().unwrap().release().unwrap();
+            })
+        };
+
+        join(["b", "c"].map(take));
+        cancel.cancel();
+        waiter.join();
+
+        assert_eq!(checked::now(), ms(0), "an answer or a signal was not heard");
+        guard.release().unwrap();
+        sleep_until(LINGER * 4);
+        assert_readers(&theirs);
+        world.end([ours, theirs]);
+    });
+}
+
+#[test]
+fn a_connection_is_left_to_nobody_for_a_moment_only() {
+    patiently(4_000, || {
+        let world = World::new(2);
+        let locks = world.manager();
+        let section = Section::default();
+        let take = |_| {
+            let (lock, section) = (locks.mutex("a"), section.clone());
+            spawn("caller", move || {
+                for round in 1..4 {
+                    let guard = lock.lock().unwrap();
+                    section.pass(&guard);
+                    guard.release().unwrap();
+                    // When the renewal thread has seen no round for a while, and looks after what was left.
+                    sleep_until(LINGER * 2 * round);
+                }
+            })
+        };
+
+        join((0..2).map(take).collect::<Vec<_>>());
+
+        assert_eq!(section.passed(), 6);
+        sleep_until(checked::now() + LINGER * 4);
+        assert_readers(&locks);
+        world.end([locks]);
+    });
+}
+
+/// It breaks while a caller reads, while its worker does, or while it is left to nobody.
+#[test]
+fn a_connection_that_breaks_under_a_caller_is_ended_by_its_worker() {
+    patiently(3_000, || end_of_connection(Server::hang_up));
+}
+
+#[test]
+fn a_connection_on_which_a_caller_reads_nonsense_is_ended_by_its_worker() {
+    patiently(3_000, || end_of_connection(Server::babble));
+}
+
+fn end_of_connection(end: fn(&Server)) {
+    let world = World::new(1);
+    let locks = world.manager();
+    let lock = locks.mutex("a");
+    let caller = spawn("caller", move || {
+        for _ in 0..2 {
+            drop(lock.try_lock());
+        }
+    });
+
+    end(&world.servers[0]);
+
+    caller.join();
+    sleep_until(checked::now() + LINGER * 4);
+    assert_readers(&locks);
+    // The next one finds a connection that works.
+    let before = checked::now();
+    locks.mutex("b").try_lock().unwrap().release().unwrap();
+    assert_eq!(checked::now(), before, "the broken connection was still used");
+    world.end([locks]);
+}
