@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::{Config, Margin};
 use crate::engine::{Engine, Process};
-use crate::error::{BuildError, Problem};
+use crate::error::{BuildError, BuildProblem};
 use crate::ids::NodeSet;
 use crate::manager::LockManager;
 use crate::wire::{Address, Login};
@@ -109,8 +109,8 @@ impl Builder {
     ///
     /// A round's time begins when its commands are handed to the connections. A process with more calls under way than its
     /// nodes answer well within this time lets the rest wait for their turn first, in the order in which they came, and
-    /// none of that is counted here, nor in the ttl or the [outage patience](Builder::outage_patience). A call waits for
-    /// its turn until its own time is over; [`try_lock`](crate::Mutex::try_lock) until the outage patience is.
+    /// none of that is counted here, nor in the ttl or the [outage timeout](Builder::outage_timeout). A call waits for
+    /// its turn until its own time is over; [`try_lock`](crate::Mutex::try_lock) until the outage timeout is.
     ///
     /// Default: 100 ms. Allowed: 1 ms to 60 s.
     pub fn response_timeout(mut self, timeout: Duration) -> Builder {
@@ -193,8 +193,8 @@ impl Builder {
     /// first attempt.
     ///
     /// Default: 10 s. Allowed: any.
-    pub fn outage_patience(mut self, patience: Duration) -> Builder {
-        self.config.outage_patience = patience;
+    pub fn outage_timeout(mut self, patience: Duration) -> Builder {
+        self.config.outage_timeout = patience;
         self
     }
 
@@ -207,8 +207,8 @@ impl Builder {
     /// a twenty-fourth shorter.
     ///
     /// Default: 24 h. Allowed: 1 min to 10 years, and at least twice the longest [ttl](Builder::max_ttl).
-    pub fn fencing_life(mut self, life: Option<Duration>) -> Builder {
-        self.config.fence_life = life;
+    pub fn fencing_ttl(mut self, life: Option<Duration>) -> Builder {
+        self.config.fencing_ttl = life;
         self
     }
 
@@ -234,7 +234,7 @@ impl Builder {
     /// locks has [no vote](Builder::quarantine).
     ///
     /// Set it where locks or programs have different ttls, to the same value everywhere. Nodes and clients tell each other
-    /// of longer ones, and then silences are longer, for up to two days after the last use: one program that says an hour makes
+    /// of longer ones, and then quarantines are longer, for up to two days after the last use: one program that says an hour makes
     /// every node that restarts wait for an hour, for all programs. But if all nodes are restarted empty at once, and whoever has a
     /// longer ttl is cut off from them, only what is said here keeps others out: see
     /// [`guide::safety`](crate::guide::safety#for-how-long). A lock with a longer ttl is refused.
@@ -351,29 +351,29 @@ impl Builder {
         }
         match Engine::start(self.config, addresses) {
             Ok(engine) => Ok(LockManager::of_engine(engine)),
-            Err(err) => Err(BuildError::of(vec![Problem::NoThreads { reason: err.to_string() }])),
+            Err(err) => Err(BuildError::of(vec![BuildProblem::NoThreads { reason: err.to_string() }])),
         }
     }
 }
 
-fn check_addresses(given: Vec<Result<Address, String>>) -> (Vec<Address>, Vec<Problem>) {
+fn check_addresses(given: Vec<Result<Address, String>>) -> (Vec<Address>, Vec<BuildProblem>) {
     let mut problems = Vec::new();
     let max = usize::from(NodeSet::MAX);
     if given.is_empty() {
-        problems.push(Problem::NoNodes);
+        problems.push(BuildProblem::NoNodes);
     }
     if max < given.len() {
-        problems.push(Problem::TooManyNodes { count: given.len(), max });
+        problems.push(BuildProblem::TooManyNodes { count: given.len(), max });
     }
     let mut addresses: Vec<(usize, Address)> = Vec::new();
     for (index, address) in given.into_iter().enumerate() {
         match address {
-            Err(reason) => problems.push(Problem::BadAddress { index, reason }),
+            Err(reason) => problems.push(BuildProblem::BadAddress { index, reason }),
             // By place alone: another database or user of the same server is the same server.
             Ok(address) => match addresses.iter().find(|(_, it)| it.place == address.place) {
                 Some((first, _)) => {
                     let address = address.shown().to_string();
-                    problems.push(Problem::DuplicateNode { first: *first, second: index, address });
+                    problems.push(BuildProblem::DuplicateNode { first: *first, second: index, address });
                 }
                 None => addresses.push((index, address)),
             },

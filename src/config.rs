@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Problem;
+use crate::error::BuildProblem;
 use crate::ids::OwnerLabel;
 
 /// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
@@ -16,8 +16,8 @@ pub(crate) struct Config {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) retry_min: Duration,
     pub(crate) retry_max: Duration,
-    pub(crate) outage_patience: Duration,
-    pub(crate) fence_life: Option<Duration>,
+    pub(crate) outage_timeout: Duration,
+    pub(crate) fencing_ttl: Option<Duration>,
     pub(crate) quarantine: bool,
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) strict: bool,
@@ -39,8 +39,8 @@ impl Default for Config {
             max_hold: Some(Duration::from_secs(60 * 60)),
             retry_min: Duration::from_millis(10),
             retry_max: Duration::from_millis(200),
-            outage_patience: Duration::from_secs(10),
-            fence_life: Some(Duration::from_secs(24 * 60 * 60)),
+            outage_timeout: Duration::from_secs(10),
+            fencing_ttl: Some(Duration::from_secs(24 * 60 * 60)),
             quarantine: true,
             max_ttl: None,
             strict: false,
@@ -110,7 +110,7 @@ pub(crate) const RESERVED: &[u8] = b"quorlock:";
 
 impl Config {
     /// Everything that is wrong with these options.
-    pub(crate) fn problems(&self) -> Vec<Problem> {
+    pub(crate) fn problems(&self) -> Vec<BuildProblem> {
         let mut problems = Vec::new();
         problems.extend(self.ttl_problem(self.ttl));
         problems.extend(self.max_ttl.and_then(|it| self.fence_problem(it)));
@@ -121,30 +121,30 @@ impl Config {
             ("retry_delay (longest)", self.retry_max, RETRY_MIN, RETRY_MAX),
             ("shutdown_grace", self.shutdown_grace, Duration::ZERO, GRACE_MAX),
             ("max_ttl", self.max_ttl.unwrap_or(TTL_MIN), TTL_MIN, TTL_MAX),
-            ("fencing_life", self.fence_life.unwrap_or(FENCE_LIFE_MIN), FENCE_LIFE_MIN, FENCE_LIFE_MAX),
+            ("fencing_ttl", self.fencing_ttl.unwrap_or(FENCE_LIFE_MIN), FENCE_LIFE_MIN, FENCE_LIFE_MAX),
         ] {
             if value < min || max < value {
-                problems.push(Problem::OutOfRange { option, value, min, max });
+                problems.push(BuildProblem::OutOfRange { option, value, min, max });
             }
         }
         if self.retry_max < self.retry_min {
-            problems.push(Problem::RetryDelays { shortest: self.retry_min, longest: self.retry_max });
+            problems.push(BuildProblem::RetryDelays { shortest: self.retry_min, longest: self.retry_max });
         }
         // Written so that NaN is refused as well.
         if !(0.0..=MARGIN_SHARE_MAX).contains(&self.margin.share) {
-            problems.push(Problem::MarginShare { share: self.margin.share, max: MARGIN_SHARE_MAX });
+            problems.push(BuildProblem::MarginShare { share: self.margin.share, max: MARGIN_SHARE_MAX });
         }
         if self.max_hold.is_some_and(|it| it < self.ttl) {
-            problems.push(Problem::MaxHoldBelowTtl { max_hold: self.max_hold.unwrap_or_default(), ttl: self.ttl });
+            problems.push(BuildProblem::MaxHoldBelowTtl { max_hold: self.max_hold.unwrap_or_default(), ttl: self.ttl });
         }
         if NAME_MAX < self.prefix.len() {
-            problems.push(Problem::PrefixTooLong { len: self.prefix.len(), max: NAME_MAX });
+            problems.push(BuildProblem::PrefixTooLong { len: self.prefix.len(), max: NAME_MAX });
         }
         problems
     }
 
     /// For how long a node that may have forgotten something has no vote; `None` for not at all.
-    pub(crate) fn silence(&self) -> Option<Duration> {
+    pub(crate) fn quarantine_length(&self) -> Option<Duration> {
         self.quarantine.then(|| self.longest_life())
     }
 
@@ -160,24 +160,24 @@ impl Config {
     }
 
     /// What is wrong with `ttl` under these options; also for the ttl of one lock and of one extension.
-    pub(crate) fn ttl_problem(&self, ttl: Duration) -> Option<Problem> {
+    pub(crate) fn ttl_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = self.response_timeout.saturating_mul(RESPONSE_TIMEOUTS_IN_A_TTL);
         if ttl < TTL_MIN || TTL_MAX < ttl {
-            return Some(Problem::OutOfRange { option: "ttl", value: ttl, min: TTL_MIN, max: TTL_MAX });
+            return Some(BuildProblem::OutOfRange { option: "ttl", value: ttl, min: TTL_MIN, max: TTL_MAX });
         }
         // Without quarantine nothing depends on the others' ttls.
         if let Some(max_ttl) = self.longest_ttl()
             && max_ttl < ttl
         {
-            return Some(Problem::TtlAboveMax { ttl, max_ttl });
+            return Some(BuildProblem::TtlAboveMax { ttl, max_ttl });
         }
         if ttl < needed {
-            return Some(Problem::TtlBelowTimeouts { ttl, response_timeout: self.response_timeout, needed });
+            return Some(BuildProblem::TtlBelowTimeouts { ttl, response_timeout: self.response_timeout, needed });
         }
         let margin = self.margin.of(ttl);
         // Half of it must be usable: a renewal begins at a third.
         if ttl.checked_div(2)? < margin {
-            return Some(Problem::MarginTooLarge { ttl, margin });
+            return Some(BuildProblem::MarginTooLarge { ttl, margin });
         }
         // Otherwise it is at most `max_ttl`, which is checked once.
         if self.max_ttl.is_none() { self.fence_problem(ttl) } else { None }
@@ -185,10 +185,10 @@ impl Config {
 
     /// Whether counters may expire under the holder of a lock of `ttl`. They are renewed with it, every third of the ttl, and
     /// more rarely only where they live for much longer (`lease::keep_counter_after`); a node that could not be reached for a whole ttl still has its counter when the next holder comes.
-    fn fence_problem(&self, ttl: Duration) -> Option<Problem> {
+    fn fence_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = ttl.saturating_mul(TTLS_IN_A_FENCE_LIFE);
-        let life = self.fence_life.filter(|it| *it < needed)?;
-        Some(Problem::FencingLifeTooShort { life, ttl, needed })
+        let life = self.fencing_ttl.filter(|it| *it < needed)?;
+        Some(BuildProblem::FencingTtlTooShort { life, ttl, needed })
     }
 }
 
@@ -204,24 +204,24 @@ mod tests {
 
     #[test]
     fn h15_a_node_that_forgot_is_silent_for_ten_seconds_at_least_unless_somebody_says_less() {
-        let silence = |ttl, max_ttl, quarantine| {
+        let quarantine = |ttl, max_ttl, quarantine| {
             let margin = Margin { share: 0.0, fixed: Duration::ZERO };
-            Config { ttl, max_ttl, quarantine, margin, ..Config::default() }.silence().map(|it| it.as_secs())
+            Config { ttl, max_ttl, quarantine, margin, ..Config::default() }.quarantine_length().map(|it| it.as_secs())
         };
         let s = Duration::from_secs;
-        assert_eq!(silence(s(1), None, true), Some(10));
-        assert_eq!(silence(s(30), None, true), Some(30));
-        assert_eq!(silence(s(1), Some(s(2)), true), Some(2));
-        assert_eq!(silence(s(1), None, false), None);
+        assert_eq!(quarantine(s(1), None, true), Some(10));
+        assert_eq!(quarantine(s(30), None, true), Some(30));
+        assert_eq!(quarantine(s(1), Some(s(2)), true), Some(2));
+        assert_eq!(quarantine(s(1), None, false), None);
     }
 
     #[test]
     fn a_fencing_life_below_twice_the_longest_ttl_is_a_problem() {
         let s = Duration::from_secs;
-        let problems = |fence_life, ttl, max_ttl, quarantine| {
-            Config { fence_life, ttl, max_ttl, quarantine, ..Config::default() }.problems()
+        let problems = |fencing_ttl, ttl, max_ttl, quarantine| {
+            Config { fencing_ttl, ttl, max_ttl, quarantine, ..Config::default() }.problems()
         };
-        let too_short = |ttl| [Problem::FencingLifeTooShort { life: s(60), ttl, needed: ttl * 2 }];
+        let too_short = |ttl| [BuildProblem::FencingTtlTooShort { life: s(60), ttl, needed: ttl * 2 }];
 
         assert_eq!(problems(Some(s(60)), s(31), None, true), too_short(s(31)));
         assert_eq!(problems(Some(s(60)), s(31), Some(s(40)), true), too_short(s(40)), "said once");
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(problems(None, s(3600), None, true), []);
 
         // Nothing else limits the ttl of one lock here.
-        let config = Config { fence_life: Some(s(60)), quarantine: false, ..Config::default() };
+        let config = Config { fencing_ttl: Some(s(60)), quarantine: false, ..Config::default() };
         assert_eq!(config.problems(), []);
         assert_eq!(config.ttl_problem(s(31)), too_short(s(31)).first().cloned());
         assert_eq!(config.ttl_problem(s(30)), None);

@@ -30,19 +30,19 @@ pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
 pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
 pub(crate) use crate::engine::round::pending::deadline;
-pub(crate) use crate::engine::shared::Core;
+pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::wait::place::{Place, Woken};
 
 use crate::engine::hold::renewal::Schedule;
 use crate::engine::nodes::fanout::Fanout;
-use crate::engine::wait::queue::Queues;
+use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
 use crate::sys::logging::{error, warn};
 use crate::sys::sync::{Condvar, Mutex};
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
 pub(crate) struct Engine {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     /// Given at shutdown: wakes everybody who waits.
     shut_down: Signal,
     calls: Mutex<Calls>,
@@ -65,7 +65,7 @@ struct Threads {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("nodes", &self.core.fanout.len()).finish_non_exhaustive()
+        f.debug_struct("Engine").field("nodes", &self.shared.fanout.len()).finish_non_exhaustive()
     }
 }
 
@@ -77,17 +77,17 @@ impl Engine {
         let queues = Arc::new(Queues::new(client, addresses.len(), Arc::clone(&counters)));
         let schedule = Arc::new(Schedule::new());
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, &queues, &schedule)?;
-        let core = Arc::new(Core::new(config, fanout, schedule, queues, counters));
-        let for_renewal = Arc::clone(&core);
+        let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
+        let for_renewal = Arc::clone(&shared);
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || hold::renewal::run(&for_renewal));
-        let renewal = renewal.inspect_err(|_| core.fanout.stop(time::tick()))?;
+        let renewal = renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?;
         let threads = Mutex::new(Some(Threads { workers, renewal }));
         let (calls, call_ended) = (Mutex::default(), Condvar::new());
-        Ok(Engine { core, shut_down: Signal::default(), calls, call_ended, threads })
+        Ok(Engine { shared, shut_down: Signal::default(), calls, call_ended, threads })
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     pub(crate) fn shut_down_signal(&self) -> &Signal {
@@ -111,23 +111,23 @@ impl Engine {
 
     /// Looks at all nodes. Nobody is asked after a shutdown, nor in a forked child, which has no threads for it.
     pub(crate) fn look(&self) -> Vec<NodeCheck> {
-        if self.core.is_forked() {
-            return self.core.look_at_nothing();
+        if self.shared.is_forked() {
+            return self.shared.look_at_nothing();
         }
         match self.begin_acquire() {
-            Some(_call) => self.core.look(),
-            None => self.core.look_at_nothing(),
+            Some(_call) => self.shared.look(),
+            None => self.shared.look_at_nothing(),
         }
     }
 
     /// Vouches for all new nodes, like [`Engine::look`].
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
-        if self.core.is_forked() {
-            return self.core.look_at_nothing();
+        if self.shared.is_forked() {
+            return self.shared.look_at_nothing();
         }
         match self.begin_acquire() {
-            Some(_call) => self.core.vouch(),
-            None => self.core.look_at_nothing(),
+            Some(_call) => self.shared.vouch(),
+            None => self.shared.look_at_nothing(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Engine {
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
     /// sent, threads are joined.
     pub(crate) fn shut_down(&self, grace: Duration) {
-        if self.core.is_forked() {
+        if self.shared.is_forked() {
             // The threads are the parent's.
             return;
         }
@@ -151,13 +151,13 @@ impl Engine {
         while calls.under_way != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out() {}
         calls.closed = true;
         drop(calls);
-        for lock in self.core.schedule.stop() {
+        for lock in self.shared.schedule.stop() {
             lock.lose(Lost::ShutDown);
         }
         join(threads.renewal, deadline);
-        let (wheel, nodes) = self.core.fanout.wheel();
+        let (wheel, nodes) = self.shared.fanout.wheel();
         wheel.close(nodes, deadline);
-        self.core.fanout.stop(deadline);
+        self.shared.fanout.stop(deadline);
         // The workers end by themselves at the deadline; a little more, for the last write.
         let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);
         for worker in threads.workers {
@@ -191,12 +191,12 @@ impl Drop for Call<'_> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.core.is_forked() {
+        if self.shared.is_forked() {
             // These handles name threads of the parent. Threads that this process has started since may have the same
             // names, and dropping the handles would detach those: their join then fails with a panic.
             std::mem::forget(self.threads.get_mut().take());
             return;
         }
-        self.shut_down(self.core.config.shutdown_grace);
+        self.shut_down(self.shared.config.shutdown_grace);
     }
 }

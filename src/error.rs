@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use check::{Finding, NodeCheck};
+pub use check::{NodeCheck, NodeFinding};
 pub use node::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
 
 use crate::time::{About, Exactly};
@@ -27,17 +27,17 @@ pub(crate) fn reason(err: &io::Error) -> String {
 /// Why a manager was not built: everything that is wrong with its settings, at once.
 #[derive(Clone, PartialEq)]
 pub struct BuildError {
-    problems: Vec<Problem>,
+    problems: Vec<BuildProblem>,
 }
 
 impl BuildError {
-    pub(crate) fn of(problems: Vec<Problem>) -> BuildError {
+    pub(crate) fn of(problems: Vec<BuildProblem>) -> BuildError {
         BuildError { problems }
     }
 
     /// All problems that were found; never empty.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[BuildProblem] {
         &self.problems
     }
 }
@@ -54,7 +54,7 @@ impl std::error::Error for BuildError {}
 /// One thing that is wrong with a setting, and what is allowed.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum BuildProblem {
     /// The list of nodes is empty.
     #[error("no nodes: give the URL of at least one Redis server, better of three or five")]
     NoNodes,
@@ -123,11 +123,11 @@ pub enum Problem {
     },
     /// Fencing counters would expire soon after a lock that was not renewed, or even before it.
     #[error(
-        "fencing_life is {}: with locks of up to {} it must be at least {}, or counters are gone when \
-         the next holder comes: raise fencing_life, or set it to None, or lower the ttl",
+        "fencing_ttl is {}: with locks of up to {} it must be at least {}, or counters are gone when \
+         the next holder comes: raise fencing_ttl, or set it to None, or lower the ttl",
         Exactly(*life), Exactly(*ttl), Exactly(*needed)
     )]
-    FencingLifeTooShort {
+    FencingTtlTooShort {
         /// The life that was given.
         life: Duration,
         /// The longest ttl that it has to outlast.
@@ -260,7 +260,7 @@ pub enum AcquireError {
     NameReserved,
     /// The ttl of this lock is not allowed under the manager's settings.
     #[error(transparent)]
-    BadTtl(Problem),
+    BadTtl(BuildProblem),
     /// This thread has guards of a hold of this [reentrant](crate::ReentrantMutex) lock that was lost. Drop them, and the
     /// lock can be taken again.
     #[error("this thread still has guards of a hold that was lost, drop them first: {lost}")]
@@ -395,7 +395,7 @@ pub enum ExtendError {
     },
     /// The ttl is not allowed under the manager's settings.
     #[error(transparent)]
-    BadTtl(Problem),
+    BadTtl(BuildProblem),
 }
 
 /// A release that a majority of the nodes confirmed.

@@ -79,6 +79,7 @@
 #[cfg(all(quorlock_shuttle, not(test)))]
 compile_error!("quorlock_shuttle is for the checker's tests only: see src/tests/schedules.rs");
 
+mod answer;
 mod builder;
 mod config;
 mod engine;
@@ -100,8 +101,8 @@ pub use builder::Builder;
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
-    AcquireError, BuildError, ExtendError, Finding, HeldBy, Lost, NodeAnswer, NodeCheck, NodeFailure, NodeReport,
-    Problem, Quarantine, ReleaseError, Released, RunError,
+    AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, NodeAnswer, NodeCheck, NodeFailure, NodeFinding,
+    NodeReport, Quarantine, ReleaseError, Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
 pub use kinds::{Mutex, ReentrantGuard, ReentrantMutex};

@@ -5,15 +5,15 @@
 pub(crate) mod acquire;
 pub(crate) mod admission;
 pub(crate) mod clock;
+pub(crate) mod confirmations;
 pub(crate) mod contact;
-pub(crate) mod footing;
+pub(crate) mod eligibility;
 pub(crate) mod lease;
 pub(crate) mod longest;
 pub(crate) mod outage;
 pub(crate) mod pace;
 pub(crate) mod run_ids;
 pub(crate) mod sets;
-pub(crate) mod standing;
 pub(crate) mod tally;
 pub(crate) mod token;
 pub(crate) mod validity;

@@ -60,8 +60,8 @@ impl LockManager {
     /// What the manager has done since it was built. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let core = self.engine.core();
-        core.counters.snapshot(core.fanout.quarantined())
+        let shared = self.engine.shared();
+        shared.counters.snapshot(shared.fanout.quarantined())
     }
 
     /// Looks at every node: whether its vote counts, and what is questionable about it. For start-up, health pages and
@@ -98,11 +98,11 @@ impl LockManager {
     /// It vouches for nodes that nobody has used for locks, as far as anybody knows
     /// ([`Quarantine::New`](crate::Quarantine::New)), for the process that runs there now, and for all clients. Of a node that
     /// is known to have been restarted, promoted, restored or emptied, by this manager or by what it has stored, nobody can
-    /// say that it has forgotten nothing: such nodes stay silent for their time.
+    /// say that it has forgotten nothing: such nodes stay quarantined for their time.
     ///
     /// Returns what [`check_nodes`](LockManager::check_nodes) finds then, a row for each node: a node that was vouched for
     /// votes; one that could not be told has the reason. Blocks like three of these calls. A client that was connected before
-    /// waits to the end of the silence that it knows of, and others do not.
+    /// waits to the end of the quarantine that it knows of, and others do not.
     ///
     /// # Examples
     ///
@@ -129,7 +129,7 @@ impl LockManager {
     #[doc(alias = "close")]
     #[doc(alias = "stop")]
     pub fn shut_down(&self) {
-        self.engine.shut_down(self.engine.core().config.shutdown_grace);
+        self.engine.shut_down(self.engine.shared().config.shutdown_grace);
     }
 
     #[cfg(quorlock_shuttle)]

@@ -16,6 +16,6 @@ use checked as system;
 use os as system;
 
 pub(crate) use system::{
-    Bell, CAN_WAIT_FOR_SEVERAL, Events, OwnThread, Poll, Registry, Socket, ThreadId, Tick, Token, Waker, Watch,
+    CAN_WAIT_FOR_SEVERAL, Events, OwnThread, Poll, Registry, Socket, ThreadId, Tick, Token, WakeFd, Waker, Watch,
     boot_clock, is_unwinding, run_aside, this_thread, tick, wait_readable, wall_clock,
 };

@@ -12,9 +12,7 @@ mod reply;
 
 pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::{Command, Kind};
-pub(crate) use handshake::{Greeting, Handshake, Next};
+pub(crate) use handshake::{Handshake, Next};
 pub(crate) use inbox::{Filled, Inbox};
-pub(crate) use plan::{Entry, LAST, Lives, Manners, Parting, Plan, greet, meet, vouch};
-pub(crate) use reply::{
-    AcquireReply, Answer, Canary, ExtendReply, GreetReply, MeetReply, Push, RaiseReply, ReleaseReply, Reply, push,
-};
+pub(crate) use plan::{KeyTtls, LAST, Plan, QueueEntry, QueuePolicy, QueueUpdate, greet, meet, vouch};
+pub(crate) use reply::{Push, Reply, push};

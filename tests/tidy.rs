@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["sys", "ids"],
     &["time"],
     &["error", "stats"],
-    &["config"],
+    &["answer", "config"],
     &["logic", "wire"],
     &["engine"],
     &["lock"],

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::engine::nodes::node::Node;
 use crate::engine::round::pending::Pending;
-use crate::engine::shared::Core;
-use crate::error::{Finding, NodeCheck};
+use crate::engine::shared::Shared;
+use crate::error::{NodeCheck, NodeFinding};
 use crate::error::{NodeFailure, Quarantine};
 use crate::ids::{NodeId, NodeSet};
-use crate::logic::tally::LookRound;
+use crate::logic::tally::ProbeRound;
 use crate::time::{self, Moment};
 use crate::wire::{self, Command};
 
@@ -20,7 +20,7 @@ const MEETINGS: usize = 3;
 /// Clocks that differ by less are not worth a word.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
-impl Core {
+impl Shared {
     /// Asks every node for a sign of life, connecting where that has not been done, and says what was found. Waits for all
     /// of them.
     pub(crate) fn look(&self) -> Vec<NodeCheck> {
@@ -28,7 +28,7 @@ impl Core {
         let (_, nodes) = self.fanout.wheel();
         let deadline = self.fanout.deadline(time::tick());
         let ask = || {
-            let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
+            let round = Arc::new(Pending::new(nodes.len(), ProbeRound::new(nodes.len())));
             self.round(None, Command::time(), &round, None, deadline);
             round
         };
@@ -60,7 +60,7 @@ impl Core {
         let failed = {
             let _busy = self.fanout.busy();
             let (_, nodes) = self.fanout.wheel();
-            let round = Arc::new(Pending::new(nodes.len(), LookRound::new(nodes.len())));
+            let round = Arc::new(Pending::new(nodes.len(), ProbeRound::new(nodes.len())));
             let deadline = self.fanout.deadline(time::tick());
             self.round(Some(new), wire::vouch(), &round, None, deadline);
             nodes.iter().map(|it| round.with_round(|round| round.failure(it.id))).collect::<Vec<_>>()
@@ -89,29 +89,30 @@ impl Core {
 
 fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
     let mut findings = Vec::new();
-    let left = node.silent_for(time::tick());
-    let failure =
-        failure.or_else(|| (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.why_silent() }));
+    let left = node.quarantine_left(time::tick());
+    let failure = failure
+        .or_else(|| (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.quarantine_reason() }));
     if node.is_up()
-        && let Some(greeting) = node.greeting()
+        && let Some(server_info) = node.server_info()
     {
-        findings.extend(greeting.would_evict.map(|policy| Finding::WouldEvict { policy }));
-        findings.extend(greeting.promoted.then_some(Finding::Promoted));
-        findings.extend((greeting.replicas != 0).then_some(Finding::HasReplicas { count: greeting.replicas }));
-        findings.extend(greeting.run_id.is_none().then_some(Finding::Unverifiable));
-        findings.extend((!greeting.pushes).then_some(Finding::NoNotices));
-        findings.extend(double.map(|other| Finding::SameServer { other }));
+        findings.extend(server_info.would_evict.map(|policy| NodeFinding::WouldEvict { policy }));
+        findings.extend(server_info.promoted.then_some(NodeFinding::Promoted));
+        findings
+            .extend((server_info.replicas != 0).then_some(NodeFinding::HasReplicas { count: server_info.replicas }));
+        findings.extend(server_info.run_id.is_none().then_some(NodeFinding::Unverifiable));
+        findings.extend((!server_info.pushes).then_some(NodeFinding::NoNotices));
+        findings.extend(double.map(|other| NodeFinding::SameServer { other }));
         findings.extend(node.other_nodes());
         findings.extend(clock_differs(node));
     }
     NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }
 }
 
-fn clock_differs(node: &Node) -> Option<Finding> {
+fn clock_differs(node: &Node) -> Option<NodeFinding> {
     let now = Moment::now();
     let (low, high) = node.clock_shows(now)?;
     let wall = now.wall_micros();
     // Zero as long as ours lies between what is possible.
     let by = Duration::from_micros(wall.abs_diff(wall.clamp(low, high.max(low))));
-    (CLOCKS_DIFFER < by).then_some(Finding::ClockDiffers { by, ahead: wall < low })
+    (CLOCKS_DIFFER < by).then_some(NodeFinding::ClockDiffers { by, ahead: wall < low })
 }

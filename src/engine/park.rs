@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use crate::sys::Bell;
+use crate::sys::WakeFd;
 use crate::sys::sync::{Condvar, Mutex};
 use crate::time::Tick;
 
@@ -19,12 +19,12 @@ pub(crate) struct Signal {
 struct Sleepers {
     given: bool,
     next: u64,
-    sleepers: HashMap<u64, Arc<Bed>>,
+    sleepers: HashMap<u64, Arc<Parker>>,
 }
 
 /// What one thread sleeps on; it may be listed with several signals.
 #[derive(Default)]
-pub(crate) struct Bed {
+pub(crate) struct Parker {
     sleep: Mutex<Sleep>,
     wake: Condvar,
 }
@@ -33,16 +33,16 @@ pub(crate) struct Bed {
 struct Sleep {
     woken: bool,
     /// The thread does not sleep here, but waits for sockets; this wakes it there.
-    bell: Option<Arc<Bell>>,
+    wake_fd: Option<Arc<WakeFd>>,
 }
 
-impl Bed {
+impl Parker {
     /// Wakes the thread, or lets its next sleep end at once.
     pub(crate) fn wake(&self) {
         let mut sleep = self.sleep.lock();
         sleep.woken = true;
-        match sleep.bell.take() {
-            Some(bell) => bell.ring(),
+        match sleep.wake_fd.take() {
+            Some(wake_fd) => wake_fd.wake(),
             None => {
                 self.wake.notify_one();
             }
@@ -62,14 +62,14 @@ impl Bed {
         sleep.woken = false;
     }
 
-    /// Lets `wait` wait for sockets and for the bell, unless somebody has woken the thread already.
-    pub(crate) fn sleep_elsewhere<T>(&self, bell: &Arc<Bell>, wait: impl FnOnce() -> T) -> Option<T> {
+    /// Lets `wait` wait for sockets and for the descriptor, unless somebody has woken the thread already.
+    pub(crate) fn sleep_elsewhere<T>(&self, wake_fd: &Arc<WakeFd>, wait: impl FnOnce() -> T) -> Option<T> {
         {
             let mut sleep = self.sleep.lock();
             if std::mem::take(&mut sleep.woken) {
                 return None;
             }
-            sleep.bell = Some(Arc::clone(bell));
+            sleep.wake_fd = Some(Arc::clone(wake_fd));
         }
         let result = wait();
         let mut sleep = self.sleep.lock();
@@ -80,12 +80,12 @@ impl Bed {
     /// Lets `signals` wake it, while the result lives.
     ///
     /// RACE: a signal that was given before wakes nobody: look at it after this.
-    pub(crate) fn listed_with<'a>(self: &Arc<Bed>, signals: &'a [&'a Signal]) -> Listed<'a> {
+    pub(crate) fn listed_with<'a>(self: &Arc<Parker>, signals: &'a [&'a Signal]) -> Listed<'a> {
         Listed { entries: signals.iter().filter_map(|it| Some((*it, it.list(self)?))).collect() }
     }
 }
 
-/// See [`Bed::listed_with`].
+/// See [`Parker::listed_with`].
 pub(crate) struct Listed<'a> {
     entries: Vec<(&'a Signal, u64)>,
 }
@@ -111,14 +111,14 @@ impl Signal {
     }
 
     /// Lists a sleeper; false if the signal has been given already.
-    fn list(&self, bed: &Arc<Bed>) -> Option<u64> {
+    fn list(&self, parker: &Arc<Parker>) -> Option<u64> {
         let mut shared = self.shared.lock();
         if shared.given {
             return None;
         }
         let id = shared.next;
         shared.next = shared.next.wrapping_add(1);
-        shared.sleepers.insert(id, Arc::clone(bed));
+        shared.sleepers.insert(id, Arc::clone(parker));
         Some(id)
     }
 
@@ -129,10 +129,10 @@ impl Signal {
 
 /// Sleeps until `until`, or until one of the signals is given.
 pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
-    let bed = Arc::new(Bed::default());
-    let _listed = bed.listed_with(signals);
+    let parker = Arc::new(Parker::default());
+    let _listed = parker.listed_with(signals);
     if !signals.iter().any(|it| it.is_given()) {
-        bed.sleep(Some(until));
+        parker.sleep(Some(until));
     }
 }
 
@@ -205,34 +205,34 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_woken_before_it_sleeps_does_not_sleep() {
-        let (bed, until) = (Bed::default(), far());
+        let (parker, until) = (Parker::default(), far());
 
-        bed.wake();
-        bed.sleep(Some(until));
+        parker.wake();
+        parker.sleep(Some(until));
 
         assert!(time::tick() < until);
     }
 
     #[test]
     fn a_thread_that_is_woken_before_it_waits_elsewhere_does_not_wait_there() {
-        let (bed, bell) = (Bed::default(), Arc::new(Bell::new().unwrap()));
+        let (parker, wake_fd) = (Parker::default(), Arc::new(WakeFd::new().unwrap()));
 
-        bed.wake();
+        parker.wake();
 
-        assert!(bed.sleep_elsewhere(&bell, || ()).is_none());
-        assert!(bed.sleep_elsewhere(&bell, || ()).is_some(), "it was woken once");
+        assert!(parker.sleep_elsewhere(&wake_fd, || ()).is_none());
+        assert!(parker.sleep_elsewhere(&wake_fd, || ()).is_some(), "it was woken once");
     }
 
     #[test]
     fn a_thread_that_waits_elsewhere_is_woken_there_and_afterwards_in_its_bed() {
-        let (bed, bell, until) = (Bed::default(), Arc::new(Bell::new().unwrap()), far());
+        let (parker, wake_fd, until) = (Parker::default(), Arc::new(WakeFd::new().unwrap()), far());
 
-        let rung = bed.sleep_elsewhere(&bell, || {
-            bed.wake();
-            sys::wait_readable(std::iter::empty(), Some(&bell), Some(Duration::from_secs(30)))
+        let rung = parker.sleep_elsewhere(&wake_fd, || {
+            parker.wake();
+            sys::wait_readable(std::iter::empty(), Some(&wake_fd), Some(Duration::from_secs(30)))
         });
-        bed.wake();
-        bed.sleep(Some(until));
+        parker.wake();
+        parker.sleep(Some(until));
 
         assert!(rung.is_some());
         assert!(time::tick() < until);
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_signal_wakes_all_who_are_listed_with_it_and_strikes_those_who_left() {
-        let (signal, beds) = (Signal::default(), [(); 3].map(|()| Arc::new(Bed::default())));
+        let (signal, beds) = (Signal::default(), [(); 3].map(|()| Arc::new(Parker::default())));
         let until = far();
         {
             let signals = [&signal];

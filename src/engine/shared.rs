@@ -11,7 +11,7 @@ use crate::engine::nodes::fanout::{Fanout, Next, Release};
 use crate::engine::process::Process;
 use crate::engine::round::admission::Admission;
 use crate::engine::round::pending::{Pending, Reads, deadline};
-use crate::engine::wait::queue::{Queues, Ticket};
+use crate::engine::wait::queues::{Queues, Ticket};
 use crate::ids::NodeSet;
 use crate::logic::outage::Outage;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
@@ -22,7 +22,7 @@ use crate::time::Tick;
 use crate::wire::{Command, Plan};
 
 /// Shared by callers, guards, workers and the renewal. Holds no thread, so that no thread keeps itself alive.
-pub(crate) struct Core {
+pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) fanout: Fanout,
     pub(crate) schedule: Arc<Schedule>,
@@ -38,19 +38,19 @@ pub(crate) struct Core {
     pub(crate) process: Process,
 }
 
-impl Core {
+impl Shared {
     pub(crate) fn new(
         config: Config,
         fanout: Fanout,
         schedule: Arc<Schedule>,
         queues: Arc<Queues>,
         counters: Arc<Counters>,
-    ) -> Core {
+    ) -> Shared {
         let outage = Mutex::new(Outage::new(wait::longest_pause(config.retry_max)));
         let (next_lock, callbacks, process) = (AtomicU64::new(0), Arc::default(), Process::this());
         let said_quarantine = AtomicBool::new(false);
         let admission = Arc::new(Admission::new(config.response_timeout));
-        Core {
+        Shared {
             config,
             fanout,
             schedule,

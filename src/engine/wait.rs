@@ -1,5 +1,5 @@
 //! Calls of this manager that wait for a lock.
 
-pub(crate) mod line;
 pub(crate) mod place;
 pub(crate) mod queue;
+pub(crate) mod queues;

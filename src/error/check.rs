@@ -19,7 +19,7 @@ pub struct NodeCheck {
     /// Why its vote does not count now, if so.
     pub failure: Option<NodeFailure>,
     /// What is questionable about it although it votes; empty if it could not be asked.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<NodeFinding>,
 }
 
 impl NodeCheck {
@@ -47,7 +47,7 @@ impl fmt::Display for NodeCheck {
 /// Something about a node that does not keep it from voting, and weakens the locks.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Finding {
+pub enum NodeFinding {
     /// With a limit on its memory it would remove keys, and locks among them. It has none now; with one it gets no vote.
     #[error("would evict locks if its memory were limited: set maxmemory-policy to noeviction, it is {policy}")]
     WouldEvict {
@@ -64,7 +64,7 @@ pub enum Finding {
         count: u64,
     },
     /// Its access list forbids `INFO`. So nobody can see whether it is the same server as another node, was restarted, or
-    /// may evict locks; with [quarantine](crate::Builder::quarantine) it is silent at the beginning of every connection.
+    /// may evict locks; with [quarantine](crate::Builder::quarantine) it is quarantined at the beginning of every connection.
     #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
     Unverifiable,
     /// Another node shows the same run id, and has no vote because of that. Both are one server, or one of them claims to

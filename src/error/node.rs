@@ -92,7 +92,7 @@ pub enum NodeAnswer {
         holder: Option<Arc<str>>,
     },
     /// The lock is free there, but it is the turn of a caller who waits for it.
-    Promised {
+    Reserved {
         /// How long that caller may take to come.
         left: Duration,
     },
@@ -105,7 +105,7 @@ pub enum NodeAnswer {
     /// The lock's fencing counter there is ahead of this holder's token: another owner has been granted it since.
     Superseded,
     /// The round was decided before this node answered; it was not waited for.
-    NotWaitedFor,
+    Pending,
     /// Nothing was sent to the node: there is nothing to release there, or it was clear without asking that this
     /// manager holds the lock itself, or the call's turn to ask did not come in time.
     NotAsked,
@@ -132,12 +132,12 @@ impl fmt::Display for NodeAnswer {
                     None => f.write_str("no expiry"),
                 }
             }
-            NodeAnswer::Promised { .. } => f.write_str("free, but another caller's turn"),
+            NodeAnswer::Reserved { .. } => f.write_str("free, but another caller's turn"),
             NodeAnswer::Extended => f.write_str("extended"),
             NodeAnswer::Released => f.write_str("released"),
             NodeAnswer::Gone => f.write_str("no longer ours"),
             NodeAnswer::Superseded => f.write_str("superseded"),
-            NodeAnswer::NotWaitedFor => f.write_str("not waited for"),
+            NodeAnswer::Pending => f.write_str("not waited for"),
             NodeAnswer::NotAsked => f.write_str("not asked"),
             NodeAnswer::Failed(failure) => failure.fmt(f),
         }
@@ -375,7 +375,7 @@ mod tests {
     fn nodes_that_say_the_same_share_a_row() {
         assert_eq!(rows(&[held(9_812), held(9_809), held(9_811)]), "n0, n1, n2: held by web-3/4711, 9.8 s left");
         assert_eq!(
-            rows(&[held(9_812), NodeAnswer::NotWaitedFor, held(9_809)]),
+            rows(&[held(9_812), NodeAnswer::Pending, held(9_809)]),
             "n0, n2: held by web-3/4711, 9.8 s left; n1 (10.0.0.1:6379): not waited for"
         );
         assert_eq!(rows(&[held(9_812)]), "n0 (10.0.0.0:6379): held by web-3/4711, 9.8 s left");

@@ -12,7 +12,7 @@ use crate::ids::LockName;
 use crate::lock::{LockGuard, Patience, Request};
 use crate::logic::validity;
 use crate::time;
-use crate::wire::{Lives, Plan};
+use crate::wire::{KeyTtls, Plan};
 
 /// A lock that one holder at a time can have, in the whole fleet.
 ///
@@ -39,9 +39,9 @@ impl RefUnwindSafe for Mutex {}
 
 impl Mutex {
     pub(crate) fn of_engine(engine: Arc<Engine>, name: &[u8]) -> Mutex {
-        let config = &engine.core().config;
-        let lives = Lives { fence: config.fence_life.map_or(0, validity::millis) };
-        let plan = Arc::new(Plan::mutex(&config.prefix, name, lives).signed(&config.owner_label));
+        let config = &engine.shared().config;
+        let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
+        let plan = Arc::new(Plan::mutex(&config.prefix, name, ttls).signed(&config.owner_label));
         let (ttl, renew) = (config.ttl, config.renew);
         Mutex { engine, name: LockName::new(name), plan, ttl, renew, fair: true, cancel: None }
     }
@@ -102,7 +102,7 @@ impl Mutex {
     /// Acquires the lock, waiting for as long as someone else holds it.
     ///
     /// Blocks without a limit while the lock is held. An outage ends the wait: if no majority of nodes could be asked
-    /// for the [outage patience](crate::Builder::outage_patience), that is an error.
+    /// for the [outage timeout](crate::Builder::outage_timeout), that is an error.
     ///
     /// Calls are served in the order in which they began, see [`fair`](Mutex::fair). They do not poll: a release wakes the
     /// next one, see [`guide::waiting`](crate::guide::waiting).
@@ -137,9 +137,9 @@ impl Mutex {
     /// not answer, and three if fencing counters have to be raised and the attempt fails. The first call of a manager
     /// also waits for connections, for at most the [connect timeout](crate::Builder::connect_timeout). Where this process
     /// has more calls under way than the nodes can answer in time, it waits for its turn first, for at most the
-    /// [outage patience](crate::Builder::outage_patience).
+    /// [outage timeout](crate::Builder::outage_timeout).
     ///
-    /// A lock that is free but [promised](crate::NodeAnswer::Promised) to a call that waits is held; for a lock that is
+    /// A lock that is free but [reserved](crate::NodeAnswer::Reserved) to a call that waits is held; for a lock that is
     /// not [fair](Mutex::fair), if that call has waited for more than a second.
     ///
     /// If several contenders split the nodes between them so that nobody may have got the lock, the attempt is repeated
@@ -176,7 +176,7 @@ impl Mutex {
     /// Blocks. Returns within `timeout` plus the time of one [`try_lock`](Mutex::try_lock): a round that is under way
     /// when time runs out is brought to its end, so that nothing of it stays on the nodes. [`Duration::ZERO`] makes one
     /// attempt, for which it may have to wait for its turn as `try_lock` does. A timeout too long for the clock to show means "for as long as it takes". An outage ends the wait
-    /// earlier if it lasts for the [outage patience](crate::Builder::outage_patience).
+    /// earlier if it lasts for the [outage timeout](crate::Builder::outage_timeout).
     ///
     /// # Errors
     ///
@@ -311,7 +311,7 @@ impl Mutex {
         if self.plan.is_reserved() {
             return Err(AcquireError::NameReserved);
         }
-        if let Some(problem) = self.engine.core().config.ttl_problem(self.ttl) {
+        if let Some(problem) = self.engine.shared().config.ttl_problem(self.ttl) {
             return Err(AcquireError::BadTtl(problem));
         }
         Ok(())

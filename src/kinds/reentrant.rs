@@ -400,7 +400,7 @@ mod tests {
     use crate::engine::{Engine, HeldLock, Won};
     use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
     use crate::time::Moment;
-    use crate::wire::{Address, Lives, Plan};
+    use crate::wire::{Address, KeyTtls, Plan};
 
     const TTL: Duration = Duration::from_secs(10);
 
@@ -415,7 +415,7 @@ mod tests {
         let sent = Moment::now();
         let won = Won {
             name: LockName::new(b"x"),
-            plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
+            plan: Arc::new(Plan::mutex(b"", b"x", KeyTtls::default())),
             owner: OwnerToken::draw().unwrap(),
             token: FencingToken::new(token),
             raised: false,
@@ -428,7 +428,7 @@ mod tests {
             grants: Default::default(),
             in_lists: false,
         };
-        LockGuard::of_hold(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.core()), token, won)))
+        LockGuard::of_hold(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.shared()), token, won)))
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {

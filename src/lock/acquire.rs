@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::{
-    self, Attempt, CancelHandle, Core, Engine, HeldLock, Known, LostAttempt, NoAttempt, Place, Wish, Woken, Won,
+    self, Attempt, CancelHandle, Engine, HeldLock, Known, LostAttempt, NoAttempt, Place, Shared, Wish, Woken, Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer};
 use crate::ids::LockName;
 use crate::lock::LockGuard;
-use crate::logic::acquire::Why;
+use crate::logic::acquire::LossReason;
 use crate::logic::{outage, wait};
 use crate::sys::logging::{debug, warn};
 use crate::time::{self, About, Moment, Tick};
-use crate::wire::{Entry, Manners, Plan};
+use crate::wire::{Plan, QueueEntry, QueuePolicy};
 
 /// Rounds of one `try_lock`, if those before may have been lost to contenders of whom none got the lock: they split the
 /// nodes between them, or pushed each other's fencing counters. Without a second try a fleet that starts a job at the
@@ -61,9 +61,9 @@ struct Calling<'a> {
 impl Request<'_> {
     /// Acquires the lock, or says why not.
     pub(crate) fn acquire(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
-        let core = self.engine.core();
-        if core.is_forked() {
-            // Before anything is locked: see `Core`.
+        let shared = self.engine.shared();
+        if shared.is_forked() {
+            // Before anything is locked: see `Shared`.
             return Err(AcquireError::Forked);
         }
         let Some(_call) = self.engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
@@ -79,17 +79,17 @@ impl Request<'_> {
     }
 
     fn wish(&self, waits: bool) -> Wish {
-        let core = self.engine.core();
-        let life = wait::longest_pause(core.config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
+        let shared = self.engine.shared();
+        let life = wait::longest_pause(shared.config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let entry = waits.then(|| Entry { client: core.queues.client(), life });
+        let entry = waits.then(|| QueueEntry { client: shared.queues.client(), life });
         let began = Moment::now();
         Wish {
             name: self.name.clone(),
             plan: Arc::clone(self.plan),
             ttl: self.ttl,
             renewed: self.renewed,
-            manners: Manners { fair: self.fair, since: began.wall_micros(), entry, enters: waits },
+            policy: QueuePolicy { fair: self.fair, since: began.wall_micros(), entry, enters: waits },
             began,
             place: OnceLock::new(),
         }
@@ -98,7 +98,7 @@ impl Request<'_> {
     /// Lets the first calls of a manager wait until the nodes' clocks are known, which is when they are connected: places
     /// and proposals go by them. When the call goes on.
     fn wait_for_contact(&self, began: Tick) -> Tick {
-        let fanout = &self.engine.core().fanout;
+        let fanout = &self.engine.shared().fanout;
         let waited = fanout.askable().is_some() && fanout.wait_for_contact(&self.signals());
         if waited { time::tick() } else { began }
     }
@@ -123,9 +123,9 @@ impl Request<'_> {
     /// process may have been stopped for longer than its ttl. An end that came before the note would leave the line with a
     /// hold that nobody ends, and all later calls behind it.
     fn guard(&self, won: Won, note: impl FnOnce(u64)) -> Result<LockGuard, AcquireError> {
-        let core: &Arc<Core> = self.engine.core();
-        let id = core.next_lock.fetch_add(1, Ordering::Relaxed);
-        let lock = Arc::new(HeldLock::new(Arc::clone(core), id, won));
+        let shared: &Arc<Shared> = self.engine.shared();
+        let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
+        let lock = Arc::new(HeldLock::new(Arc::clone(shared), id, won));
         // From here on the lock is given back whatever happens.
         let guard = LockGuard::of_hold(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
@@ -142,7 +142,7 @@ impl Request<'_> {
 impl Calling<'_> {
     /// One attempt, out of line. `to_the_end`: repeated as long as it may be that nobody got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<LockGuard, AcquireError> {
-        let core = self.request.engine.core();
+        let shared = self.request.engine.shared();
         let wish = self.request.wish(false);
         let mut known = Known::default();
         // For all tries together.
@@ -151,20 +151,20 @@ impl Calling<'_> {
             if let Some(err) = self.request.stopped(self.began) {
                 return Err(err);
             }
-            let Some(slot) = core.admission.wait(turn_until, &self.request.signals()) else {
+            let Some(slot) = shared.admission.wait(turn_until, &self.request.signals()) else {
                 return Err(self.request.stopped(self.began).unwrap_or_else(|| self.not_asked()));
             };
-            match self.result(Attempt::run(core, slot, &wish, known, None), known)? {
+            match self.result(Attempt::run(shared, slot, &wish, known, None), known)? {
                 Ok(won) => {
-                    return self.request.guard(won, |id| core.queues.begin_hold(self.request.plan.key(), id));
+                    return self.request.guard(won, |id| shared.queues.begin_hold(self.request.plan.key(), id));
                 }
                 Err(lost) => {
                     known.seen = known.seen.max(lost.seen);
                     let again = to_the_end && lost.is_undecided();
                     let pause = wait::pause(
                         tries,
-                        core.config.retry_min,
-                        core.config.retry_max,
+                        shared.config.retry_min,
+                        shared.config.retry_max,
                         lost.free_in(),
                         fastrand::f64(),
                     );
@@ -183,11 +183,11 @@ impl Calling<'_> {
 
     /// Attempts until the lock is won, in line with others of this manager, until `until`.
     fn wait(&mut self, until: Option<Tick>) -> Result<LockGuard, AcquireError> {
-        let core = self.request.engine.core();
+        let shared = self.request.engine.shared();
         let signals = self.request.signals();
         let own = self.held_by() == HeldBy::ThisThread;
         let mut warn_at = if own { self.began.checked_add(self.request.ttl) } else { None };
-        let mut place = Place::join(core, self.request.wish(true));
+        let mut place = Place::join(shared, self.request.wish(true));
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
             let woken = place.wait(wake_at.or(until), &signals);
@@ -256,7 +256,7 @@ impl Calling<'_> {
         match result {
             Ok(result) => Ok(result),
             Err(NoAttempt::NoTokens) => {
-                Ok(Err(LostAttempt::without_tokens(self.request.engine.core().fanout.len(), known.seen)))
+                Ok(Err(LostAttempt::without_tokens(self.request.engine.shared().fanout.len(), known.seen)))
             }
             Err(NoAttempt::NoRandomness(reason)) => Err(AcquireError::NoRandomness { reason }),
         }
@@ -278,24 +278,24 @@ impl Calling<'_> {
 
     /// The one thing that a newcomer waits for without anybody else having the lock: said once per manager.
     fn note_quarantine(&self, lost: &LostAttempt) {
-        let Some((silent, left)) = lost.quarantine().filter(|_| lost.why == Why::NoQuorum) else { return };
-        let core = self.request.engine.core();
-        if !core.said_quarantine.swap(true, Ordering::Relaxed) {
+        let Some((quarantined, left)) = lost.quarantine().filter(|_| lost.why == LossReason::NoQuorum) else { return };
+        let shared = self.request.engine.shared();
+        if !shared.said_quarantine.swap(true, Ordering::Relaxed) {
             warn!(
-                "{}: no lock can be taken for {} more, because {silent} of {} servers are new or were restarted, and may \
+                "{}: no lock can be taken for {} more, because {quarantined} of {} servers are new or were restarted, and may \
                  have forgotten locks that are still held: lock() waits, other calls say Quarantined; if the servers are \
                  new and nobody holds a lock, an operator may call LockManager::vouch",
                 self.request.name,
                 About(left),
-                core.fanout.len(),
+                shared.fanout.len(),
             );
         }
     }
 
     /// How long a call that does not wait for locks waits for its turn to ask.
     fn turn_until(&self) -> Tick {
-        let config = &self.request.engine.core().config;
-        engine::deadline(config.outage_patience.max(config.response_timeout))
+        let config = &self.request.engine.shared().config;
+        engine::deadline(config.outage_timeout.max(config.response_timeout))
     }
 
     /// The error of a call that did not come to ask, because others were first; that of its last attempt if it had one.
@@ -303,22 +303,22 @@ impl Calling<'_> {
         if self.lost.is_some() {
             return self.give_up();
         }
-        let core = self.request.engine.core();
-        let nodes = core.fanout.report(vec![NodeAnswer::NotAsked; core.fanout.len()]);
+        let shared = self.request.engine.shared();
+        let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
         AcquireError::NoQuorum { nodes, waited: time::tick().saturating_duration_since(self.began) }
     }
 
     /// Whether waiting is of no use any more.
     fn is_hopeless(&self) -> bool {
-        let core = self.request.engine.core();
-        let patience = core.config.outage_patience;
-        let of_manager = || core.outage.lock().since();
-        self.lost.as_ref().is_some_and(|it| it.why == Why::KeyInUse)
+        let shared = self.request.engine.shared();
+        let patience = shared.config.outage_timeout;
+        let of_manager = || shared.outage.lock().since();
+        self.lost.as_ref().is_some_and(|it| it.why == LossReason::KeyInUse)
             || self.outage.is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
     }
 
     fn held_by(&self) -> HeldBy {
-        self.request.engine.core().queues.held_by(self.request.plan.key())
+        self.request.engine.shared().queues.held_by(self.request.plan.key())
     }
 
     /// Says that this thread has waited for a ttl for a lock that it took itself. Called when that is so.
@@ -339,29 +339,29 @@ impl Calling<'_> {
     /// The error of the last attempt. Waits, within a response timeout, until what was granted is given back, so that
     /// nothing of the call is left where it can be helped.
     fn give_up(&mut self) -> AcquireError {
-        let core = self.request.engine.core();
+        let shared = self.request.engine.shared();
         let waited = time::tick().saturating_duration_since(self.began);
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or others of it were first: nobody had to be asked.
-            let nodes = core.fanout.report(vec![NodeAnswer::NotAsked; core.fanout.len()]);
+            let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
             return AcquireError::Held { by: self.held_by(), nodes, waited };
         };
         if let Some(release) = &lost.release {
-            release.wait(engine::deadline(core.fanout.response_timeout()));
+            release.wait(engine::deadline(shared.fanout.response_timeout()));
         }
         let mut rows = lost.rows;
         if let Some(round) = &lost.round {
-            if lost.why == Why::NoQuorum {
+            if lost.why == LossReason::NoQuorum {
                 round.wait_for_rows(engine::deadline(REASONS));
             }
             rows = round.rows();
         }
-        let nodes = core.fanout.report(rows);
+        let nodes = shared.fanout.report(rows);
         match lost.why {
-            Why::Held | Why::Overtaken => AcquireError::Held { by: self.held_by(), nodes, waited },
-            Why::NoQuorum => AcquireError::NoQuorum { nodes, waited },
-            Why::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.request.ttl },
-            Why::KeyInUse => AcquireError::KeyInUse { nodes },
+            LossReason::Held | LossReason::Overtaken => AcquireError::Held { by: self.held_by(), nodes, waited },
+            LossReason::NoQuorum => AcquireError::NoQuorum { nodes, waited },
+            LossReason::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.request.ttl },
+            LossReason::KeyInUse => AcquireError::KeyInUse { nodes },
         }
     }
 }
@@ -371,19 +371,19 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::ids::{FencingToken, NodeSet, OwnerToken};
-    use crate::wire::{Address, Lives};
+    use crate::wire::{Address, KeyTtls};
 
     /// Here it ends at the first moment at which it can: nobody looks after locks any more.
     #[test]
     fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line() {
         let engine = Engine::start(Config::default(), vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap();
         let engine = Arc::new(engine);
-        let (name, plan) = (LockName::new(b"x"), Arc::new(Plan::mutex(b"", b"x", Lives::default())));
+        let (name, plan) = (LockName::new(b"x"), Arc::new(Plan::mutex(b"", b"x", KeyTtls::default())));
         let ttl = Duration::from_secs(10);
         let request =
             Request { engine: &engine, name: &name, plan: &plan, ttl, renewed: true, fair: true, cancel: None };
-        let core = engine.core();
-        drop(core.schedule.stop());
+        let shared = engine.shared();
+        drop(shared.schedule.stop());
         let won = || {
             let sent = Moment::now();
             Won {
@@ -403,13 +403,13 @@ mod tests {
             }
         };
 
-        let tried = request.guard(won(), |id| core.queues.begin_hold(plan.key(), id)).unwrap();
-        assert!(core.queues.is_empty() && !tried.is_valid(), "after a try");
+        let tried = request.guard(won(), |id| shared.queues.begin_hold(plan.key(), id)).unwrap();
+        assert!(shared.queues.is_empty() && !tried.is_valid(), "after a try");
 
-        let place = Place::join(core, request.wish(true));
+        let place = Place::join(shared, request.wish(true));
         let waited = request.guard(won(), |id| place.leave_with(id)).unwrap();
-        assert!(core.queues.is_empty() && !waited.is_valid(), "after a wait");
+        assert!(shared.queues.is_empty() && !waited.is_valid(), "after a wait");
         drop((tried, waited));
-        assert_eq!(core.counters.snapshot(Vec::new()).locks_lost, 2);
+        assert_eq!(shared.counters.snapshot(Vec::new()).locks_lost, 2);
     }
 }

@@ -140,16 +140,16 @@ impl LockGuard {
     #[doc(alias = "unlock")]
     pub fn release(mut self) -> Result<Released, ReleaseError> {
         let Some(engine) = self.engine.take() else { return Err(Lost::Gone.into()) };
-        if engine.core().is_forked() {
+        if engine.shared().is_forked() {
             return Err(Lost::Forked.into());
         }
         let Some(_call) = engine.begin_release() else { return Err(Lost::ShutDown.into()) };
         let (end, round) = self.lock.release()?;
-        let core = engine.core();
+        let shared = engine.shared();
         if end.enough {
-            Ok(Released { confirmed: end.confirmed, nodes: core.fanout.len() })
+            Ok(Released { confirmed: end.confirmed, nodes: shared.fanout.len() })
         } else {
-            Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: core.fanout.report(round.rows()) })
+            Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: shared.fanout.report(round.rows()) })
         }
     }
 }
@@ -157,7 +157,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let Some(engine) = self.engine.take() else { return };
-        if engine.core().is_forked() {
+        if engine.shared().is_forked() {
             return;
         }
         let Some(_call) = engine.begin_release() else { return };

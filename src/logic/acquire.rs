@@ -29,12 +29,12 @@ pub(crate) enum AcquireEnd {
     /// A majority granted, but did not accept the proposal: offer them this token. Not held yet.
     Raise { token: u64 },
     /// Not held. Whatever the nodes granted must be taken back.
-    Lost(Why),
+    Lost(LossReason),
 }
 
 /// Why a round was lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Why {
+pub(crate) enum LossReason {
     /// Someone else holds the lock, or several contenders split the nodes between them.
     Held,
     /// Failures alone keep the majority out of reach.
@@ -98,14 +98,14 @@ impl AcquireRound {
         let seen = self.seen().max(self.known);
         let late = self.use_until.is_none_or(|it| now.has_reached(it));
         if late && quorum <= granted {
-            return self.end(AcquireEnd::Lost(Why::TooLate));
+            return self.end(AcquireEnd::Lost(LossReason::TooLate));
         }
         if granted.saturating_add(open) < quorum {
             let why = self.why();
             return self.end(AcquireEnd::Lost(why));
         }
         if late {
-            return self.end(AcquireEnd::Lost(Why::TooLate));
+            return self.end(AcquireEnd::Lost(LossReason::TooLate));
         }
         if granted < quorum {
             return Step::Wait;
@@ -118,22 +118,22 @@ impl AcquireRound {
         // Not waiting for the nodes that are still open: one of them may be hung, and a raise is one round trip.
         match token::above(seen.max(self.proposal)) {
             Some(token) => self.end(AcquireEnd::Raise { token }),
-            None => self.end(AcquireEnd::Lost(Why::KeyInUse)),
+            None => self.end(AcquireEnd::Lost(LossReason::KeyInUse)),
         }
     }
 
-    fn why(&self) -> Why {
+    fn why(&self) -> LossReason {
         let failed = self.votes.count(|it| matches!(it, AcquireVote::Failed | AcquireVote::Ahead { .. }));
         let unusable = self.votes.count(|it| *it == AcquireVote::Unusable);
         let held = self.votes.count(|it| matches!(it, AcquireVote::Held { .. }));
         if self.votes.spare() < failed {
-            Why::NoQuorum
+            LossReason::NoQuorum
         } else if self.votes.spare() < unusable {
-            Why::KeyInUse
+            LossReason::KeyInUse
         } else if held == 0 {
-            Why::NoQuorum
+            LossReason::NoQuorum
         } else {
-            Why::Held
+            LossReason::Held
         }
     }
 }
@@ -197,15 +197,15 @@ impl RaiseRound {
         let taken = self.votes.count(|it| *it == RaiseVote::Taken);
         let failed = self.votes.count(|it| *it == RaiseVote::Failed);
         let end = if self.use_until.is_none_or(|it| now.has_reached(it)) {
-            AcquireEnd::Lost(Why::TooLate)
+            AcquireEnd::Lost(LossReason::TooLate)
         } else if self.token <= self.seen() {
-            AcquireEnd::Lost(Why::Overtaken)
+            AcquireEnd::Lost(LossReason::Overtaken)
         } else if quorum <= taken {
             AcquireEnd::Won { token: self.token }
         } else if self.votes.spare() < failed {
-            AcquireEnd::Lost(Why::NoQuorum)
+            AcquireEnd::Lost(LossReason::NoQuorum)
         } else if taken.saturating_add(open) < quorum {
-            AcquireEnd::Lost(Why::Overtaken)
+            AcquireEnd::Lost(LossReason::Overtaken)
         } else {
             return Step::Wait;
         };

@@ -1,7 +1,7 @@
-//! For how long a node that has forgotten is silent: for the longest that anybody needs, as far as one can know.
+//! For how long a node that has forgotten is quarantined: for the longest that anybody needs, as far as one can know.
 //!
 //! What such a node has forgotten was granted for the ttl of *its* holder, who may have a longer one than we. So every
-//! client tells every node, on every connection, how long a silence it needs, and nodes tell each other through clients.
+//! client tells every node, on every connection, how long a quarantine it needs, and nodes tell each other through clients.
 //! What a node was told is gone with everything else when it forgets; then the other nodes still know, and clients do.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// No client needs more, in milliseconds: twice the longest ttl that is allowed. Nor is a node believed that says more.
 const LONGEST_MAX: u64 = 2 * 60 * 60 * 1_000;
 
-/// A node has told that somebody needs so long a silence.
+/// A node has told that somebody needs so long a quarantine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Told {
     pub(crate) millis: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Told {
     pub(crate) day: u64,
 }
 
-/// The longest silence that we need, and what each node has told last.
+/// The longest quarantine that we need, and what each node has told last.
 #[derive(Clone, Debug)]
 pub(crate) struct Longest {
     own: u64,
@@ -37,8 +37,8 @@ impl Longest {
         }
     }
 
-    /// The longest, whoever needs it: for that long each of the nodes is silent that has forgotten.
-    pub(crate) fn silence(&self) -> Duration {
+    /// The longest, whoever needs it: for that long each of the nodes is quarantined that has forgotten.
+    pub(crate) fn quarantine_length(&self) -> Duration {
         Duration::from_millis(self.own.max(self.largest().millis))
     }
 
@@ -68,20 +68,20 @@ mod tests {
     #[test]
     fn h15_the_longest_silence_that_any_node_tells_of_is_that_of_all() {
         let mut longest = Longest::new(1_000, 3);
-        assert_eq!((longest.silence().as_millis(), longest.to_pass_on()), (1_000, told(0, 0)));
+        assert_eq!((longest.quarantine_length().as_millis(), longest.to_pass_on()), (1_000, told(0, 0)));
         longest.hear(0, told(1_000, 7));
         assert_eq!(longest.to_pass_on(), told(0, 0), "it is told our own number anyway");
 
         longest.hear(1, told(30_000, 7));
         longest.hear(0, told(1_000, 8));
-        assert_eq!((longest.silence().as_millis(), longest.to_pass_on()), (30_000, told(30_000, 7)));
+        assert_eq!((longest.quarantine_length().as_millis(), longest.to_pass_on()), (30_000, told(30_000, 7)));
         // Of equal ones the later, which is remembered for longer.
         longest.hear(2, told(30_000, 8));
         assert_eq!(longest.to_pass_on(), told(30_000, 8));
         longest.hear(9, told(99_000, 8));
-        assert_eq!(longest.silence().as_millis(), 30_000, "no such node");
+        assert_eq!(longest.quarantine_length().as_millis(), 30_000, "no such node");
         longest.hear(2, told(u64::MAX, u64::MAX));
-        assert_eq!(longest.silence().as_secs(), 7_200, "nor does anybody need that");
+        assert_eq!(longest.quarantine_length().as_secs(), 7_200, "nor does anybody need that");
     }
 
     #[test]
@@ -90,8 +90,8 @@ mod tests {
         [0, 1].into_iter().for_each(|it| longest.hear(it, told(30_000, 7)));
 
         longest.hear(0, told(1_000, 9));
-        assert_eq!(longest.silence().as_millis(), 30_000, "the other one may not know that yet");
+        assert_eq!(longest.quarantine_length().as_millis(), 30_000, "the other one may not know that yet");
         longest.hear(1, told(1_000, 9));
-        assert_eq!(longest.silence().as_millis(), 1_000);
+        assert_eq!(longest.quarantine_length().as_millis(), 1_000);
     }
 }

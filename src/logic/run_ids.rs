@@ -14,7 +14,7 @@ use crate::time::Tick;
 
 /// The run id that each node showed last, and who shows the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Identities {
+pub(crate) struct RunIds {
     nodes: Vec<Shown>,
     /// For how long something can rest on what a node has granted.
     longest: Duration,
@@ -43,10 +43,10 @@ pub(crate) struct Double {
     pub(crate) is_news: bool,
 }
 
-impl Identities {
+impl RunIds {
     /// `longest` is the longest ttl, and the margin.
-    pub(crate) fn new(nodes: usize, longest: Duration) -> Identities {
-        Identities { nodes: vec![Shown::default(); nodes], longest }
+    pub(crate) fn new(nodes: usize, longest: Duration) -> RunIds {
+        RunIds { nodes: vec![Shown::default(); nodes], longest }
     }
 
     /// Notes that `node`, which has just been connected, says to be the process `run_id`. If another node has said so
@@ -114,48 +114,48 @@ mod tests {
     #[test]
     fn b1_one_process_has_one_vote_until_it_is_another_process() {
         let (n0, n1, now) = (NodeId::new(0), NodeId::new(1), time::tick());
-        let mut identities = Identities::new(2, LONGEST);
-        assert_eq!(identities.claim(n0, "a", now), Ok(()));
-        assert_eq!(identities.claim(n0, "a", now), Ok(()), "a reconnect");
-        assert_eq!(identities.claim(n1, "a", now), Err(Double { other: n0, is_news: true }));
-        assert_eq!(identities.claim(n1, "a", now), Err(Double { other: n0, is_news: false }));
-        assert_eq!(identities.claim(n0, "b", now), Ok(()), "a restart");
-        assert_eq!(identities.claim(n1, "a", now), Ok(()));
+        let mut run_ids = RunIds::new(2, LONGEST);
+        assert_eq!(run_ids.claim(n0, "a", now), Ok(()));
+        assert_eq!(run_ids.claim(n0, "a", now), Ok(()), "a reconnect");
+        assert_eq!(run_ids.claim(n1, "a", now), Err(Double { other: n0, is_news: true }));
+        assert_eq!(run_ids.claim(n1, "a", now), Err(Double { other: n0, is_news: false }));
+        assert_eq!(run_ids.claim(n0, "b", now), Ok(()), "a restart");
+        assert_eq!(run_ids.claim(n1, "a", now), Ok(()));
     }
 
     #[test]
     fn b1_two_nodes_that_show_the_same_run_id_are_known_for_it_both_until_one_shows_another() {
         let ([n0, n1, n2], now) = ([0, 1, 2].map(NodeId::new), time::tick());
-        let mut identities = Identities::new(3, LONGEST);
-        let doubles = |it: &Identities| [n0, n1, n2].map(|node| it.double_of(node));
-        assert!(identities.claim(n2, "a", now).is_ok() && identities.claim(n0, "b", now).is_ok());
-        assert_eq!(doubles(&identities), [None; 3]);
-        assert!(identities.claim(n1, "a", now).is_err());
-        assert_eq!(doubles(&identities), [None, Some(n2), Some(n1)]);
-        assert!(identities.claim(n2, "a", now).is_ok());
-        assert_eq!(doubles(&identities), [None, Some(n2), Some(n1)], "a reconnect of who has the vote changes nothing");
-        assert_eq!(identities.claim(n1, "a", now), Err(Double { other: n2, is_news: false }));
-        assert!(identities.claim(n1, "c", now).is_ok());
-        assert_eq!(doubles(&identities), [None; 3]);
-        assert!(identities.claim(n1, "a", now).is_err() && identities.claim(n2, "d", now).is_ok());
-        assert_eq!(doubles(&identities), [None; 3], "the pair ends when either of them shows another one");
+        let mut run_ids = RunIds::new(3, LONGEST);
+        let doubles = |it: &RunIds| [n0, n1, n2].map(|node| it.double_of(node));
+        assert!(run_ids.claim(n2, "a", now).is_ok() && run_ids.claim(n0, "b", now).is_ok());
+        assert_eq!(doubles(&run_ids), [None; 3]);
+        assert!(run_ids.claim(n1, "a", now).is_err());
+        assert_eq!(doubles(&run_ids), [None, Some(n2), Some(n1)]);
+        assert!(run_ids.claim(n2, "a", now).is_ok());
+        assert_eq!(doubles(&run_ids), [None, Some(n2), Some(n1)], "a reconnect of who has the vote changes nothing");
+        assert_eq!(run_ids.claim(n1, "a", now), Err(Double { other: n2, is_news: false }));
+        assert!(run_ids.claim(n1, "c", now).is_ok());
+        assert_eq!(doubles(&run_ids), [None; 3]);
+        assert!(run_ids.claim(n1, "a", now).is_err() && run_ids.claim(n2, "d", now).is_ok());
+        assert_eq!(doubles(&run_ids), [None; 3], "the pair ends when either of them shows another one");
     }
 
     #[test]
     fn b1_who_has_been_away_for_the_longest_ttl_leaves_the_vote_to_its_double() {
         let ([n0, n1], begin) = ([0, 1].map(NodeId::new), time::tick());
-        let mut identities = Identities::new(2, LONGEST);
-        assert_eq!(identities.claim(n0, "a", begin), Ok(()));
-        assert_eq!(identities.claim(n1, "a", begin), Err(Double { other: n0, is_news: true }));
-        identities.leave(n0, after(begin, 5));
+        let mut run_ids = RunIds::new(2, LONGEST);
+        assert_eq!(run_ids.claim(n0, "a", begin), Ok(()));
+        assert_eq!(run_ids.claim(n1, "a", begin), Err(Double { other: n0, is_news: true }));
+        run_ids.leave(n0, after(begin, 5));
         // Attempts that fail.
-        identities.leave(n0, after(begin, 14));
-        assert_eq!(identities.claim(n1, "a", after(begin, 15)), Err(Double { other: n0, is_news: false }));
+        run_ids.leave(n0, after(begin, 14));
+        assert_eq!(run_ids.claim(n1, "a", after(begin, 15)), Err(Double { other: n0, is_news: false }));
 
-        assert_eq!(identities.claim(n1, "a", after(begin, 16)), Ok(()));
+        assert_eq!(run_ids.claim(n1, "a", after(begin, 16)), Ok(()));
 
-        assert_eq!([n0, n1].map(|it| identities.double_of(it)), [Some(n1), Some(n0)]);
-        assert_eq!(identities.claim(n0, "a", after(begin, 17)), Err(Double { other: n1, is_news: false }));
+        assert_eq!([n0, n1].map(|it| run_ids.double_of(it)), [Some(n1), Some(n0)]);
+        assert_eq!(run_ids.claim(n0, "a", after(begin, 17)), Err(Double { other: n1, is_news: false }));
     }
 
     /// What a node can do, at a time.
@@ -176,12 +176,12 @@ mod tests {
         let (begin, length) = (time::tick(), 6_u32);
         let (mut worlds, mut both_had_it, mut nobody_had_it) = (0_u32, 0_u32, 0_u32);
         for world in 0..deeds.len().pow(length) {
-            let mut identities = Identities::new(2, LONGEST);
+            let mut run_ids = RunIds::new(2, LONGEST);
             let (mut seconds, mut up, mut counted_at) = (0, [false; 2], [None; 2]);
             for place in 0..length {
                 match deeds[world / deeds.len().pow(place) % deeds.len()] {
                     Claim(node) => {
-                        let claimed = identities.claim(NodeId::new(node), "a", after(begin, seconds)).is_ok();
+                        let claimed = run_ids.claim(NodeId::new(node), "a", after(begin, seconds)).is_ok();
                         up[usize::from(node)] = claimed;
                         let (other, idle) = (1 - usize::from(node), |it: u64| LONGEST.as_secs() < seconds - it);
                         // It costs the pair one vote, and not for ever both.
@@ -189,7 +189,7 @@ mod tests {
                         nobody_had_it += u32::from(free && !claimed);
                     }
                     Leave(node) => {
-                        identities.leave(NodeId::new(node), after(begin, seconds));
+                        run_ids.leave(NodeId::new(node), after(begin, seconds));
                         up[usize::from(node)] = false;
                     }
                     Pass(time) => seconds += time,

@@ -202,14 +202,14 @@ impl Round for ReleaseRound {
 
 /// A round that only looks at the nodes: over once every node has answered. A vote is what is wrong with it, if anything.
 #[derive(Debug)]
-pub(crate) struct LookRound {
+pub(crate) struct ProbeRound {
     votes: Votes<Option<NodeFailure>>,
     over: bool,
 }
 
-impl LookRound {
-    pub(crate) fn new(nodes: usize) -> LookRound {
-        LookRound { votes: Votes::new(nodes), over: false }
+impl ProbeRound {
+    pub(crate) fn new(nodes: usize) -> ProbeRound {
+        ProbeRound { votes: Votes::new(nodes), over: false }
     }
 
     /// What is wrong with `node`.
@@ -218,7 +218,7 @@ impl LookRound {
     }
 }
 
-impl Round for LookRound {
+impl Round for ProbeRound {
     type Vote = Option<NodeFailure>;
     type End = ();
 
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_look_is_over_when_every_node_has_answered_and_who_has_not_is_late() {
-        let mut round = LookRound::new(2);
+        let mut round = ProbeRound::new(2);
         assert_eq!(round.on_vote(NodeId::new(1), Some(NodeFailure::Loading), Moment::now()), Step::Wait);
         assert_eq!(round.failure(NodeId::new(0)), Some(NodeFailure::TimedOut));
         assert_eq!(round.on_vote(NodeId::new(0), None, Moment::now()), Step::Decided(()));

@@ -13,10 +13,10 @@
 //! number strictly larger than the counter it found. So tokens differ, and are ordered like the grants, at every
 //! common node. Time plays no part in this, nor do clocks, as long as nodes keep their counters.
 //!
-//! A node that has forgotten takes part again when it has been silent for the longest ttl. Every token that it may have
+//! A node that has forgotten takes part again when it has been quarantined for the longest ttl. Every token that it may have
 //! known was proposed before that, and every proposal is what the nodes' clocks show, or one more than a counter. So the
 //! next one is larger if nodes' clocks agree to within that time, and no counter was ahead of them: what is missing is
-//! made up for by time. The node sees to that itself: where it has no counter, the end of its silence stands for one.
+//! made up for by time. The node sees to that itself: where it has no counter, the end of its quarantine stands for one.
 //! `worlds::fencing` shows what holds, and `guide::safety` says it.
 
 /// The first number that is not a token any more: above it, a script's floating-point comparison is not exact.

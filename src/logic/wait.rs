@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::logic::acquire::Why;
+use crate::logic::acquire::LossReason;
 use crate::logic::quorum;
 use crate::time::Tick;
 
@@ -100,10 +100,10 @@ pub(crate) fn next_try(planned: Tick, majority: usize, told: usize, in_time: Opt
 ///
 /// Every node keeps its list for itself. Calls that reach a node each, and no majority, could win nowhere and would be
 /// the first everywhere: between them they would hold a free lock back from those who could have it.
-pub(crate) fn keeps_its_place(why: Why) -> bool {
+pub(crate) fn keeps_its_place(why: LossReason) -> bool {
     match why {
-        Why::Held | Why::Overtaken | Why::KeyInUse => true,
-        Why::NoQuorum | Why::TooLate => false,
+        LossReason::Held | LossReason::Overtaken | LossReason::KeyInUse => true,
+        LossReason::NoQuorum | LossReason::TooLate => false,
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
 
     #[test]
     fn h4_a_call_that_cannot_win_keeps_no_place() {
-        for why in [Why::NoQuorum, Why::TooLate] {
+        for why in [LossReason::NoQuorum, LossReason::TooLate] {
             assert!(!keeps_its_place(why), "{why:?}");
         }
-        for why in [Why::Held, Why::Overtaken] {
+        for why in [LossReason::Held, LossReason::Overtaken] {
             assert!(keeps_its_place(why), "{why:?}");
         }
     }

@@ -33,7 +33,7 @@ pub(crate) use locks::{Condvar, Mutex, MutexGuard};
 pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
 pub(crate) use schedule::{check, set_haste};
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
-pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Peer, Socket, Watch, accept, wait_readable};
+pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Peer, Socket, WakeFd, Watch, accept, wait_readable};
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 pub(crate) use trace::trace;
 

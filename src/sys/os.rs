@@ -12,7 +12,7 @@ pub(super) use parking_lot::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 
 pub(crate) use clock::{Tick, boot_clock, tick, wall_clock};
-pub(crate) use socket::{Bell, CAN_WAIT_FOR_SEVERAL, Socket, Watch, wait_readable};
+pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Socket, WakeFd, Watch, wait_readable};
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 
 /// What waits until a thread has nothing locked.

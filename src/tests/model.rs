@@ -17,8 +17,8 @@ mod arithmetic;
 mod fencing;
 mod held;
 mod leases;
+mod quarantines;
 mod rounds;
-mod silences;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl<V> Facts<'_, V> {
     }
 
     /// Nodes that have not voted and never will.
-    fn silent(&self) -> usize {
+    fn quarantined(&self) -> usize {
         if self.closed { self.nodes - self.votes.len() } else { 0 }
     }
 

@@ -7,7 +7,7 @@
 //! `QUORLOCK_SCHEDULES=10` tries ten times as many schedules, `SHUTTLE_RANDOM_SEED=1` others, and `QUORLOCK_TRACE=1` with
 //! `-- --nocapture` and the name of one check says what happened before it failed.
 //!
-//! What is run is the crate itself, on the checker's mutexes, sockets and clock (`src/checker.rs`), against servers that
+//! What is run is the crate itself, on the checker's mutexes, sockets and clock (`src/sys/checked.rs`), against servers that
 //! live in the same run. Not looked for: what weaker memory orderings allow; and the opening of a connection, which is
 //! stood in for.
 
@@ -22,7 +22,7 @@ mod leases;
 mod lines;
 mod rounds;
 mod server;
-mod silence;
+mod stall;
 mod turns;
 mod wheel;
 mod workers;

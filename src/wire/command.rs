@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     Raise,
     Extend,
     Release,
-    /// Tells how long a silence we need, and asks since when the node remembers.
+    /// Tells how long a quarantine we need, and asks since when the node remembers.
     Greet,
     /// Asks for the node's id, and tells it which nodes we use.
     Meet,

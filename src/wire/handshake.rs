@@ -5,45 +5,10 @@
 
 use redis::{Cmd, Value, cmd};
 
+use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
 use crate::wire::command::{Command, Kind};
-use crate::wire::{Address, Answer, GreetReply, Reply, refusal};
-
-/// What a server said about itself.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Greeting {
-    /// Changes with every start of the process. `None` if the access list forbids `INFO`.
-    pub(crate) run_id: Option<String>,
-    /// It can say something unasked on this connection: `RESP3`.
-    pub(crate) pushes: bool,
-    /// Whole seconds since its process was started, by its own wall clock.
-    pub(crate) uptime: Option<i64>,
-    /// Its wall clock: microseconds since 1970.
-    pub(crate) time: Option<u64>,
-    /// What to do when memory is full, unless that is to refuse writes; it has no limit now.
-    pub(crate) would_evict: Option<String>,
-    /// It was a replica once and has been promoted.
-    pub(crate) promoted: bool,
-    /// How many replicas are connected to it.
-    pub(crate) replicas: u64,
-    /// Since when it remembers, if it was asked.
-    pub(crate) memory: Option<GreetReply>,
-}
-
-impl Greeting {
-    /// What a server is refused for by those who want to be strict.
-    pub(crate) fn objection(&self) -> Option<NodeFailure> {
-        if self.run_id.is_none() {
-            Some(NodeFailure::Unverifiable)
-        } else if self.promoted {
-            Some(NodeFailure::Promoted)
-        } else if self.replicas != 0 {
-            Some(NodeFailure::HasReplicas { count: self.replicas })
-        } else {
-            self.would_evict.clone().map(|policy| NodeFailure::Evicts { policy })
-        }
-    }
-}
+use crate::wire::{Address, Reply, refusal};
 
 /// What comes next.
 #[derive(Debug, Eq, PartialEq)]
@@ -53,23 +18,23 @@ pub(crate) enum Next {
     /// Write this, then wait for its replies.
     Write(Vec<u8>),
     /// The node may vote.
-    Done(Greeting),
+    Done(ServerInfo),
 }
 
-/// The dialogue: replies in, next step out.
+/// The handshake: replies in, next step out.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     /// The questions that are not answered yet, in order.
-    open: std::collections::VecDeque<Question>,
+    open: std::collections::VecDeque<Expect>,
     /// The commands of the older protocol, if it comes to that.
-    fallback: Option<(Vec<u8>, Vec<Question>)>,
-    greeting: Greeting,
+    fallback: Option<(Vec<u8>, Vec<Expect>)>,
+    server_info: ServerInfo,
     failure: Option<NodeFailure>,
     ask_again: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Question {
+enum Expect {
     Hello,
     Auth,
     /// A name for people: whatever the answer is.
@@ -105,13 +70,13 @@ impl Section {
 }
 
 impl Handshake {
-    /// Begins the dialogue: the bytes to write first. `greet`: what to ask the server for its memory.
+    /// Begins the handshake: the bytes to write first. `greet`: what to ask the server for its memory.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> (Handshake, Vec<u8>) {
-        let (bytes, questions) = opening(address, greet, true);
+        let (bytes, questions) = connecting(address, greet, true);
         let handshake = Handshake {
             open: questions.into(),
-            fallback: Some(opening(address, greet, false)),
-            greeting: Greeting::default(),
+            fallback: Some(connecting(address, greet, false)),
+            server_info: ServerInfo::default(),
             failure: None,
             ask_again: false,
         };
@@ -125,7 +90,7 @@ impl Handshake {
         let Some(question) = self.open.pop_front() else {
             return Err(NodeFailure::Protocol { reason: "an answer to nothing".to_owned() });
         };
-        if question == Question::Greet {
+        if question == Expect::Greet {
             self.take_memory(Reply::read(Kind::Greet, frame).answer);
         } else {
             self.take(question, &value);
@@ -141,14 +106,14 @@ impl Handshake {
             self.ask_again = false;
             if let Some((bytes, questions)) = self.fallback.take() {
                 self.failure = None;
-                self.greeting = Greeting::default();
+                self.server_info = ServerInfo::default();
                 self.open = questions.into();
                 return Ok(Next::Write(bytes));
             }
         }
         match self.failure.take() {
             Some(failure) => Err(failure),
-            None => Ok(Next::Done(self.greeting.clone())),
+            None => Ok(Next::Done(self.server_info.clone())),
         }
     }
 
@@ -157,36 +122,36 @@ impl Handshake {
         self.failure.clone()
     }
 
-    fn take(&mut self, question: Question, value: &Value) {
+    fn take(&mut self, question: Expect, value: &Value) {
         let failure = match (question, value) {
-            (Question::Hello, Value::ServerError(error)) => {
+            (Expect::Hello, Value::ServerError(error)) => {
                 let old = error.code() == "NOPROTO" || error.details().is_some_and(|it| it.contains("unknown command"));
                 self.ask_again = old && self.fallback.is_some();
                 Some(refusal::of_login(error))
             }
-            (Question::Hello, _) => {
-                self.greeting.pushes = true;
+            (Expect::Hello, _) => {
+                self.server_info.pushes = true;
                 None
             }
-            (Question::Auth, Value::ServerError(error)) => Some(refusal::of_login(error)),
-            (Question::Select, Value::ServerError(error)) => Some(match refusal::of(error) {
+            (Expect::Auth, Value::ServerError(error)) => Some(refusal::of_login(error)),
+            (Expect::Select, Value::ServerError(error)) => Some(match refusal::of(error) {
                 refusal::Refusal::Failure(NodeFailure::Refused { .. }) => NodeFailure::BadDatabase,
                 refusal::Refusal::Failure(failure) => failure,
                 refusal::Refusal::NoScript => NodeFailure::BadDatabase,
             }),
-            (Question::Load(kind), value) => load_failure(kind, value),
-            (Question::Info(section), Value::VerbatimString { text, .. }) => self.take_info(section, text),
-            (Question::Info(section), Value::BulkString(bytes)) => {
+            (Expect::Load(kind), value) => load_failure(kind, value),
+            (Expect::Info(section), Value::VerbatimString { text, .. }) => self.take_info(section, text),
+            (Expect::Info(section), Value::BulkString(bytes)) => {
                 self.take_info(section, &String::from_utf8_lossy(bytes))
             }
-            (Question::Role, Value::Array(members)) => match members.first() {
+            (Expect::Role, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"slave" => Some(NodeFailure::Replica),
                 Some(Value::BulkString(role)) if role == b"sentinel" => Some(NodeFailure::Sentinel),
                 _ => None,
             },
             // The access list may forbid INFO and ROLE. The node votes all the same, and cannot be checked.
-            (Question::Info(_) | Question::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
-            (Question::Info(_) | Question::Role, Value::ServerError(error)) => match refusal::of(error) {
+            (Expect::Info(_) | Expect::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
+            (Expect::Info(_) | Expect::Role, Value::ServerError(error)) => match refusal::of(error) {
                 refusal::Refusal::Failure(failure) => Some(failure),
                 refusal::Refusal::NoScript => None,
             },
@@ -202,7 +167,7 @@ impl Handshake {
     fn take_memory(&mut self, answer: Answer) {
         let failure = match answer {
             Answer::Greet(memory) => {
-                self.greeting.memory = Some(memory);
+                self.server_info.memory = Some(memory);
                 return;
             }
             Answer::Failed(failure) => failure,
@@ -218,9 +183,9 @@ impl Handshake {
         let number = |name| field(name).and_then(|it| it.parse::<u64>().ok());
         match section {
             Section::Server => {
-                self.greeting.run_id = field("run_id").filter(|it| !it.is_empty());
-                self.greeting.uptime = field("uptime_in_seconds").and_then(|it| it.parse().ok());
-                self.greeting.time = number("server_time_usec");
+                self.server_info.run_id = field("run_id").filter(|it| !it.is_empty());
+                self.server_info.uptime = field("uptime_in_seconds").and_then(|it| it.parse().ok());
+                self.server_info.time = number("server_time_usec");
                 if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
                     return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
                 }
@@ -234,15 +199,15 @@ impl Handshake {
                 let policy = field("maxmemory_policy").filter(|it| it != "noeviction");
                 let policy = policy.map(|it| refusal::shown(&it))?;
                 if number("maxmemory") == Some(0) {
-                    self.greeting.would_evict = Some(policy);
+                    self.server_info.would_evict = Some(policy);
                     return None;
                 }
                 Some(NodeFailure::Evicts { policy })
             }
             Section::Replication => {
-                self.greeting.replicas = number("connected_slaves").unwrap_or(0);
+                self.server_info.replicas = number("connected_slaves").unwrap_or(0);
                 // The history that it had as a replica: no offset and no id if it never was one.
-                self.greeting.promoted = field("second_repl_offset").is_some_and(|it| !it.starts_with('-'))
+                self.server_info.promoted = field("second_repl_offset").is_some_and(|it| !it.starts_with('-'))
                     && field("master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
                 None
             }
@@ -271,7 +236,7 @@ fn load_failure(kind: Kind, value: &Value) -> Option<NodeFailure> {
     }
 }
 
-fn opening(address: &Address, greet: Option<&Command>, resp3: bool) -> (Vec<u8>, Vec<Question>) {
+fn connecting(address: &Address, greet: Option<&Command>, resp3: bool) -> (Vec<u8>, Vec<Expect>) {
     let mut bytes = Vec::new();
     let mut questions = Vec::new();
     let mut ask = |question, command: &Cmd| {
@@ -284,30 +249,30 @@ fn opening(address: &Address, greet: Option<&Command>, resp3: bool) -> (Vec<u8>,
         if let Some(password) = &address.password {
             hello.arg("AUTH").arg(address.user.as_deref().unwrap_or("default")).arg(password);
         }
-        ask(Question::Hello, hello.arg("SETNAME").arg(&address.client_name));
+        ask(Expect::Hello, hello.arg("SETNAME").arg(&address.client_name));
     } else {
         if let Some(password) = &address.password {
             let mut auth = cmd("AUTH");
             if let Some(user) = &address.user {
                 auth.arg(user);
             }
-            ask(Question::Auth, auth.arg(password));
+            ask(Expect::Auth, auth.arg(password));
         }
-        ask(Question::Name, cmd("CLIENT").arg("SETNAME").arg(&address.client_name));
+        ask(Expect::Name, cmd("CLIENT").arg("SETNAME").arg(&address.client_name));
     }
     if address.database != 0 {
-        ask(Question::Select, cmd("SELECT").arg(address.database));
+        ask(Expect::Select, cmd("SELECT").arg(address.database));
     }
     for kind in Kind::LOADED_AHEAD {
-        ask(Question::Load(kind), cmd("SCRIPT").arg("LOAD").arg(kind.source()));
+        ask(Expect::Load(kind), cmd("SCRIPT").arg("LOAD").arg(kind.source()));
     }
     for section in Section::ALL {
-        ask(Question::Info(section), cmd("INFO").arg(section.name()));
+        ask(Expect::Info(section), cmd("INFO").arg(section.name()));
     }
-    ask(Question::Role, &cmd("ROLE"));
+    ask(Expect::Role, &cmd("ROLE"));
     if let Some(greet) = greet {
         greet.write_with_source_to(&mut bytes, false);
-        questions.push(Question::Greet);
+        questions.push(Expect::Greet);
     }
     (bytes, questions)
 }
@@ -317,7 +282,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::wire::Canary;
+    use crate::answer::{Canary, GreetReply};
     use proptest::prelude::*;
     use std::ops::Range;
 
@@ -369,11 +334,11 @@ mod tests {
         set_info(&mut answers, "# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
         assert_eq!(
             talk("redis://a", &answers),
-            Ok(Next::Done(Greeting {
+            Ok(Next::Done(ServerInfo {
                 run_id: Some("abc".to_owned()),
                 pushes: true,
                 memory: Some(memory()),
-                ..Greeting::default()
+                ..ServerInfo::default()
             }))
         );
     }
@@ -431,8 +396,8 @@ mod tests {
             let failure = failure.map(|it| NodeFailure::Evicts { policy: it.to_owned() });
             let talked = talk("redis://a", &answers);
             assert_eq!(talked.as_ref().err(), failure.as_ref(), "{policy} {limit}");
-            if let Ok(Next::Done(greeting)) = talked {
-                assert_eq!(greeting.would_evict.is_some(), policy != "noeviction");
+            if let Ok(Next::Done(server_info)) = talked {
+                assert_eq!(server_info.would_evict.is_some(), policy != "noeviction");
             }
         }
     }
@@ -451,9 +416,9 @@ mod tests {
                  master_replid2:{id}\r\nsecond_repl_offset:{offset}\r\n"
                 ),
             );
-            let Ok(Next::Done(greeting)) = talk("redis://a", &answers) else { panic!() };
-            assert_eq!((greeting.uptime, greeting.time), (Some(-3599), Some(1_700_000_000_000_001)));
-            assert_eq!((greeting.replicas, greeting.promoted), (2, promoted), "{id} {offset}");
+            let Ok(Next::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
+            assert_eq!((server_info.uptime, server_info.time), (Some(-3599), Some(1_700_000_000_000_001)));
+            assert_eq!((server_info.replicas, server_info.promoted), (2, promoted), "{id} {offset}");
         }
     }
 

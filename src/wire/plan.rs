@@ -24,34 +24,34 @@ pub(crate) struct Plan {
     fence: Vec<u8>,
     waiters: Vec<u8>,
     turn: Vec<u8>,
-    lives: Lives,
+    ttls: KeyTtls,
     label: OwnerLabel,
 }
 
 /// How long things last on a node, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Lives {
+pub(crate) struct KeyTtls {
     /// Of a fencing counter; 0 for no end.
     pub(crate) fence: u64,
 }
 
 /// How an acquire deals with those who wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Manners {
+pub(crate) struct QueuePolicy {
     /// Leave a free lock to those who have waited for longer.
     pub(crate) fair: bool,
     /// When the call began: microseconds since 1970.
     pub(crate) since: u64,
     /// The entry in the waiting list, of a call that waits.
-    pub(crate) entry: Option<Entry>,
+    pub(crate) entry: Option<QueueEntry>,
     /// Enter the list if refused.
     pub(crate) enters: bool,
 }
 
-impl Manners {
+impl QueuePolicy {
     /// Behind everybody who waits, and in no list.
-    pub(crate) fn without_place(self) -> Manners {
-        Manners { fair: true, since: LAST, enters: false, ..self }
+    pub(crate) fn without_place(self) -> QueuePolicy {
+        QueuePolicy { fair: true, since: LAST, enters: false, ..self }
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) const LAST: u64 = u64::MAX;
 
 /// A client's entry in a waiting list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct QueueEntry {
     pub(crate) client: ClientId,
     /// Life of the list after it, in milliseconds.
     pub(crate) life: u64,
@@ -68,26 +68,26 @@ pub(crate) struct Entry {
 
 /// What a release says about the waiting list, besides telling the first in it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Parting {
+pub(crate) enum QueueUpdate {
     /// Nothing: the client has had no part in it.
     None,
     /// The client leaves the list.
     Leave(ClientId),
     /// A call of the client that began at `since` goes on waiting, and enters the list.
-    Stay { entry: Entry, since: u64 },
+    Stay { entry: QueueEntry, since: u64 },
     /// A call of the client that began at `since` comes next: its acquire follows on the same connection.
     HandOver { client: ClientId, since: u64 },
 }
 
 impl Plan {
     /// A mutex called `name`.
-    pub(crate) fn mutex(prefix: &[u8], name: &[u8], lives: Lives) -> Plan {
-        Plan::of_key([prefix, name].concat().into(), lives)
+    pub(crate) fn mutex(prefix: &[u8], name: &[u8], ttls: KeyTtls) -> Plan {
+        Plan::of_key([prefix, name].concat().into(), ttls)
     }
 
-    fn of_key(lock: Arc<[u8]>, lives: Lives) -> Plan {
+    fn of_key(lock: Arc<[u8]>, ttls: KeyTtls) -> Plan {
         let [fence, waiters, turn] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
-        Plan { lock, fence, waiters, turn, lives, label: OwnerLabel::default() }
+        Plan { lock, fence, waiters, turn, ttls, label: OwnerLabel::default() }
     }
 
     /// Writes `label` behind the owner token, in the value of the lock.
@@ -108,7 +108,7 @@ impl Plan {
 
     /// Takes `client` off the waiting list of the lock whose key is `lock`.
     pub(crate) fn leave(lock: &[u8], client: ClientId) -> Command {
-        Plan::of_key(lock.into(), Lives::default()).release(OwnerToken::nobody(), None, Parting::Leave(client))
+        Plan::of_key(lock.into(), KeyTtls::default()).release(OwnerToken::nobody(), None, QueueUpdate::Leave(client))
     }
 
     /// The lock key: what locks of the same manager are told apart by.
@@ -126,32 +126,32 @@ impl Plan {
         self.lock.starts_with(RESERVED)
     }
 
-    /// `quarantine`: for how many milliseconds a node is silent that has forgotten; 0 for not at all.
+    /// `quarantine`: for how many milliseconds a node is quarantined that has forgotten; 0 for not at all.
     pub(crate) fn acquire(
         &self,
         owner: OwnerToken,
         ttl_ms: u64,
         proposal: u64,
         quarantine: u64,
-        manners: &Manners,
+        policy: &QueuePolicy,
     ) -> Command {
         let owner = self.value(owner);
         let (ttl, proposal) = (digits(ttl_ms), digits(proposal));
-        let (fence_life, quarantine) = (digits(self.lives.fence), digits(quarantine));
+        let (fencing_ttl, quarantine) = (digits(self.ttls.fence), digits(quarantine));
         let keys: [&[u8]; 5] = [&self.lock, &self.fence, &self.waiters, &self.turn, CANARY];
-        let way: &[u8] = if manners.fair { b"fair" } else { b"unfair" };
-        let since = digits(manners.since);
-        let client = manners.entry.map(|it| it.client.to_value());
+        let way: &[u8] = if policy.fair { b"fair" } else { b"unfair" };
+        let since = digits(policy.since);
+        let client = policy.entry.map(|it| it.client.to_value());
         let client = client.as_ref().map_or(&[][..], |it| it);
-        let life = manners.entry.filter(|_| manners.enters).map(|it| digits(it.life)).unwrap_or_default();
+        let life = policy.entry.filter(|_| policy.enters).map(|it| digits(it.life)).unwrap_or_default();
         let args: [&[u8]; 10] =
-            [&owner, &ttl, &proposal, &fence_life, &quarantine, way, &since, client, &life, Command::IS_TOLD];
+            [&owner, &ttl, &proposal, &fencing_ttl, &quarantine, way, &since, client, &life, Command::IS_TOLD];
         let command = Command::script(Kind::Acquire, &keys, &args).that_lets_it_stand(ttl_ms);
-        if manners.entry.is_some() { command.that_waits() } else { command }
+        if policy.entry.is_some() { command.that_waits() } else { command }
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let args = [&self.value(owner)[..], &digits(token), &digits(self.lives.fence)];
+        let args = [&self.value(owner)[..], &digits(token), &digits(self.ttls.fence)];
         Command::script(Kind::Raise, &[&self.lock, &self.fence], &args)
     }
 
@@ -174,28 +174,28 @@ impl Plan {
         more: Option<&str>,
     ) -> Command {
         let (owner, ttl, token) = (self.value(owner), digits(ttl_ms), digits(token));
-        let (fence_life, quarantine) = (digits(self.lives.fence), digits(quarantine));
-        let mut args: Vec<&[u8]> = vec![&owner, &ttl, &token, &fence_life, &quarantine];
+        let (fencing_ttl, quarantine) = (digits(self.ttls.fence), digits(quarantine));
+        let mut args: Vec<&[u8]> = vec![&owner, &ttl, &token, &fencing_ttl, &quarantine];
         args.extend(more.map(str::as_bytes));
         Command::script(Kind::Extend, &[&self.lock, &self.fence, CANARY], &args).that_lets_it_stand(ttl_ms)
     }
 
     /// `raised`: the owner's fencing token, if that is not what its acquire has proposed to all nodes.
-    pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, parting: Parting) -> Command {
+    pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, update: QueueUpdate) -> Command {
         let owner = self.value(owner);
-        let (token, fence_life) = (raised.map(digits), digits(self.lives.fence));
-        let (client, since, life) = match parting {
-            Parting::None => (None, None, None),
-            Parting::Leave(client) => (Some(client), None, None),
-            Parting::HandOver { client, since } => (Some(client), Some(since), None),
-            Parting::Stay { entry, since } => (Some(entry.client), Some(since), Some(entry.life)),
+        let (token, fencing_ttl) = (raised.map(digits), digits(self.ttls.fence));
+        let (client, since, life) = match update {
+            QueueUpdate::None => (None, None, None),
+            QueueUpdate::Leave(client) => (Some(client), None, None),
+            QueueUpdate::HandOver { client, since } => (Some(client), Some(since), None),
+            QueueUpdate::Stay { entry, since } => (Some(entry.client), Some(since), Some(entry.life)),
         };
         let (client, since, life) = (client.map(ClientId::to_value), since.map(digits), life.map(digits));
         let mut keys: Vec<&[u8]> = vec![&self.lock, &self.waiters, &self.turn];
         let mut always: Vec<&[u8]> = vec![&owner];
         if let Some(token) = &token {
             keys.push(&self.fence);
-            always.extend([&token[..], &fence_life]);
+            always.extend([&token[..], &fencing_ttl]);
         }
         let mut args = always.clone();
         args.extend(client.as_ref().map(|it| &it[..]));
@@ -205,17 +205,17 @@ impl Plan {
             args.push(Command::IS_TOLD);
         }
         let command = Command::script(Kind::Release, &keys, &args);
-        match parting {
-            Parting::None => command,
-            Parting::Stay { .. } => command.that_waits(),
+        match update {
+            QueueUpdate::None => command,
+            QueueUpdate::Stay { .. } => command.that_waits(),
             // Sent again behind the acquire of the next call, what it says of the client would be wrong: it would take
             // that call off the list, or tell nobody because that call was about to ask.
-            Parting::Leave(_) | Parting::HandOver { .. } => command.that_says_less_again(&keys, &always),
+            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => command.that_says_less_again(&keys, &always),
         }
     }
 }
 
-/// Tells a node that we need a silence of `own` milliseconds from it if it has forgotten, and that another node has told us
+/// Tells a node that we need a quarantine of `own` milliseconds from it if it has forgotten, and that another node has told us
 /// of one of `heard` milliseconds, last asked for on `heard_on`, in days since 1970. Asks since when it remembers.
 pub(crate) fn greet(own: u64, heard: u64, heard_on: u64) -> Command {
     Command::script(Kind::Greet, &[CANARY], &[&digits(own), &digits(heard), &digits(heard_on)])
@@ -245,34 +245,34 @@ mod tests {
 
     #[test]
     fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
-        let plan = Plan::mutex(b"app:", b"report", Lives::default());
+        let plan = Plan::mutex(b"app:", b"report", KeyTtls::default());
         assert_eq!(**plan.key(), *b"app:report");
         assert_eq!(plan.fence, b"quorlock:fence:{app:report}");
     }
 
     #[test]
     fn reserved_names_are_recognised_with_their_prefix() {
-        assert!(Plan::mutex(b"", b"quorlock:fence:{a}", Lives::default()).is_reserved());
-        assert!(Plan::mutex(b"quor", b"lock:x", Lives::default()).is_reserved());
-        assert!(!Plan::mutex(b"app:", b"quorlock:x", Lives::default()).is_reserved());
+        assert!(Plan::mutex(b"", b"quorlock:fence:{a}", KeyTtls::default()).is_reserved());
+        assert!(Plan::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved());
+        assert!(!Plan::mutex(b"app:", b"quorlock:x", KeyTtls::default()).is_reserved());
     }
 
     #[test]
     fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() {
         let label = OwnerLabel::new("web-3", 4711, "nightly");
-        let plan = Plan::mutex(b"", b"a", Lives::default());
+        let plan = Plan::mutex(b"", b"a", KeyTtls::default());
         let owner = OwnerToken::draw().unwrap();
         let token = String::from_utf8(owner.to_value().to_vec()).unwrap();
-        let manners = Manners { fair: true, since: 1, entry: None, enters: false };
+        let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false };
         for (plan, value) in
             [(plan.clone().signed(&label), format!("{token} web-3/4711/nightly")), (plan, token.clone())]
         {
             for command in [
-                plan.acquire(owner, 1, 1, 0, &manners),
+                plan.acquire(owner, 1, 1, 0, &policy),
                 plan.raise(owner, 1),
                 plan.extend(owner, 1, 1, 0, true),
                 plan.heal(owner, 1, 1, 0),
-                plan.release(owner, None, Parting::None),
+                plan.release(owner, None, QueueUpdate::None),
             ] {
                 let (mut bytes, argument) = (Vec::new(), format!("\r\n${}\r\n{value}\r\n", value.len()));
                 command.write_to(&mut bytes, true);
@@ -284,16 +284,16 @@ mod tests {
 
     #[test]
     fn every_command_says_for_how_long_it_lets_a_lock_stand() {
-        let (plan, owner) = (Plan::mutex(b"", b"a", Lives::default()), OwnerToken::nobody());
-        let entry = Entry { client: ClientId::draw().unwrap(), life: 9_999 };
+        let (plan, owner) = (Plan::mutex(b"", b"a", KeyTtls::default()), OwnerToken::nobody());
+        let entry = QueueEntry { client: ClientId::draw().unwrap(), life: 9_999 };
         for (fair, entry) in [(true, None), (false, None), (true, Some(entry))] {
-            let manners = Manners { fair, since: 1, entry, enters: entry.is_some() };
-            assert_eq!(plan.acquire(owner, 1_500, 1, 0, &manners).life().as_millis(), 1_500);
+            let policy = QueuePolicy { fair, since: 1, entry, enters: entry.is_some() };
+            assert_eq!(plan.acquire(owner, 1_500, 1, 0, &policy).life().as_millis(), 1_500);
         }
         for command in [plan.extend(owner, 1_500, 1, 0, true), plan.heal(owner, 1_500, 1, 0)] {
             assert_eq!(command.life().as_millis(), 1_500);
         }
-        for command in [plan.raise(owner, 1), plan.release(owner, None, Parting::None), Command::time()] {
+        for command in [plan.raise(owner, 1), plan.release(owner, None, QueueUpdate::None), Command::time()] {
             assert!(command.life().is_zero());
         }
     }

@@ -1,131 +1,13 @@
 //! Replies into facts.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{PushKind, Value};
 
+use crate::answer::{AcquireReply, Answer, Canary, ExtendReply, GreetReply, MeetReply, RaiseReply, ReleaseReply};
 use crate::error::NodeFailure;
 use crate::wire::command::Kind;
 use crate::wire::refusal::{self, Refusal};
-
-/// What a node answered to one command.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Answer {
-    Acquire(AcquireReply),
-    Raise(RaiseReply),
-    Extend(ExtendReply),
-    Release(ReleaseReply),
-    Greet(GreetReply),
-    Meet(MeetReply),
-    /// Releases are announced on this connection from now on.
-    Subscribed,
-    /// The node's time, and nothing else.
-    Time,
-    /// The script is not known there, and nothing was executed.
-    NoScript,
-    Failed(NodeFailure),
-}
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum AcquireReply {
-    Accepted,
-    Behind {
-        counter: u64,
-    },
-    Held {
-        counter: u64,
-        left: Option<Duration>,
-        /// The client is in the waiting list now.
-        entered: bool,
-        /// Who holds it, fit to be shown.
-        holder: Option<Arc<str>>,
-    },
-    /// Free, but another client's turn.
-    Promised {
-        counter: u64,
-        left: Duration,
-        entered: bool,
-    },
-    /// The node has lost its memory, and is silent.
-    Forgot {
-        left: Duration,
-    },
-    /// The proposal is far ahead of the node's clock.
-    Ahead {
-        counter: u64,
-    },
-    WrongType,
-    BadCounter,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum RaiseReply {
-    Taken,
-    Above { counter: u64 },
-    Gone,
-    Unusable,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ExtendReply {
-    Extended,
-    /// It had been gone and was set again.
-    Healed,
-    /// Extended by a node that has forgotten what it knew, which does not count yet.
-    Forgot {
-        left: Duration,
-    },
-    Superseded,
-    /// Not there.
-    Gone,
-    /// Someone else's.
-    Taken,
-    Unusable,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ReleaseReply {
-    Deleted,
-    NotOurs,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct GreetReply {
-    pub(crate) canary: Canary,
-    /// For how long the server's process has been keeping what it was told.
-    pub(crate) served: Duration,
-    /// The longest silence that anybody asks for lately, in milliseconds.
-    pub(crate) longest: u64,
-    /// When that was last asked for: days since 1970.
-    pub(crate) day: u64,
-    /// The node has noted what it was told.
-    pub(crate) kept: bool,
-}
-
-/// Which node it is, and who else uses it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct MeetReply {
-    /// None if the node could not note one.
-    pub(crate) id: Option<u64>,
-    /// How many nodes others use together with this one, if those are not ours; 0 if not.
-    pub(crate) others: u64,
-}
-
-/// What a greeting found.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Canary {
-    /// Its process has kept it, and began with what another had kept.
-    Kept,
-    /// Its process has kept it, and began with nothing.
-    KeptFromNothing,
-    /// None.
-    Missing,
-    /// Another process had kept it.
-    Another,
-    /// Somebody has said that nothing was lost.
-    Vouched,
-}
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -273,7 +155,7 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX])
     let answer = match (kind, status) {
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
         (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
-        (Kind::Acquire, 3) => Answer::Acquire(AcquireReply::Promised { counter: counter()?, left: left?, entered }),
+        (Kind::Acquire, 3) => Answer::Acquire(AcquireReply::Reserved { counter: counter()?, left: left?, entered }),
         (Kind::Acquire, 4) => Answer::Acquire(AcquireReply::Forgot { left: left? }),
         (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
         (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType),
@@ -367,7 +249,7 @@ mod tests {
         );
         assert_eq!(
             read(Kind::Acquire, "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:9\r\n"),
-            Answer::Acquire(AcquireReply::Promised { counter: 7, left: Duration::from_millis(900), entered: true })
+            Answer::Acquire(AcquireReply::Reserved { counter: 7, left: Duration::from_millis(900), entered: true })
         );
         assert_eq!(read(Kind::Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"), Answer::Subscribed);
         assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
@@ -526,7 +408,7 @@ mod tests {
                 prop_assert!(!is_grant(&answer) || says_done(frame.as_bytes()), "{:?} {:?}", kind, frame);
                 match answer {
                     // A negative time is "no end", and never "free now".
-                    Answer::Acquire(AcquireReply::Held { left: Some(left), .. } | AcquireReply::Promised { left, .. }) => {
+                    Answer::Acquire(AcquireReply::Held { left: Some(left), .. } | AcquireReply::Reserved { left, .. }) => {
                         let millis = i64::try_from(left.as_millis()).unwrap();
                         prop_assert!(frame.contains(&millis.to_string()) || frame.contains("+1") || frame.contains("01"));
                     }

@@ -15,7 +15,7 @@ pub(crate) const QUARANTINE: bool = true;
 
 /// The clients' managers.
 pub(crate) fn builder(urls: &[String], ttl: Duration) -> Builder {
-    LockManager::builder(urls).ttl(ttl).max_ttl(ttl).response_timeout(times(ttl, 0.2)).outage_patience(ttl * 2)
+    LockManager::builder(urls).ttl(ttl).max_ttl(ttl).response_timeout(times(ttl, 0.2)).outage_timeout(ttl * 2)
 }
 
 /// How long a campaign lasts: what was asked for, or `usual`. `None` if it is one of the long ones, and those were not

@@ -130,7 +130,7 @@ fn what_they_hold_we_are_refused_and_leave_alone(mut world: World) -> TestResult
     for row in err.nodes() {
         match row.answer {
             NodeAnswer::Held { left: Some(left), .. } if Duration::ZERO < left && left <= TTL => refusals += 1,
-            NodeAnswer::NotWaitedFor => {}
+            NodeAnswer::Pending => {}
             _ => panic!("{row}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{LockManager, Problem};
+use quorlock::{BuildProblem, LockManager};
 
 const NODES: [&str; 3] = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
 
@@ -19,20 +19,20 @@ fn build_names_every_problem_at_once() {
         .retry_delay(Duration::from_secs(2), Duration::from_secs(1))
         .clock_margin(f64::NAN, Duration::ZERO)
         .max_hold(Some(Duration::ZERO))
-        .fencing_life(Some(Duration::ZERO))
+        .fencing_ttl(Some(Duration::ZERO))
         .prefix(vec![b'x'; 70_000])
         .build()
         .unwrap_err();
 
-    let is = |it: fn(&Problem) -> bool| err.problems().iter().any(it);
-    assert!(is(|it| matches!(it, Problem::BadAddress { index: 0, .. })), "{err}");
-    assert!(is(|it| matches!(it, Problem::DuplicateNode { first: 1, second: 2, .. })), "{err}");
-    assert!(is(|it| matches!(it, Problem::OutOfRange { option: "ttl", .. })), "{err}");
-    assert!(is(|it| matches!(it, Problem::OutOfRange { option: "response_timeout", .. })), "{err}");
-    assert!(is(|it| matches!(it, Problem::OutOfRange { option: "fencing_life", .. })), "{err}");
-    assert!(is(|it| matches!(it, Problem::RetryDelays { .. })), "{err}");
-    assert!(is(|it| matches!(it, Problem::MarginShare { .. })), "{err}");
-    assert!(is(|it| matches!(it, Problem::PrefixTooLong { .. })), "{err}");
+    let is = |it: fn(&BuildProblem) -> bool| err.problems().iter().any(it);
+    assert!(is(|it| matches!(it, BuildProblem::BadAddress { index: 0, .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::DuplicateNode { first: 1, second: 2, .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::OutOfRange { option: "ttl", .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::OutOfRange { option: "response_timeout", .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::OutOfRange { option: "fencing_ttl", .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::RetryDelays { .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::MarginShare { .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::PrefixTooLong { .. })), "{err}");
     assert!(!err.to_string().contains("secret"), "{err}");
     assert_eq!(err.problems().len(), 9, "{err}");
 }
@@ -40,11 +40,11 @@ fn build_names_every_problem_at_once() {
 #[test]
 fn a_list_of_nodes_has_a_sensible_length() {
     let none: [&str; 0] = [];
-    assert_eq!(LockManager::builder(none).build().unwrap_err().problems(), [Problem::NoNodes]);
+    assert_eq!(LockManager::builder(none).build().unwrap_err().problems(), [BuildProblem::NoNodes]);
 
     let many = (0..40).map(|it| format!("redis://10.0.0.{it}"));
     let err = LockManager::builder(many).build().unwrap_err();
-    assert_eq!(err.problems(), [Problem::TooManyNodes { count: 40, max: 31 }]);
+    assert_eq!(err.problems(), [BuildProblem::TooManyNodes { count: 40, max: 31 }]);
 
     for even in [2, 4] {
         let nodes = (0..even).map(|it| format!("redis://10.0.0.{it}"));
@@ -57,7 +57,7 @@ fn a_ttl_must_leave_time_for_a_second_try() {
     let builder = || LockManager::builder(NODES).response_timeout(Duration::from_secs(1)).max_hold(None);
 
     let err = builder().ttl(Duration::from_millis(3_999)).build().unwrap_err();
-    assert!(matches!(err.problems(), [Problem::TtlBelowTimeouts { .. }]), "{err}");
+    assert!(matches!(err.problems(), [BuildProblem::TtlBelowTimeouts { .. }]), "{err}");
     assert!(builder().ttl(Duration::from_secs(4)).build().is_ok());
 }
 
@@ -66,7 +66,7 @@ fn a_margin_must_leave_half_of_the_ttl() {
     let builder = |fixed| LockManager::builder(NODES).clock_margin(0.1, fixed);
 
     let err = builder(Duration::from_secs(5)).build().unwrap_err();
-    assert!(matches!(err.problems(), [Problem::MarginTooLarge { .. }]), "{err}");
+    assert!(matches!(err.problems(), [BuildProblem::MarginTooLarge { .. }]), "{err}");
     assert!(builder(Duration::from_secs(1)).build().is_ok());
 }
 
@@ -79,8 +79,8 @@ fn durations_without_end_are_refused_and_never_overflow() {
         .shutdown_grace(Duration::MAX)
         .retry_delay(Duration::MAX, Duration::MAX)
         .clock_margin(0.5, Duration::MAX)
-        .fencing_life(Some(Duration::MAX))
-        .outage_patience(Duration::MAX)
+        .fencing_ttl(Some(Duration::MAX))
+        .outage_timeout(Duration::MAX)
         .max_hold(Some(Duration::MAX))
         .build()
         .unwrap_err();

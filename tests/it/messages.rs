@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, ExtendError, HeldBy, LockManager, Lost, NodeAnswer, NodeFailure, Problem, ReleaseError, RunError,
+    AcquireError, BuildProblem, ExtendError, HeldBy, LockManager, Lost, NodeAnswer, NodeFailure, ReleaseError, RunError,
 };
 
 #[test]
@@ -34,7 +34,7 @@ fn durations_in_errors_are_numbers_with_a_unit() {
         "granted too late: the round took 3.0 s of a ttl of 10 s; the nodes or this machine are too slow",
     );
     assert_eq!(
-        Problem::TtlBelowTimeouts {
+        BuildProblem::TtlBelowTimeouts {
             ttl: Duration::from_millis(3_999),
             response_timeout: Duration::from_secs(1),
             needed: Duration::from_secs(4)
@@ -75,7 +75,7 @@ fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
 
 #[test]
 fn no_message_ends_with_a_full_stop_or_has_two_lines() {
-    let out_of_range = Problem::OutOfRange {
+    let out_of_range = BuildProblem::OutOfRange {
         option: "ttl",
         value: Duration::ZERO,
         min: Duration::from_millis(100),

@@ -47,7 +47,7 @@ impl Place {
     }
 
     fn options(&self, url: &str) -> Builder {
-        builder([url]).prefix(PREFIX).ttl(LONG).outage_patience(Duration::ZERO)
+        builder([url]).prefix(PREFIX).ttl(LONG).outage_timeout(Duration::ZERO)
     }
 
     fn manager(&self) -> LockManager {
@@ -184,7 +184,7 @@ impl Claim {
             }
             OneServerTwiceIsNoticed => {
                 let again = at.url.replace("127.0.0.1", "localhost");
-                let locks = builder([&at.url, &again]).prefix(PREFIX).outage_patience(Duration::ZERO).build().unwrap();
+                let locks = builder([&at.url, &again]).prefix(PREFIX).outage_timeout(Duration::ZERO).build().unwrap();
                 fails_with(locks.mutex("i").try_lock(), |it| matches!(it, NodeFailure::SameServer { .. }))
             }
             ReplicasAreRefused => {
@@ -201,8 +201,8 @@ impl Claim {
                 // Of a client that asks again by itself.
                 at.server.command(&["ZADD", &list, "1.5", "another"]).unwrap();
                 set(&at.server, &turn, "0 ");
-                let promised = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Promised { .. });
-                take("k").is_err_and(|it| promised(&it))
+                let reserved = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Reserved { .. });
+                take("k").is_err_and(|it| reserved(&it))
             }
             WaitersAreListed => at.while_waiting(|at, _guard| at.server.exists(list())),
             WaitersListen => at.while_waiting(|at, _guard| {

@@ -130,7 +130,7 @@ fn a_refusal_says_how_long_the_holders_keys_still_live() -> TestResult {
     let lefts: Vec<_> = (0..3)
         .filter_map(|i| match answer(&err, i) {
             NodeAnswer::Held { left, .. } => Some(*left),
-            NodeAnswer::NotWaitedFor => None,
+            NodeAnswer::Pending => None,
             other => panic!("{other:?}"),
         })
         .collect();

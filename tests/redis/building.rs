@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use devnodes::{FakeServer, Servers, eventually};
-use quorlock::{BuildError, LockManager, NodeAnswer, NodeFailure, Problem};
+use quorlock::{BuildError, BuildProblem, LockManager, NodeAnswer, NodeFailure};
 
 use crate::support::*;
 
@@ -66,7 +66,7 @@ fn all_problems_are_reported_at_once_and_without_secrets() {
     .retry_delay(secs(2), secs(1))
     .clock_margin(f64::NAN, ms(2))
     .max_hold(Some(ms(1)))
-    .fencing_life(Some(ms(1)))
+    .fencing_ttl(Some(ms(1)))
     .shutdown_grace(Duration::MAX)
     .prefix(vec![b'x'; 100_000])
     .build()
@@ -76,7 +76,7 @@ fn all_problems_are_reported_at_once_and_without_secrets() {
     let of = |what: &str| found.iter().filter(|it| it.contains(what)).count();
     assert_eq!(of("BadAddress"), 5, "{found:#?}");
     assert_eq!(of("DuplicateNode { first: 0, second: 4"), 1, "{found:#?}");
-    for option in ["\"ttl\"", "\"response_timeout\"", "\"connect_timeout\"", "\"fencing_life\"", "\"shutdown_grace\""] {
+    for option in ["\"ttl\"", "\"response_timeout\"", "\"connect_timeout\"", "\"fencing_ttl\"", "\"shutdown_grace\""] {
         assert_eq!(of(option), 1, "{option}: {found:#?}");
     }
     assert_eq!((of("RetryDelays"), of("MarginShare"), of("PrefixTooLong")), (1, 1, 1), "{found:#?}");
@@ -87,11 +87,11 @@ fn all_problems_are_reported_at_once_and_without_secrets() {
 #[test]
 fn no_nodes_and_too_many_nodes_are_problems() {
     let err = LockManager::builder(Vec::<String>::new()).build().unwrap_err();
-    assert_eq!(err.problems(), [Problem::NoNodes]);
+    assert_eq!(err.problems(), [BuildProblem::NoNodes]);
 
     let urls = (0..32).map(|i| format!("redis://127.0.0.1:{}", 7000 + i));
     let err = LockManager::builder(urls).build().unwrap_err();
-    assert_eq!(err.problems(), [Problem::TooManyNodes { count: 32, max: 31 }]);
+    assert_eq!(err.problems(), [BuildProblem::TooManyNodes { count: 32, max: 31 }]);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn b1_the_same_address_twice_is_a_problem_however_it_is_written() {
         ("redis+unix:///tmp/a.sock", "redis+unix:///tmp/a.sock?db=2"),
     ] {
         let err = LockManager::builder([first, second]).build().unwrap_err();
-        let problem = matches!(err.problems(), [Problem::DuplicateNode { first: 0, second: 1, .. }]);
+        let problem = matches!(err.problems(), [BuildProblem::DuplicateNode { first: 0, second: 1, .. }]);
         assert!(problem, "{first} {second}: {err:?}");
         assert!(!err.to_string().contains("pw"), "{err}");
     }
@@ -114,12 +114,12 @@ fn b1_the_same_address_twice_is_a_problem_however_it_is_written() {
 fn a12_ttls_that_cannot_work_are_problems() {
     for ttl in [Duration::ZERO, Duration::from_nanos(1), ms(99), secs(3601), Duration::MAX] {
         let err = LockManager::builder(["redis://127.0.0.1"]).max_hold(None).ttl(ttl).build().unwrap_err();
-        assert!(matches!(err.problems(), [Problem::OutOfRange { option: "ttl", .. }]), "{ttl:?}: {err:?}");
+        assert!(matches!(err.problems(), [BuildProblem::OutOfRange { option: "ttl", .. }]), "{ttl:?}: {err:?}");
     }
     let err = LockManager::builder(["redis://127.0.0.1"]).ttl(ms(399)).build().unwrap_err();
-    assert!(matches!(err.problems(), [Problem::TtlBelowTimeouts { .. }]), "{err:?}");
+    assert!(matches!(err.problems(), [BuildProblem::TtlBelowTimeouts { .. }]), "{err:?}");
     let err = LockManager::builder(["redis://127.0.0.1"]).clock_margin(0.0, secs(6)).build().unwrap_err();
-    assert!(matches!(err.problems(), [Problem::MarginTooLarge { .. }]), "{err:?}");
+    assert!(matches!(err.problems(), [BuildProblem::MarginTooLarge { .. }]), "{err:?}");
 }
 
 #[test]

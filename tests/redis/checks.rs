@@ -1,7 +1,7 @@
 //! What a look at the nodes finds, on servers with something wrong.
 
 use devnodes::{Clock, Proxy, Server, Servers, eventually};
-use quorlock::{Finding, NodeCheck, NodeFailure};
+use quorlock::{NodeCheck, NodeFailure, NodeFinding};
 
 use crate::clocks;
 use crate::support::*;
@@ -21,7 +21,7 @@ fn replicate(server: &Server, master: &Server) -> TestResult {
     Ok(())
 }
 
-fn row(checks: &[NodeCheck], node: usize) -> (Option<NodeFailure>, Vec<Finding>) {
+fn row(checks: &[NodeCheck], node: usize) -> (Option<NodeFailure>, Vec<NodeFinding>) {
     (checks[node].failure.clone(), checks[node].findings.clone())
 }
 
@@ -34,7 +34,7 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     }
     let locks = connected(builder(servers.urls()), 2);
 
-    assert_eq!(row(&locks.check_nodes(), 0), (None, vec![Finding::Promoted]));
+    assert_eq!(row(&locks.check_nodes(), 0), (None, vec![NodeFinding::Promoted]));
     assert!(locks.check_nodes()[1].is_fine());
     // Both are needed.
     assert!(locks.mutex("report").try_lock()?.is_valid());
@@ -106,7 +106,7 @@ fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() ->
     eventually("a look shows the same", || {
         let checks = locks.check_nodes();
         row(&checks, 0) == (Some(NodeFailure::Evicts { policy: policy.clone() }), vec![])
-            && row(&checks, 2) == (None, vec![Finding::WouldEvict { policy: policy.clone() }])
+            && row(&checks, 2) == (None, vec![NodeFinding::WouldEvict { policy: policy.clone() }])
     });
     // It is not refused: with the other one set right, these two are enough.
     servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"])?;
@@ -147,32 +147,33 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     let mut checks = locks.check_nodes();
     eventually("all have been asked", || {
         checks = locks.check_nodes();
-        let doubles = checks.iter().filter(|it| it.findings.iter().any(|it| matches!(it, Finding::SameServer { .. })));
+        let doubles =
+            checks.iter().filter(|it| it.findings.iter().any(|it| matches!(it, NodeFinding::SameServer { .. })));
         urls.len() - 4 <= checks.iter().filter(|it| it.failure.is_none()).count() && doubles.count() == 1
     });
 
     let policy = || "volatile-ttl".to_owned();
     let shown: Vec<_> = checks.iter().map(ToString::to_string).collect();
     let all = shown.join("\n");
-    assert_eq!(row(&checks, 1), (None, vec![Finding::Promoted]), "{all}");
-    assert_eq!(row(&checks, 2), (None, vec![Finding::WouldEvict { policy: policy() }]), "{all}");
+    assert_eq!(row(&checks, 1), (None, vec![NodeFinding::Promoted]), "{all}");
+    assert_eq!(row(&checks, 2), (None, vec![NodeFinding::WouldEvict { policy: policy() }]), "{all}");
     assert_eq!(row(&checks, 3), (Some(NodeFailure::Evicts { policy: policy() }), vec![]), "{all}");
-    assert_eq!(row(&checks, 4), (None, vec![Finding::HasReplicas { count: 1 }]), "{all}");
+    assert_eq!(row(&checks, 4), (None, vec![NodeFinding::HasReplicas { count: 1 }]), "{all}");
     assert_eq!(row(&checks, 5), (Some(NodeFailure::Replica), vec![]), "{all}");
-    assert_eq!(row(&checks, 6), (None, vec![Finding::NoNotices]), "{all}");
+    assert_eq!(row(&checks, 6), (None, vec![NodeFinding::NoNotices]), "{all}");
     assert!(matches!(row(&checks, 7), (Some(NodeFailure::Connect { .. }), none) if none.is_empty()), "{all}");
-    assert_eq!(row(&checks, 8), (None, vec![Finding::Unverifiable]), "{all}");
+    assert_eq!(row(&checks, 8), (None, vec![NodeFinding::Unverifiable]), "{all}");
     // Whichever of the two came first has the vote.
     let same = |one: usize, other: usize| {
         // And both say it.
-        let says = |it: &Finding| matches!(it, Finding::SameServer { other: it } if it.index() == other);
+        let says = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { other: it } if it.index() == other);
         matches!(row(&checks, one), (None, findings) if matches!(&findings[..], [it] if says(it)))
             && matches!(row(&checks, other), (Some(NodeFailure::SameServer { other }), _) if other.index() == one)
     };
     assert!(same(0, 9) || same(9, 0), "{all}");
     if ahead.is_some() {
         let (failure, findings) = row(&checks, 10);
-        let [Finding::ClockDiffers { by, ahead: true }] = findings[..] else { panic!("{all}") };
+        let [NodeFinding::ClockDiffers { by, ahead: true }] = findings[..] else { panic!("{all}") };
         assert!(failure.is_none() && secs(7_000) < by && by < secs(7_201), "{all}");
     }
     assert!(!checks.iter().any(|it| it.is_fine()), "{all}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use devnodes::{Clock, PATIENCE, Server, Servers, eventually};
-use quorlock::{Builder, ExtendError, Finding, LockGuard, LockManager, Lost, NodeFailure};
+use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost, NodeFailure, NodeFinding};
 
 use crate::log_lines;
 use crate::support::*;
@@ -101,7 +101,7 @@ fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestRe
     drop(locks.mutex("report").try_lock()?);
     let differs = |it: &quorlock::NodeCheck| {
         it.failure.is_none()
-            && matches!(it.findings[..], [Finding::ClockDiffers { by, ahead: true }] if secs(30) < by && by < secs(41))
+            && matches!(it.findings[..], [NodeFinding::ClockDiffers { by, ahead: true }] if secs(30) < by && by < secs(41))
     };
     assert!(locks.check_nodes().iter().all(differs), "{:?}", locks.check_nodes());
     Ok(())
@@ -486,7 +486,7 @@ fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() 
     assert_eq!(*failure(&err, 0), NodeFailure::ClockBehind, "{err}");
     assert!(err.to_string().contains("more than an hour apart"), "{err}");
     servers[1].resume()?;
-    let behind = |it: &Finding| matches!(it, Finding::ClockDiffers { by, ahead: false } if 4 * HOUR < *by);
+    let behind = |it: &NodeFinding| matches!(it, NodeFinding::ClockDiffers { by, ahead: false } if 4 * HOUR < *by);
     eventually("a look shows it as well", || locks.check_nodes()[0].findings.iter().any(behind));
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::support::*;
 /// A manager that reaches all servers through proxies of its own, and has an endless patience.
 fn behind_proxies(servers: &Servers) -> (Vec<Proxy>, LockManager) {
     let (proxies, urls) = proxies(servers);
-    let locks = impatient(urls).outage_patience(LONG).shutdown_grace(ms(100)).build().unwrap();
+    let locks = impatient(urls).outage_timeout(LONG).shutdown_grace(ms(100)).build().unwrap();
     connect(&locks, 3);
     (proxies, locks)
 }

@@ -63,8 +63,8 @@ fn an_outage_that_outlasts_the_patience_ends_the_wait() -> TestResult {
     let servers = Servers::start(3)?;
     servers[0].kill()?;
     servers[1].kill()?;
-    let patient = builder(servers.urls()).outage_patience(ms(300)).build()?;
-    let impatient = builder(servers.urls()).outage_patience(ms(0)).build()?;
+    let patient = builder(servers.urls()).outage_timeout(ms(300)).build()?;
+    let impatient = builder(servers.urls()).outage_timeout(ms(0)).build()?;
 
     let began = Instant::now();
     let err = patient.mutex("report").lock().unwrap_err();

@@ -110,10 +110,10 @@ fn a_newcomer_is_refused_a_free_lock_that_is_promised_to_the_head() -> TestResul
 
         let err = tried.unwrap_err();
         assert_held(&err);
-        let promised = |it: &NodeReport| matches!(it.answer, NodeAnswer::Promised { .. });
-        let not_waited_for = err.nodes().iter().filter(|it| it.answer == NodeAnswer::NotWaitedFor).count();
+        let reserved = |it: &NodeReport| matches!(it.answer, NodeAnswer::Reserved { .. });
+        let not_waited_for = err.nodes().iter().filter(|it| it.answer == NodeAnswer::Pending).count();
         assert!(not_waited_for <= 1, "{err:?}");
-        assert_eq!(err.nodes().iter().filter(|it| promised(it)).count() + not_waited_for, 3, "{err:?}");
+        assert_eq!(err.nodes().iter().filter(|it| reserved(it)).count() + not_waited_for, 3, "{err:?}");
         head.resume();
         head.hear_held();
         head.release();

@@ -313,8 +313,8 @@ fn a_minority_of_nonsense_costs_nothing() -> TestResult {
 fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
     const DAY: i64 = 24 * 60 * 60 * 1000;
     let servers = Servers::start(3)?;
-    let (by_default, for_ever) = (manager(&servers), builder(servers.urls()).fencing_life(None).build()?);
-    let an_hour = builder(servers.urls()).fencing_life(Some(secs(3600))).build()?;
+    let (by_default, for_ever) = (manager(&servers), builder(servers.urls()).fencing_ttl(None).build()?);
+    let an_hour = builder(servers.urls()).fencing_ttl(Some(secs(3600))).build()?;
     let lives = |name: &str| -> Vec<_> {
         servers.iter().filter(|it| it.exists(fence(name))).map(|it| it.pttl(fence(name))).collect()
     };
@@ -349,7 +349,7 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
 fn a_lock_that_is_held_for_long_gives_its_counters_their_life_again() -> TestResult {
     let servers = Servers::start(3)?;
     // A twenty-fourth of it is some seconds.
-    let locks = connected(builder(servers.urls()).fencing_life(Some(secs(60))), 3);
+    let locks = connected(builder(servers.urls()).fencing_ttl(Some(secs(60))), 3);
     let guard = locks.mutex("report").renew(false).lock()?;
     for server in &servers {
         server.command(&["PEXPIRE", &fence("report"), "1000000"])?;

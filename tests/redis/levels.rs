@@ -129,7 +129,7 @@ fn child_that_meets_servers_that_never_heal() {
     ];
     let mut teller = Teller(0);
     for (case, url) in urls {
-        let locks = builder([url]).outage_patience(secs(0)).build().unwrap();
+        let locks = builder([url]).outage_timeout(secs(0)).build().unwrap();
         let mut failed = 0;
         eventually("it has failed often", || {
             failed += usize::from(locks.mutex("report").try_lock().is_err());
@@ -170,7 +170,7 @@ fn child_without_a_majority() {
     }
     let servers = Servers::start(3).unwrap();
     listen();
-    let locks = connected(builder(servers.urls()).outage_patience(secs(0)), 3);
+    let locks = connected(builder(servers.urls()).outage_timeout(secs(0)), 3);
     // One of three is ordinary.
     servers[0].kill().unwrap();
     eventually("one is down", || {

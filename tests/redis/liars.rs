@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{Client, FakeServer, PATIENCE, Proxy, Reply, Server, Servers, eventually};
-use quorlock::{Finding, LockManager, Lost, NodeAnswer, NodeFailure, ReleaseError};
+use quorlock::{LockManager, Lost, NodeAnswer, NodeFailure, NodeFinding, ReleaseError};
 
 use crate::support::*;
 
@@ -290,7 +290,7 @@ fn that_claims_to_be(other: &Server, itself: &Server) -> FakeServer {
 /// Whether `node` votes and `double` does not, and each is known for showing what the other shows.
 fn has_the_vote_of(locks: &LockManager, node: usize, double: usize) -> bool {
     let checks = locks.check_nodes();
-    let same = |it: &Finding| matches!(it, Finding::SameServer { other } if other.index() == double);
+    let same = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { other } if other.index() == double);
     checks[node].failure.is_none()
         && checks[node].findings.iter().any(same)
         && matches!(&checks[double].failure, Some(NodeFailure::SameServer { other }) if other.index() == node)
@@ -306,7 +306,7 @@ fn b1_a_node_that_claims_to_be_another_has_one_vote_with_it_whichever_came_first
         let [first, later] = order;
         doors[later].refuse(true);
         let locks = builder(doors.each_ref().map(Proxy::url)).response_timeout(ms(400)).ttl(secs(2)).max_ttl(secs(2));
-        let locks = locks.outage_patience(Duration::ZERO).build()?;
+        let locks = locks.outage_timeout(Duration::ZERO).build()?;
         eventually("the first has its vote", || locks.check_nodes()[first].failure.is_none());
         let works_with_the_liar_only = || {
             let err = error_in_the_end(&locks, "report", |it| matches!(answer(it, 2), NodeAnswer::Held { .. }));

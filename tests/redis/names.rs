@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, ExtendError, Problem};
+use quorlock::{AcquireError, BuildProblem, ExtendError};
 
 use crate::support::*;
 
@@ -150,11 +150,14 @@ fn a12_a_ttl_that_cannot_work_is_refused_without_asking_a_node() -> TestResult {
 
     for ttl in bad {
         let err = locks.mutex("report").ttl(ttl).try_lock().unwrap_err();
-        assert!(matches!(err, AcquireError::BadTtl(Problem::OutOfRange { option: "ttl", .. })), "{ttl:?}: {err:?}");
+        assert!(
+            matches!(err, AcquireError::BadTtl(BuildProblem::OutOfRange { option: "ttl", .. })),
+            "{ttl:?}: {err:?}"
+        );
     }
     // Allowed as such, but not with this response timeout.
     let err = locks.mutex("report").ttl(secs(1)).lock().unwrap_err();
-    assert!(matches!(err, AcquireError::BadTtl(Problem::TtlBelowTimeouts { .. })), "{err:?}");
+    assert!(matches!(err, AcquireError::BadTtl(BuildProblem::TtlBelowTimeouts { .. })), "{err:?}");
     assert_eq!(locks.stats().commands, 0);
 
     let guard = locks.mutex("report").try_lock()?;

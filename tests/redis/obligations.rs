@@ -152,7 +152,7 @@ fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_s
     servers[4].pause()?;
     let err = attempt(&locks);
     assert_held(&err);
-    assert_eq!((answer(&err, 3), answer(&err, 4)), (&NodeAnswer::NotWaitedFor, &NodeAnswer::NotWaitedFor));
+    assert_eq!((answer(&err, 3), answer(&err, 4)), (&NodeAnswer::Pending, &NodeAnswer::Pending));
 
     servers[3].resume()?;
     for server in servers.iter().take(3) {
@@ -161,7 +161,7 @@ fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_s
     let fresh = options.build()?;
     let err = attempt(&fresh);
     assert_no_quorum(&err);
-    assert_eq!(*answer(&err, 4), NodeAnswer::NotWaitedFor, "{err}");
+    assert_eq!(*answer(&err, 4), NodeAnswer::Pending, "{err}");
     servers[4].resume()?;
     nothing_is_left(&servers);
     Ok(())
@@ -348,7 +348,7 @@ fn child_without_room_for_threads() {
 
     let err = builder(urls).build().unwrap_err();
 
-    let [quorlock::Problem::NoThreads { .. }] = err.problems() else { panic!("{err:?}") };
+    let [quorlock::BuildProblem::NoThreads { .. }] = err.problems() else { panic!("{err:?}") };
     eventually("those that were started have ended", || status("Threads:") == before);
     say(format_args!("NoThreads, {} threads more", status("Threads:") - before));
 }

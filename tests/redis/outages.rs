@@ -9,7 +9,7 @@ use crate::support::*;
 
 /// Tries again soon, so that an outage is seen many times within the patience.
 fn builder_with_patience(servers: &Servers) -> quorlock::Builder {
-    builder(servers.urls()).outage_patience(ms(500)).retry_delay(ms(5), ms(10))
+    builder(servers.urls()).outage_timeout(ms(500)).retry_delay(ms(5), ms(10))
 }
 
 /// How many rounds have found no majority.

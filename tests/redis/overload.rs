@@ -17,7 +17,7 @@ const NARROW: u32 = 70_000;
 /// A manager of three nodes behind lines that can be made narrow. Two and a half seconds without an answer are an outage.
 fn behind_lines(servers: &Servers) -> (LockManager, Vec<Proxy>) {
     let (proxies, urls) = proxies(servers);
-    (connected(impatient(urls).outage_patience(ms(2500)), 3), proxies)
+    (connected(impatient(urls).outage_timeout(ms(2500)), 3), proxies)
 }
 
 /// Runs `call` on so many threads at once, each with its number.

@@ -85,7 +85,7 @@ fn lock_waits_through_the_quarantine_however_short_its_patience_with_outages() -
     let servers = Servers::start(3)?;
     let began = Instant::now();
     let locks =
-        strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).outage_patience(ms(0)).build()?;
+        strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).outage_timeout(ms(0)).build()?;
 
     let guard = locks.mutex("report").lock()?;
 
@@ -101,7 +101,7 @@ fn an_outage_is_an_outage_whoever_else_is_quarantined() -> TestResult {
     let servers = Servers::start(3)?;
     servers[1].kill()?;
     servers[2].kill()?;
-    let locks = strict(&servers).outage_patience(ms(0)).max_ttl(QUARANTINE).build()?;
+    let locks = strict(&servers).outage_timeout(ms(0)).max_ttl(QUARANTINE).build()?;
 
     let err = locks.mutex("report").lock().unwrap_err();
 
@@ -219,7 +219,7 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
     let locks = strict(&servers).ttl(secs(20)).max_ttl(secs(30)).build()?;
 
     let err = locks.mutex("report").ttl(secs(31)).try_lock().unwrap_err();
-    assert!(matches!(err, AcquireError::BadTtl(quorlock::Problem::TtlAboveMax { .. })), "{err}");
+    assert!(matches!(err, AcquireError::BadTtl(quorlock::BuildProblem::TtlAboveMax { .. })), "{err}");
     assert!(err.to_string().contains("max_ttl"), "{err}");
     assert!(!matches!(locks.mutex("report").ttl(secs(30)).try_lock(), Err(AcquireError::BadTtl(_))));
     assert!(strict(&servers).ttl(secs(20)).max_ttl(secs(19)).build().is_err());

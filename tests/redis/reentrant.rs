@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::TryRecvError;
 use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::{
-    AcquireError, CancelHandle, LockManager, Lost, Problem, ReentrantGuard, ReentrantMutex, ReleaseError, RunError,
+    AcquireError, BuildProblem, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError, RunError,
 };
 
 use crate::support::*;
@@ -454,7 +454,7 @@ fn a_description_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestRes
 
     let err = locks.reentrant_mutex("report").ttl(Duration::ZERO).lock().unwrap_err();
 
-    assert!(matches!(err, AcquireError::BadTtl(Problem::OutOfRange { .. })), "{err:?}");
+    assert!(matches!(err, AcquireError::BadTtl(BuildProblem::OutOfRange { .. })), "{err:?}");
     assert_eq!((guard.holds(), guard.check()), (1, Ok(())));
     Ok(())
 }

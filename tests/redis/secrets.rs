@@ -78,7 +78,7 @@ fn an_owner_token_that_a_server_repeats_in_an_error_is_in_no_row_and_in_no_error
         let repeated = repeated.join(" ");
         Some(format!("-ERR unknown command 'EVALSHA', with args beginning with: {repeated}\r\n").into_bytes())
     });
-    let locks = builder([fake.url()]).outage_patience(secs(0)).build()?;
+    let locks = builder([fake.url()]).outage_timeout(secs(0)).build()?;
 
     let err = locks.mutex("x").try_lock().unwrap_err();
 
@@ -150,7 +150,7 @@ pub(crate) const ECHOES: [&[(&str, &str)]; 9] = [
 fn what_a_server_repeats_of_a_login_is_in_no_error() -> TestResult {
     for answers in ECHOES {
         let fake = answering(answers);
-        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).outage_patience(secs(0)).build()?;
+        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).outage_timeout(secs(0)).build()?;
         for err in [locks.mutex("report").try_lock().unwrap_err(), locks.mutex("report").lock().unwrap_err()] {
             assert_no_quorum(&err);
             let shown = format!("{err} {err:?} {locks:?}");

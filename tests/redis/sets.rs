@@ -1,7 +1,7 @@
 //! Programs that use different sets of nodes notice each other.
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, Finding, LockManager, NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, NodeFinding};
 
 use crate::clocks;
 use crate::support::*;
@@ -17,15 +17,15 @@ fn program(servers: &Servers, nodes: &[usize]) -> Builder {
 }
 
 /// The sets of others that it finds at each of its nodes.
-fn found(locks: &LockManager) -> Vec<Vec<Finding>> {
+fn found(locks: &LockManager) -> Vec<Vec<NodeFinding>> {
     locks.check_nodes().into_iter().map(|it| it.findings).collect()
 }
 
-fn other(there: u64, here: u64) -> Vec<Finding> {
-    vec![Finding::OtherNodes { there, here }]
+fn other(there: u64, here: u64) -> Vec<NodeFinding> {
+    vec![NodeFinding::OtherNodes { there, here }]
 }
 
-fn none(nodes: usize) -> Vec<Vec<Finding>> {
+fn none(nodes: usize) -> Vec<Vec<NodeFinding>> {
     vec![vec![]; nodes]
 }
 

@@ -43,11 +43,11 @@ fn turn_of(server: &Server) -> Option<String> {
 }
 
 #[track_caller]
-fn assert_promised(locks: &LockManager, fair: bool) {
+fn assert_reserved(locks: &LockManager, fair: bool) {
     let err = locks.mutex(NAME).fair(fair).try_lock().unwrap_err();
     assert_held(&err);
-    let promised = |it: &NodeReport| matches!(it.answer, NodeAnswer::Promised { .. });
-    assert!(err.nodes().iter().any(promised), "{err:?}");
+    let reserved = |it: &NodeReport| matches!(it.answer, NodeAnswer::Reserved { .. });
+    assert!(err.nodes().iter().any(reserved), "{err:?}");
 }
 
 /// Adds a user to all servers; URLs that log in as it.
@@ -218,10 +218,10 @@ fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_w
 
     // Waits for a minute: it is told, and then it is its turn.
     put_waiter(&servers[0], &(micros() - 60_000_000).to_string(), member);
-    assert_promised(&locks, false);
+    assert_reserved(&locks, false);
     assert_eq!(hear().as_deref(), Some(NAME.as_bytes()));
-    assert_promised(&locks, false);
-    assert_promised(&locks, true);
+    assert_reserved(&locks, false);
+    assert_reserved(&locks, true);
     assert_eq!(turn_of(&servers[0]).as_deref(), Some(member));
     Ok(())
 }
@@ -233,7 +233,7 @@ fn a_call_that_comes_out_of_turn_leaves_nothing_of_itself_behind() -> TestResult
     for fair in [true, false] {
         put_waiter(&servers[0], &deaf(micros() - 60_000_000), "0123456789abcdef");
 
-        assert_promised(&locks, fair);
+        assert_reserved(&locks, fair);
 
         assert!(!servers[0].exists(NAME) && !servers[0].exists(fence(NAME)));
         servers[0].command(&["DEL", &list(NAME), &turn(NAME)])?;
@@ -294,7 +294,7 @@ fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> Tes
     let mut runs = 0;
     while !waiters_of(&servers[0], NAME).is_empty() {
         let left = waiters_of(&servers[0], NAME).len();
-        assert_promised(&newcomer, true);
+        assert_reserved(&newcomer, true);
         runs += 1;
         assert!(waiters_of(&servers[0], NAME).len() < left);
     }

@@ -33,7 +33,7 @@ where
         .ttl(secs(20))
         .response_timeout(secs(5))
         .connect_timeout(secs(10))
-        .outage_patience(PATIENCE)
+        .outage_timeout(PATIENCE)
         .shutdown_grace(secs(5))
         .quarantine(false)
 }

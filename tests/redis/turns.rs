@@ -320,7 +320,7 @@ fn a_hand_over_to_a_call_that_reads_for_all_is_read_while_it_waits_for_it() -> T
 #[test]
 fn a_hand_over_that_no_majority_answers_ends_as_an_outage() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(impatient(servers.urls()).outage_patience(ms(500)), 3);
+    let locks = connected(impatient(servers.urls()).outage_timeout(ms(500)), 3);
     let held = hold(&locks, &servers, NAME);
     let waiter = queue(&locks);
 
@@ -459,7 +459,7 @@ fn nobody_is_told_anything_while_the_lock_is_held() -> TestResult {
 
     // One is refused, one comes and leaves again.
     let err = fourth.mutex(NAME).try_lock().unwrap_err();
-    let not_held = |it: &&NodeReport| !matches!(it.answer, NodeAnswer::Held { .. } | NodeAnswer::NotWaitedFor);
+    let not_held = |it: &&NodeReport| !matches!(it.answer, NodeAnswer::Held { .. } | NodeAnswer::Pending);
     assert_eq!(err.nodes().iter().find(not_held), None);
     let cancel = CancelHandle::new();
     let leaver = wait_in_thread(third.mutex(NAME).cancelled_by(&cancel));

@@ -9,7 +9,7 @@ use crate::engine::nodes::fanout::Given;
 use crate::engine::round::pending::{Pending, Sink};
 use crate::error::{ExtendError, Lost, NodeAnswer, Rows};
 use crate::ids::{NodeId, NodeSet};
-use crate::logic::footing::{Doubt, Failed, Footing};
+use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::validity;
@@ -30,8 +30,8 @@ impl HeldLock {
     /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
     /// forward so that this is in doubt.
     pub(super) fn doubt(&self, state: &State, tick: Tick) -> Option<Duration> {
-        let stepped = self.core.fanout.stepped_since(state.footing.since());
-        if stepped == NodeSet::default() || !state.footing().is_doubtful(stepped) {
+        let stepped = self.shared.fanout.stepped_since(state.confirmations.since());
+        if stepped == NodeSet::default() || !state.confirmations().is_doubtful(stepped) {
             return None;
         }
         let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.ttl)));
@@ -41,17 +41,17 @@ impl HeldLock {
     /// A node has confirmed the extension that was sent at `sent`.
     pub(crate) fn note_confirmed(&self, node: NodeId, sent: Tick) {
         let mut state = self.state.lock();
-        if state.footing.since() == sent {
-            state.footing = state.footing.and(NodeSet::from_iter([node]));
+        if state.confirmations.since() == sent {
+            state.confirmations = state.confirmations.and(NodeSet::from_iter([node]));
         }
     }
 
     /// Extends for `ttl` from now, and waits for the answers.
     pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Result<(), ExtendError> {
-        if self.core.is_forked() {
+        if self.shared.is_forked() {
             return Err(Lost::Forked.into());
         }
-        if let Some(problem) = self.core.config.ttl_problem(ttl) {
+        if let Some(problem) = self.shared.config.ttl_problem(ttl) {
             return Err(ExtendError::BadTtl(problem));
         }
         let ttl = validity::whole_millis(ttl);
@@ -65,15 +65,15 @@ impl HeldLock {
             self.send_extension(&mut state, sent, false)
         };
         let taken = given.taken;
-        self.core.fanout.wake(taken, false);
+        self.shared.fanout.wake(taken, false);
         given.report(&pending);
-        let end = pending.wait(self.core.fanout.deadline(sent.tick));
+        let end = pending.wait(self.shared.fanout.deadline(sent.tick));
         self.on_extension_end(end, sent, &pending);
         match (end, self.remaining()) {
             (_, Err(lost)) => Err(lost.into()),
             (ExtendEnd::Confirmed, Ok(_)) => Ok(()),
             (ExtendEnd::Gone | ExtendEnd::NotConfirmed, Ok(_)) => {
-                Err(ExtendError::NoQuorum { nodes: self.core.fanout.report(pending.rows()) })
+                Err(ExtendError::NoQuorum { nodes: self.shared.fanout.report(pending.rows()) })
             }
         }
     }
@@ -86,18 +86,18 @@ impl HeldLock {
         renewal: bool,
     ) -> (Arc<Pending<ExtendRound>>, Given) {
         let Sent { ttl, tick, .. } = sent;
-        let nodes = self.core.fanout.len();
+        let nodes = self.shared.fanout.len();
         let hook = renewal.then(|| {
             let this = Arc::clone(self);
             let hook: Box<dyn Fn(&ExtendEnd) + Send + Sync> = Box::new(move |end| this.on_renewal_end(*end, sent));
             hook
         });
         let pending = Arc::new(Pending::with_hook(nodes, ExtendRound::new(nodes), hook));
-        let (ttl_ms, quarantine) = (validity::millis(ttl), self.core.fanout.quarantine());
+        let (ttl_ms, quarantine) = (validity::millis(ttl), self.shared.fanout.quarantine());
         let keep = self.keeps_counter(state, tick);
         let command = Arc::new(self.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep));
         let extension: Arc<dyn Sink> = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
-        let given = self.core.fanout.offer(&command, &extension, tick, false);
+        let given = self.shared.fanout.offer(&command, &extension, tick, false);
         pending.set_reached(given.taken);
         state.reached = state.reached.union(given.taken);
         state.longest_ttl = state.longest_ttl.max(ttl);
@@ -106,9 +106,9 @@ impl HeldLock {
 
     /// Whether the extension that is sent at `tick` has to give the fencing counters their full life again.
     ///
-    /// On record as it is sent: a node that it does not come to has the time of many others.
+    /// On status as it is sent: a node that it does not come to has the time of many others.
     fn keeps_counter(&self, state: &mut State, tick: Tick) -> bool {
-        let Some(life) = self.core.config.fence_life else { return false };
+        let Some(life) = self.shared.config.fencing_ttl else { return false };
         let keep = lease::keep_counter_after(life) <= tick.saturating_duration_since(state.counter_kept);
         if keep {
             state.counter_kept = tick;
@@ -130,19 +130,19 @@ impl HeldLock {
                 self.owner,
                 validity::millis(ttl),
                 self.token.get(),
-                self.core.fanout.quarantine(),
+                self.shared.fanout.quarantine(),
             ));
             let healing: Arc<dyn Sink> = Arc::new(Healing(Arc::clone(self)));
-            let nodes = self.core.fanout.that_may_heal(nodes, tick);
-            let given = self.core.fanout.offer_to(Some(nodes), &command, &healing, tick, false);
+            let nodes = self.shared.fanout.that_may_heal(nodes, tick);
+            let given = self.shared.fanout.offer_to(Some(nodes), &command, &healing, tick, false);
             state.reached = state.reached.union(given.taken);
             given
         };
-        self.core.fanout.wake(given.taken, false);
+        self.shared.fanout.wake(given.taken, false);
     }
 
     pub(crate) fn note_healed(&self) {
-        count(&self.core.counters.healed);
+        count(&self.shared.counters.healed);
     }
 
     /// A renewal was decided, by a worker or by its time-out.
@@ -157,17 +157,17 @@ impl HeldLock {
     fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Sent, round: &Pending<ExtendRound>) {
         let now = Moment::now();
         let extended = round.nodes_with(|it| *it == NodeAnswer::Extended);
-        let counters = &self.core.counters;
+        let counters = &self.shared.counters;
         match end {
             ExtendEnd::Confirmed => {
-                let margin = self.core.config.margin.of(sent.ttl);
+                let margin = self.shared.config.margin.of(sent.ttl);
                 // The deadline is counted from before the send; a clock that cannot show it gives no extension.
                 let until = validity::use_until(sent.at, sent.ttl, margin).unwrap_or(sent.at);
                 let mut state = self.state.lock();
                 match state.lease.on_extended(until, now) {
                     it @ (Extended::Longer | Extended::NotLonger) => {
                         if it == Extended::Longer {
-                            state.footing = Footing::new(self.core.fanout.len(), extended, sent.tick);
+                            state.confirmations = Confirmations::new(self.shared.fanout.len(), extended, sent.tick);
                             state.grants = Grants::default();
                         }
                         state.renewed_at = sent.at;
@@ -219,16 +219,16 @@ impl HeldLock {
             (state.lease.ends_in(now), std::mem::replace(&mut state.said_not_extended, true))
         };
         let level = if said { Level::Debug } else { Level::Warn };
-        let rows = self.core.fanout.report(round.rows());
+        let rows = self.shared.fanout.report(round.rows());
         let (name, left, rows) = (&self.name, About(left), Rows(&rows));
         write_line!(level, "{name}: not extended, {left} left, {:?}: {rows}", self.owner);
     }
 
     /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
     fn has_lost_its_footing(&self, sent: Sent, extended: NodeSet, gone: NodeSet) -> bool {
-        let footing = self.state.lock().footing();
-        let stepped_since = |it: Tick| self.core.fanout.stepped_since(it);
+        let confirmations = self.state.lock().confirmations();
+        let stepped_since = |it: Tick| self.shared.fanout.stepped_since(it);
         let failed = Failed { extended, gone, stepped: stepped_since(sent.tick) };
-        footing.judge(stepped_since(footing.since()), failed) == Doubt::Founded
+        confirmations.judge(stepped_since(confirmations.since()), failed) == Verdict::Lost
     }
 }

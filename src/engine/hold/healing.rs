@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::{Answer, ExtendReply};
 use crate::engine::hold::held::HeldLock;
 use crate::engine::round::pending::{Pending, Sink};
 use crate::ids::{NodeId, NodeSet};
@@ -14,7 +15,6 @@ use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::sys::logging::debug;
 use crate::sys::sync::Mutex;
 use crate::time::Tick;
-use crate::wire::{Answer, ExtendReply};
 
 /// An extension under way: the round, and the nodes that turned out to have lost the key.
 pub(crate) struct Extension {

@@ -9,11 +9,11 @@ use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
 use crate::engine::nodes::fanout::{Given, Release};
 use crate::engine::round::pending::{Pending, deadline};
-use crate::engine::shared::Core;
+use crate::engine::shared::Shared;
 use crate::error::{Lost, NodeAnswer};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::AcquireRound;
-use crate::logic::footing::Footing;
+use crate::logic::confirmations::Confirmations;
 use crate::logic::lease::{self, Ending, Lease};
 use crate::logic::quorum;
 use crate::logic::tally::{ExtendRound, Held, ReleaseEnd, ReleaseRound};
@@ -22,7 +22,7 @@ use crate::sys;
 use crate::sys::logging::{Level, write_line};
 use crate::sys::sync::{AtomicU64, Mutex};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Command, Parting, Plan};
+use crate::wire::{Command, Plan, QueueUpdate};
 
 /// What a won acquisition knows.
 pub(crate) struct Won {
@@ -72,7 +72,7 @@ pub(crate) struct HeldLock {
     pub(super) raised: bool,
     pub(super) ttl: Duration,
     pub(super) in_lists: bool,
-    pub(super) core: Arc<Core>,
+    pub(super) shared: Arc<Shared>,
     pub(super) state: Mutex<State>,
 }
 
@@ -82,8 +82,8 @@ pub(super) struct State {
     pub(super) renewed_at: Moment,
     /// The renewal that is under way, and when it is given up.
     pub(super) renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
-    pub(super) footing: Footing,
-    /// What the footing is besides, until the first extension.
+    pub(super) confirmations: Confirmations,
+    /// What the confirmations is besides, until the first extension.
     pub(super) grants: Grants,
     /// When it was in doubt and was checked.
     pub(super) checked_at: Option<Tick>,
@@ -125,8 +125,8 @@ pub(crate) type Confirmation = (ReleaseEnd, Arc<Pending<ReleaseRound>>);
 
 impl State {
     /// What the lease rests on for all that is known by now.
-    pub(super) fn footing(&self) -> Footing {
-        self.footing.and(self.grants.nodes())
+    pub(super) fn confirmations(&self) -> Confirmations {
+        self.confirmations.and(self.grants.nodes())
     }
 }
 
@@ -138,13 +138,13 @@ impl fmt::Debug for HeldLock {
 }
 
 impl HeldLock {
-    pub(crate) fn new(core: Arc<Core>, id: u64, won: Won) -> HeldLock {
-        let hold_until = core.config.max_hold.and_then(|it| won.sent.checked_add(it));
+    pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> HeldLock {
+        let hold_until = shared.config.max_hold.and_then(|it| won.sent.checked_add(it));
         let state = State {
             lease: Lease::new(won.use_until, hold_until, won.renewed),
             renewed_at: won.sent,
             renewal: None,
-            footing: Footing::new(core.fanout.len(), NodeSet::default(), won.asked),
+            confirmations: Confirmations::new(shared.fanout.len(), NodeSet::default(), won.asked),
             grants: won.grants,
             checked_at: None,
             counter_kept: won.asked,
@@ -163,7 +163,7 @@ impl HeldLock {
             raised: won.raised,
             ttl: won.ttl,
             in_lists: won.in_lists,
-            core,
+            shared,
             state: Mutex::new(state),
         }
     }
@@ -178,7 +178,7 @@ impl HeldLock {
 
     /// How much of the lease is left, or how it was lost. Reads the clock; asks nobody.
     pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
-        if self.core.is_forked() {
+        if self.shared.is_forked() {
             return Err(Lost::Forked);
         }
         let now = Moment::now();
@@ -195,19 +195,19 @@ impl HeldLock {
 
     /// A channel that carries the loss, if there will be one, and is closed without a message if there is none.
     pub(crate) fn lost(&self) -> LostReceiver {
-        if self.core.is_forked() {
+        if self.shared.is_forked() {
             // Looked at before anything is locked: see `Process`.
             return LostReceiver::told(Lost::Forked);
         }
         let mut state = self.state.lock();
         match state.lease.lost() {
             Some(lost) => LostReceiver::told(lost),
-            None => state.listeners.listen(self.core.process),
+            None => state.listeners.listen(self.shared.process),
         }
     }
 
     pub(crate) fn on_lost(&self, callback: Callback) {
-        if self.core.is_forked() {
+        if self.shared.is_forked() {
             callbacks::call_aside(callback, Lost::Forked);
             return;
         }
@@ -218,7 +218,7 @@ impl HeldLock {
                 None => return state.listeners.add(callback),
             }
         };
-        self.core.callbacks.call(vec![callback], lost);
+        self.shared.callbacks.call(vec![callback], lost);
     }
 
     /// Gives the lock back: "not held" from here on. Waits until a majority has confirmed, for at most a response timeout.
@@ -226,18 +226,18 @@ impl HeldLock {
     /// If it was lost before, or turns out to have been, the error says how, and everybody has been told, or is being.
     pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
         let Ended { held, reached, keep, renewed_at, listeners } = self.end()?;
-        let nodes = self.core.fanout.len();
+        let nodes = self.shared.fanout.len();
         let pending = Arc::new(Pending::new(nodes, ReleaseRound::of_held(nodes, held)));
-        let next = self.core.queues.pass_on(self.plan.key(), self.id);
-        let client = self.core.queues.client();
-        let parting = match &next {
-            Some(next) => Parting::HandOver { client, since: next.since(&self.core) },
-            None => self.parting(),
+        let next = self.shared.queues.pass_on(self.plan.key(), self.id);
+        let client = self.shared.queues.client();
+        let update = match &next {
+            Some(next) => QueueUpdate::HandOver { client, since: next.since(&self.shared) },
+            None => self.update(),
         };
-        let release = Release { command: self.release_command(parting), to: reached, keep };
-        let sent = || self.core.queues.end_hold(self.plan.key(), self.id);
-        let end = self.core.release_round(release, &pending, next.as_deref(), sent);
-        let counters = &self.core.counters;
+        let release = Release { command: self.release_command(update), to: reached, keep };
+        let sent = || self.shared.queues.end_hold(self.plan.key(), self.id);
+        let end = self.shared.release_round(release, &pending, next.as_deref(), sent);
+        let counters = &self.shared.counters;
         if end.lost {
             count(&counters.locks_lost);
             self.tell(Lost::Gone, renewed_at, listeners);
@@ -250,12 +250,12 @@ impl HeldLock {
     /// Gives the lock up without telling the nodes, so that its keys expire: if that is wanted after a panic, and a panic
     /// is going through this thread.
     pub(crate) fn leave_after_panic(&self) -> bool {
-        if !self.core.config.lock_delay || !sys::is_unwinding() {
+        if !self.shared.config.lock_delay || !sys::is_unwinding() {
             return false;
         }
         if let Ok(ended) = self.end() {
             self.leave_lists(ended.reached);
-            self.core.queues.end_hold(self.plan.key(), self.id);
+            self.shared.queues.end_hold(self.plan.key(), self.id);
         }
         true
     }
@@ -272,13 +272,13 @@ impl HeldLock {
             let mut state = self.state.lock();
             match state.lease.release(now) {
                 Ending::Released { until } => {
-                    let held = Held { confirmed: state.footing().confirmed(), until };
+                    let held = Held { confirmed: state.confirmations().confirmed(), until };
                     let listeners = std::mem::take(&mut state.listeners);
                     let renewal = state.renewal.take();
                     let (reached, keep, renewed_at) = (state.reached, state.longest_ttl, state.renewed_at);
                     drop(state);
                     drop(renewal);
-                    self.core.schedule.remove(self);
+                    self.shared.schedule.remove(self);
                     return Ok(Ended { held, reached, keep, renewed_at, listeners });
                 }
                 Ending::LostNow(reason) => (reason, Some(self.begin_loss(&mut state, reason, true)), state.reached),
@@ -291,11 +291,11 @@ impl HeldLock {
                 let release = loss.release.clone();
                 self.announce(loss);
                 if let Some(release) = release {
-                    release.wait(deadline(self.core.fanout.response_timeout()));
+                    release.wait(deadline(self.shared.fanout.response_timeout()));
                 }
             }
             // He may not have come to it.
-            None => self.core.fanout.wake(reached, false),
+            None => self.shared.fanout.wake(reached, false),
         }
         Err(lost)
     }
@@ -304,17 +304,17 @@ impl HeldLock {
     /// acquire enters them again.
     fn leave_lists(&self, nodes: NodeSet) {
         if self.in_lists {
-            self.core.say_farewell(self.plan.key(), nodes, self.ttl);
+            self.shared.say_farewell(self.plan.key(), nodes, self.ttl);
         }
     }
 
     /// Carries a token that was raised: a node that the raise did not come to may be all that remembers it one day.
-    fn release_command(&self, parting: Parting) -> Command {
-        self.plan.release(self.owner, self.raised.then(|| self.token.get()), parting)
+    fn release_command(&self, update: QueueUpdate) -> Command {
+        self.plan.release(self.owner, self.raised.then(|| self.token.get()), update)
     }
 
-    fn parting(&self) -> Parting {
-        if self.in_lists { Parting::Leave(self.core.queues.client()) } else { Parting::None }
+    fn update(&self) -> QueueUpdate {
+        if self.in_lists { QueueUpdate::Leave(self.shared.queues.client()) } else { QueueUpdate::None }
     }
 
     /// Ends the lease for `reason` and tells everybody who asked, once; nothing happens if it was over already.
@@ -342,12 +342,12 @@ impl HeldLock {
     /// for one, finds the release in line, and so whatever he sends comes behind it. And so does every extension: one that
     /// arrives late must not keep alive what is lost.
     fn begin_loss(&self, state: &mut State, reason: Lost, awaited: bool) -> Loss {
-        count(&self.core.counters.locks_lost);
-        let release = (!self.core.config.lock_delay).then(|| {
-            let nodes = self.core.fanout.len();
+        count(&self.shared.counters.locks_lost);
+        let release = (!self.shared.config.lock_delay).then(|| {
+            let nodes = self.shared.fanout.len();
             let round = awaited.then(|| Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes)))));
-            let command = self.release_command(self.parting());
-            self.core.fanout.queue_release(command, state.reached, state.longest_ttl, round.as_ref());
+            let command = self.release_command(self.update());
+            self.shared.fanout.queue_release(command, state.reached, state.longest_ttl, round.as_ref());
             round
         });
         Loss {
@@ -362,18 +362,18 @@ impl HeldLock {
 
     /// Ends everything that goes with the hold, and tells everybody.
     pub(super) fn announce(&self, Loss { reason, reached, renewed_at, listeners, .. }: Loss) {
-        self.core.fanout.wake(reached, false);
-        self.core.schedule.remove(self);
-        if self.core.config.lock_delay {
+        self.shared.fanout.wake(reached, false);
+        self.shared.schedule.remove(self);
+        if self.shared.config.lock_delay {
             self.leave_lists(reached);
         }
-        self.core.queues.end_hold(self.plan.key(), self.id);
+        self.shared.queues.end_hold(self.plan.key(), self.id);
         self.tell(reason, renewed_at, listeners);
     }
 
     /// The log is told last: it may take its time.
     fn tell(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
-        listeners.tell(reason, &self.core.callbacks);
+        listeners.tell(reason, &self.shared.callbacks);
         let age = Moment::now().since(renewed_at);
         // A shutdown is what the program wanted.
         let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };
@@ -414,11 +414,11 @@ impl HeldLock {
             self.ttl
         } else {
             // Nobody has asked for more than what is left.
-            self.core.config.margin.ttl_for(state.lease.ends_in(now))
+            self.shared.config.margin.ttl_for(state.lease.ends_in(now))
         };
         // Put in line with the state locked: see `release`.
         let (pending, given) = self.send_extension(&mut state, Sent { ttl, at: now, tick }, true);
-        let give_up = self.core.fanout.response_timeout();
+        let give_up = self.shared.fanout.response_timeout();
         state.renewal = Some((Arc::clone(&pending), tick.checked_add(give_up).unwrap_or(tick)));
         Look::Sent { pending, given, again_in: give_up.min(state.lease.ends_in(now)) }
     }
@@ -433,11 +433,11 @@ impl HeldLock {
             let due = if confirmed {
                 state.renewed_at.checked_add(lease::renew_after(self.ttl))
             } else {
-                now.checked_add(lease::retry_after(self.core.fanout.response_timeout()))
+                now.checked_add(lease::retry_after(self.shared.fanout.response_timeout()))
             };
             state.lease.next_event(due.unwrap_or(now), now)
         };
-        self.core.schedule.plan(self, wait);
+        self.shared.schedule.plan(self, wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
@@ -446,9 +446,9 @@ impl HeldLock {
             (state.lease.is_held(), self.doubt(&state, time::tick()))
         };
         if !is_held {
-            self.core.schedule.remove(self);
+            self.shared.schedule.remove(self);
         } else if let Some(doubt) = doubt {
-            self.core.schedule.plan(self, doubt.min(wait));
+            self.shared.schedule.plan(self, doubt.min(wait));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::engine::hold::held::{HeldLock, Look};
 use crate::engine::nodes::drive::LINGER;
 use crate::engine::round::pending::Pending;
-use crate::engine::shared::Core;
+use crate::engine::shared::Shared;
 use crate::error::Lost;
 use crate::ids::NodeSet;
 use crate::logic::tally::ExtendRound;
@@ -180,30 +180,30 @@ fn nanos(time: Duration) -> u64 {
 }
 
 /// The thread's work.
-pub(crate) fn run(core: &Arc<Core>) {
+pub(crate) fn run(shared: &Arc<Shared>) {
     let mut clocks = (time::tick(), Moment::now());
     let mut rounds_seen = 0;
-    let (wheel, nodes) = core.fanout.wheel();
-    while let Some(due) = core.schedule.next(&mut clocks, wheel.is_lingering().then_some(LINGER)) {
+    let (wheel, nodes) = shared.fanout.wheel();
+    while let Some(due) = shared.schedule.next(&mut clocks, wheel.is_lingering().then_some(LINGER)) {
         if wheel.is_lingering() {
             wheel.look_after(nodes, &mut rounds_seen);
         }
-        survive(core, &due, || look_after(core, &due));
+        survive(shared, &due, || look_after(shared, &due));
     }
 }
 
 /// Does the `work` for the leases that are `due`, and outlives a bug in it.
-fn survive(core: &Core, due: &[Arc<HeldLock>], work: impl FnOnce()) {
+fn survive(shared: &Shared, due: &[Arc<HeldLock>], work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         // Their leases end at their deadline, visibly; everybody else's go on.
         error!("the renewal thread panicked and goes on; please report this");
         for lock in due {
-            core.schedule.plan(lock, COMPARE);
+            shared.schedule.plan(lock, COMPARE);
         }
     }
 }
 
-fn look_after(core: &Arc<Core>, due: &[Arc<HeldLock>]) {
+fn look_after(shared: &Arc<Shared>, due: &[Arc<HeldLock>]) {
     let (now, tick) = (Moment::now(), time::tick());
     let mut to_wake = NodeSet::default();
     let mut sent = Vec::new();
@@ -215,15 +215,15 @@ fn look_after(core: &Arc<Core>, due: &[Arc<HeldLock>]) {
         }
         match look {
             Look::Nothing | Look::Close(_) => {}
-            Look::At(wait) => core.schedule.plan(lock, wait),
+            Look::At(wait) => shared.schedule.plan(lock, wait),
             Look::Sent { pending, given, again_in } => {
-                core.schedule.plan(lock, again_in);
+                shared.schedule.plan(lock, again_in);
                 to_wake = to_wake.union(given.taken);
                 sent.push((pending, given));
             }
         }
     }
-    core.fanout.wake(to_wake, false);
+    shared.fanout.wake(to_wake, false);
     for (pending, given) in sent {
         given.report(&pending);
     }
@@ -244,7 +244,7 @@ mod tests {
     use crate::config::Config;
     use crate::engine::{Engine, Won};
     use crate::ids::{FencingToken, LockName, OwnerToken};
-    use crate::wire::{Address, Lives, Plan};
+    use crate::wire::{Address, KeyTtls, Plan};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -258,7 +258,7 @@ mod tests {
         let sent = Moment::now();
         let won = Won {
             name: LockName::new(b"x"),
-            plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
+            plan: Arc::new(Plan::mutex(b"", b"x", KeyTtls::default())),
             owner: OwnerToken::draw().unwrap(),
             token: FencingToken::new(1),
             raised: false,
@@ -271,7 +271,7 @@ mod tests {
             grants: Default::default(),
             in_lists: false,
         };
-        Arc::new(HeldLock::new(Arc::clone(engine.core()), 0, won))
+        Arc::new(HeldLock::new(Arc::clone(engine.shared()), 0, won))
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         let lock = short_hold(&engine);
         let lost = lock.lost();
 
-        survive(engine.core(), &[Arc::clone(&lock)], || panic!("a bug"));
+        survive(engine.shared(), &[Arc::clone(&lock)], || panic!("a bug"));
 
         // By the renewal thread: nobody else looks at it.
         assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Expired));
@@ -301,6 +301,6 @@ mod tests {
 
         assert_eq!(lock.remaining(), Err(Lost::Expired));
         assert_eq!(lost.try_recv(), Ok(Lost::Expired));
-        assert_eq!(engine.core().counters.snapshot(Vec::new()).locks_lost, 1);
+        assert_eq!(engine.shared().counters.snapshot(Vec::new()).locks_lost, 1);
     }
 }

@@ -5,12 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::answer::ServerInfo;
 use crate::engine::nodes::worker::{Opened, Progress, SOCKET};
 use crate::error::{self, NodeFailure};
 use crate::sys::Poll;
 use crate::sys::Socket;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Command, Filled, Greeting, Handshake, Inbox, Next, Place};
+use crate::wire::{Address, Command, Filled, Handshake, Inbox, Next, Place};
 
 /// How many addresses of a name are tried: each is a connection, as long as none is established.
 const ADDRESSES_MAX: usize = 16;
@@ -20,7 +21,7 @@ const ADDRESSES_MAX: usize = 16;
 /// The addresses of a name are begun one after another: the next one when one has failed, or when its share of the time is
 /// over. An address that only swallows packets must not use up the time of the others. One that is merely slow goes on
 /// beside them, and whichever is ready first is the node's connection.
-pub(crate) struct Opening {
+pub(crate) struct Connecting {
     address: Address,
     /// What the server is to be told and asked before it may vote.
     greet: Option<Command>,
@@ -37,9 +38,9 @@ pub(crate) struct Opening {
 struct Try {
     socket: Socket,
     inbox: Inbox,
-    dialogue: Option<Handshake>,
+    handshake: Option<Handshake>,
     unsent: Vec<u8>,
-    /// When the dialogue began.
+    /// When the handshake began.
     asked: Tick,
     /// The same moment.
     asked_at: Moment,
@@ -53,7 +54,7 @@ enum Ended {
     Server(NodeFailure),
 }
 
-impl Opening {
+impl Connecting {
     /// Begins. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
     /// are slow the node is down for longer, but it does come up.
     pub(crate) fn begin(
@@ -61,13 +62,13 @@ impl Opening {
         greet: Option<Command>,
         timeout: Duration,
         poll: &Poll,
-    ) -> Result<Opening, NodeFailure> {
+    ) -> Result<Connecting, NodeFailure> {
         let mut addresses = match &address.place {
             Place::Tcp { host, port } => Socket::resolve(host, *port).map_err(|err| cannot(&err))?,
             Place::Unix(_) => Vec::new(),
         };
         addresses.truncate(ADDRESSES_MAX);
-        Opening::at(address, greet, addresses.into(), timeout, poll)
+        Connecting::at(address, greet, addresses.into(), timeout, poll)
     }
 
     /// Begins with the addresses that the name has.
@@ -77,16 +78,16 @@ impl Opening {
         untried: VecDeque<SocketAddr>,
         timeout: Duration,
         poll: &Poll,
-    ) -> Result<Opening, NodeFailure> {
+    ) -> Result<Connecting, NodeFailure> {
         let now = time::tick();
         let deadline = now.checked_add(timeout).unwrap_or(now);
         let (address, tries) = (address.clone(), Vec::new());
-        let mut opening = Opening { address, greet, untried, tries, next_at: deadline, deadline };
-        opening.begin_next(poll, now)?;
-        Ok(opening)
+        let mut connecting = Connecting { address, greet, untried, tries, next_at: deadline, deadline };
+        connecting.begin_next(poll, now)?;
+        Ok(connecting)
     }
 
-    /// When to call [`Opening::step`] again at the latest.
+    /// When to call [`Connecting::step`] again at the latest.
     pub(crate) fn deadline(&self) -> Tick {
         self.next_at.min(self.deadline)
     }
@@ -94,7 +95,7 @@ impl Opening {
     /// Goes as far as it can now.
     pub(crate) fn step(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
         if self.deadline <= now {
-            let talks = self.tries.iter().any(|it| it.dialogue.is_some());
+            let talks = self.tries.iter().any(|it| it.handshake.is_some());
             let reason = if talks { "no answer to the login in time" } else { "no connection in time" };
             return Err(NodeFailure::Connect { reason: reason.to_owned() });
         }
@@ -103,9 +104,9 @@ impl Opening {
         while let Some(it) = self.tries.get_mut(index) {
             match it.step(&self.address, self.greet.as_ref(), now) {
                 Ok(None) => index = index.saturating_add(1),
-                Ok(Some(greeting)) => {
+                Ok(Some(server_info)) => {
                     let Try { socket, inbox, asked, asked_at, .. } = self.tries.swap_remove(index);
-                    return Ok(Progress::Done(Box::new(Opened { socket, inbox, greeting, asked, asked_at })));
+                    return Ok(Progress::Done(Box::new(Opened { socket, inbox, server_info, asked, asked_at })));
                 }
                 Err(Ended::Server(failure)) => return Err(failure),
                 Err(Ended::Link(why)) => {
@@ -128,7 +129,7 @@ impl Opening {
         self.next_at = self.deadline;
         let socket = next_socket(&self.address, &mut self.untried, poll)?;
         let (inbox, unsent, asked_at) = (Inbox::new(), Vec::new(), Moment::now());
-        self.tries.push(Try { socket, inbox, dialogue: None, unsent, asked: now, asked_at });
+        self.tries.push(Try { socket, inbox, handshake: None, unsent, asked: now, asked_at });
         let left = self.deadline.saturating_duration_since(now);
         let shares = u32::try_from(self.untried.len()).unwrap_or(u32::MAX).saturating_add(1);
         if let Some(share) = left.checked_div(shares) {
@@ -139,15 +140,15 @@ impl Opening {
 }
 
 impl Try {
-    /// Goes as far as it can now; the greeting, once the node may vote.
-    fn step(&mut self, address: &Address, greet: Option<&Command>, now: Tick) -> Result<Option<Greeting>, Ended> {
-        if self.dialogue.is_none() {
+    /// Goes as far as it can now; what the server said, once the node may vote.
+    fn step(&mut self, address: &Address, greet: Option<&Command>, now: Tick) -> Result<Option<ServerInfo>, Ended> {
+        if self.handshake.is_none() {
             match self.socket.is_connected() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {
-                    let (dialogue, bytes) = Handshake::begin(address, greet);
+                    let (handshake, bytes) = Handshake::begin(address, greet);
                     (self.asked, self.asked_at) = (now, Moment::now());
-                    self.dialogue = Some(dialogue);
+                    self.handshake = Some(handshake);
                     self.unsent = bytes;
                 }
                 Err(err) => return Err(Ended::Link(cannot(&err))),
@@ -156,7 +157,7 @@ impl Try {
         self.talk()
     }
 
-    fn talk(&mut self) -> Result<Option<Greeting>, Ended> {
+    fn talk(&mut self) -> Result<Option<ServerInfo>, Ended> {
         loop {
             let written = self.write();
             let filled = self.inbox.fill(|into| self.socket.read(into));
@@ -164,17 +165,17 @@ impl Try {
             // What has come is read before the end of the connection is believed: a server that refuses says why
             // and closes.
             let found = self.inbox.take_replies(&mut replies);
-            let Some(dialogue) = &mut self.dialogue else { return Ok(None) };
+            let Some(handshake) = &mut self.handshake else { return Ok(None) };
             for reply in replies {
-                match dialogue.on_reply(self.inbox.get(reply)).map_err(Ended::Server)? {
+                match handshake.on_reply(self.inbox.get(reply)).map_err(Ended::Server)? {
                     Next::Read => {}
                     Next::Write(bytes) => self.unsent.extend_from_slice(&bytes),
-                    Next::Done(greeting) => return Ok(Some(greeting)),
+                    Next::Done(server_info) => return Ok(Some(server_info)),
                 }
             }
             found.map_err(|reason| Ended::Server(NodeFailure::Protocol { reason }))?;
             match written.and(filled) {
-                Err(err) => return Err(dialogue.failure().map_or_else(|| Ended::Link(lost(&err)), Ended::Server)),
+                Err(err) => return Err(handshake.failure().map_or_else(|| Ended::Link(lost(&err)), Ended::Server)),
                 // Only now the system announces the next bytes.
                 Ok(Filled::Nothing) => return Ok(None),
                 Ok(Filled::Short | Filled::Full) => {}
@@ -233,15 +234,15 @@ mod tests {
         let address = Address::parse("redis://two-addresses").unwrap();
         let poll = Poll::new().unwrap();
 
-        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        let mut connecting = Connecting::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
         while listens.accept().is_err() {
             // An error ends the test, at the latest when the time to connect is over.
-            assert!(matches!(opening.step(&poll, time::tick()), Ok(Progress::Wait)));
+            assert!(matches!(connecting.step(&poll, time::tick()), Ok(Progress::Wait)));
             std::thread::yield_now();
         }
 
         // And none that is left.
-        assert!(opening.untried.is_empty());
+        assert!(connecting.untried.is_empty());
     }
 
     #[test]
@@ -251,9 +252,9 @@ mod tests {
         drop(gone);
         let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
 
-        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        let mut connecting = Connecting::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
         let failure = loop {
-            match opening.step(&poll, time::tick()) {
+            match connecting.step(&poll, time::tick()) {
                 Ok(_) => std::thread::yield_now(),
                 Err(failure) => break failure,
             }
@@ -292,20 +293,20 @@ mod tests {
         let addresses = [deaf.address(), deaf.address(), listens.local_addr().unwrap()];
         let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
         let timeout = Duration::from_secs(60);
-        let mut opening = Opening::at(&address, None, addresses.into(), timeout, &poll).unwrap();
+        let mut connecting = Connecting::at(&address, None, addresses.into(), timeout, &poll).unwrap();
 
         let begin = time::tick();
         let after = |seconds| begin.checked_add(Duration::from_secs(seconds)).unwrap();
         for (seconds, untried) in [(1, 2), (19, 2), (21, 1), (39, 1), (41, 0)] {
-            assert!(matches!(opening.step(&poll, after(seconds)), Ok(Progress::Wait)));
-            assert_eq!(opening.untried.len(), untried, "after {seconds} of 60 seconds");
-            assert!(after(seconds) < opening.deadline() && opening.deadline() <= after(61));
+            assert!(matches!(connecting.step(&poll, after(seconds)), Ok(Progress::Wait)));
+            assert_eq!(connecting.untried.len(), untried, "after {seconds} of 60 seconds");
+            assert!(after(seconds) < connecting.deadline() && connecting.deadline() <= after(61));
         }
 
         while listens.accept().is_err() {
             std::thread::yield_now();
         }
-        assert!(opening.step(&poll, after(61)).is_err());
+        assert!(connecting.step(&poll, after(61)).is_err());
     }
 
     #[test]
@@ -314,17 +315,17 @@ mod tests {
         let deaf = Deaf::new();
         let addresses = [slow.local_addr().unwrap(), deaf.address()];
         let (address, poll) = (Address::parse("redis://two-addresses").unwrap(), Poll::new().unwrap());
-        let mut opening = Opening::at(&address, None, addresses.into(), Duration::from_secs(60), &poll).unwrap();
+        let mut connecting = Connecting::at(&address, None, addresses.into(), Duration::from_secs(60), &poll).unwrap();
         let begin = time::tick();
         let mut far = slow.accept().unwrap().0;
 
         // Its login is not answered within its share, and then it is.
         let late = begin.checked_add(Duration::from_secs(40)).unwrap();
-        assert!(matches!(opening.step(&poll, late), Ok(Progress::Wait)));
-        assert_eq!((opening.untried.len(), opening.tries.len()), (0, 2));
+        assert!(matches!(connecting.step(&poll, late), Ok(Progress::Wait)));
+        assert_eq!((connecting.untried.len(), connecting.tries.len()), (0, 2));
         std::io::Write::write_all(&mut far, b"-LOADING x\r\n".repeat(16).as_slice()).unwrap();
         let failure = loop {
-            match opening.step(&poll, late) {
+            match connecting.step(&poll, late) {
                 Ok(_) => std::thread::yield_now(),
                 Err(failure) => break failure,
             }

@@ -29,7 +29,7 @@ impl Contacts {
         }
     }
 
-    /// The node's clock is on record, and it may be asked from now on.
+    /// The node's clock is on status, and it may be asked from now on.
     pub(crate) fn note_heard(&self, node: NodeId) {
         self.note(|it| it.on_heard(node));
     }
@@ -96,7 +96,7 @@ impl Node {
         self.called_up.load(Ordering::SeqCst)
     }
 
-    /// The first word of the node has come, and its clock is on record.
+    /// The first word of the node has come, and its clock is on status.
     pub(crate) fn note_heard(&self) {
         self.contacts.note_heard(self.id);
     }

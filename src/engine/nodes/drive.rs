@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use crate::engine::nodes::intake::Intake;
 use crate::engine::nodes::node::Node;
-use crate::engine::park::Bed;
+use crate::engine::park::Parker;
 use crate::engine::round::pending::{Pending, Reads};
 use crate::ids::NodeSet;
 use crate::sys;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, is_anything_waiting};
-use crate::sys::{Bell, Socket};
+use crate::sys::{Socket, WakeFd};
 use crate::time::{self, Tick};
 
 /// For how long connections are left to nobody after a round, at least; twice that at most.
@@ -45,7 +45,7 @@ pub(crate) struct Wheel {
     /// Connections may be left to nobody.
     lingering: AtomicBool,
     /// Wakes a caller who waits for notices at the wheel.
-    bell: OnceLock<Option<Arc<Bell>>>,
+    wake_fd: OnceLock<Option<Arc<WakeFd>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -104,8 +104,8 @@ impl Wheel {
     }
 
     /// `None` if the system has no more of them.
-    fn bell(&self) -> Option<Arc<Bell>> {
-        self.bell.get_or_init(|| Bell::new().ok().map(Arc::new)).clone()
+    fn wake_fd(&self) -> Option<Arc<WakeFd>> {
+        self.wake_fd.get_or_init(|| WakeFd::new().ok().map(Arc::new)).clone()
     }
 
     /// Whether connections may have been left to nobody; then [`Wheel::look_after`] has to be called every
@@ -202,13 +202,13 @@ impl Driver<'_> {
         lingers && !self.wheel.lingering.swap(true, Ordering::AcqRel)
     }
 
-    /// Waits at the wheel, for notices: reads what comes, for everybody, until `until`, or until `bed` is woken. False
+    /// Waits at the wheel, for notices: reads what comes, for everybody, until `until`, or until `parker` is woken. False
     /// if that is no longer possible, and the workers must read.
-    pub(crate) fn listen(&mut self, until: Option<Tick>, bed: &Bed) -> bool {
-        let Some(bell) = self.wheel.bell() else { return false };
-        let readable = bed.sleep_elsewhere(&bell, || {
+    pub(crate) fn listen(&mut self, until: Option<Tick>, parker: &Parker) -> bool {
+        let Some(wake_fd) = self.wheel.wake_fd() else { return false };
+        let readable = parker.sleep_elsewhere(&wake_fd, || {
             let left = until.map(|it| it.saturating_duration_since(time::tick()));
-            self.wait_readable(Some(&bell), left)
+            self.wait_readable(Some(&wake_fd), left)
         });
         match readable {
             // With lines for the log it leaves the wheel: they are written when nothing is locked, and it may stay for long.
@@ -218,8 +218,8 @@ impl Driver<'_> {
         }
     }
 
-    fn wait_readable(&self, bell: Option<&Bell>, timeout: Option<Duration>) -> Option<Vec<bool>> {
-        sys::wait_readable(self.nodes.iter().map(|it| &*it.socket), bell, timeout)
+    fn wait_readable(&self, wake_fd: Option<&WakeFd>, timeout: Option<Duration>) -> Option<Vec<bool>> {
+        sys::wait_readable(self.nodes.iter().map(|it| &*it.socket), wake_fd, timeout)
     }
 
     /// Reads what has come. False if a connection is of no use any more.

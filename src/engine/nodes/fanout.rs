@@ -5,25 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::hold::renewal::Schedule;
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Driver, Wheel};
-use crate::engine::nodes::memory::Silences;
-use crate::engine::nodes::node::{Common, Node, ToWorker};
+use crate::engine::nodes::memory::QuarantineLength;
+use crate::engine::nodes::node::{Node, NodeContext, WorkerHandle};
 use crate::engine::nodes::outbox::Job;
 use crate::engine::nodes::sets::Sets;
 use crate::engine::nodes::worker::{WAKE, Worker};
 use crate::engine::park::{self, Signal};
 use crate::engine::round::attempt::Attempt;
 use crate::engine::round::pending::{Pending, Reads, Sink, deadline};
-use crate::engine::wait::queue::{Queues, Ticket};
+use crate::engine::wait::queues::{Queues, Ticket};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote};
+use crate::logic::eligibility::Eligibility;
 use crate::logic::pace::{self, PAUSE_MAX};
-use crate::logic::run_ids::Identities;
-use crate::logic::standing::Standing;
+use crate::logic::run_ids::RunIds;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound, ReleaseVote};
 use crate::logic::{clock, quorum};
 use crate::stats::Counters;
@@ -31,12 +32,12 @@ use crate::sys::OwnThread;
 use crate::sys::sync::{AtomicUsize, Condvar, Mutex, unbounded};
 use crate::sys::{Poll, Waker};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Answer, Command};
+use crate::wire::{Address, Command};
 
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
     nodes: Vec<Arc<Node>>,
-    identities: Arc<Mutex<Identities>>,
+    run_ids: Arc<Mutex<RunIds>>,
     response_timeout: Duration,
     connect_timeout: Duration,
     /// Callers that wait for a round of theirs right now.
@@ -45,7 +46,7 @@ pub(crate) struct Fanout {
     /// Callers that wait for a node to keep up sleep here. Nobody wakes them.
     pace: (Mutex<()>, Condvar),
     contacts: Arc<Contacts>,
-    silences: Option<Arc<Silences>>,
+    quarantine_length: Option<Arc<QuarantineLength>>,
 }
 
 /// What became of a command that was given to several nodes.
@@ -90,20 +91,21 @@ impl Fanout {
         queues: &Arc<Queues>,
         schedule: &Arc<Schedule>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
-        let identities = Arc::new(Mutex::new(Identities::new(addresses.len(), config.longest_life())));
+        let run_ids = Arc::new(Mutex::new(RunIds::new(addresses.len(), config.longest_life())));
         let start = time::tick();
         let (counters, queues, schedule) = (Arc::clone(counters), Arc::clone(queues), Arc::clone(schedule));
         let contacts = Arc::new(Contacts::new(addresses.len()));
         let response_timeout = config.response_timeout;
-        let silences = config.silence().map(|it| Arc::new(Silences::new(it, addresses.len())));
-        let common = Common {
+        let quarantine_length =
+            config.quarantine_length().map(|it| Arc::new(QuarantineLength::new(it, addresses.len())));
+        let common = NodeContext {
             start,
             response_timeout,
             contacts: Arc::clone(&contacts),
             counters,
             queues,
             schedule,
-            silences: silences.clone(),
+            quarantine_length: quarantine_length.clone(),
             sets: config.quarantine.then(|| Arc::new(Sets::new(addresses.len(), config.strict))),
         };
         let mut nodes = Vec::new();
@@ -113,10 +115,10 @@ impl Fanout {
             let poll = Poll::new()?;
             let waker = Waker::new(poll.registry(), WAKE)?;
             let (sender, jobs) = unbounded();
-            let to_worker = ToWorker { jobs: sender, registry: poll.registry().try_clone()?, waker };
-            let standing = Standing::new(config.silence(), config.margin.share);
-            let node = Arc::new(Node::new(id, address.shown(), to_worker, common.clone(), standing));
-            let worker = Worker::new(Arc::clone(&node), address, config, Arc::clone(&identities), jobs, poll);
+            let worker_handle = WorkerHandle { jobs: sender, registry: poll.registry().try_clone()?, waker };
+            let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
+            let node = Arc::new(Node::new(id, address.shown(), worker_handle, common.clone(), eligibility));
+            let worker = Worker::new(Arc::clone(&node), address, config, Arc::clone(&run_ids), jobs, poll);
             nodes.push(node);
             match OwnThread::spawn(format!("quorlock-{id}"), move || worker.run()) {
                 Ok(thread) => threads.push(thread),
@@ -129,28 +131,39 @@ impl Fanout {
         }
         let (connect_timeout, busy, wheel) = (config.connect_timeout, AtomicUsize::new(0), Wheel::default());
         let pace = Default::default();
-        let fanout =
-            Fanout { nodes, identities, response_timeout, connect_timeout, busy, wheel, pace, contacts, silences };
+        let fanout = Fanout {
+            nodes,
+            run_ids,
+            response_timeout,
+            connect_timeout,
+            busy,
+            wheel,
+            pace,
+            contacts,
+            quarantine_length,
+        };
         Ok((fanout, threads))
     }
 
     /// Which other node showed the same run id as this one, if one did.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
-        self.identities.lock().double_of(node)
+        self.run_ids.lock().double_of(node)
     }
 
-    /// For how many milliseconds a node is silent that has forgotten; 0 for not at all.
+    /// For how many milliseconds a node is quarantined that has forgotten; 0 for not at all.
     pub(crate) fn quarantine(&self) -> u64 {
-        self.silences.as_ref().map_or(0, |it| it.millis())
+        self.quarantine_length.as_ref().map_or(0, |it| it.millis())
     }
 
-    /// Those of `nodes` that are silent, as far as we know now, for what they were asked at `asked`.
-    pub(crate) fn silent(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
+    /// Those of `nodes` that are quarantined, as far as we know now, for what they were asked at `asked`.
+    pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
         let asked_ones = self.nodes.iter().filter(|it| nodes.contains(it.id));
-        let silent = asked_ones.filter(|it| !it.silent_for(asked).is_zero());
-        let failure =
-            |it: &Arc<Node>| NodeFailure::Quarantined { left: it.silent_for(time::tick()), why: it.why_silent() };
-        silent.map(|it| (it.id, failure(it))).collect()
+        let quarantined = asked_ones.filter(|it| !it.quarantine_left(asked).is_zero());
+        let failure = |it: &Arc<Node>| NodeFailure::Quarantined {
+            left: it.quarantine_left(time::tick()),
+            why: it.quarantine_reason(),
+        };
+        quarantined.map(|it| (it.id, failure(it))).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -195,7 +208,7 @@ impl Fanout {
         let now = time::tick();
         // Others have decided it, or the time to connect is over.
         let slow = || match self.contacts.over().is_given() {
-            true => NodeAnswer::NotWaitedFor,
+            true => NodeAnswer::Pending,
             false => NodeAnswer::Failed(NodeFailure::TimedOut),
         };
         for node in self.nodes.iter().filter(|it| !askable.contains(it.id)) {
@@ -480,7 +493,7 @@ impl Fanout {
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
-        let left = |it: &Arc<Node>| (it.id, it.silent_for(now));
+        let left = |it: &Arc<Node>| (it.id, it.quarantine_left(now));
         self.nodes.iter().map(left).filter(|(_, left)| !left.is_zero()).collect()
     }
 

@@ -3,18 +3,19 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::answer::{AcquireReply, Answer, ExtendReply, GreetReply, RaiseReply};
 use crate::engine::nodes::node::Node;
-use crate::engine::nodes::outbox::Owed;
+use crate::engine::nodes::outbox::InFlight;
 use crate::error::{self, NodeFailure};
+use crate::logic::eligibility::{Eligibility, Times};
 use crate::logic::pace::{Allowance, Sample};
-use crate::logic::standing::{Standing, Times};
 use crate::stats::count;
 use crate::sys::Socket;
 use crate::sys::logging::trace;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, AcquireReply, Answer, ExtendReply, Filled, GreetReply, Inbox, Kind, Push, RaiseReply, Reply};
+use crate::wire::{self, Filled, Inbox, Kind, Push, Reply};
 
-/// A node says with every answer for how long it is silent, and each is on its way for another time: the log has been told,
+/// A node says with every answer for how long it is quarantined, and each is on its way for another time: the log has been told,
 /// unless it is longer by more than that.
 const SILENCE_IS_NEWS: Duration = Duration::from_secs(1);
 
@@ -27,18 +28,18 @@ pub(crate) struct Intake {
     /// A caller that was reading found that the connection is of no use; the worker ends it.
     pub(crate) broken: Option<NodeFailure>,
     /// Whether what the node grants counts.
-    pub(crate) standing: Standing,
+    pub(crate) eligibility: Eligibility,
     allowance: Allowance,
     /// Kept for their memory.
     replies: Vec<Range<usize>>,
-    answers: Vec<(Range<usize>, Owed)>,
+    answers: Vec<(Range<usize>, InFlight)>,
 }
 
 impl Intake {
-    pub(crate) fn new(standing: Standing) -> Intake {
+    pub(crate) fn new(eligibility: Eligibility) -> Intake {
         let (replies, answers) = (Vec::new(), Vec::new());
         let allowance = Allowance::default();
-        Intake { inbox: Inbox::new(), answered: false, broken: None, standing, allowance, replies, answers }
+        Intake { inbox: Inbox::new(), answered: false, broken: None, eligibility, allowance, replies, answers }
     }
 
     /// Begins with a new connection; `inbox` may hold bytes that came behind the login.
@@ -113,7 +114,7 @@ impl Intake {
             trace!("{}: {:?}", node.id, reply.answer);
             self.answered |= !matches!(reply.answer, Answer::Failed(NodeFailure::Protocol { .. }));
             let times = Times { asked: owed.since, asked_at: owed.asked_at, answered: now, answered_at: moment };
-            let answer = judge(node, &mut self.standing, reply, times);
+            let answer = judge(node, &mut self.eligibility, reply, times);
             take_answer(node, owed, answer, now);
         }
         for key in notices {
@@ -128,31 +129,31 @@ impl Intake {
 }
 
 /// What an answer counts for: a grant of a node that may have forgotten who holds the lock is none.
-fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, times: Times) -> Answer {
-    standing.lasts(node.silence());
+fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Reply, times: Times) -> Answer {
+    eligibility.lasts(node.quarantine_length());
     if time.is_some() {
-        let news = standing.on_time(time, times);
-        node.note_standing(standing, news, times.answered);
+        let news = eligibility.on_time(time, times);
+        node.publish_eligibility(eligibility, news, times.answered);
     }
     let left = match answer {
         Answer::Acquire(AcquireReply::Forgot { left }) => {
-            let known = standing.silent_for(times.answered);
+            let known = eligibility.quarantine_left(times.answered);
             if known < left {
                 if known.saturating_add(SILENCE_IS_NEWS) < left {
                     node.note_forgotten(left);
                 }
-                standing.be_silent(left, times.answered);
-                node.note_standing(standing, None, times.answered);
+                eligibility.quarantine(left, times.answered);
+                node.publish_eligibility(eligibility, None, times.answered);
             }
             // What the node says is not all that is known of it.
-            let left = left.max(standing.silent_for(times.answered));
-            return Answer::Failed(NodeFailure::Quarantined { left, why: standing.why(times.answered) });
+            let left = left.max(eligibility.quarantine_left(times.answered));
+            return Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) });
         }
         Answer::Greet(reply) => {
             let memory = node.take_memory(reply);
-            standing.lasts(node.silence());
-            let news = standing.on_memory(memory, times);
-            node.note_standing(standing, news, times.answered);
+            eligibility.lasts(node.quarantine_length());
+            let news = eligibility.on_memory(memory, times);
+            node.publish_eligibility(eligibility, news, times.answered);
             return answer;
         }
         Answer::Meet(reply) => {
@@ -164,22 +165,22 @@ fn judge(node: &Node, standing: &mut Standing, Reply { answer, time }: Reply, ti
             if let Some(failure) = node.refused_for_other_nodes() {
                 return Answer::Failed(failure);
             }
-            standing.silent_for(times.asked)
+            eligibility.quarantine_left(times.asked)
         }
         // RACE: the key may have been set there since the restart, by an acquire or a healing of ours that was on its way.
         // Before that the node may have granted the lock to somebody who counts that grant and is still collecting votes.
         // Counted here, our lease would go on while our other keys run out, and he would get the majority that we had.
-        Answer::Extend(ExtendReply::Extended) => standing.restarted_for(times.asked),
+        Answer::Extend(ExtendReply::Extended) => eligibility.restarted_for(times.asked),
         _ => return answer,
     };
     if left.is_zero() {
         answer
     } else {
-        Answer::Failed(NodeFailure::Quarantined { left, why: standing.why(times.answered) })
+        Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) })
     }
 }
 
-fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
+fn take_answer(node: &Node, mut owed: InFlight, answer: Answer, now: Tick) {
     if answer == Answer::NoScript && !owed.with_source {
         send_with_source(node, owed, now);
         return;
@@ -210,7 +211,7 @@ fn take_answer(node: &Node, mut owed: Owed, answer: Answer, now: Tick) {
 }
 
 /// The server has forgotten the script and has run nothing, so the command is sent once more, with the source.
-fn send_with_source(node: &Node, owed: Owed, now: Tick) {
+fn send_with_source(node: &Node, owed: InFlight, now: Tick) {
     let unwanted = node.with_outbox(|outbox| {
         // RACE: a round that is over has queued its releases already, and an acquire sent now would run behind them
         // and leave its key. Whoever ends a round first closes it and then gives the releases, which takes the
@@ -245,11 +246,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::answer::ServerInfo;
     use crate::engine::nodes::outbox::Job;
     use crate::engine::nodes::worker::SOCKET;
     use crate::ids::OwnerToken;
     use crate::sys::Poll;
-    use crate::wire::{Command, Greeting, Lives, Parting, Plan};
+    use crate::wire::{Command, KeyTtls, Plan, QueueUpdate};
 
     /// How long a command is, about.
     const LENGTH: usize = 64 * 1024;
@@ -274,9 +276,9 @@ mod tests {
             let server = listener.accept().unwrap().0;
             socket.register(poll.registry(), SOCKET).unwrap();
             let socket = Arc::new(socket);
-            assert!(node.open(Arc::clone(&socket), &Greeting::default(), std::iter::empty(), time::tick()));
-            let plan = Plan::mutex(b"", &vec![b'x'; LENGTH / 3], Lives::default());
-            let command = Arc::new(plan.release(OwnerToken::nobody(), None, Parting::None));
+            assert!(node.open(Arc::clone(&socket), &ServerInfo::default(), std::iter::empty(), time::tick()));
+            let plan = Plan::mutex(b"", &vec![b'x'; LENGTH / 3], KeyTtls::default());
+            let command = Arc::new(plan.release(OwnerToken::nobody(), None, QueueUpdate::None));
             Connected { node, socket, server, command, _poll: poll }
         }
 

@@ -6,10 +6,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::answer::Answer;
 use crate::engine::round::pending::Sink;
 use crate::ids::NodeId;
 use crate::sys::sync::Mutex;
-use crate::wire::Answer;
 
 /// How many lists of one node are left at a time, and how long the names of their locks are together. Beyond that nothing
 /// is said, and the next one in the list is told a second later.

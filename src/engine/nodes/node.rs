@@ -5,28 +5,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::answer::{Answer, ServerInfo};
 use crate::engine::hold::renewal::Schedule;
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::Reader;
 use crate::engine::nodes::intake::Intake;
 use crate::engine::nodes::leaving::Leaving;
-use crate::engine::nodes::memory::Silences;
-use crate::engine::nodes::outbox::{Handed, Job, Outbox, Owed};
+use crate::engine::nodes::memory::QuarantineLength;
+use crate::engine::nodes::outbox::{Handed, InFlight, Job, Outbox};
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::sets::Sets;
-use crate::engine::nodes::status::Record;
+use crate::engine::nodes::status::Status;
 use crate::engine::nodes::worker::SOCKET;
-use crate::engine::wait::queue::Queues;
+use crate::engine::wait::queues::Queues;
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
-use crate::logic::standing::Standing;
+use crate::logic::eligibility::Eligibility;
 use crate::stats::{Counters, count};
 use crate::sys::logging::debug;
 use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Sender, fence};
 use crate::sys::{Registry, Waker};
 use crate::sys::{Socket, Watch};
 use crate::time::{Moment, Tick};
-use crate::wire::{Answer, Command, Greeting};
+use crate::wire::Command;
 #[cfg(test)]
 use crate::{engine::nodes::worker::WAKE, ids::ClientId, sys::Poll, sys::sync::unbounded, time};
 
@@ -102,11 +103,11 @@ pub(crate) struct Node {
     pub(super) wants_notices: AtomicBool,
     /// The connection listens.
     pub(super) listening: AtomicBool,
-    pub(crate) record: Record,
+    pub(crate) status: Status,
     /// The held locks.
     pub(crate) schedule: Arc<Schedule>,
-    /// For how long nodes are silent; nothing without quarantine.
-    pub(crate) silences: Option<Arc<Silences>>,
+    /// For how long nodes are quarantined; nothing without quarantine.
+    pub(crate) quarantine_length: Option<Arc<QuarantineLength>>,
     /// Which nodes others use; nothing without quarantine.
     pub(crate) sets: Option<Arc<Sets>>,
     /// How many nodes others use together with this one, if those are not ours; 0 if not.
@@ -119,7 +120,7 @@ pub(crate) struct Node {
 pub(crate) type Jobs = [Option<Job>; 2];
 
 /// How a node reaches its worker.
-pub(crate) struct ToWorker {
+pub(crate) struct WorkerHandle {
     pub(crate) jobs: Sender<Job>,
     pub(crate) registry: Registry,
     pub(crate) waker: Waker,
@@ -127,14 +128,14 @@ pub(crate) struct ToWorker {
 
 /// What all nodes of a manager have in common.
 #[derive(Clone)]
-pub(crate) struct Common {
+pub(crate) struct NodeContext {
     pub(crate) start: Tick,
     pub(crate) response_timeout: Duration,
     pub(crate) contacts: Arc<Contacts>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) schedule: Arc<Schedule>,
-    pub(crate) silences: Option<Arc<Silences>>,
+    pub(crate) quarantine_length: Option<Arc<QuarantineLength>>,
     pub(crate) sets: Option<Arc<Sets>>,
 }
 
@@ -142,9 +143,9 @@ impl Node {
     pub(crate) fn new(
         id: NodeId,
         address: Arc<str>,
-        ToWorker { jobs, registry, waker }: ToWorker,
-        Common { start, response_timeout, contacts, counters, queues, schedule, silences, sets }: Common,
-        standing: Standing,
+        WorkerHandle { jobs, registry, waker }: WorkerHandle,
+        NodeContext { start, response_timeout, contacts, counters, queues, schedule, quarantine_length, sets }: NodeContext,
+        eligibility: Eligibility,
     ) -> Node {
         let subscribe = Arc::new(Command::subscribe(&queues.client().channel()));
         Node {
@@ -156,7 +157,7 @@ impl Node {
             up: AtomicBool::new(false),
             health: Mutex::new(Health::Unused),
             outbox: Mutex::default(),
-            intake: Mutex::new(Intake::new(standing)),
+            intake: Mutex::new(Intake::new(eligibility)),
             registry,
             oldest: AtomicU64::new(0),
             batches: AtomicUsize::new(0),
@@ -181,9 +182,9 @@ impl Node {
             subscribe,
             wants_notices: AtomicBool::new(false),
             listening: AtomicBool::new(false),
-            record: Record::default(),
+            status: Status::default(),
             schedule,
-            silences,
+            quarantine_length,
             sets,
             used_otherwise: AtomicU64::new(0),
             suspected: AtomicU64::new(0),
@@ -284,7 +285,7 @@ impl Node {
         None
     }
 
-    /// Puts a command in line, behind what it needs: the node knows how long a silence it is for, and tells of releases.
+    /// Puts a command in line, behind what it needs: the node knows how long a quarantine it is for, and tells of releases.
     ///
     /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
     /// go over this connection, in this order.
@@ -444,14 +445,14 @@ impl Node {
     pub(crate) fn open(
         &self,
         socket: Arc<Socket>,
-        greeting: &Greeting,
+        server_info: &ServerInfo,
         carried: impl Iterator<Item = Job>,
         now: Tick,
     ) -> bool {
         self.listening.store(false, Ordering::Release);
         self.with_outbox(|outbox| {
-            outbox.open(socket, greeting.pushes);
-            self.plan_to_greet(outbox, greeting.memory.is_none_or(|it| it.kept), Moment::now());
+            outbox.open(socket, server_info.pushes);
+            self.plan_to_greet(outbox, server_info.memory.is_none_or(|it| it.kept), Moment::now());
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.listen(outbox, now);
             }
@@ -461,7 +462,7 @@ impl Node {
     }
 
     /// Ends with the connection: everything that is still owed on it.
-    pub(crate) fn close(&self) -> VecDeque<Owed> {
+    pub(crate) fn close(&self) -> VecDeque<InFlight> {
         self.listening.store(false, Ordering::Release);
         self.forget_meeting();
         self.with_outbox(Outbox::close)
@@ -557,18 +558,18 @@ impl Node {
         let registry = poll.registry().try_clone().unwrap();
         let waker = Waker::new(poll.registry(), WAKE).unwrap();
         let counters = Arc::new(Counters::default());
-        let common = Common {
+        let common = NodeContext {
             start: time::tick(),
             response_timeout,
             contacts: Arc::new(Contacts::new(1)),
             queues: Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters))),
             counters,
             schedule: Arc::new(Schedule::new()),
-            silences: None,
+            quarantine_length: None,
             sets: None,
         };
-        let to_worker = ToWorker { jobs: unbounded().0, registry, waker };
-        (Node::new(NodeId::new(0), "n0".into(), to_worker, common, Standing::new(None, 0.01)), poll)
+        let worker_handle = WorkerHandle { jobs: unbounded().0, registry, waker };
+        (Node::new(NodeId::new(0), "n0".into(), worker_handle, common, Eligibility::new(None, 0.01)), poll)
     }
 }
 

@@ -5,12 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::Answer;
 use crate::engine::nodes::drive::Reader;
 use crate::engine::round::pending::Sink;
 use crate::ids::NodeId;
 use crate::sys::{Socket, Watch};
 use crate::time::{Moment, Tick};
-use crate::wire::{Answer, Command, Kind};
+use crate::wire::{Command, Kind};
 
 /// One command for one node.
 pub(crate) struct Job {
@@ -71,7 +72,7 @@ pub(crate) struct Handed {
 }
 
 /// A command that was written, or is about to be, and has no answer yet.
-pub(crate) struct Owed {
+pub(crate) struct InFlight {
     pub(crate) job: Job,
     /// It was given to this side.
     pub(crate) given: Handed,
@@ -105,7 +106,7 @@ pub(crate) struct Outbox {
     pub(crate) shared: bool,
     /// The scripts whose source was written on it.
     introduced: Vec<Kind>,
-    owed: VecDeque<Owed>,
+    owed: VecDeque<InFlight>,
     unsent: Vec<u8>,
     /// Where the bytes that the system has not taken yet begin.
     unsent_from: usize,
@@ -113,7 +114,7 @@ pub(crate) struct Outbox {
     sent: u64,
     /// Batches that were written and are not answered to their end.
     batches: usize,
-    /// When the node is to be told again what silence we need; `None` if it is not told.
+    /// When the node is to be told again what quarantine we need; `None` if it is not told.
     pub(crate) greet_at: Option<Moment>,
     /// What it was told of other nodes.
     pub(crate) news: u64,
@@ -133,7 +134,7 @@ impl Outbox {
     }
 
     /// Ends with the connection: everything that is still owed on it.
-    pub(crate) fn close(&mut self) -> VecDeque<Owed> {
+    pub(crate) fn close(&mut self) -> VecDeque<InFlight> {
         if let Some(socket) = &self.socket {
             // A caller may be waiting on it.
             socket.shut_down();
@@ -184,7 +185,15 @@ impl Outbox {
         // Once: what is sent again later was not given any earlier.
         let given = job.handed.take().unwrap_or(Handed { at: since, ahead: self.owed.len() });
         let end = self.sent.saturating_add(len(self.unsent.len().saturating_sub(self.unsent_from)));
-        self.owed.push_back(Owed { job, given, since, asked_at: Moment::now(), with_source, end, ends_batch: false });
+        self.owed.push_back(InFlight {
+            job,
+            given,
+            since,
+            asked_at: Moment::now(),
+            with_source,
+            end,
+            ends_batch: false,
+        });
     }
 
     /// Writes what the system takes now. After an error the connection is of no use: half a command may be written.
@@ -235,7 +244,7 @@ impl Outbox {
 
     /// Takes the command that the next answer belongs to. Answers come in the order of commands, so an answer that
     /// is late is still that command's and nobody else's.
-    pub(crate) fn pop(&mut self) -> Option<Owed> {
+    pub(crate) fn pop(&mut self) -> Option<InFlight> {
         let owed = self.owed.pop_front()?;
         if owed.ends_batch {
             self.batches = self.batches.saturating_sub(1);
@@ -285,21 +294,21 @@ mod tests {
     use super::*;
     use crate::ids::OwnerToken;
     use crate::time;
-    use crate::wire::{Lives, Manners, Parting, Plan};
+    use crate::wire::{KeyTtls, Plan, QueuePolicy, QueueUpdate};
 
     const PATIENCE: Duration = Duration::from_secs(1);
 
     fn plan() -> Plan {
-        Plan::mutex(b"", b"a", Lives::default())
+        Plan::mutex(b"", b"a", KeyTtls::default())
     }
 
     fn acquire(ttl_ms: u64) -> Job {
-        let manners = Manners { fair: true, since: 1, entry: None, enters: false };
-        Job::of_connection(Arc::new(plan().acquire(OwnerToken::nobody(), ttl_ms, 1, 0, &manners)))
+        let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false };
+        Job::of_connection(Arc::new(plan().acquire(OwnerToken::nobody(), ttl_ms, 1, 0, &policy)))
     }
 
     fn release() -> Job {
-        Job::of_connection(Arc::new(plan().release(OwnerToken::nobody(), None, Parting::None)))
+        Job::of_connection(Arc::new(plan().release(OwnerToken::nobody(), None, QueueUpdate::None)))
     }
 
     #[test]

@@ -137,15 +137,15 @@ mod tests {
     use super::*;
     use crate::ids::OwnerToken;
     use crate::time;
-    use crate::wire::{Command, Lives, Parting, Plan};
+    use crate::wire::{Command, KeyTtls, Plan, QueueUpdate};
 
     fn after(start: Tick, seconds: u64) -> Tick {
         start.checked_add(Duration::from_secs(seconds)).unwrap()
     }
 
     fn command(name: &str) -> Arc<Command> {
-        let plan = Plan::mutex(b"", name.as_bytes(), Lives::default());
-        Arc::new(plan.release(OwnerToken::nobody(), None, Parting::None))
+        let plan = Plan::mutex(b"", name.as_bytes(), KeyTtls::default());
+        Arc::new(plan.release(OwnerToken::nobody(), None, QueueUpdate::None))
     }
 
     fn is(job: &Job, name: &str) -> bool {

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::answer::MeetReply;
 use crate::engine::nodes::node::Node;
 use crate::engine::nodes::outbox::{Job, Outbox};
-use crate::error::Finding;
 use crate::error::NodeFailure;
+use crate::error::NodeFinding;
 use crate::logic::sets::Ids;
 use crate::sys::logging::warn;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::time::Tick;
-use crate::wire::{self, Command, MeetReply};
+use crate::wire::{self, Command};
 
 /// A node is asked again before the first command after so long: others may have come that use other nodes.
 const MEET_EVERY: Duration = Duration::from_secs(10 * 60);
@@ -133,9 +134,9 @@ impl Node {
     }
 
     /// That others use it together with other nodes, if that is so.
-    pub(crate) fn other_nodes(&self) -> Option<Finding> {
+    pub(crate) fn other_nodes(&self) -> Option<NodeFinding> {
         let (there, here) = self.there_and_here()?;
-        Some(Finding::OtherNodes { there, here })
+        Some(NodeFinding::OtherNodes { there, here })
     }
 
     /// The same, where it has no vote because of that.

@@ -98,12 +98,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::answer::ServerInfo;
     use crate::engine::nodes::outbox::Job;
     use crate::engine::nodes::worker::SOCKET;
     use crate::error::NodeFailure;
     use crate::sys::Poll;
     use crate::sys::Socket;
-    use crate::wire::{Command, Greeting};
+    use crate::wire::Command;
 
     const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -124,7 +125,7 @@ mod tests {
             let mut server = listener.accept().unwrap().0;
             socket.register(poll.registry(), SOCKET).unwrap();
             let socket = Arc::new(socket);
-            assert!(node.open(Arc::clone(&socket), &Greeting::default(), std::iter::empty(), start));
+            assert!(node.open(Arc::clone(&socket), &ServerInfo::default(), std::iter::empty(), start));
             let question = Arc::new(Command::time());
             let mut bytes = Vec::new();
             question.write_to(&mut bytes, false);

@@ -11,21 +11,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::{Answer, ServerInfo};
 use crate::config::Config;
-use crate::engine::nodes::connect::Opening;
+use crate::engine::nodes::connect::Connecting;
 use crate::engine::nodes::node::{BATCHES_MAX, Health, Node};
 use crate::engine::nodes::outbox::Job;
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::error::{self, NodeFailure};
-use crate::logic::run_ids::{Double, Identities};
-use crate::logic::standing::{Introduction, Times};
+use crate::logic::eligibility::{Introduction, Times};
+use crate::logic::run_ids::{Double, RunIds};
 use crate::stats::count;
 use crate::sys::Socket;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::{Mutex, Receiver};
 use crate::sys::{Events, Poll, Token};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Answer, Filled, Greeting, Inbox};
+use crate::wire::{Address, Filled, Inbox};
 
 pub(crate) const WAKE: Token = Token(0);
 pub(crate) const SOCKET: Token = Token(1);
@@ -45,7 +46,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 enum Link {
     /// Nobody has used the node yet.
     Unused,
-    Opening(Box<Opening>),
+    Connecting(Box<Connecting>),
     Open(Open),
     Down {
         retry_at: Tick,
@@ -71,8 +72,8 @@ pub(crate) struct Opened {
     pub(crate) socket: Socket,
     /// It may hold bytes that came behind the login.
     pub(crate) inbox: Inbox,
-    pub(crate) greeting: Greeting,
-    /// When the server was asked what the greeting answers, or before.
+    pub(crate) server_info: ServerInfo,
+    /// When the server was asked what it says about itself, or before.
     pub(crate) asked: Tick,
     /// The same moment.
     pub(crate) asked_at: Moment,
@@ -84,7 +85,7 @@ pub(crate) struct Worker {
     connect_timeout: Duration,
     /// A server that is questionable is refused.
     strict: bool,
-    identities: Arc<Mutex<Identities>>,
+    run_ids: Arc<Mutex<RunIds>>,
     jobs: Receiver<Job>,
     poll: Poll,
     events: Events,
@@ -111,7 +112,7 @@ impl Worker {
         node: Arc<Node>,
         address: Address,
         config: &Config,
-        identities: Arc<Mutex<Identities>>,
+        run_ids: Arc<Mutex<RunIds>>,
         jobs: Receiver<Job>,
         poll: Poll,
     ) -> Worker {
@@ -120,7 +121,7 @@ impl Worker {
             address,
             connect_timeout: config.connect_timeout,
             strict: config.strict,
-            identities,
+            run_ids,
             jobs,
             poll,
             events: Events::with_capacity(8),
@@ -166,7 +167,7 @@ impl Worker {
                 self.refuse_queue();
                 self.sleep(Some(retry_at));
             }
-            Link::Opening(opening) => self.go_on_opening(*opening, now),
+            Link::Connecting(connecting) => self.go_on_opening(*connecting, now),
             Link::Open(open) => {
                 self.link = Link::Open(open);
                 if let Err(failure) = self.serve(now) {
@@ -186,7 +187,7 @@ impl Worker {
                 let (flushed, settled) = self.node.with_outbox(|it| (it.is_flushed(), it.is_settled()));
                 queued || !flushed || !(settled || self.node.is_stalled(time::tick()))
             }
-            Link::Opening(_) => queued,
+            Link::Connecting(_) => queued,
             Link::Unused => !self.jobs.is_empty(),
             Link::Down { .. } => false,
         }
@@ -234,19 +235,19 @@ impl Worker {
             let until = now.checked_add(self.connect_timeout).unwrap_or(now);
             self.node.set_health(Health::Connecting { until });
         }
-        match Opening::begin(&self.address, self.node.greet(), self.connect_timeout, &self.poll) {
-            Ok(opening) => self.link = Link::Opening(Box::new(opening)),
+        match Connecting::begin(&self.address, self.node.greet(), self.connect_timeout, &self.poll) {
+            Ok(connecting) => self.link = Link::Connecting(Box::new(connecting)),
             Err(failure) => self.go_down(&failure),
         }
     }
 
-    fn go_on_opening(&mut self, mut opening: Opening, now: Tick) {
-        match opening.step(&self.poll, now) {
+    fn go_on_opening(&mut self, mut connecting: Connecting, now: Tick) {
+        match connecting.step(&self.poll, now) {
             Ok(Progress::Wait) => {
                 // Of a node that is down nobody waits for this attempt.
                 self.refuse_queue();
-                let deadline = self.node.stop_at().map_or(opening.deadline(), |it| it.min(opening.deadline()));
-                self.link = Link::Opening(Box::new(opening));
+                let deadline = self.node.stop_at().map_or(connecting.deadline(), |it| it.min(connecting.deadline()));
+                self.link = Link::Connecting(Box::new(connecting));
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
@@ -254,14 +255,14 @@ impl Worker {
         }
     }
 
-    fn come_up(&mut self, Opened { socket, inbox, greeting, asked, asked_at }: Opened) {
+    fn come_up(&mut self, Opened { socket, inbox, server_info, asked, asked_at }: Opened) {
         if self.strict
-            && let Some(objection) = greeting.objection()
+            && let Some(objection) = server_info.objection()
         {
             self.go_down(&objection);
             return;
         }
-        if let Some(run_id) = &greeting.run_id
+        if let Some(run_id) = &server_info.run_id
             && let Err(Double { other, is_news }) = self.claim(run_id)
         {
             if is_news {
@@ -280,20 +281,20 @@ impl Worker {
         {
             let mut intake = self.node.intake.lock();
             intake.begin(inbox);
-            let run_id = greeting.run_id.as_deref();
-            let intro = Introduction { run_id, uptime: greeting.uptime, time: greeting.time };
-            let memory = greeting.memory.map(|it| self.node.take_memory(it));
-            intake.standing.lasts(self.node.silence());
+            let run_id = server_info.run_id.as_deref();
+            let intro = Introduction { run_id, uptime: server_info.uptime, time: server_info.time };
+            let memory = server_info.memory.map(|it| self.node.take_memory(it));
+            intake.eligibility.lasts(self.node.quarantine_length());
             let times = Times { asked, asked_at, answered: now, answered_at: Moment::now() };
-            let news = intake.standing.on_connect(intro, memory, times);
-            self.node.note_standing(&intake.standing, news, now);
+            let news = intake.eligibility.on_connect(intro, memory, times);
+            self.node.publish_eligibility(&intake.eligibility, news, now);
         }
-        self.node.note_greeting(&greeting);
+        self.node.publish_server_info(&server_info);
         // RACE: before it is up. Whoever finds it up knows its clock.
         self.node.note_heard();
         // Releases of the time before come first: they are older than anything in the queue.
         let (carried, _) = self.carried.take_due(now);
-        if !self.node.open(Arc::clone(&socket), &greeting, carried.into_iter(), now) {
+        if !self.node.open(Arc::clone(&socket), &server_info, carried.into_iter(), now) {
             self.go_down(&NodeFailure::Internal);
             return;
         }
@@ -302,7 +303,7 @@ impl Worker {
     }
 
     fn claim(&self, run_id: &str) -> Result<(), Double> {
-        self.identities.lock().claim(self.node.id, run_id, time::tick())
+        self.run_ids.lock().claim(self.node.id, run_id, time::tick())
     }
 
     fn log_up(&mut self) {
@@ -412,7 +413,7 @@ impl Worker {
     fn disconnect(&mut self, failure: &NodeFailure) {
         self.link = Link::Unused;
         let owed = self.node.close();
-        self.identities.lock().leave(self.node.id, time::tick());
+        self.run_ids.lock().leave(self.node.id, time::tick());
         if *failure != NodeFailure::ShutDown {
             count(&self.node.counters.connection_failures);
             let (now, was_down) = (time::tick(), self.down_since.is_some());

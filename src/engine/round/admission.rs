@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use crate::engine::park::{Bed, Signal};
+use crate::engine::park::{Parker, Signal};
 use crate::logic::admission::{Limit, Sample};
 use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use crate::time::{self, Tick};
@@ -40,7 +40,7 @@ struct Line {
 }
 
 struct Waiter {
-    bed: Arc<Bed>,
+    parker: Arc<Parker>,
     /// It has been given a slot, and has not taken it yet.
     given: AtomicBool,
 }
@@ -89,9 +89,9 @@ impl Admission {
         if let Some(slot) = self.try_enter() {
             return Some(slot);
         }
-        let bed = Arc::new(Bed::default());
-        let _listed = bed.listed_with(signals);
-        let waiting = self.line_up(&bed);
+        let parker = Arc::new(Parker::default());
+        let _listed = parker.listed_with(signals);
+        let waiting = self.line_up(&parker);
         loop {
             if let Some(slot) = waiting.take() {
                 return Some(slot);
@@ -99,7 +99,7 @@ impl Admission {
             if until <= time::tick() || signals.iter().any(|it| it.is_given()) {
                 return None;
             }
-            bed.sleep(Some(until));
+            parker.sleep(Some(until));
         }
     }
 
@@ -113,9 +113,9 @@ impl Admission {
         Slot { admission: Arc::clone(self), waited }
     }
 
-    /// Waits for a slot. `bed` is woken when it is there: see [`Waiting::take`].
-    pub(crate) fn line_up(self: &Arc<Self>, bed: &Arc<Bed>) -> Waiting {
-        let waiter = Arc::new(Waiter { bed: Arc::clone(bed), given: AtomicBool::new(false) });
+    /// Waits for a slot. `parker` is woken when it is there: see [`Waiting::take`].
+    pub(crate) fn line_up(self: &Arc<Self>, parker: &Arc<Parker>) -> Waiting {
+        let waiter = Arc::new(Waiter { parker: Arc::clone(parker), given: AtomicBool::new(false) });
         let id = {
             let mut line = self.line.lock();
             let id = line.next;
@@ -153,7 +153,7 @@ impl Admission {
     /// Gives slots to those who came first, as long as there are any.
     fn let_in(&self) {
         while let Some(waiter) = self.next() {
-            waiter.bed.wake();
+            waiter.parker.wake();
         }
     }
 
@@ -218,14 +218,14 @@ impl Waiting {
 pub(crate) struct Turn(Option<Waiting>);
 
 impl Turn {
-    /// A slot, if the call `wants` one and it is there; `bed` is woken when it is. A call that does not want it any more
+    /// A slot, if the call `wants` one and it is there; `parker` is woken when it is. A call that does not want it any more
     /// loses its place.
-    pub(crate) fn wait(&mut self, wants: bool, admission: &Arc<Admission>, bed: &Arc<Bed>) -> Option<Slot> {
+    pub(crate) fn wait(&mut self, wants: bool, admission: &Arc<Admission>, parker: &Arc<Parker>) -> Option<Slot> {
         let slot = match &self.0 {
             _ if !wants => None,
             Some(waiting) => Some(waiting.take()?),
-            // It may be there at once: then the bed is woken for nothing.
-            None => admission.try_enter().or_else(|| self.0.insert(admission.line_up(bed)).take()),
+            // It may be there at once: then the thread is woken for nothing.
+            None => admission.try_enter().or_else(|| self.0.insert(admission.line_up(parker)).take()),
         };
         if slot.is_some() || !wants {
             self.0 = None;

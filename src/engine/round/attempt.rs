@@ -8,17 +8,17 @@ use crate::engine::hold::held::{Grants, Won};
 use crate::engine::nodes::drive::Driver;
 use crate::engine::round::admission::Slot;
 use crate::engine::round::pending::{Pending, deadline};
-use crate::engine::shared::Core;
+use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, Rows};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Why};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
 use crate::logic::tally::ReleaseRound;
 use crate::logic::wait::{self, Obstacle};
 use crate::logic::{quorum, token, validity};
 use crate::stats::count;
 use crate::sys::logging::{debug, info, warn};
 use crate::time::{self, About, Moment, Tick};
-use crate::wire::{Command, Manners, Parting, Plan};
+use crate::wire::{Command, Plan, QueuePolicy, QueueUpdate};
 
 /// What a call wants.
 pub(crate) struct Wish {
@@ -28,7 +28,7 @@ pub(crate) struct Wish {
     pub(crate) ttl: Duration,
     pub(crate) renewed: bool,
     /// But for the place: see [`Wish::since`].
-    pub(crate) manners: Manners,
+    pub(crate) policy: QueuePolicy,
     pub(crate) began: Moment,
     pub(crate) place: OnceLock<u64>,
 }
@@ -37,9 +37,9 @@ impl Wish {
     /// When the call began, microseconds since 1970: calls of all clients are ordered by it.
     ///
     /// Does not change once the clocks of a majority are known. A call may have begun before that.
-    pub(crate) fn since(&self, core: &Core) -> u64 {
-        let time = || core.fanout.time_for_all(self.began);
-        if core.fanout.askable().is_none() { *self.place.get_or_init(time) } else { time() }
+    pub(crate) fn since(&self, shared: &Shared) -> u64 {
+        let time = || shared.fanout.time_for_all(self.began);
+        if shared.fanout.askable().is_none() { *self.place.get_or_init(time) } else { time() }
     }
 }
 
@@ -54,8 +54,8 @@ pub(crate) struct Known {
 
 impl Known {
     /// How the next attempt deals with those who wait.
-    fn manners(self, manners: Manners) -> Manners {
-        if self.has_no_place { manners.without_place() } else { manners }
+    fn policy(self, policy: QueuePolicy) -> QueuePolicy {
+        if self.has_no_place { policy.without_place() } else { policy }
     }
 }
 
@@ -76,8 +76,8 @@ pub(crate) struct Attempt {
     /// The same, for what is not about leases.
     asked: Tick,
     use_until: Option<Moment>,
-    /// For how many milliseconds a node was known to be silent that has forgotten.
-    silence: u64,
+    /// For how many milliseconds a node was known to be quarantined that has forgotten.
+    quarantine: u64,
     /// The largest fencing counter that was seen before.
     seen: u64,
     /// It enters the waiting lists of nodes that refuse it.
@@ -93,7 +93,7 @@ pub(crate) struct Attempt {
 /// A lost attempt, with everything of it taken back.
 #[derive(Clone)]
 pub(crate) struct LostAttempt {
-    pub(crate) why: Why,
+    pub(crate) why: LossReason,
     pub(crate) rows: Vec<NodeAnswer>,
     pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
     /// When it began.
@@ -110,29 +110,29 @@ pub(crate) struct LostAttempt {
 impl LostAttempt {
     /// Nothing was sent: there is no fencing token that could be proposed.
     pub(crate) fn without_tokens(nodes: usize, seen: u64) -> LostAttempt {
-        let rows = vec![NodeAnswer::NotWaitedFor; nodes];
+        let rows = vec![NodeAnswer::Pending; nodes];
         let took = Duration::ZERO;
         let asked = time::tick();
-        LostAttempt { why: Why::KeyInUse, rows, round: None, asked, took, seen, entered: 0, release: None }
+        LostAttempt { why: LossReason::KeyInUse, rows, round: None, asked, took, seen, entered: 0, release: None }
     }
 
     /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.
     pub(crate) fn is_undecided(&self) -> bool {
         match self.why {
-            Why::Overtaken => true,
-            Why::Held => self.rows.iter().any(NodeAnswer::is_granted),
+            LossReason::Overtaken => true,
+            LossReason::Held => self.rows.iter().any(NodeAnswer::is_granted),
             // The next attempt knows the nodes' time.
-            Why::NoQuorum => self.rows.contains(&NodeAnswer::Failed(NodeFailure::ClockBehind)),
-            Why::TooLate | Why::KeyInUse => false,
+            LossReason::NoQuorum => self.rows.contains(&NodeAnswer::Failed(NodeFailure::ClockBehind)),
+            LossReason::TooLate | LossReason::KeyInUse => false,
         }
     }
 
     /// Whether a majority of the nodes can be asked; `None` if the attempt says nothing about it.
     pub(crate) fn finds_a_majority(&self) -> Option<bool> {
         match self.why {
-            Why::NoQuorum => Some(self.waits_for_quarantine()),
-            Why::Held | Why::TooLate | Why::Overtaken => Some(true),
-            Why::KeyInUse => None,
+            LossReason::NoQuorum => Some(self.waits_for_quarantine()),
+            LossReason::Held | LossReason::TooLate | LossReason::Overtaken => Some(true),
+            LossReason::KeyInUse => None,
         }
     }
 
@@ -140,9 +140,10 @@ impl LostAttempt {
     fn waits_for_quarantine(&self) -> bool {
         let quarantined = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
         let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
-        let (silent, failed) = (self.rows.iter().filter(quarantined).count(), self.rows.iter().filter(failed).count());
-        let gone = failed.saturating_sub(silent);
-        silent != 0 && quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone)
+        let (quarantined, failed) =
+            (self.rows.iter().filter(quarantined).count(), self.rows.iter().filter(failed).count());
+        let gone = failed.saturating_sub(quarantined);
+        quarantined != 0 && quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone)
     }
 
     /// The nodes whose quarantine stands in the way, and for how long: until enough of them vote.
@@ -163,21 +164,21 @@ impl LostAttempt {
 }
 
 /// A majority has answered.
-fn note_majority(core: &Core) {
-    let outage = core.outage.lock().on_majority();
+fn note_majority(shared: &Shared) {
+    let outage = shared.outage.lock().on_majority();
     if let Some(since) = outage {
         info!("a majority of the nodes answers again, after {}", About(time::tick().saturating_duration_since(since)));
     }
 }
 
 /// None has.
-fn note_failure(core: &Core, wish: &Wish, lost: &LostAttempt) {
+fn note_failure(shared: &Shared, wish: &Wish, lost: &LostAttempt) {
     if lost.rows.contains(&NodeAnswer::Failed(NodeFailure::ShutDown)) {
         return;
     }
-    let is_news = core.outage.lock().on_failure(lost.asked, time::tick());
+    let is_news = shared.outage.lock().on_failure(lost.asked, time::tick());
     if is_news {
-        let rows = core.fanout.report(lost.rows.clone());
+        let rows = shared.fanout.report(lost.rows.clone());
         warn!("{}: no lock can be taken, because no majority of the nodes has a vote: {}", wish.name, Rows(&rows));
     }
 }
@@ -187,7 +188,7 @@ fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
     let obstacle = |it: &NodeAnswer| match it {
         NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
         NodeAnswer::Held { left: Some(left), .. }
-        | NodeAnswer::Promised { left }
+        | NodeAnswer::Reserved { left }
         | NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,
     };
@@ -199,104 +200,105 @@ impl Attempt {
     ///
     /// Its time runs from here on: what the call has waited for its slot does not count.
     pub(crate) fn prepare(
-        core: &Core,
+        shared: &Shared,
         slot: Slot,
         wish: &Wish,
         known: Known,
-        manners: Manners,
+        policy: QueuePolicy,
         on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Command), NoAttempt> {
         let owner = OwnerToken::draw().map_err(|err| NoAttempt::NoRandomness(err.to_string()))?;
         let (sent, asked) = (Moment::now(), time::tick());
-        let use_until = validity::use_until(sent, wish.ttl, core.config.margin.of(wish.ttl));
-        let (seen, manners) = (known.seen, known.manners(Manners { since: wish.since(core), ..manners }));
-        let proposal = token::propose(core.fanout.time_for_all(sent), seen).ok_or(NoAttempt::NoTokens)?;
-        let nodes = core.fanout.len();
+        let use_until = validity::use_until(sent, wish.ttl, shared.config.margin.of(wish.ttl));
+        let (seen, policy) = (known.seen, known.policy(QueuePolicy { since: wish.since(shared), ..policy }));
+        let proposal = token::propose(shared.fanout.time_for_all(sent), seen).ok_or(NoAttempt::NoTokens)?;
+        let nodes = shared.fanout.len();
         let round = AcquireRound::new(nodes, proposal, use_until).after(seen);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
-        let silence = core.fanout.quarantine();
-        let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, silence, &manners);
-        let (enters, deadline) = (manners.enters, core.fanout.deadline(asked));
-        let connects = core.fanout.response_timeout() < deadline.saturating_duration_since(asked);
-        let attempt = Attempt { owner, sent, asked, use_until, silence, seen, enters, deadline, connects, round, slot };
+        let quarantine = shared.fanout.quarantine();
+        let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, quarantine, &policy);
+        let (enters, deadline) = (policy.enters, shared.fanout.deadline(asked));
+        let connects = shared.fanout.response_timeout() < deadline.saturating_duration_since(asked);
+        let attempt =
+            Attempt { owner, sent, asked, use_until, quarantine, seen, enters, deadline, connects, round, slot };
         Ok((attempt, command))
     }
 
     /// Sends it, and waits until it is won or lost.
     pub(crate) fn run(
-        core: &Core,
+        shared: &Shared,
         slot: Slot,
         wish: &Wish,
         known: Known,
         driver: Option<Driver<'_>>,
     ) -> Result<Result<Won, LostAttempt>, NoAttempt> {
         if driver.is_none() {
-            core.fanout.keep_pace();
+            shared.fanout.keep_pace();
         }
-        let _busy = core.fanout.busy();
+        let _busy = shared.fanout.busy();
         // Looked at before the clocks are: see there.
-        let askable = core.fanout.askable();
-        let (attempt, command) = Attempt::prepare(core, slot, wish, known, wish.manners, None)?;
+        let askable = shared.fanout.askable();
+        let (attempt, command) = Attempt::prepare(shared, slot, wish, known, wish.policy, None)?;
         if let Some(askable) = askable {
-            core.fanout.leave_out(askable, &attempt.round);
+            shared.fanout.leave_out(askable, &attempt.round);
         }
-        let end = core.round(askable, command, &attempt.round, driver, attempt.deadline);
-        Ok(attempt.conclude(core, wish, end))
+        let end = shared.round(askable, command, &attempt.round, driver, attempt.deadline);
+        Ok(attempt.conclude(shared, wish, end))
     }
 
     /// Waits for an attempt that somebody else has sent.
-    pub(crate) fn finish(self, core: &Core, wish: &Wish) -> Result<Won, LostAttempt> {
-        let _busy = core.fanout.busy();
+    pub(crate) fn finish(self, shared: &Shared, wish: &Wish) -> Result<Won, LostAttempt> {
+        let _busy = shared.fanout.busy();
         let end = self.round.wait(self.deadline);
-        self.conclude(core, wish, end)
+        self.conclude(shared, wish, end)
     }
 
     /// Ends it, and takes back what it may have left.
-    pub(crate) fn abandon(self, core: &Core, wish: &Wish) {
+    pub(crate) fn abandon(self, shared: &Shared, wish: &Wish) {
         self.round.close();
-        self.take_back(core, wish, &self.round.rows(), true);
+        self.take_back(shared, wish, &self.round.rows(), true);
     }
 
     /// Lets the limit learn from how long the first round took. One that connected, or was over at once because nobody
     /// could be asked, says nothing about queues.
     fn learn(&self, end: AcquireEnd) {
         let Some(ended) = self.round.ended() else { return };
-        let answered = end != AcquireEnd::Lost(Why::NoQuorum);
+        let answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
         if !self.connects && (answered || ended.timed_out) {
             self.slot.learn(self.asked, ended.at.since(self.sent), !ended.timed_out);
         }
     }
 
-    fn conclude(self, core: &Core, wish: &Wish, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
+    fn conclude(self, shared: &Shared, wish: &Wish, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
         self.learn(end);
-        let nodes = core.fanout.len();
+        let nodes = shared.fanout.len();
         let mut seen = self.seen.max(self.round.with_round(AcquireRound::seen));
         let (mut gone, mut raised) = (NodeSet::default(), false);
         let mut granted = self.round.nodes_with(|it| *it == NodeAnswer::Granted);
         if let AcquireEnd::Raise { token } = end {
-            count(&core.counters.fencing_raises);
+            count(&shared.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, self.use_until)));
-            let deadline = deadline(core.fanout.response_timeout());
-            end = core.round(None, wish.plan.raise(self.owner, token), &raise, None, deadline);
+            let deadline = deadline(shared.fanout.response_timeout());
+            end = shared.round(None, wish.plan.raise(self.owner, token), &raise, None, deadline);
             seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
             gone = raise.nodes_with(|it| *it == NodeAnswer::Gone);
             granted = raise.nodes_with(NodeAnswer::is_granted);
             raised = true;
         }
-        // RACE: a grant was counted as far as silences were known then. A node whose grant came later may have told, right
+        // RACE: a grant was counted as far as quarantines were known then. A node whose grant came later may have told, right
         // before it, that somebody needs a longer one.
-        let mut silent = Vec::new();
-        if matches!(end, AcquireEnd::Won { .. }) && self.silence < core.fanout.quarantine() {
-            silent = core.fanout.silent(granted, self.asked);
-            if granted.len().saturating_sub(silent.len()) < quorum(nodes) {
-                end = AcquireEnd::Lost(Why::NoQuorum);
+        let mut quarantined = Vec::new();
+        if matches!(end, AcquireEnd::Won { .. }) && self.quarantine < shared.fanout.quarantine() {
+            quarantined = shared.fanout.quarantined_of(granted, self.asked);
+            if granted.len().saturating_sub(quarantined.len()) < quorum(nodes) {
+                end = AcquireEnd::Lost(LossReason::NoQuorum);
             }
         }
         let took = Moment::now().since(self.sent);
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
-            note_majority(core);
-            count(&core.counters.rounds_won);
+            note_majority(shared);
+            count(&shared.counters.rounds_won);
             debug!("{}: won in {}, token {token}, {:?}", wish.name, About(took), self.owner);
             return Ok(Won {
                 name: wish.name.clone(),
@@ -311,25 +313,25 @@ impl Attempt {
                 use_until,
                 reached: self.round.reached(),
                 grants: Grants { round: Some(self.round), gone },
-                in_lists: wish.manners.entry.is_some(),
+                in_lists: wish.policy.entry.is_some(),
             });
         }
-        let why = if let AcquireEnd::Lost(why) = end { why } else { Why::Overtaken };
+        let why = if let AcquireEnd::Lost(why) = end { why } else { LossReason::Overtaken };
         count(match why {
-            Why::Held | Why::Overtaken | Why::KeyInUse => &core.counters.rounds_held,
-            Why::NoQuorum => &core.counters.rounds_without_quorum,
-            Why::TooLate => &core.counters.rounds_too_late,
+            LossReason::Held | LossReason::Overtaken | LossReason::KeyInUse => &shared.counters.rounds_held,
+            LossReason::NoQuorum => &shared.counters.rounds_without_quorum,
+            LossReason::TooLate => &shared.counters.rounds_too_late,
         });
-        for (node, failure) in silent {
+        for (node, failure) in quarantined {
             self.round.amend(node, NodeAnswer::Failed(failure));
         }
         let rows = self.round.rows();
-        let release = self.take_back(core, wish, &rows, wait::keeps_its_place(why));
+        let release = self.take_back(shared, wish, &rows, wait::keeps_its_place(why));
         let entered = self.round.with_round(AcquireRound::entered);
         let lost = LostAttempt { why, rows, round: Some(self.round), asked: self.asked, took, seen, entered, release };
         match lost.finds_a_majority() {
-            Some(true) => note_majority(core),
-            Some(false) => note_failure(core, wish, &lost),
+            Some(true) => note_majority(shared),
+            Some(false) => note_failure(shared, wish, &lost),
             None => {}
         }
         Err(lost)
@@ -337,20 +339,20 @@ impl Attempt {
     /// Takes back whatever a lost attempt may have left on the nodes. `stays`: the call keeps its place in their lists.
     fn take_back(
         &self,
-        core: &Core,
+        shared: &Shared,
         wish: &Wish,
         answers: &[NodeAnswer],
         stays: bool,
     ) -> Option<Arc<Pending<ReleaseRound>>> {
         let mut to = self.round.reached();
         let mut granted = 0_usize;
-        for (node, answer) in core.fanout.ids().zip(answers) {
+        for (node, answer) in shared.fanout.ids().zip(answers) {
             match answer {
                 NodeAnswer::Granted
                 | NodeAnswer::GrantedBehind
                 | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => granted = granted.saturating_add(1),
                 // The only answers that prove that no key of ours is there. An entry may be.
-                NodeAnswer::Held { .. } | NodeAnswer::Promised { .. } if stays || !self.enters => to.remove(node),
+                NodeAnswer::Held { .. } | NodeAnswer::Reserved { .. } if stays || !self.enters => to.remove(node),
                 _ => {}
             }
         }
@@ -362,20 +364,20 @@ impl Attempt {
         // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
         // Nobody counted that vote, so there is no second holder; the price is a node that refuses everyone until the
         // key expires.
-        let since = wish.since(core);
-        let parting = match wish.manners.entry {
-            None => Parting::None,
-            Some(entry) if stays => Parting::Stay { entry, since },
-            Some(entry) => Parting::Leave(entry.client),
+        let since = wish.since(shared);
+        let update = match wish.policy.entry {
+            None => QueueUpdate::None,
+            Some(entry) if stays => QueueUpdate::Stay { entry, since },
+            Some(entry) => QueueUpdate::Leave(entry.client),
         };
-        let command = wish.plan.release(self.owner, None, parting);
+        let command = wish.plan.release(self.owner, None, update);
         if granted == 0 {
-            core.fanout.release(command, to, wish.ttl, None);
+            shared.fanout.release(command, to, wish.ttl, None);
             return None;
         }
-        let nodes = core.fanout.len();
+        let nodes = shared.fanout.len();
         let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, granted)));
-        core.fanout.release(command, to, wish.ttl, Some(&pending));
+        shared.fanout.release(command, to, wish.ttl, Some(&pending));
         Some(pending)
     }
 }
@@ -388,25 +390,25 @@ mod tests {
     #[test]
     fn an_outage_is_one_whoever_else_is_quarantined() {
         let failed = || NodeAnswer::Failed(NodeFailure::Stalled);
-        let silent =
+        let quarantined =
             || NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_secs(9), why: Quarantine::New });
         let waits = |rows| LostAttempt { rows, ..LostAttempt::without_tokens(3, 0) }.waits_for_quarantine();
 
-        assert!(waits(vec![silent(), silent(), silent()]));
-        assert!(waits(vec![silent(), failed(), NodeAnswer::Granted]));
-        assert!(waits(vec![silent(), failed(), NodeAnswer::NotWaitedFor]), "perhaps that one would have voted");
-        assert!(!waits(vec![silent(), failed(), failed()]));
+        assert!(waits(vec![quarantined(), quarantined(), quarantined()]));
+        assert!(waits(vec![quarantined(), failed(), NodeAnswer::Granted]));
+        assert!(waits(vec![quarantined(), failed(), NodeAnswer::Pending]), "perhaps that one would have voted");
+        assert!(!waits(vec![quarantined(), failed(), failed()]));
         assert!(!waits(vec![failed(), failed(), NodeAnswer::Granted]));
 
         let quarantine = |rows| LostAttempt { rows, ..LostAttempt::without_tokens(3, 0) }.quarantine();
-        assert_eq!(quarantine(vec![silent(), failed(), silent()]), Some((2, Duration::from_secs(9))));
-        assert_eq!(quarantine(vec![silent(), failed(), failed()]), None);
+        assert_eq!(quarantine(vec![quarantined(), failed(), quarantined()]), Some((2, Duration::from_secs(9))));
+        assert_eq!(quarantine(vec![quarantined(), failed(), failed()]), None);
         assert_eq!(quarantine(vec![NodeAnswer::Granted, failed(), NodeAnswer::Granted]), None);
     }
 
     #[test]
     fn nodes_without_an_answer_are_not_taken_for_free() {
-        let answers = [NodeAnswer::Held { left: None, holder: None }, NodeAnswer::NotWaitedFor, NodeAnswer::Granted];
+        let answers = [NodeAnswer::Held { left: None, holder: None }, NodeAnswer::Pending, NodeAnswer::Granted];
         assert_eq!(obstacles(&answers), [Obstacle::Unknown, Obstacle::Unknown, Obstacle::Free]);
     }
 }

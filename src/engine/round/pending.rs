@@ -5,14 +5,14 @@
 
 use std::fmt;
 
+use crate::answer::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
 use crate::error::{NodeAnswer, NodeFailure, Quarantine};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote, RaiseRound, RaiseVote};
-use crate::logic::tally::{ExtendRound, ExtendVote, LookRound, ReleaseRound, ReleaseVote};
+use crate::logic::tally::{ExtendRound, ExtendVote, ProbeRound, ReleaseRound, ReleaseVote};
 use crate::logic::{Round, Step};
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
 
 /// Where a worker delivers what became of a command.
 pub(crate) trait Sink: Send + Sync {
@@ -135,7 +135,7 @@ impl<R: Reads> Pending<R> {
     /// What each node answered so far.
     pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
         let state = self.state.lock();
-        state.rows.iter().map(|it| it.clone().unwrap_or(NodeAnswer::NotWaitedFor)).collect()
+        state.rows.iter().map(|it| it.clone().unwrap_or(NodeAnswer::Pending)).collect()
     }
 
     /// What an answer turns out to be worth.
@@ -268,8 +268,8 @@ impl Reads for AcquireRound {
             Answer::Acquire(AcquireReply::Held { counter, left, entered, holder }) => {
                 (AcquireVote::Held { counter, entered }, NodeAnswer::Held { left, holder })
             }
-            Answer::Acquire(AcquireReply::Promised { counter, left, entered }) => {
-                (AcquireVote::Held { counter, entered }, NodeAnswer::Promised { left })
+            Answer::Acquire(AcquireReply::Reserved { counter, left, entered }) => {
+                (AcquireVote::Held { counter, entered }, NodeAnswer::Reserved { left })
             }
             Answer::Acquire(AcquireReply::WrongType) | Answer::Failed(NodeFailure::WrongType) => {
                 (AcquireVote::Unusable, NodeAnswer::Failed(NodeFailure::WrongType))
@@ -312,7 +312,7 @@ impl Reads for ExtendRound {
     }
 }
 
-impl Reads for LookRound {
+impl Reads for ProbeRound {
     fn read(answer: Answer) -> (Option<NodeFailure>, NodeAnswer) {
         let failure = match answer {
             Answer::Time | Answer::Greet(_) => None,
@@ -321,7 +321,7 @@ impl Reads for LookRound {
                 _ => None,
             },
         };
-        (failure, NodeAnswer::NotWaitedFor)
+        (failure, NodeAnswer::Pending)
     }
 }
 

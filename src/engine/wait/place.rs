@@ -8,8 +8,8 @@ use crate::engine::nodes::drive::Driver;
 use crate::engine::park::Signal;
 use crate::engine::round::admission::{Slot, Turn};
 use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
-use crate::engine::shared::Core;
-use crate::engine::wait::queue::{Handover, Ticket};
+use crate::engine::shared::Shared;
+use crate::engine::wait::queues::{Handover, Ticket};
 use crate::ids::NodeSet;
 use crate::logic::quorum;
 use crate::logic::wait;
@@ -35,7 +35,7 @@ pub(crate) enum Woken {
 
 /// A call in line, until it is dropped.
 pub(crate) struct Place<'a> {
-    core: &'a Core,
+    shared: &'a Shared,
     ticket: Arc<Ticket>,
     tries: u32,
     pause: Duration,
@@ -53,10 +53,10 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// Goes to the end of the line.
-    pub(crate) fn join(core: &'a Core, wish: Wish) -> Place<'a> {
+    pub(crate) fn join(shared: &'a Shared, wish: Wish) -> Place<'a> {
         let joined = time::tick();
-        let ticket = Arc::new(Ticket { wish, joined, bed: Arc::default(), state: Mutex::default() });
-        let queues = &core.queues;
+        let ticket = Arc::new(Ticket { wish, joined, parker: Arc::default(), state: Mutex::default() });
+        let queues = &shared.queues;
         let mut lines = queues.lines.lock();
         count(&queues.counters.waiting);
         let line = lines.entry(Arc::clone(ticket.wish.plan.key())).or_default();
@@ -64,7 +64,7 @@ impl<'a> Place<'a> {
         line.set_up();
         drop(lines);
         let (pause, listed) = (Duration::ZERO, NodeSet::default());
-        Place { core, ticket, tries: 0, pause, listed, turn: Turn::default(), reads: false, driver: None, held: None }
+        Place { shared, ticket, tries: 0, pause, listed, turn: Turn::default(), reads: false, driver: None, held: None }
     }
 
     pub(crate) fn wish(&self) -> &Wish {
@@ -73,13 +73,13 @@ impl<'a> Place<'a> {
 
     /// Waits until there is something to do, until `until`, or until one of `signals` is given.
     pub(crate) fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
-        let bed = Arc::clone(&self.ticket.bed);
-        let _listed = bed.listed_with(signals);
+        let parker = Arc::clone(&self.ticket.parker);
+        let _listed = parker.listed_with(signals);
         if std::mem::take(&mut self.reads) {
             // Not before: at the wheel a thread has things locked, and its lines for the log would wait.
-            self.driver = self.core.fanout.take_wheel();
+            self.driver = self.shared.fanout.take_wheel();
             if self.driver.is_none() {
-                self.core.fanout.settle();
+                self.shared.fanout.settle();
             }
         }
         loop {
@@ -100,23 +100,23 @@ impl<'a> Place<'a> {
                     return Woken::Stopped;
                 }
                 match &state.handover {
-                    Handover::None if state.up => match state.next_try(self.core.queues.nodes) {
+                    Handover::None if state.up => match state.next_try(self.shared.queues.nodes) {
                         Some(at) if now < at => (Some(until.map_or(at, |it| it.min(at))), false),
                         _ => (until, true),
                     },
                     _ => (until, false),
                 }
             };
-            if let Some(slot) = self.turn.wait(asks, &self.core.admission, &bed) {
+            if let Some(slot) = self.turn.wait(asks, &self.shared.admission, &parker) {
                 return Woken::Try(slot);
             }
             match &mut self.driver {
                 Some(driver) => {
-                    if !driver.listen(wake_at, &bed) {
+                    if !driver.listen(wake_at, &parker) {
                         self.driver = None;
                     }
                 }
-                None => bed.sleep(wake_at),
+                None => parker.sleep(wake_at),
             }
         }
     }
@@ -137,24 +137,24 @@ impl<'a> Place<'a> {
             (state.told, state.told_at) = (NodeSet::default(), None);
             state.known
         };
-        let result = Attempt::run(self.core, slot, &self.ticket.wish, known, self.driver.take())?;
+        let result = Attempt::run(self.shared, slot, &self.ticket.wish, known, self.driver.take())?;
         Ok(result.map_err(|lost| self.note(lost)))
     }
 
     /// Waits for the attempt that was made for the call.
     pub(crate) fn finish(&mut self, attempt: Attempt) -> Result<Won, LostAttempt> {
         (self.driver, self.turn) = (None, Turn::default());
-        attempt.finish(self.core, &self.ticket.wish).map_err(|lost| self.note(lost))
+        attempt.finish(self.shared, &self.ticket.wish).map_err(|lost| self.note(lost))
     }
 
     /// Plans the next try after a lost one.
     fn note(&mut self, lost: LostAttempt) -> LostAttempt {
         self.listed = self.listed.union(lost.round.as_ref().map(|it| it.reached()).unwrap_or_default());
-        let core = self.core;
-        let (min, max) = (core.config.retry_min, core.config.retry_max);
+        let shared = self.shared;
+        let (min, max) = (shared.config.retry_min, shared.config.retry_max);
         let free_in = lost.free_in();
-        let majority = quorum(core.queues.nodes);
-        let told = majority <= lost.entered && majority <= core.fanout.listening();
+        let majority = quorum(shared.queues.nodes);
+        let told = majority <= lost.entered && majority <= shared.fanout.listening();
         let has_no_place = !wait::keeps_its_place(lost.why);
         let pause = match (told, has_no_place) {
             (true, _) => wait::long_pause,
@@ -179,12 +179,12 @@ impl<'a> Place<'a> {
     /// them. Who came later asks them once at least.
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
         let lost = Arc::new(lost.clone());
-        let lines = self.core.queues.lines.lock();
+        let lines = self.shared.queues.lines.lock();
         let Some(line) = lines.get(self.wish().plan.key()) else { return };
         let others = line.tickets.iter().filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
         for ticket in others {
             ticket.state.lock().given_up = Some(Arc::clone(&lost));
-            ticket.bed.wake();
+            ticket.parker.wake();
         }
     }
 
@@ -193,7 +193,7 @@ impl<'a> Place<'a> {
         (self.driver, self.turn) = (None, Turn::default());
         loop {
             {
-                let mut lines = self.core.queues.lines.lock();
+                let mut lines = self.shared.queues.lines.lock();
                 let mut state = self.ticket.state.lock();
                 match std::mem::take(&mut state.handover) {
                     Handover::Made(attempt) => return Some(attempt),
@@ -203,14 +203,14 @@ impl<'a> Place<'a> {
                         // that. The farewell is sent before it: behind it, it would strike him, and nobody would tell
                         // him of the release.
                         self.say_farewell();
-                        self.core.queues.remove(&mut lines, &self.ticket, self.held);
+                        self.shared.queues.remove(&mut lines, &self.ticket, self.held);
                         return None;
                     }
                     // RACE: whoever releases is just sending it. It is not ours to end before that.
                     Handover::Coming { .. } => state.handover = Handover::Coming { awaited: true },
                 }
             }
-            self.ticket.bed.sleep(None);
+            self.ticket.parker.sleep(None);
         }
     }
 
@@ -218,7 +218,7 @@ impl<'a> Place<'a> {
     fn say_farewell(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         if self.held.is_none() && listed != NodeSet::default() {
-            self.core.say_farewell(self.wish().plan.key(), listed, LEAVE_FOR);
+            self.shared.say_farewell(self.wish().plan.key(), listed, LEAVE_FOR);
         }
     }
 
@@ -233,7 +233,7 @@ impl Drop for Place<'_> {
         while let Some(attempt) = self.stop() {
             // What is taken back enters the lists: see `take_back`.
             self.listed = self.listed.union(attempt.round.reached());
-            attempt.abandon(self.core, self.wish());
+            attempt.abandon(self.shared, self.wish());
         }
     }
 }
@@ -248,7 +248,7 @@ mod tests {
     use crate::engine::Engine;
     use crate::ids::LockName;
     use crate::time::Moment;
-    use crate::wire::{Address, Entry, LAST, Lives, Manners, Plan};
+    use crate::wire::{Address, KeyTtls, LAST, Plan, QueueEntry, QueuePolicy};
 
     /// A manager of three nodes that nobody can reach.
     fn engine() -> Engine {
@@ -256,58 +256,58 @@ mod tests {
         Engine::start(Config::default(), addresses).unwrap()
     }
 
-    fn wish(core: &Core) -> Wish {
-        let entry = Some(Entry { client: core.queues.client(), life: 1000 });
+    fn wish(shared: &Shared) -> Wish {
+        let entry = Some(QueueEntry { client: shared.queues.client(), life: 1000 });
         Wish {
             name: LockName::new(b"x"),
-            plan: Arc::new(Plan::mutex(b"", b"x", Lives::default())),
+            plan: Arc::new(Plan::mutex(b"", b"x", KeyTtls::default())),
             ttl: Duration::from_secs(10),
             renewed: false,
-            manners: Manners { fair: true, since: 1, entry, enters: true },
+            policy: QueuePolicy { fair: true, since: 1, entry, enters: true },
             began: Moment::now(),
             place: OnceLock::new(),
         }
     }
 
-    fn commands(core: &Core) -> u64 {
-        core.counters.snapshot(Vec::new()).commands
+    fn commands(shared: &Shared) -> u64 {
+        shared.counters.snapshot(Vec::new()).commands
     }
 
     /// An attempt that has come to all nodes, as far as anybody knows.
-    fn attempt(core: &Core, ticket: &Ticket) -> Attempt {
-        let Ok((attempt, _)) = ticket.prepare(core, core.admission.enter()) else { panic!("no attempt") };
-        attempt.round.set_reached(core.fanout.ids().collect());
+    fn attempt(shared: &Shared, ticket: &Ticket) -> Attempt {
+        let Ok((attempt, _)) = ticket.prepare(shared, shared.admission.enter()) else { panic!("no attempt") };
+        attempt.round.set_reached(shared.fanout.ids().collect());
         attempt
     }
 
     #[test]
     fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists() {
         let engine = engine();
-        let core = engine.core();
-        let place = Place::join(core, wish(core));
-        core.queues.begin_hold(place.wish().plan.key(), 7);
-        let ticket = core.queues.pass_on(place.wish().plan.key(), 7).unwrap();
-        let attempt = attempt(core, &ticket);
-        let (round, before) = (Arc::clone(&attempt.round), commands(core));
+        let shared = engine.shared();
+        let place = Place::join(shared, wish(shared));
+        shared.queues.begin_hold(place.wish().plan.key(), 7);
+        let ticket = shared.queues.pass_on(place.wish().plan.key(), 7).unwrap();
+        let attempt = attempt(shared, &ticket);
+        let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
         ticket.make(attempt);
         drop(place);
 
         assert!(round.is_over());
-        assert_eq!(commands(core) - before, 2 * 3, "a release and a farewell for each node");
-        assert_eq!(core.counters.snapshot(Vec::new()).waiting, 0);
-        assert!(core.queues.lines.lock().is_empty());
+        assert_eq!(commands(shared) - before, 2 * 3, "a release and a farewell for each node");
+        assert_eq!(shared.counters.snapshot(Vec::new()).waiting, 0);
+        assert!(shared.queues.lines.lock().is_empty());
     }
 
     #[test]
     fn a_call_that_ends_while_its_attempt_is_sent_waits_for_it_and_takes_it_back() {
         let engine = engine();
-        let core = engine.core();
-        let place = Place::join(core, wish(core));
-        core.queues.begin_hold(place.wish().plan.key(), 7);
-        let ticket = core.queues.pass_on(place.wish().plan.key(), 7).unwrap();
-        let attempt = attempt(core, &ticket);
-        let (round, before) = (Arc::clone(&attempt.round), commands(core));
+        let shared = engine.shared();
+        let place = Place::join(shared, wish(shared));
+        shared.queues.begin_hold(place.wish().plan.key(), 7);
+        let ticket = shared.queues.pass_on(place.wish().plan.key(), 7).unwrap();
+        let attempt = attempt(shared, &ticket);
+        let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -316,44 +316,44 @@ mod tests {
                     assert!(time::tick() < until, "it does not wait for its attempt");
                     thread::yield_now();
                 }
-                assert_eq!(commands(core), before);
+                assert_eq!(commands(shared), before);
                 ticket.make(attempt);
             });
             drop(place);
         });
 
         assert!(round.is_over());
-        assert_eq!(commands(core) - before, 2 * 3);
-        assert!(core.queues.lines.lock().is_empty());
+        assert_eq!(commands(shared) - before, 2 * 3);
+        assert!(shared.queues.lines.lock().is_empty());
     }
 
     #[test]
     fn h4_a_call_that_reached_no_majority_is_behind_all_others_and_enters_no_list_until_it_does() {
         let engine = engine();
-        let core = engine.core();
-        let mut place = Place::join(core, wish(core));
+        let shared = engine.shared();
+        let mut place = Place::join(shared, wish(shared));
         let ticket = Arc::clone(&place.ticket);
-        assert!(attempt(core, &ticket).enters);
-        assert_eq!(ticket.since(core), place.wish().began.wall_micros());
+        assert!(attempt(shared, &ticket).enters);
+        assert_eq!(ticket.since(shared), place.wish().began.wall_micros());
 
-        let Ok(Err(lost)) = place.try_now(core.admission.enter()) else { panic!("nobody was asked") };
+        let Ok(Err(lost)) = place.try_now(shared.admission.enter()) else { panic!("nobody was asked") };
 
-        assert_eq!(lost.why, crate::logic::acquire::Why::NoQuorum);
-        assert_eq!(ticket.since(core), LAST);
-        assert!(!attempt(core, &ticket).enters);
-        place.note(LostAttempt { why: crate::logic::acquire::Why::Held, ..lost });
-        assert_eq!(ticket.since(core), place.wish().began.wall_micros());
-        assert!(attempt(core, &ticket).enters);
+        assert_eq!(lost.why, crate::logic::acquire::LossReason::NoQuorum);
+        assert_eq!(ticket.since(shared), LAST);
+        assert!(!attempt(shared, &ticket).enters);
+        place.note(LostAttempt { why: crate::logic::acquire::LossReason::Held, ..lost });
+        assert_eq!(ticket.since(shared), place.wish().began.wall_micros());
+        assert!(attempt(shared, &ticket).enters);
     }
 
     #[test]
     fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_own() {
         let engine = engine();
-        let core = engine.core();
-        let (first, mut second) = (Place::join(core, wish(core)), Place::join(core, wish(core)));
+        let shared = engine.shared();
+        let (first, mut second) = (Place::join(shared, wish(shared)), Place::join(shared, wish(shared)));
         let last = LostAttempt::without_tokens(3, 0);
         while time::tick() <= last.asked {}
-        let mut third = Place::join(core, wish(core));
+        let mut third = Place::join(shared, wish(shared));
 
         first.give_up_for_all(&last);
         drop(first);
@@ -366,11 +366,11 @@ mod tests {
     #[test]
     fn a_call_that_was_on_no_list_and_was_given_no_attempt_leaves_without_a_word() {
         let engine = engine();
-        let core = engine.core();
+        let shared = engine.shared();
 
-        drop(Place::join(core, wish(core)));
+        drop(Place::join(shared, wish(shared)));
 
-        assert_eq!(commands(core), 0);
-        assert!(core.queues.lines.lock().is_empty());
+        assert_eq!(commands(shared), 0);
+        assert!(shared.queues.lines.lock().is_empty());
     }
 }

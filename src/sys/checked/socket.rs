@@ -262,7 +262,7 @@ pub(crate) enum Watch {
 pub(crate) const CAN_WAIT_FOR_SEVERAL: bool = true;
 
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct WakeFd {
     state: Mutex<Ring>,
 }
 
@@ -278,12 +278,12 @@ impl fmt::Debug for Ring {
     }
 }
 
-impl Bell {
-    pub(crate) fn new() -> io::Result<Bell> {
-        Ok(Bell::default())
+impl WakeFd {
+    pub(crate) fn new() -> io::Result<WakeFd> {
+        Ok(WakeFd::default())
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         point();
         let mut state = self.state.lock().unwrap();
         state.rung = true;
@@ -293,7 +293,7 @@ impl Bell {
 
 pub(crate) fn wait_readable<'a>(
     sockets: impl Iterator<Item = &'a Socket>,
-    bell: Option<&Bell>,
+    wake_fd: Option<&WakeFd>,
     timeout: Option<Duration>,
 ) -> Option<Vec<bool>> {
     point();
@@ -301,7 +301,7 @@ pub(crate) fn wait_readable<'a>(
     let deadline = timeout.map(|it| now() + it);
     loop {
         let ready: Vec<bool> = sockets.iter().map(|it| it.0.state.lock().unwrap().is_readable()).collect();
-        let rung = bell.is_some_and(|it| std::mem::take(&mut it.state.lock().unwrap().rung));
+        let rung = wake_fd.is_some_and(|it| std::mem::take(&mut it.state.lock().unwrap().rung));
         trace(format_args!("waits at the wheel: {ready:?}, rung: {rung}"));
         if rung || ready.contains(&true) || deadline.is_some_and(|it| it <= now()) {
             return Some(ready);
@@ -310,8 +310,8 @@ pub(crate) fn wait_readable<'a>(
         for socket in &sockets {
             socket.0.state.lock().unwrap().waiting.push(Arc::clone(&sleeper));
         }
-        if let Some(bell) = bell {
-            bell.state.lock().unwrap().waiting = Some(Arc::clone(&sleeper));
+        if let Some(wake_fd) = wake_fd {
+            wake_fd.state.lock().unwrap().waiting = Some(Arc::clone(&sleeper));
         }
         sleeper.sleep(deadline);
         for socket in &sockets {

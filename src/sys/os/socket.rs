@@ -214,45 +214,45 @@ pub(crate) const CAN_WAIT_FOR_SEVERAL: bool = cfg!(any(target_os = "linux", targ
 
 /// Wakes a thread that waits in [`wait_readable`].
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct WakeFd {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fd: rustix::fd::OwnedFd,
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-impl Bell {
-    pub(crate) fn new() -> io::Result<Bell> {
+impl WakeFd {
+    pub(crate) fn new() -> io::Result<WakeFd> {
         use rustix::event::{EventfdFlags, eventfd};
-        Ok(Bell { fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        Ok(WakeFd { fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         // It fails only if it has been rung 2^64 times.
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
-    fn hush(&self) {
+    fn drain(&self) {
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-impl Bell {
-    pub(crate) fn new() -> io::Result<Bell> {
-        Ok(Bell {})
+impl WakeFd {
+    pub(crate) fn new() -> io::Result<WakeFd> {
+        Ok(WakeFd {})
     }
 
-    pub(crate) fn ring(&self) {}
+    pub(crate) fn wake(&self) {}
 }
 
-/// Waits until at least one of the sockets can be read or is broken, until the bell is rung, or until `timeout`
+/// Waits until at least one of the sockets can be read or is broken, until the descriptor is rung, or until `timeout`
 /// (`None`: without end); which of them, in order.
 ///
 /// `None` if the system does not let us wait. A signal ends the wait early, with none.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn wait_readable<'a>(
     sockets: impl Iterator<Item = &'a Socket>,
-    bell: Option<&Bell>,
+    wake_fd: Option<&WakeFd>,
     timeout: Option<Duration>,
 ) -> Option<Vec<bool>> {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -262,17 +262,17 @@ pub(crate) fn wait_readable<'a>(
             Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
         })
         .collect();
-    fds.extend(bell.map(|it| PollFd::new(&it.fd, PollFlags::IN)));
+    fds.extend(wake_fd.map(|it| PollFd::new(&it.fd, PollFlags::IN)));
     let timeout = timeout.map(rustix::time::Timespec::try_from).transpose().ok()?;
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(_) => return None,
     }
     let mut ready: Vec<bool> = fds.iter().map(|it| !it.revents().is_empty()).collect();
-    if let Some(bell) = bell
+    if let Some(wake_fd) = wake_fd
         && ready.pop() == Some(true)
     {
-        bell.hush();
+        wake_fd.drain();
     }
     Some(ready)
 }
@@ -280,7 +280,7 @@ pub(crate) fn wait_readable<'a>(
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn wait_readable<'a>(
     _sockets: impl Iterator<Item = &'a Socket>,
-    _bell: Option<&Bell>,
+    _bell: Option<&WakeFd>,
     _timeout: Option<Duration>,
 ) -> Option<Vec<bool>> {
     None

@@ -77,11 +77,11 @@ enum Clocks {
     /// A clock that is read later shows more than all numbers in use.
     Good,
     /// Nodes' clocks show the same time but for up to so much, and what a client proposes is what one of them shows,
-    /// whatever its own clock is. Time passes only while a node is silent: by [`SILENCE`].
+    /// whatever its own clock is. Time passes only while a node is quarantined: by [`SILENCE`].
     Apart(u8),
 }
 
-/// How far time goes on while a node is silent that has forgotten, where time goes on at all. More than counters can get
+/// How far time goes on while a node is quarantined that has forgotten, where time goes on at all. More than counters can get
 /// ahead by what two attempts raise them.
 const SILENCE: u8 = 4;
 
@@ -140,9 +140,9 @@ enum Flaw {
     HealsBehindRelease,
     /// A release lifts the counter whosever key stands there, and creates it.
     ReleaseLiftsForAnyone,
-    /// A node that was silent accepts any proposal where it has no counter.
+    /// A node that was quarantined accepts any proposal where it has no counter.
     ForgetsItsSilence,
-    /// A node is silent until nobody is left who knew it before, and no longer.
+    /// A node is quarantined until nobody is left who knew it before, and no longer.
     SilentForNoTime,
 }
 
@@ -237,7 +237,7 @@ impl<const A: usize> World<A> {
                 key_rank: 0,
                 key_round: 0,
                 counter,
-                silent: 0,
+                quarantined: 0,
                 floor: 0,
                 lines: [line; A],
             }),

@@ -7,7 +7,7 @@
 use super::*;
 use crate::logic::acquire::AcquireVote::{Accepted, Behind, Held, Unusable};
 use crate::logic::acquire::RaiseVote::{Above, Gone, Taken};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, AcquireVote, RaiseRound, RaiseVote, Why};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, AcquireVote, LossReason, RaiseRound, RaiseVote};
 use crate::logic::token::LIMIT;
 
 const PROPOSAL: u64 = 10;
@@ -33,7 +33,7 @@ fn acquire_round(course: &Course<'_, AcquireVote>) -> AcquireRound {
 
 fn acquire_oracle(facts: &Facts<'_, AcquireVote>) -> Step<AcquireEnd> {
     let nodes = facts.nodes;
-    let failed = facts.count(|it| *it == AcquireVote::Failed) + facts.silent();
+    let failed = facts.count(|it| *it == AcquireVote::Failed) + facts.quarantined();
     let unusable = facts.count(|it| *it == Unusable);
     let held = facts.count(|it| matches!(it, Held { .. }));
     let accepted = facts.count(|it| *it == Accepted);
@@ -46,17 +46,17 @@ fn acquire_oracle(facts: &Facts<'_, AcquireVote>) -> Step<AcquireEnd> {
     if !facts.within_reach(granted) {
         // Blame what alone is enough to explain it.
         return Step::Decided(AcquireEnd::Lost(if !majority(nodes, nodes - failed) {
-            Why::NoQuorum
+            LossReason::NoQuorum
         } else if !majority(nodes, nodes - unusable) {
-            Why::KeyInUse
+            LossReason::KeyInUse
         } else if 0 < held {
-            Why::Held
+            LossReason::Held
         } else {
-            Why::NoQuorum
+            LossReason::NoQuorum
         }));
     }
     if facts.late {
-        return Step::Decided(AcquireEnd::Lost(Why::TooLate));
+        return Step::Decided(AcquireEnd::Lost(LossReason::TooLate));
     }
     if !majority(nodes, granted) {
         return Step::Wait;
@@ -104,7 +104,7 @@ fn a3_a_node_that_is_none_of_ours_has_no_vote() {
         for stranger in nodes..=u8::MAX {
             assert_eq!(round.on_vote(NodeId::new(stranger), Accepted, in_time()), Step::Late);
         }
-        assert_eq!(round.on_timeout(in_time()), Step::Decided(AcquireEnd::Lost(Why::NoQuorum)));
+        assert_eq!(round.on_timeout(in_time()), Step::Decided(AcquireEnd::Lost(LossReason::NoQuorum)));
     }
 }
 
@@ -124,7 +124,10 @@ fn a13_a_deadline_that_no_clock_can_show_is_never_met() {
     });
     for nodes in 1..=3 {
         let mut round = RaiseRound::new(nodes, TOKEN, None);
-        assert_eq!(round.on_vote(NodeId::new(0), Taken, in_time()), Step::Decided(AcquireEnd::Lost(Why::TooLate)));
+        assert_eq!(
+            round.on_vote(NodeId::new(0), Taken, in_time()),
+            Step::Decided(AcquireEnd::Lost(LossReason::TooLate))
+        );
     }
 }
 
@@ -181,9 +184,9 @@ fn counter(vote: AcquireVote) -> u64 {
 fn a_token_that_a_script_could_not_compare_is_never_offered() {
     for (counter, end) in [
         (LIMIT - 2, AcquireEnd::Raise { token: LIMIT - 1 }),
-        (LIMIT - 1, AcquireEnd::Lost(Why::KeyInUse)),
-        (LIMIT, AcquireEnd::Lost(Why::KeyInUse)),
-        (u64::MAX, AcquireEnd::Lost(Why::KeyInUse)),
+        (LIMIT - 1, AcquireEnd::Lost(LossReason::KeyInUse)),
+        (LIMIT, AcquireEnd::Lost(LossReason::KeyInUse)),
+        (u64::MAX, AcquireEnd::Lost(LossReason::KeyInUse)),
     ] {
         // More nodes than a majority can do without show it.
         let mut round = AcquireRound::new(3, PROPOSAL, Some(deadline()));
@@ -218,20 +221,20 @@ fn raise_round(course: &Course<'_, RaiseVote>) -> RaiseRound {
 
 fn raise_oracle(facts: &Facts<'_, RaiseVote>) -> Step<AcquireEnd> {
     let taken = facts.count(|it| *it == Taken);
-    let failed = facts.count(|it| *it == RaiseVote::Failed) + facts.silent();
+    let failed = facts.count(|it| *it == RaiseVote::Failed) + facts.quarantined();
     let overtaken = facts.votes.iter().any(|it| matches!(it, Above { counter } if TOKEN <= *counter));
     let lost = |why| Step::Decided(AcquireEnd::Lost(why));
 
     if facts.late {
-        lost(Why::TooLate)
+        lost(LossReason::TooLate)
     } else if overtaken {
-        lost(Why::Overtaken)
+        lost(LossReason::Overtaken)
     } else if majority(facts.nodes, taken) {
         Step::Decided(AcquireEnd::Won { token: TOKEN })
     } else if !majority(facts.nodes, facts.nodes - failed) {
-        lost(Why::NoQuorum)
+        lost(LossReason::NoQuorum)
     } else if !facts.within_reach(taken) {
-        lost(Why::Overtaken)
+        lost(LossReason::Overtaken)
     } else {
         Step::Wait
     }

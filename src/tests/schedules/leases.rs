@@ -49,7 +49,7 @@ fn a_loss_is_announced_once_and_a_late_extension_does_not_take_it_back() {
         });
         // The answer to the extension comes at the end of the lease.
         sleep_until(USE - ms(20));
-        world.servers[0].be_silent_until(USE - ms(1));
+        world.servers[0].quarantine_until(USE - ms(1));
         hurry();
         let (theirs, extended) = (Arc::clone(&guard), Arc::new(AtomicBool::new(false)));
         let extends = Arc::clone(&extended);

@@ -81,14 +81,14 @@ fn the_farewell_of_a_cancelled_call_does_not_strike_the_next_in_line_from_the_li
     });
 }
 
-/// The server is silent for about as long as calls are patient, so that some of them get the lock.
+/// The server is quarantined for about as long as calls are patient, so that some of them get the lock.
 #[test]
 fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no_key() {
     hastily(2_000, || {
         let world = World::new(1);
-        let locks = world.manager_with(|it| it.outage_patience(ms(150)));
+        let locks = world.manager_with(|it| it.outage_timeout(ms(150)));
         let section = Section::default();
-        world.servers[0].be_silent_until(ms(300));
+        world.servers[0].quarantine_until(ms(300));
         let take = |name| {
             let (lock, section) = (locks.mutex("a").renew(false), section.clone());
             spawn(name, move || match lock.lock() {
@@ -101,7 +101,7 @@ fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no
         join(["first", "second", "third"].map(take));
 
         section.passed();
-        let queues = Arc::clone(&locks.engine().core().queues);
+        let queues = Arc::clone(&locks.engine().shared().queues);
         let servers = world.end([locks]);
         assert!(queues.is_empty(), "a line was left behind");
         assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
@@ -138,7 +138,7 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
         join(waiters);
         passer_by.join();
         section.passed();
-        let queues = Arc::clone(&locks.engine().core().queues);
+        let queues = Arc::clone(&locks.engine().shared().queues);
         let servers = world.end([locks.clone()]);
         assert!(queues.is_empty(), "a line was left behind");
         // A server that did not run for longer than the ttl: see `Outbox::give_up_at`.
@@ -167,7 +167,7 @@ fn h2_a_hold_that_is_lost_at_any_point_of_its_call_leaves_no_line_behind() {
         join([("waits", true), ("waits, too", true), ("tries", false)].map(take));
         calm_down();
 
-        let queues = Arc::clone(&locks.engine().core().queues);
+        let queues = Arc::clone(&locks.engine().shared().queues);
         // Whoever has ended a hold may still be about to say so.
         sleep_until(checked::now() + ms(300));
         assert!(queues.is_empty(), "a line was left behind");

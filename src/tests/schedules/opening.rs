@@ -1,29 +1,30 @@
-//! A connection that is ready at once: stands in for `engine/opening.rs`, in which no two threads meet.
+//! A connection that is ready at once: stands in for `engine/connecting.rs`, in which no two threads meet.
 
 use std::time::Duration;
 
+use crate::answer::ServerInfo;
 use crate::engine::nodes::worker::{Opened, Progress, SOCKET};
 use crate::error::NodeFailure;
 use crate::sys::Poll;
 use crate::sys::Socket;
 use crate::time::{Moment, Tick};
-use crate::wire::{Address, Command, Greeting, Inbox, Place};
+use crate::wire::{Address, Command, Inbox, Place};
 
-pub(crate) struct Opening {
+pub(crate) struct Connecting {
     socket: Option<Socket>,
     run_id: String,
 }
 
-impl Opening {
+impl Connecting {
     pub(crate) fn begin(
         address: &Address,
         _greet: Option<Command>,
         _timeout: Duration,
         poll: &Poll,
-    ) -> Result<Opening, NodeFailure> {
+    ) -> Result<Connecting, NodeFailure> {
         let Place::Tcp { port, .. } = address.place else { return Err(NodeFailure::Internal) };
         match Socket::connect(port, poll.registry(), SOCKET) {
-            Ok(socket) => Ok(Opening { socket: Some(socket), run_id: port.to_string() }),
+            Ok(socket) => Ok(Connecting { socket: Some(socket), run_id: port.to_string() }),
             Err(err) => Err(NodeFailure::Connect { reason: err.to_string() }),
         }
     }
@@ -34,11 +35,11 @@ impl Opening {
 
     pub(crate) fn step(&mut self, _poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
         let Some(socket) = self.socket.take() else { return Ok(Progress::Wait) };
-        let greeting = Greeting { run_id: Some(self.run_id.clone()), pushes: true, ..Greeting::default() };
+        let server_info = ServerInfo { run_id: Some(self.run_id.clone()), pushes: true, ..ServerInfo::default() };
         Ok(Progress::Done(Box::new(Opened {
             socket,
             inbox: Inbox::new(),
-            greeting,
+            server_info,
             asked: now,
             asked_at: Moment::now(),
         })))

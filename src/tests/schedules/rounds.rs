@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{hastily, join, ms, patiently, spawn};
+use crate::answer::{AcquireReply, Answer};
 use crate::engine::deadline;
 use crate::engine::round::pending::{Pending, Sink};
 use crate::error::NodeAnswer;
 use crate::ids::NodeId;
-use crate::logic::acquire::{AcquireEnd, AcquireRound, Why};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason};
 use crate::sys::checked::{self, OwnThread};
 use crate::time::Moment;
-use crate::wire::{AcquireReply, Answer};
 
 type Ends = Arc<Mutex<Vec<AcquireEnd>>>;
 
@@ -96,7 +96,7 @@ fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end_and_tell_i
         let counted = counted.load(Ordering::Relaxed);
         match end {
             AcquireEnd::Won { .. } => assert_eq!((counted, closed.load(Ordering::Relaxed)), (2, 0)),
-            AcquireEnd::Lost(Why::NoQuorum) => assert!(counted < 2),
+            AcquireEnd::Lost(LossReason::NoQuorum) => assert!(counted < 2),
             other => panic!("{other:?}"),
         }
     });

@@ -32,7 +32,7 @@ struct Data {
     /// Scripts that it does not know by their hash.
     forgotten: Vec<Kind>,
     /// It answers nothing before then.
-    silent_until: Duration,
+    quarantined_until: Duration,
     /// By how much its clock has been set forward.
     ahead: Duration,
     /// Commands whose answers it has written.
@@ -86,9 +86,9 @@ impl Server {
     }
 
     /// Leaves everything unread until then.
-    pub(super) fn be_silent_until(&self, since_start: Duration) {
+    pub(super) fn quarantine_until(&self, since_start: Duration) {
         checked::point();
-        self.data.lock().unwrap().silent_until = since_start;
+        self.data.lock().unwrap().quarantined_until = since_start;
     }
 
     /// Sets its clock forward; true if a lock has expired by that.
@@ -160,9 +160,9 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
         clients.extend(new.into_iter().map(|peer| Client { peer, bytes: Vec::new() }));
         clients.iter().filter(|it| !it.peer.is_over()).for_each(|it| it.peer.wait(&sleeper));
         sleeper.sleep(None);
-        let silent_until = data.lock().unwrap().silent_until;
-        if checked::now() < silent_until {
-            Sleeper::new().sleep(Some(silent_until));
+        let quarantined_until = data.lock().unwrap().quarantined_until;
+        if checked::now() < quarantined_until {
+            Sleeper::new().sleep(Some(quarantined_until));
         }
         if std::mem::take(&mut data.lock().unwrap().babble) {
             clients.iter().for_each(|it| it.peer.write(b"?\r\n"));

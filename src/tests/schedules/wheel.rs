@@ -9,7 +9,7 @@ use crate::sys::checked;
 
 /// Nobody has forgotten a connection.
 fn assert_readers(locks: &LockManager) {
-    let (_, nodes) = locks.engine().core().fanout.wheel();
+    let (_, nodes) = locks.engine().shared().fanout.wheel();
     for node in nodes {
         let (reader, is_open) = node.with_outbox(|it| (it.reader, it.is_open()));
         assert_eq!(reader, Reader::Worker, "open: {is_open}");

@@ -119,7 +119,7 @@ fn h6_a_server_that_has_answered_everything_is_asked() {
 fn an_acquire_is_sent_again_with_its_source_only_while_its_round_is_open() {
     hastily(4_000, || {
         let world = World::new(1);
-        let locks = world.manager_with(|it| it.outage_patience(Duration::from_secs(3_600)));
+        let locks = world.manager_with(|it| it.outage_timeout(Duration::from_secs(3_600)));
         world.servers[0].forget(&[Kind::Acquire]);
         let take = |name: &'static str| {
             let lock = locks.mutex(name);

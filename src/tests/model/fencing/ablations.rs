@@ -158,7 +158,7 @@ fn h1_a_silence_that_is_cut_short_is_found_out() {
     find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
 }
 
-/// An attempt that began in the silence is executed after it.
+/// An attempt that began in the quarantine is executed after it.
 #[test]
 fn h1_a_node_that_forgets_when_its_silence_ended_is_found_out() {
     let world = World { guard: Guard::Canary, flaw: Flaw::ForgetsItsSilence, ..ON_TIME };

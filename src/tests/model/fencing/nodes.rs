@@ -38,13 +38,13 @@ impl<const A: usize> World<A> {
             // Of a round that is confirmed only this answer still changes anything.
             _ => renewal == Renewal::Open || renewal == Renewal::Confirmed && answer == Said::Gone && self.heals,
         };
-        let silenced = state.nodes[node].is_quarantined() && self.is_silenced(answer, state.nodes[node].counter);
+        let quarantined = state.nodes[node].is_quarantined() && self.is_quarantined(answer, state.nodes[node].counter);
         let Node { key_rank, lines, .. } = &mut state.nodes[node];
         let line = &mut lines[me];
         let heard = matches!(line.answer, Answer::Counted(_)) || keep && line.answer != Answer::None;
         if awaited && !heard {
             line.answer = Answer::OnItsWay(answer);
-            line.doubtful = silenced;
+            line.doubtful = quarantined;
             if matches!(answer, Said::Accepted | Said::Behind(_) | Said::Taken) {
                 line.rank = *key_rank;
             }
@@ -55,7 +55,7 @@ impl<const A: usize> World<A> {
     /// Whether an answer does not count that was given in quarantine.
     ///
     /// Of an extension the node itself knows by the counter that is missing: neither extensions nor heals create it.
-    fn is_silenced(&self, answer: Said, counter: u8) -> bool {
+    fn is_quarantined(&self, answer: Said, counter: u8) -> bool {
         match answer {
             // A canary silences none of those: an acquire sets nothing where there is no counter, and where there is one
             // nobody looks at it.
@@ -153,10 +153,10 @@ impl<const A: usize> World<A> {
 
     /// Lifts a counter that lags. One that is missing is left to acquires: they look at the canary where there is none.
     fn lift(&self, node: &mut Node<A>, token: u8) {
-        // Without time nobody knows when the silence is over.
-        let silent = node.silent != 0 || !matches!(self.clocks, Clocks::Apart(_));
+        // Without time nobody knows when the quarantine is over.
+        let quarantined = node.quarantined != 0 || !matches!(self.clocks, Clocks::Apart(_));
         let missing =
-            self.guard == Guard::Canary && node.counter == 0 && silent && self.flaw != Flaw::LiftsMissingCounter;
+            self.guard == Guard::Canary && node.counter == 0 && quarantined && self.flaw != Flaw::LiftsMissingCounter;
         if node.counter < token && !missing {
             node.counter = token;
         }
@@ -206,19 +206,19 @@ impl<const A: usize> World<A> {
             }
         }
         if matches!(self.clocks, Clocks::Apart(_)) {
-            state.nodes[node].silent = state.clock + 1;
+            state.nodes[node].quarantined = state.clock + 1;
             state.nodes[node].floor = 0;
         }
     }
 
-    /// The silence of a node ends, if it may now. Its own clock shows when.
-    pub(super) fn end_silence(&self, state: &State<A>, node: usize) -> Option<State<A>> {
+    /// The quarantine of a node ends, if it may now. Its own clock shows when.
+    pub(super) fn end_quarantine(&self, state: &State<A>, node: usize) -> Option<State<A>> {
         let mut state = *state;
         let ended = &mut state.nodes[node];
-        let began = ended.silent.checked_sub(1).filter(|_| !ended.is_blocked())?;
+        let began = ended.quarantined.checked_sub(1).filter(|_| !ended.is_blocked())?;
         let length = if self.flaw == Flaw::SilentForNoTime { 0 } else { SILENCE };
         state.clock = state.clock.max(began + length);
-        ended.silent = 0;
+        ended.quarantined = 0;
         match self.guard {
             // Whoever has asked before does not count what it is granted.
             Guard::Uptime => {

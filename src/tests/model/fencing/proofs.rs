@@ -205,7 +205,7 @@ fn l6_with_good_clocks_a_lost_counter_alone_leaves_the_order_of_attempts_that_do
     hold_and_win("l6, one counter lost", World { left, claims, ..FORGETFUL });
 }
 
-/// Time passes while nodes are silent, and clocks are apart by less.
+/// Time passes while nodes are quarantined, and clocks are apart by less.
 const ON_TIME: World<2> = World { clocks: Clocks::Apart(1), ..FORGETFUL };
 
 #[test]

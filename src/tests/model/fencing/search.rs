@@ -264,7 +264,7 @@ impl<const A: usize> World<A> {
                 visit(Move::KeyVanishes { node }, without_key(next), None);
             }
         }
-        if let Some(next) = self.end_silence(state, node) {
+        if let Some(next) = self.end_quarantine(state, node) {
             visit(Move::SilenceEnds { node }, next, None);
         }
         if let Some(next) = state.after(|it| &mut it.crashes) {

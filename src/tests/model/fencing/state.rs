@@ -47,7 +47,7 @@ pub(super) struct Line {
     pub(super) answer: Answer,
     /// The answer was given in quarantine.
     pub(super) doubtful: bool,
-    /// Nothing that the attempt is granted here counts: it began when the node was silent.
+    /// Nothing that the attempt is granted here counts: it began when the node was quarantined.
     pub(super) muted: bool,
     /// The place of the grant that is counted here among all that are, and of the present key.
     pub(super) rank: u8,
@@ -69,9 +69,9 @@ pub(super) struct Node<const A: usize> {
     pub(super) key_round: u8,
     /// 0 if there is none.
     pub(super) counter: u8,
-    /// Where time passes: one more than the time at which its silence began; 0 if it is not silent.
-    pub(super) silent: u8,
-    /// When its last silence ended.
+    /// Where time passes: one more than the time at which its quarantine began; 0 if it is not quarantined.
+    pub(super) quarantined: u8,
+    /// When its last quarantine ended.
     pub(super) floor: u8,
     pub(super) lines: [Line; A],
 }
@@ -172,7 +172,7 @@ impl Phase {
 impl<const A: usize> Node<A> {
     /// It forgot something, and attempts that it may have had part in are still alive.
     pub(super) fn is_quarantined(&self) -> bool {
-        self.silent != 0 || self.is_blocked()
+        self.quarantined != 0 || self.is_blocked()
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -308,7 +308,7 @@ impl<const A: usize> State<A> {
             bits.put(node.key_rank, 3);
             bits.put(node.key_round, 2);
             bits.put(node.counter, 4);
-            bits.put(node.silent, 4);
+            bits.put(node.quarantined, 4);
             bits.put(node.floor, 4);
             for line in &node.lines {
                 bits.put(line.sent, 8);
@@ -383,7 +383,7 @@ impl<const A: usize> State<A> {
             let mut bits = Reader(packed[node]);
             let key = bits.take(3).checked_sub(1);
             let (key_rank, key_round, counter) = (bits.take(3), bits.take(2), bits.take(4));
-            let (silent, floor) = (bits.take(4), bits.take(4));
+            let (quarantined, floor) = (bits.take(4), bits.take(4));
             let lines = std::array::from_fn(|_| {
                 let (sent, said, flags) = (bits.take(8), bits.take(8), bits.take(4));
                 let answer = if said == 0 { Answer::None } else { Answer::OnItsWay(Said::from_code(said)) };
@@ -391,7 +391,7 @@ impl<const A: usize> State<A> {
                 let muted = bits.take(1) != 0;
                 Line { sent, answer, doubtful, muted, counted, blocks, rank: bits.take(3) }
             });
-            Node { key, key_rank, key_round, counter, silent, floor, lines }
+            Node { key, key_rank, key_round, counter, quarantined, floor, lines }
         });
         State { attempts, nodes, left, clock: rest.take(4) }
     }

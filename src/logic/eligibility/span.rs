@@ -1,13 +1,13 @@
-//! How long one silence of a node lasts.
+//! How long one quarantine of a node lasts.
 
 use std::time::Duration;
 
 use crate::error::Quarantine;
 use crate::time::Tick;
 
-/// A silence that began at some time. How long it lasts may only turn out later.
+/// A quarantine that began at some time. How long it lasts may only turn out later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
+pub(crate) struct QuarantineSpan {
     pub(super) seen: Tick,
     /// How long before that it began.
     pub(super) served: Duration,
@@ -16,9 +16,9 @@ pub(crate) struct Silence {
     pub(super) why: Quarantine,
 }
 
-impl Silence {
-    pub(super) fn from(seen: Tick, why: Quarantine) -> Silence {
-        Silence { seen, served: Duration::ZERO, extra: Duration::ZERO, why }
+impl QuarantineSpan {
+    pub(super) fn from(seen: Tick, why: Quarantine) -> QuarantineSpan {
+        QuarantineSpan { seen, served: Duration::ZERO, extra: Duration::ZERO, why }
     }
 
     /// How much of it was left when it was seen.
@@ -38,7 +38,7 @@ impl Silence {
     }
 
     /// The one that began later: it ends later, however long they last.
-    pub(super) fn or_later(self, other: Option<Silence>) -> Silence {
+    pub(super) fn or_later(self, other: Option<QuarantineSpan>) -> QuarantineSpan {
         /// Longer than any, so that nothing of either is over.
         const LONG: Duration = Duration::from_secs(1_000 * 366 * 24 * 60 * 60);
         other.filter(|it| self.until(LONG) < it.until(LONG)).unwrap_or(self)

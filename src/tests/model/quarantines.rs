@@ -1,7 +1,7 @@
-//! Two programs whose ttls differ, and servers that forget: who is silent for how long, in every order of what can happen.
+//! Two programs whose ttls differ, and servers that forget: who is quarantined for how long, in every order of what can happen.
 //!
 //! Somebody holds the lock for [`LONG`], from the beginning of the world on. Nodes restart empty, or come back with an old
-//! copy of what they had, always without the lock. A client that needs a short silence itself, and was started just now,
+//! copy of what they had, always without the lock. A client that needs a short quarantine itself, and was started just now,
 //! greets nodes whenever it can, and takes the lock when a majority grants it and counts for it. It must not have it before
 //! [`LONG`] is over. The holder comes back to nodes that restarted, or is cut off from them for good; and there may be a
 //! witness: a third client, with a short ttl, that has known the nodes from before.
@@ -15,13 +15,13 @@ use crate::logic::longest::{Longest, Told};
 
 const NODES: usize = 3;
 const MAJORITY: usize = 2;
-/// How long the holder's lease lasts, and so the silence that it needs.
+/// How long the holder's lease lasts, and so the quarantine that it needs.
 const LONG: u64 = 4;
 /// What others need, if they do not know better.
 const SHORT: u64 = 2;
 /// A client that can come back to a node has done so after as long, since it tries all the time. Less than [`SHORT`].
 const COMES_BACK: u64 = 1;
-/// Time enough for a silence of [`LONG`] after the last restart.
+/// Time enough for a quarantine of [`LONG`] after the last restart.
 const END: u64 = LONG + LAST_RESTART + 1;
 const LAST_RESTART: u64 = 1;
 const DAY: u64 = 20_000;
@@ -37,7 +37,7 @@ enum Flaw {
     NotHeard,
     /// Clients do not pass it on.
     NotPassedOn,
-    /// A longer silence that turns up does not lengthen one that has begun, here or there.
+    /// A longer quarantine that turns up does not lengthen one that has begun, here or there.
     NotLengthened,
 }
 
@@ -52,14 +52,14 @@ struct World {
     /// How many nodes may restart, and how they come back.
     restarts: usize,
     comeback: Comeback,
-    /// Where the holder has its key, and which nodes know how long a silence it needs.
+    /// Where the holder has its key, and which nodes know how long a quarantine it needs.
     held: [bool; NODES],
     told: [bool; NODES],
     /// The holder comes back to nodes that have restarted.
     holder_returns: bool,
     /// The witness is there, and comes back to them.
     witness: bool,
-    /// The silence that the other client needs itself.
+    /// The quarantine that the other client needs itself.
     own: u64,
     flaw: Flaw,
 }
@@ -81,7 +81,7 @@ struct Node {
     canary: Option<Canary>,
     /// Of the three clients, who has greeted this process: the holder, the witness, the other.
     greeted: [bool; 3],
-    /// Since when the node remembers, as the other client knows; and how long a silence it made of that.
+    /// Since when the node remembers, as the other client knows; and how long a quarantine it made of that.
     begun: Option<(u64, u64)>,
 }
 
@@ -209,7 +209,7 @@ impl World {
         it.greeted[client] = true;
         next.heard[client][node] = canary.longest;
         if client == OTHER {
-            let length = u64::try_from(self.longest(&next, OTHER).silence().as_millis()).unwrap();
+            let length = u64::try_from(self.longest(&next, OTHER).quarantine_length().as_millis()).unwrap();
             next.nodes[node].begun = canary.since.map(|it| (it, length));
         }
         next
@@ -220,7 +220,7 @@ impl World {
         let it = &state.nodes[node];
         let is_free = it.restarted_at.is_some() || !self.held[node];
         let (true, Some(canary)) = (is_free && it.greeted[OTHER], it.canary) else { return false };
-        let known = u64::try_from(self.longest(state, OTHER).silence().as_millis()).unwrap();
+        let known = u64::try_from(self.longest(state, OTHER).quarantine_length().as_millis()).unwrap();
         let lengthened = self.flaw != Flaw::NotLengthened;
         let client =
             it.begun.is_none_or(|(since, length)| since + if lengthened { known } else { length } <= state.now);
@@ -247,7 +247,7 @@ fn check_unsafe(world: World) {
 fn h15_a_holder_that_comes_back_to_servers_that_were_all_restarted_empty_keeps_others_out() {
     let world = World { holder_returns: true, ..WORLD };
     check_safe(world);
-    // It rests on the holder's number being kept, and on its coming back before a short silence is over.
+    // It rests on the holder's number being kept, and on its coming back before a short quarantine is over.
     check_unsafe(World { flaw: Flaw::NotKept, ..world });
     check_unsafe(World { flaw: Flaw::NotLengthened, ..world });
     check_unsafe(World { own: COMES_BACK - 1, ..world });

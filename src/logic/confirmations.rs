@@ -12,7 +12,7 @@ use crate::time::Tick;
 
 /// The nodes on which the end of a lease rests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Footing {
+pub(crate) struct Confirmations {
     /// How many there are in all.
     nodes: usize,
     confirmed: NodeSet,
@@ -22,13 +22,13 @@ pub(crate) struct Footing {
 
 /// What an extension that found no majority shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Doubt {
+pub(crate) enum Verdict {
     /// Enough of the nodes hold it still.
-    Unfounded,
+    Held,
     /// Clocks were set while it was under way, so it has to be asked once more.
     Open,
     /// Too few hold it.
-    Founded,
+    Lost,
 }
 
 /// An extension that found no majority.
@@ -40,10 +40,10 @@ pub(crate) struct Failed {
     pub(crate) stepped: NodeSet,
 }
 
-impl Footing {
+impl Confirmations {
     /// `confirmed` by a round that was sent at `since`.
-    pub(crate) fn new(nodes: usize, confirmed: NodeSet, since: Tick) -> Footing {
-        Footing { nodes, confirmed, since }
+    pub(crate) fn new(nodes: usize, confirmed: NodeSet, since: Tick) -> Confirmations {
+        Confirmations { nodes, confirmed, since }
     }
 
     /// The nodes that have confirmed it.
@@ -56,8 +56,8 @@ impl Footing {
     }
 
     /// The same, with more that have confirmed that round.
-    pub(crate) fn and(self, more: NodeSet) -> Footing {
-        Footing { confirmed: self.confirmed.union(more), ..self }
+    pub(crate) fn and(self, more: NodeSet) -> Confirmations {
+        Confirmations { confirmed: self.confirmed.union(more), ..self }
     }
 
     /// Whether no majority is left without the nodes whose clocks have been set forward since: `stepped`.
@@ -66,14 +66,14 @@ impl Footing {
     }
 
     /// Whether the lock is still held by a majority for all that is known, after an extension has failed.
-    pub(crate) fn judge(&self, stepped: NodeSet, failed: Failed) -> Doubt {
+    pub(crate) fn judge(&self, stepped: NodeSet, failed: Failed) -> Verdict {
         let sure = self.confirmed.without(stepped).union(failed.extended).without(failed.gone);
         if !self.is_doubtful(stepped) || quorum(self.nodes) <= sure.without(failed.stepped).len() {
-            Doubt::Unfounded
+            Verdict::Held
         } else if self.confirmed.union(failed.extended).both(failed.stepped) != NodeSet::default() {
-            Doubt::Open
+            Verdict::Open
         } else {
-            Doubt::Founded
+            Verdict::Lost
         }
     }
 }
@@ -87,8 +87,8 @@ mod tests {
         nodes.iter().map(|it| NodeId::new(*it)).collect()
     }
 
-    fn footing(nodes: usize, confirmed: &[u8]) -> Footing {
-        Footing::new(nodes, set(confirmed), crate::time::tick())
+    fn confirmations(nodes: usize, confirmed: &[u8]) -> Confirmations {
+        Confirmations::new(nodes, set(confirmed), crate::time::tick())
     }
 
     fn failed(extended: &[u8], gone: &[u8]) -> Failed {
@@ -97,46 +97,42 @@ mod tests {
 
     #[test]
     fn c4_a_lock_is_in_doubt_if_no_majority_is_left_without_the_nodes_that_stepped() {
-        assert!(!footing(3, &[0, 1]).is_doubtful(set(&[])));
-        assert!(!footing(3, &[0, 1]).is_doubtful(set(&[2])), "nothing rests on it");
-        assert!(footing(3, &[0, 1]).is_doubtful(set(&[1])));
-        assert!(!footing(3, &[0, 1, 2]).is_doubtful(set(&[1])), "two are enough");
-        assert!(footing(3, &[0, 1, 2]).is_doubtful(set(&[1, 2])));
-        assert!(footing(1, &[0]).is_doubtful(set(&[0])));
+        assert!(!confirmations(3, &[0, 1]).is_doubtful(set(&[])));
+        assert!(!confirmations(3, &[0, 1]).is_doubtful(set(&[2])), "nothing rests on it");
+        assert!(confirmations(3, &[0, 1]).is_doubtful(set(&[1])));
+        assert!(!confirmations(3, &[0, 1, 2]).is_doubtful(set(&[1])), "two are enough");
+        assert!(confirmations(3, &[0, 1, 2]).is_doubtful(set(&[1, 2])));
+        assert!(confirmations(1, &[0]).is_doubtful(set(&[0])));
     }
 
     #[test]
     fn c4_a_doubt_is_founded_if_too_few_have_confirmed_and_none_else_is_sure() {
-        let lock = footing(3, &[0, 1]);
-        assert_eq!(lock.judge(set(&[0]), failed(&[], &[])), Doubt::Founded);
-        assert_eq!(lock.judge(set(&[0]), failed(&[1], &[0])), Doubt::Founded);
-        assert_eq!(lock.judge(set(&[0]), failed(&[0], &[])), Doubt::Unfounded, "its key is there, and 1 is sure");
-        assert_eq!(lock.judge(set(&[0]), failed(&[2], &[])), Doubt::Unfounded);
-        assert_eq!(
-            lock.judge(set(&[0]), failed(&[2], &[1])),
-            Doubt::Founded,
-            "the sure one turned out to have lost it"
-        );
+        let lock = confirmations(3, &[0, 1]);
+        assert_eq!(lock.judge(set(&[0]), failed(&[], &[])), Verdict::Lost);
+        assert_eq!(lock.judge(set(&[0]), failed(&[1], &[0])), Verdict::Lost);
+        assert_eq!(lock.judge(set(&[0]), failed(&[0], &[])), Verdict::Held, "its key is there, and 1 is sure");
+        assert_eq!(lock.judge(set(&[0]), failed(&[2], &[])), Verdict::Held);
+        assert_eq!(lock.judge(set(&[0]), failed(&[2], &[1])), Verdict::Lost, "the sure one turned out to have lost it");
     }
 
     #[test]
     fn d2_without_a_step_an_extension_that_fails_founds_no_doubt() {
-        let lock = footing(3, &[0, 1]);
+        let lock = confirmations(3, &[0, 1]);
         for stepped in [set(&[]), set(&[2])] {
-            assert_eq!(lock.judge(stepped, failed(&[], &[0])), Doubt::Unfounded);
+            assert_eq!(lock.judge(stepped, failed(&[], &[0])), Verdict::Held);
         }
     }
 
     #[test]
     fn c4_what_a_node_confirmed_before_its_clock_was_set_is_asked_once_more() {
-        let lock = footing(3, &[0, 1]);
+        let lock = confirmations(3, &[0, 1]);
         let late = Failed { stepped: set(&[0]), ..failed(&[0], &[]) };
-        assert_eq!(lock.judge(set(&[0]), late), Doubt::Open);
+        assert_eq!(lock.judge(set(&[0]), late), Verdict::Open);
         let other = Failed { stepped: set(&[2]), ..failed(&[0], &[]) };
-        assert_eq!(lock.judge(set(&[0, 2]), other), Doubt::Unfounded, "nothing rests on the third");
+        assert_eq!(lock.judge(set(&[0, 2]), other), Verdict::Held, "nothing rests on the third");
     }
 
-    /// Every footing, step and answer of up to five nodes: a lock is kept only if so many nodes have it for sure.
+    /// Every confirmations, step and answer of up to five nodes: a lock is kept only if so many nodes have it for sure.
     #[test]
     fn c4_no_lock_is_kept_that_too_few_nodes_are_sure_to_hold() {
         for nodes in [1_u8, 2, 3, 4, 5] {
@@ -144,7 +140,7 @@ mod tests {
             let from_bits = |bits: u32| set(&(0..nodes).filter(|it| bits & (1 << it) != 0).collect::<Vec<_>>());
             let quorum = quorum(usize::from(nodes));
             for confirmed in (0..all).map(from_bits).filter(|it| quorum <= it.len()) {
-                let lock = Footing::new(usize::from(nodes), confirmed, crate::time::tick());
+                let lock = Confirmations::new(usize::from(nodes), confirmed, crate::time::tick());
                 for stepped in (0..all).map(from_bits) {
                     for (extended, gone) in
                         (0..all).flat_map(|a| (0..all).map(move |b| (a, b))).filter(|(a, b)| a & b == 0)
@@ -159,7 +155,7 @@ mod tests {
                         let sure = (0..nodes).filter(holds).count();
                         let touched = (0..nodes)
                             .any(|it| confirmed.contains(NodeId::new(it)) && stepped.contains(NodeId::new(it)));
-                        let kept = end == Doubt::Unfounded;
+                        let kept = end == Verdict::Held;
                         assert!(
                             !kept || quorum <= sure || !touched || !lock.is_doubtful(stepped),
                             "{lock:?} {stepped:?}"

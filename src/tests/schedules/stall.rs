@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{ms, patiently, spawn};
+use crate::answer::ServerInfo;
 use crate::engine::nodes::node::Node;
 use crate::engine::nodes::outbox::Job;
 use crate::engine::nodes::worker::SOCKET;
 use crate::sys::Socket;
 use crate::sys::checked::{Peer, Sleeper, accept};
 use crate::time;
-use crate::wire::{Command, Greeting};
+use crate::wire::Command;
 
 const PORT: u16 = 7000;
 
@@ -19,7 +20,7 @@ fn node() -> (Arc<Node>, Arc<Socket>, Peer) {
     accept(PORT, 0, &Sleeper::new());
     let socket = Arc::new(Socket::connect(PORT, poll.registry(), SOCKET).unwrap());
     let peer = accept(PORT, 0, &Sleeper::new()).pop().unwrap();
-    assert!(node.open(Arc::clone(&socket), &Greeting::default(), std::iter::empty(), time::tick()));
+    assert!(node.open(Arc::clone(&socket), &ServerInfo::default(), std::iter::empty(), time::tick()));
     node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], time::tick(), true);
     (Arc::new(node), socket, peer)
 }
