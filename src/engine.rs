@@ -34,7 +34,9 @@ pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::wait::place::{Place, Woken};
 
 use crate::engine::hold::renewal::Schedule;
+use crate::engine::nodes::events::Events;
 use crate::engine::nodes::fanout::Fanout;
+use crate::engine::shared::Hub;
 use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
 use crate::sys::logging::{error, warn};
@@ -76,7 +78,8 @@ impl Engine {
         let client = ClientId::draw().map_err(io::Error::other)?;
         let queues = Arc::new(Queues::new(client, addresses.len(), Arc::clone(&counters)));
         let schedule = Arc::new(Schedule::new());
-        let (fanout, workers) = Fanout::start(addresses, &config, &counters, &queues, &schedule)?;
+        let events: Arc<dyn Events> = Arc::new(Hub { queues: Arc::clone(&queues), schedule: Arc::clone(&schedule) });
+        let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;
         let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
         let for_renewal = Arc::clone(&shared);
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || hold::renewal::run(&for_renewal));

@@ -29,7 +29,7 @@ impl Shared {
         let deadline = self.fanout.deadline(time::tick());
         let ask = || {
             let round = Arc::new(Pending::new(nodes.len(), ProbeRound::new(nodes.len())));
-            self.round(None, Command::time(), &round, None, deadline);
+            self.fanout.round(None, Command::time(), &round, None, deadline);
             round
         };
         nodes.iter().for_each(|it| it.meet_again());
@@ -62,7 +62,7 @@ impl Shared {
             let (_, nodes) = self.fanout.wheel();
             let round = Arc::new(Pending::new(nodes.len(), ProbeRound::new(nodes.len())));
             let deadline = self.fanout.deadline(time::tick());
-            self.round(Some(new), wire::vouch(), &round, None, deadline);
+            self.fanout.round(Some(new), wire::vouch(), &round, None, deadline);
             nodes.iter().map(|it| round.with_round(|round| round.failure(it.id))).collect::<Vec<_>>()
         };
         let mut rows = self.look();

@@ -4,8 +4,10 @@
 pub(crate) mod connect;
 pub(crate) mod contacts;
 pub(crate) mod drive;
+pub(crate) mod events;
 pub(crate) mod fanout;
 pub(crate) mod intake;
+pub(crate) mod job;
 pub(crate) mod leaving;
 pub(crate) mod memory;
 pub(crate) mod node;

@@ -6,20 +6,39 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::engine::hold::renewal::Schedule;
 use crate::engine::listeners::callbacks::Callbacks;
-use crate::engine::nodes::drive::Driver;
+use crate::engine::nodes::events::Events;
 use crate::engine::nodes::fanout::{Fanout, Next, Release};
 use crate::engine::process::Process;
 use crate::engine::round::admission::Admission;
-use crate::engine::round::pending::{Pending, Reads, deadline};
+use crate::engine::round::pending::{Pending, deadline};
 use crate::engine::wait::queues::{Queues, Ticket};
-use crate::ids::NodeSet;
+use crate::ids::{NodeId, NodeSet};
 use crate::logic::outage::Outage;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::logic::wait;
 use crate::stats::{Counters, count};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::time::Tick;
 use crate::wire::{Command, Plan};
+
+/// Hands on what the nodes tell.
+pub(crate) struct Hub {
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) schedule: Arc<Schedule>,
+}
+
+impl Events for Hub {
+    fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Command)) {
+        self.queues.tell(node, key, leave);
+    }
+
+    fn clock_stepped(&self) {
+        self.schedule.look_at_all();
+    }
+
+    fn left_unread(&self) {
+        self.schedule.nudge();
+    }
+}
 
 /// Shared by callers, guards, workers and the renewal. Holds no thread, so that no thread keeps itself alive.
 pub(crate) struct Shared {
@@ -65,22 +84,6 @@ impl Shared {
         }
     }
 
-    /// One round: the same command to every node that can take it, of `some` or of all, and the decision.
-    pub(crate) fn round<R: Reads>(
-        &self,
-        some: Option<NodeSet>,
-        command: Command,
-        pending: &Arc<Pending<R>>,
-        driver: Option<Driver<'_>>,
-        deadline: Tick,
-    ) -> R::End {
-        let (end, lingers) = self.fanout.round(some, command, pending, driver, deadline);
-        if lingers {
-            self.schedule.nudge();
-        }
-        end
-    }
-
     /// One round of releases. `next` waits for the lock: its acquire goes along, in the same write. `sent` is called when
     /// all nodes have been given it.
     ///
@@ -108,13 +111,10 @@ impl Shared {
             count(&self.counters.hand_overs);
             Some(Next { ticket, attempt, command: Arc::new(command) })
         });
-        let (end, lingers) = self.fanout.release_round(release, pending, prepared, sent, deadline);
+        let end = self.fanout.release_round(release, pending, prepared, sent, deadline);
         if let Some(ticket) = next {
             // It has slept on until its attempt was decided; if that has not happened it goes on by itself now.
             ticket.wake();
-        }
-        if lingers {
-            self.schedule.nudge();
         }
         end
     }

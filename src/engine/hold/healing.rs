@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
 use crate::engine::hold::held::HeldLock;
-use crate::engine::round::pending::{Pending, Sink};
+use crate::engine::nodes::job::Sink;
+use crate::engine::round::pending::Pending;
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::sys::logging::debug;

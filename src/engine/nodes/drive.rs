@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::engine::nodes::events::Events;
 use crate::engine::nodes::intake::Intake;
 use crate::engine::nodes::node::Node;
 use crate::engine::park::Parker;
-use crate::engine::round::pending::{Pending, Reads};
 use crate::ids::NodeSet;
 use crate::sys;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, is_anything_waiting};
@@ -37,8 +37,8 @@ pub(crate) enum Reader {
 }
 
 /// The one place at which a caller can sit, and what is left after it.
-#[derive(Debug, Default)]
 pub(crate) struct Wheel {
+    events: Arc<dyn Events>,
     seat: Mutex<Seat>,
     /// Rounds that were driven.
     rounds: AtomicU64,
@@ -70,6 +70,11 @@ struct Driven<'a> {
 }
 
 impl Wheel {
+    pub(crate) fn new(events: Arc<dyn Events>) -> Wheel {
+        let (seat, rounds, lingering) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
+        Wheel { events, seat, rounds, lingering, wake_fd: OnceLock::new() }
+    }
+
     /// Takes the wheel, if that is possible now; otherwise the workers do their work.
     pub(crate) fn take<'a>(&'a self, nodes: &'a [Arc<Node>], now: Tick) -> Option<Driver<'a>> {
         if !sys::CAN_WAIT_FOR_SEVERAL || nodes.iter().any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN) {
@@ -169,15 +174,9 @@ impl Driver<'_> {
         missed != NodeSet::default()
     }
 
-    /// Reads until the round is over or `deadline` has come, then leaves the wheel. True if somebody has to look after
-    /// the connections from now on; false if somebody does, or nobody needs to.
-    pub(crate) fn drive<R: Reads>(
-        mut self,
-        pending: &Pending<R>,
-        deadline: Tick,
-        in_company: impl Fn() -> bool,
-    ) -> bool {
-        while !pending.is_over() {
+    /// Reads until `is_over`, or until `deadline` has come, then leaves the wheel.
+    pub(crate) fn drive(mut self, is_over: &dyn Fn() -> bool, deadline: Tick, in_company: impl Fn() -> bool) {
+        while !is_over() {
             let left = deadline.saturating_duration_since(time::tick());
             if left.is_zero() {
                 break;
@@ -186,20 +185,22 @@ impl Driver<'_> {
             if !self.receive(readable) {
                 // Its worker ends the connection, and that can decide the round. We are told by the round then,
                 // not by a socket: back to the ordinary way of waiting.
-                self.give_back();
-                return false;
+                return;
             }
         }
         self.wheel.rounds.fetch_add(1, Ordering::AcqRel);
         if in_company() {
-            self.give_back();
-            return false;
+            return;
         }
         let mut lingers = false;
         for driven in self.nodes.drain(..) {
             lingers |= driven.leave(Reader::Nobody);
         }
-        lingers && !self.wheel.lingering.swap(true, Ordering::AcqRel)
+        let wheel = self.wheel;
+        drop(self);
+        if lingers && !wheel.lingering.swap(true, Ordering::AcqRel) {
+            wheel.events.left_unread();
+        }
     }
 
     /// Waits at the wheel, for notices: reads what comes, for everybody, until `until`, or until `parker` is woken. False

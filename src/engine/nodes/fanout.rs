@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::config::Config;
-use crate::engine::hold::renewal::Schedule;
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Driver, Wheel};
+use crate::engine::nodes::events::Events;
+use crate::engine::nodes::job::{Job, Sink};
 use crate::engine::nodes::memory::QuarantineLength;
 use crate::engine::nodes::node::{Node, NodeContext, WorkerHandle};
-use crate::engine::nodes::outbox::Job;
 use crate::engine::nodes::sets::Sets;
 use crate::engine::nodes::worker::{WAKE, Worker};
 use crate::engine::park::{self, Signal};
 use crate::engine::round::attempt::Attempt;
-use crate::engine::round::pending::{Pending, Reads, Sink, deadline};
-use crate::engine::wait::queues::{Queues, Ticket};
+use crate::engine::round::pending::{Pending, Reads, deadline};
+use crate::engine::wait::queues::Ticket;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
-use crate::ids::{NodeId, NodeSet};
+use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote};
 use crate::logic::eligibility::Eligibility;
 use crate::logic::pace::{self, PAUSE_MAX};
@@ -88,12 +88,12 @@ impl Fanout {
         addresses: Vec<Address>,
         config: &Config,
         counters: &Arc<Counters>,
-        queues: &Arc<Queues>,
-        schedule: &Arc<Schedule>,
+        client: ClientId,
+        events: &Arc<dyn Events>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
         let run_ids = Arc::new(Mutex::new(RunIds::new(addresses.len(), config.longest_life())));
         let start = time::tick();
-        let (counters, queues, schedule) = (Arc::clone(counters), Arc::clone(queues), Arc::clone(schedule));
+        let counters = Arc::clone(counters);
         let contacts = Arc::new(Contacts::new(addresses.len()));
         let response_timeout = config.response_timeout;
         let quarantine_length =
@@ -103,8 +103,8 @@ impl Fanout {
             response_timeout,
             contacts: Arc::clone(&contacts),
             counters,
-            queues,
-            schedule,
+            client,
+            events: Arc::clone(events),
             quarantine_length: quarantine_length.clone(),
             sets: config.quarantine.then(|| Arc::new(Sets::new(addresses.len(), config.strict))),
         };
@@ -129,7 +129,8 @@ impl Fanout {
                 }
             }
         }
-        let (connect_timeout, busy, wheel) = (config.connect_timeout, AtomicUsize::new(0), Wheel::default());
+        let (connect_timeout, busy, wheel) =
+            (config.connect_timeout, AtomicUsize::new(0), Wheel::new(Arc::clone(events)));
         let pace = Default::default();
         let fanout = Fanout {
             nodes,
@@ -220,8 +221,7 @@ impl Fanout {
     /// One round: gives a command to every node that can take it now, of `some` or of all, and waits until it is
     /// decided. Those that are not of `some` must have voted.
     ///
-    /// A caller who sits at the wheel already gives it as `driver`. True if connections were left to nobody: see
-    /// [`Wheel`].
+    /// `driver`: passed by a caller that drives the connections already.
     pub(crate) fn round<R: Reads>(
         &self,
         some: Option<NodeSet>,
@@ -229,7 +229,7 @@ impl Fanout {
         pending: &Arc<Pending<R>>,
         driver: Option<Driver<'_>>,
         deadline: Tick,
-    ) -> (R::End, bool) {
+    ) -> R::End {
         let now = time::tick();
         // Alone, a caller is faster if it writes and reads by itself; in company, workers that do it for many are.
         let alone = self.is_alone() || driver.is_some();
@@ -250,16 +250,15 @@ impl Fanout {
         asked: NodeSet,
         pending: &Pending<R>,
         deadline: Tick,
-    ) -> (R::End, bool) {
-        let mut lingers = false;
+    ) -> R::End {
         match driver {
             Some(driver) if !driver.misses(asked) => {
-                lingers = driver.drive(pending, deadline, || !self.is_alone());
+                driver.drive(&|| pending.is_over(), deadline, || !self.is_alone());
             }
             // Some answers would be read by others: all are.
             other => drop(other),
         }
-        (pending.wait(deadline), lingers)
+        pending.wait(deadline)
     }
 
     /// How long whoever begins a round now waits first, so that all nodes keep up.
@@ -431,7 +430,7 @@ impl Fanout {
         next: Option<Next<'_>>,
         sent: impl FnOnce(),
         deadline: Tick,
-    ) -> (ReleaseEnd, bool) {
+    ) -> ReleaseEnd {
         let Release { command, to, keep } = release;
         let driver = if self.is_alone() { self.wheel.take(&self.nodes, time::tick()) } else { None };
         let acquire = next.as_ref().map(|it| (&it.command, &it.attempt.round));

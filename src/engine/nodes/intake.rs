@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
     use crate::answer::ServerInfo;
-    use crate::engine::nodes::outbox::Job;
+    use crate::engine::nodes::job::Job;
     use crate::engine::nodes::worker::SOCKET;
     use crate::ids::OwnerToken;
     use crate::sys::Poll;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::engine::round::pending::Sink;
+use crate::engine::nodes::job::Sink;
 use crate::ids::NodeId;
 use crate::sys::sync::Mutex;
 

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::answer::{Canary, GreetReply};
+use crate::engine::nodes::job::Job;
 use crate::engine::nodes::node::Node;
-use crate::engine::nodes::outbox::{Job, Outbox};
+use crate::engine::nodes::outbox::Outbox;
 use crate::logic::eligibility::{Memory, Since};
 use crate::logic::longest::{Longest, Told};
 use crate::logic::validity;

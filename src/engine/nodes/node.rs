@@ -6,20 +6,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::answer::{Answer, ServerInfo};
-use crate::engine::hold::renewal::Schedule;
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::Reader;
+use crate::engine::nodes::events::Events;
 use crate::engine::nodes::intake::Intake;
+use crate::engine::nodes::job::{Handed, Job};
 use crate::engine::nodes::leaving::Leaving;
 use crate::engine::nodes::memory::QuarantineLength;
-use crate::engine::nodes::outbox::{Handed, InFlight, Job, Outbox};
+use crate::engine::nodes::outbox::{InFlight, Outbox};
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::sets::Sets;
 use crate::engine::nodes::status::Status;
 use crate::engine::nodes::worker::SOCKET;
-use crate::engine::wait::queues::Queues;
 use crate::error::NodeFailure;
-use crate::ids::NodeId;
+use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::Eligibility;
 use crate::stats::{Counters, count};
 use crate::sys::logging::debug;
@@ -29,7 +29,7 @@ use crate::sys::{Socket, Watch};
 use crate::time::{Moment, Tick};
 use crate::wire::Command;
 #[cfg(test)]
-use crate::{engine::nodes::worker::WAKE, ids::ClientId, sys::Poll, sys::sync::unbounded, time};
+use crate::{engine::nodes::worker::WAKE, sys::Poll, sys::sync::unbounded, time};
 
 /// How many batches of commands may be under way on a connection before further commands wait, to be written together
 /// when an answer comes. With fewer, commands wait longer for their turn where the network is slow; with more, batches
@@ -96,16 +96,13 @@ pub(crate) struct Node {
     pub(super) stop_at: Mutex<Option<Tick>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) contacts: Arc<Contacts>,
-    /// Who wants to know of releases.
-    pub(super) queues: Arc<Queues>,
+    pub(super) events: Arc<dyn Events>,
     pub(super) subscribe: Arc<Command>,
     /// Some call has waited, so a new connection listens from its beginning.
     pub(super) wants_notices: AtomicBool,
     /// The connection listens.
     pub(super) listening: AtomicBool,
     pub(crate) status: Status,
-    /// The held locks.
-    pub(crate) schedule: Arc<Schedule>,
     /// For how long nodes are quarantined; nothing without quarantine.
     pub(crate) quarantine_length: Option<Arc<QuarantineLength>>,
     /// Which nodes others use; nothing without quarantine.
@@ -133,8 +130,8 @@ pub(crate) struct NodeContext {
     pub(crate) response_timeout: Duration,
     pub(crate) contacts: Arc<Contacts>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) queues: Arc<Queues>,
-    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) client: ClientId,
+    pub(crate) events: Arc<dyn Events>,
     pub(crate) quarantine_length: Option<Arc<QuarantineLength>>,
     pub(crate) sets: Option<Arc<Sets>>,
 }
@@ -144,10 +141,10 @@ impl Node {
         id: NodeId,
         address: Arc<str>,
         WorkerHandle { jobs, registry, waker }: WorkerHandle,
-        NodeContext { start, response_timeout, contacts, counters, queues, schedule, quarantine_length, sets }: NodeContext,
+        NodeContext { start, response_timeout, contacts, counters, client, events, quarantine_length, sets }: NodeContext,
         eligibility: Eligibility,
     ) -> Node {
-        let subscribe = Arc::new(Command::subscribe(&queues.client().channel()));
+        let subscribe = Arc::new(Command::subscribe(&client.channel()));
         Node {
             id,
             address,
@@ -178,12 +175,11 @@ impl Node {
             stop_at: Mutex::new(None),
             counters,
             contacts,
-            queues,
+            events,
             subscribe,
             wants_notices: AtomicBool::new(false),
             listening: AtomicBool::new(false),
             status: Status::default(),
-            schedule,
             quarantine_length,
             sets,
             used_otherwise: AtomicU64::new(0),
@@ -323,9 +319,9 @@ impl Node {
 
     /// The node has announced a release.
     pub(crate) fn take_notice(&self, key: &[u8], now: Tick) {
-        self.queues.tell(self.id, key, |plan_to_leave| {
+        self.events.released(self.id, key, &mut |leave| {
             if let Some(answer) = self.leaving.begin(key) {
-                self.give([Some(Job::release(Arc::new(plan_to_leave()), Some(answer), now)), None], now, false);
+                self.give([Some(Job::release(Arc::new(leave), Some(answer), now)), None], now, false);
             }
         });
         self.wake();
@@ -557,14 +553,13 @@ impl Node {
         let poll = Poll::new().unwrap();
         let registry = poll.registry().try_clone().unwrap();
         let waker = Waker::new(poll.registry(), WAKE).unwrap();
-        let counters = Arc::new(Counters::default());
         let common = NodeContext {
             start: time::tick(),
             response_timeout,
             contacts: Arc::new(Contacts::new(1)),
-            queues: Arc::new(Queues::new(ClientId::draw().unwrap(), 1, Arc::clone(&counters))),
-            counters,
-            schedule: Arc::new(Schedule::new()),
+            client: ClientId::draw().unwrap(),
+            counters: Arc::new(Counters::default()),
+            events: Arc::new(()),
             quarantine_length: None,
             sets: None,
         };

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use std::time::Duration;
 
+use crate::engine::nodes::job::Job;
 use crate::engine::nodes::node::Node;
-use crate::engine::nodes::outbox::Job;
 use crate::time::Tick;
 
 /// How many are kept of one kind for one node. A node can refuse every release and break every connection, and each is

@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
     use crate::answer::ServerInfo;
-    use crate::engine::nodes::outbox::Job;
+    use crate::engine::nodes::job::Job;
     use crate::engine::nodes::worker::SOCKET;
     use crate::error::NodeFailure;
     use crate::sys::Poll;

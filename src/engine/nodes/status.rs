@@ -146,7 +146,7 @@ impl Node {
             // RACE: on status before the leases are looked at, and whoever enters one in the schedule looks at the status
             // after that: none is missed.
             self.status.stepped_at.store(self.nanos(now).saturating_add(1), Ordering::Relaxed);
-            self.schedule.look_at_all();
+            self.events.clock_stepped();
         }
     }
 

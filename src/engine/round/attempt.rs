@@ -243,7 +243,7 @@ impl Attempt {
         if let Some(askable) = askable {
             shared.fanout.leave_out(askable, &attempt.round);
         }
-        let end = shared.round(askable, command, &attempt.round, driver, attempt.deadline);
+        let end = shared.fanout.round(askable, command, &attempt.round, driver, attempt.deadline);
         Ok(attempt.conclude(shared, wish, end))
     }
 
@@ -280,7 +280,7 @@ impl Attempt {
             count(&shared.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, self.use_until)));
             let deadline = deadline(shared.fanout.response_timeout());
-            end = shared.round(None, wish.plan.raise(self.owner, token), &raise, None, deadline);
+            end = shared.fanout.round(None, wish.plan.raise(self.owner, token), &raise, None, deadline);
             seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
             gone = raise.nodes_with(|it| *it == NodeAnswer::Gone);
             granted = raise.nodes_with(NodeAnswer::is_granted);

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::answer::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
+use crate::engine::nodes::job::Sink;
 use crate::error::{NodeAnswer, NodeFailure, Quarantine};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire::{AcquireRound, AcquireVote, RaiseRound, RaiseVote};
@@ -13,18 +14,6 @@ use crate::logic::tally::{ExtendRound, ExtendVote, ProbeRound, ReleaseRound, Rel
 use crate::logic::{Round, Step};
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Tick};
-
-/// Where a worker delivers what became of a command.
-pub(crate) trait Sink: Send + Sync {
-    /// Takes the answer of `node`. `reached` is false only if nothing of the command can have come to the node.
-    ///
-    /// Called once per node at most, on a worker's thread or on the sender's own; must not block. False if it came too
-    /// late to count.
-    fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool;
-
-    /// Whether an answer can still make a difference.
-    fn is_open(&self) -> bool;
-}
 
 /// How a kind of round reads answers.
 pub(crate) trait Reads: Round<End: Copy + Send + 'static> + Send + 'static {

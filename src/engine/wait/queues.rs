@@ -129,13 +129,13 @@ impl Queues {
 
     /// A node has announced that the lock `key` was released. `leave` is called if nobody waits for that, so that the
     /// node tells the next one; it must not block.
-    pub(crate) fn tell(&self, node: NodeId, key: &[u8], leave: impl FnOnce(&dyn Fn() -> Command)) {
+    pub(crate) fn tell(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Command)) {
         count(&self.counters.notices);
         // RACE: with the lines locked. A call that begins to wait now enters the list behind the farewell.
         let lines = self.lines.lock();
         match lines.get(key).filter(|it| it.holder.is_none()).and_then(|it| it.tickets.front()) {
             Some(first) => first.tell(node),
-            None => leave(&|| Plan::leave(key, self.client)),
+            None => leave(Plan::leave(key, self.client)),
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{ms, patiently, spawn};
 use crate::answer::ServerInfo;
+use crate::engine::nodes::job::Job;
 use crate::engine::nodes::node::Node;
-use crate::engine::nodes::outbox::Job;
 use crate::engine::nodes::worker::SOCKET;
 use crate::sys::Socket;
 use crate::sys::checked::{Peer, Sleeper, accept};

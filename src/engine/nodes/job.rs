@@ -1,0 +1,78 @@
+//! One command for one node, and who wants its answer.
+
+use std::sync::Arc;
+
+use crate::answer::Answer;
+use crate::ids::NodeId;
+use crate::time::Tick;
+use crate::wire::{Command, Kind};
+
+/// Where a worker delivers what became of a command.
+pub(crate) trait Sink: Send + Sync {
+    /// Takes the answer of `node`. `reached` is false only if nothing of the command can have come to the node.
+    ///
+    /// Called once per node at most, on a worker's thread or on the sender's own; must not block. False if it came too
+    /// late to count.
+    fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool;
+
+    /// Whether an answer can still make a difference.
+    fn is_open(&self) -> bool;
+}
+
+/// One command for one node.
+pub(crate) struct Job {
+    pub(crate) command: Arc<Command>,
+    /// Of a command that was given to the node's worker, until it is put in line; `None` if it is put there directly.
+    pub(crate) handed: Option<Handed>,
+    /// Who wants the answer; nobody, once it has been given.
+    sink: Option<Arc<dyn Sink>>,
+    /// A release is sent again after a reconnect until then: after that the key has expired by itself.
+    keep_until: Option<Tick>,
+    /// The server has refused it, and it is sent again.
+    pub(crate) was_refused: bool,
+}
+
+impl Job {
+    /// A command whose answer matters only now.
+    pub(crate) fn new(command: Arc<Command>, sink: Arc<dyn Sink>) -> Job {
+        Job { command, handed: None, sink: Some(sink), keep_until: None, was_refused: false }
+    }
+
+    /// A command whose answer says something about the connection, and to nobody else.
+    pub(crate) fn of_connection(command: Arc<Command>) -> Job {
+        Job { command, handed: None, sink: None, keep_until: None, was_refused: false }
+    }
+
+    /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
+    pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
+        Job { command, handed: None, sink, keep_until: Some(keep_until), was_refused: false }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.command.kind()
+    }
+
+    /// Gives the answer to whoever wants it, once; false if it came too late to count.
+    pub(crate) fn answer(&mut self, node: NodeId, answer: Answer, reached: bool) -> bool {
+        self.sink.take().is_none_or(|it| it.deliver(node, answer, reached))
+    }
+
+    /// Whether this is a release that can still find a key.
+    pub(crate) fn is_worth_keeping(&self, now: Tick) -> bool {
+        self.kind() == Kind::Release && self.keep_until.is_some_and(|it| now < it)
+    }
+
+    /// Whether the command is still of use: a release always is, and what the node remembers.
+    pub(crate) fn is_wanted(&self) -> bool {
+        matches!(self.kind(), Kind::Release | Kind::Greet | Kind::Meet)
+            || self.sink.as_ref().is_some_and(|it| it.is_open())
+    }
+}
+
+/// That a command was given to this side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handed {
+    pub(crate) at: Tick,
+    /// How many commands were under way then.
+    pub(crate) ahead: usize,
+}
