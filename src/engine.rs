@@ -8,6 +8,7 @@ pub(crate) mod park;
 pub(crate) mod process;
 pub(crate) mod round;
 pub(crate) mod shared;
+pub(crate) mod spec;
 pub(crate) mod wait;
 
 use std::fmt;
@@ -31,6 +32,7 @@ pub(crate) use crate::engine::process::Process;
 pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
 pub(crate) use crate::engine::round::pending::deadline;
 pub(crate) use crate::engine::shared::Shared;
+pub(crate) use crate::engine::spec::LockSpec;
 pub(crate) use crate::engine::wait::place::{Place, Woken};
 
 use crate::engine::hold::renewal::Schedule;

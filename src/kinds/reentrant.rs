@@ -6,13 +6,14 @@ use std::fmt;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::engine::CancelHandle;
-use crate::error::{AcquireError, Lost, ReleaseError, Released, RunError};
-use crate::kinds::Mutex;
+use crate::engine::LockSpec;
+use crate::error::{AcquireError, Lost, ReleaseError, Released};
+use crate::kinds::methods::{lock_methods, run_methods, setters};
+use crate::kinds::mutex::Mutex;
 use crate::kinds::reentrant::holds::{Hold, Key};
-use crate::lock::LockGuard;
+use crate::lock::{LockGuard, Patience};
 use crate::sys::logging::debug;
 
 /// A lock that one thread at a time can have, in the whole fleet, and that this thread can take again.
@@ -40,6 +41,25 @@ use crate::sys::logging::debug;
 ///
 /// A hold that was lost is not taken again: that is [`AcquireError::HoldLost`], until all guards of it are dropped.
 /// Another acquisition would let the outer code believe that it had held the lock all along.
+///
+/// The setters are for the thread's first guard. Of one that takes the lock again, the [ttl](ReentrantMutex::ttl) alone
+/// counts, as above.
+///
+/// ```no_run
+/// use quorlock::{AcquireError, LockManager};
+///
+/// fn write_report(locks: &LockManager) -> Result<(), AcquireError> {
+///     let _guard = locks.reentrant_mutex("nightly-report").lock()?;
+///     write_page(locks, 1)
+/// }
+///
+/// /// Also called by others, who do not hold the lock.
+/// fn write_page(locks: &LockManager, page: u32) -> Result<(), AcquireError> {
+///     let guard = locks.reentrant_mutex("nightly-report").lock()?;
+///     println!("page {page}, {} guards of this thread", guard.holds());
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct ReentrantMutex {
     inner: Mutex,
@@ -58,222 +78,26 @@ impl ReentrantMutex {
         self.inner.name()
     }
 
-    /// Sets the ttl of this lock. See [`Builder::ttl`](crate::Builder::ttl) for what it means and what is allowed.
-    ///
-    /// A thread that takes the lock again keeps the ttl of its first guard. This one then says when there is too little
-    /// time left, and by how much the lock is extended, once.
-    ///
-    /// Default: the manager's. Checked when the lock is taken, also if the thread holds it.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> ReentrantMutex {
-        self.inner = self.inner.ttl(ttl);
-        self
+    fn spec_mut(&mut self) -> &mut LockSpec {
+        self.inner.spec_mut()
     }
 
-    /// Sets whether a thread of the manager extends the lock for as long as it is held.
-    ///
-    /// Without renewal the lock ends by itself after its ttl, unless it is taken again when little of it is left. Changes
-    /// nothing for a thread that holds the lock already.
-    ///
-    /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
-    #[must_use]
-    pub fn renew(mut self, renew: bool) -> ReentrantMutex {
-        self.inner = self.inner.renew(renew);
-        self
+    fn spec(&self) -> &LockSpec {
+        self.inner.spec()
     }
 
-    /// Sets whether the lock is handed out in the order in which calls began: see [`Mutex::fair`].
-    ///
-    /// Default: `true`.
-    #[must_use]
-    pub fn fair(mut self, fair: bool) -> ReentrantMutex {
-        self.inner = self.inner.fair(fair);
-        self
+    fn take(&self, patience: Patience) -> Result<ReentrantGuard, AcquireError> {
+        self.take_with(|it| it.take(patience))
     }
 
-    /// Lets `handle` end calls that wait for this lock. A thread that holds it does not wait, and gets it.
-    ///
-    /// Default: none.
-    #[must_use]
-    pub fn cancelled_by(mut self, handle: &CancelHandle) -> ReentrantMutex {
-        self.inner = self.inner.cancelled_by(handle);
-        self
-    }
-
-    /// Acquires the lock, waiting for as long as someone else holds it; takes it again if this thread does.
-    ///
-    /// Blocks without a limit while another thread holds the lock, as [`Mutex::lock`] does, and an outage ends the wait
-    /// in the same way. Does not block if this thread holds it, except for an extension, see
-    /// [above](ReentrantMutex#taking-it-again).
-    ///
-    /// # Errors
-    ///
-    /// - [`AcquireError::NoQuorum`]: too many nodes failed for too long.
-    /// - [`AcquireError::KeyInUse`]: something that is not a lock has this name.
-    /// - [`AcquireError::Cancelled`]: the wait was ended from another thread.
-    /// - [`AcquireError::ShutDown`]: the manager was shut down, before or during the wait.
-    /// - [`AcquireError::HoldLost`]: this thread held the lock and has lost it. Drop its guards first.
-    /// - [`AcquireError::TooManyHolds`]: this thread has 4,294,967,295 guards of it.
-    /// - [`AcquireError::NameTooLong`], [`AcquireError::NameReserved`], [`AcquireError::BadTtl`]: the description
-    ///   cannot be used. No node was asked.
-    /// - [`AcquireError::ThreadEnding`]: called by the destructor of a thread-local value, too late.
-    /// - [`AcquireError::Forked`], [`AcquireError::NoRandomness`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use quorlock::{AcquireError, LockManager};
-    ///
-    /// fn write_report(locks: &LockManager) -> Result<(), AcquireError> {
-    ///     let _guard = locks.reentrant_mutex("nightly-report").lock()?;
-    ///     write_page(locks, 1)
-    /// }
-    ///
-    /// /// Also called by others, who do not hold the lock.
-    /// fn write_page(locks: &LockManager, page: u32) -> Result<(), AcquireError> {
-    ///     let guard = locks.reentrant_mutex("nightly-report").lock()?;
-    ///     println!("page {page}, {} guards of this thread", guard.holds());
-    ///     Ok(())
-    /// }
-    /// ```
-    #[doc(alias = "acquire")]
-    pub fn lock(&self) -> Result<ReentrantGuard, AcquireError> {
-        self.take(Mutex::lock)
-    }
-
-    /// Acquires the lock if it is free, or held by this thread.
-    ///
-    /// Blocks for one round trip and at most as long as [`Mutex::try_lock`], which says why. Does not block if this
-    /// thread holds the lock, except for an extension, see [above](ReentrantMutex#taking-it-again).
-    ///
-    /// # Errors
-    ///
-    /// As for [`lock`](ReentrantMutex::lock), and besides:
-    ///
-    /// - [`AcquireError::Held`]: another thread, of whatever process, or another manager holds it.
-    /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// let report = locks.reentrant_mutex("nightly-report");
-    /// let outer = report.try_lock()?;
-    /// let inner = report.try_lock()?; // would be refused on any other thread
-    /// assert_eq!(outer.fencing_token(), inner.fencing_token());
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "try_acquire")]
-    pub fn try_lock(&self) -> Result<ReentrantGuard, AcquireError> {
-        self.take(Mutex::try_lock)
-    }
-
-    /// Acquires the lock, waiting for at most `timeout` if another thread holds it; takes it again if this thread does.
-    ///
-    /// Blocks, within the limits of [`Mutex::try_lock_for`]. Does not block if this thread holds the lock, except for an
-    /// extension, see [above](ReentrantMutex#taking-it-again).
-    ///
-    /// # Errors
-    ///
-    /// As for [`try_lock`](ReentrantMutex::try_lock).
-    #[doc(alias = "lock_timeout")]
-    pub fn try_lock_for(&self, timeout: Duration) -> Result<ReentrantGuard, AcquireError> {
-        self.take(|it| it.try_lock_for(timeout))
-    }
-
-    /// Acquires the lock, waiting until `deadline` if another thread holds it; takes it again if this thread does.
-    ///
-    /// Like [`try_lock_for`](ReentrantMutex::try_lock_for), for callers that have one deadline for several steps. A
-    /// deadline in the past makes one attempt.
-    ///
-    /// # Errors
-    ///
-    /// As for [`try_lock`](ReentrantMutex::try_lock).
-    #[doc(alias = "lock_deadline")]
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<ReentrantGuard, AcquireError> {
-        self.take(|it| it.try_lock_until(deadline))
-    }
-
-    /// Takes the lock like [`lock`](ReentrantMutex::lock), calls `work`, and gives it back; can be called in `work` again.
-    ///
-    /// Blocks as `lock` does, then for the time of `work`, then for the release if the thread has no other guard. If
-    /// `work` panics its guard is dropped and the panic goes on. That a release was not confirmed is logged and is no
-    /// error: the work is done.
-    ///
-    /// # Errors
-    ///
-    /// - [`RunError::NotAcquired`]: as for [`lock`](ReentrantMutex::lock); `work` was not called.
-    /// - [`RunError::Lost`]: `work` was called and has returned, but the lock was lost before that; its value is in the
-    ///   error. Inner and outer calls report a loss alike.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {
-    /// let report = locks.reentrant_mutex("nightly-report");
-    /// let pages = report.run(|_| {
-    ///     let first = report.run(|guard| guard.holds())?; // 2: the outer call's and this one's
-    ///     Ok::<_, quorlock::RunError<u32>>(first)
-    /// })?;
-    /// # let _ = pages;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "with_lock")]
-    pub fn run<R>(&self, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
-        self.run_with(self.lock()?, work)
-    }
-
-    /// Takes the lock like [`try_lock`](ReentrantMutex::try_lock), calls `work`, and gives it back.
-    ///
-    /// Blocks as `try_lock` does, then like [`run`](ReentrantMutex::run).
-    ///
-    /// # Errors
-    ///
-    /// As for [`run`](ReentrantMutex::run), with the reasons of [`try_lock`](ReentrantMutex::try_lock).
-    pub fn try_run<R>(&self, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
-        self.run_with(self.try_lock()?, work)
-    }
-
-    /// Takes the lock like [`try_lock_for`](ReentrantMutex::try_lock_for), calls `work`, and gives it back.
-    ///
-    /// Blocks as `try_lock_for` does, then like [`run`](ReentrantMutex::run): `timeout` is for the wait alone.
-    ///
-    /// # Errors
-    ///
-    /// As for [`run`](ReentrantMutex::run), with the reasons of [`try_lock`](ReentrantMutex::try_lock).
-    pub fn try_run_for<R>(&self, timeout: Duration, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
-        self.run_with(self.try_lock_for(timeout)?, work)
-    }
-
-    /// Takes the lock like [`try_lock_until`](ReentrantMutex::try_lock_until), calls `work`, and gives it back.
-    ///
-    /// Blocks as `try_lock_until` does, then like [`run`](ReentrantMutex::run).
-    ///
-    /// # Errors
-    ///
-    /// As for [`run`](ReentrantMutex::run), with the reasons of [`try_lock`](ReentrantMutex::try_lock).
-    pub fn try_run_until<R>(
-        &self,
-        deadline: Instant,
-        work: impl FnOnce(&ReentrantGuard) -> R,
-    ) -> Result<R, RunError<R>> {
-        self.run_with(self.try_lock_until(deadline)?, work)
-    }
-
-    fn run_with<R>(&self, guard: ReentrantGuard, work: impl FnOnce(&ReentrantGuard) -> R) -> Result<R, RunError<R>> {
-        let value = work(&guard);
-        super::ran(self.inner.lock_name(), value, guard.release())
-    }
-
-    fn take(
+    /// `acquire` is called if the thread does not hold the lock.
+    fn take_with(
         &self,
         acquire: impl FnOnce(&Mutex) -> Result<LockGuard, AcquireError>,
     ) -> Result<ReentrantGuard, AcquireError> {
         // Also if the thread holds the lock: the same call should not be an error on some days only.
         self.inner.check()?;
-        let key = Key::new(self.inner.engine(), self.inner.lock_name());
+        let key = Key::new(self.inner.engine(), &self.spec().name);
         match holds::find(&key)? {
             Some(hold) => self.take_again(ReentrantGuard { hold }),
             None => Ok(ReentrantGuard { hold: holds::enter(key, acquire(&self.inner)?)? }),
@@ -285,16 +109,50 @@ impl ReentrantMutex {
         if !counts(Rc::strong_count(&guard.hold), self.holds_max) {
             return Err(AcquireError::TooManyHolds { max: self.holds_max });
         }
-        let ttl = self.inner.own_ttl();
+        let ttl = self.spec().ttl();
         if is_low(guard.remaining(), ttl)
             && let Err(err) = guard.extend(ttl)
         {
-            debug!("{}: little left of it when taken again: {err}", self.inner.lock_name());
+            debug!("{}: little left of it when taken again: {err}", self.spec().name);
         }
         // Whatever the extension said. If nobody confirmed it, the hold has its old time, as its other guards have.
         guard.check().map_err(not_again)?;
         Ok(guard)
     }
+}
+
+setters!(ReentrantMutex);
+
+lock_methods! {
+    ReentrantMutex::take -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
+    /// A thread that holds the lock [takes it again](ReentrantMutex#taking-it-again). That does not block, except for an
+    /// extension. The lock is another's if another thread holds it, of whatever process, or another manager.
+    about,
+    #[doc(alias = "acquire")]
+    lock,
+    #[doc(alias = "try_acquire")]
+    #[doc(alias = "lock_nowait")]
+    try_lock,
+    #[doc(alias = "lock_timeout")]
+    #[doc(alias = "try_lock_timeout")]
+    #[doc(alias = "lock_for")]
+    #[doc(alias = "acquire_timeout")]
+    try_lock_for,
+    #[doc(alias = "lock_deadline")]
+    #[doc(alias = "lock_until")]
+    try_lock_until,
+    /// - [`AcquireError::HoldLost`]: this thread held the lock and has lost it. Drop its guards first.
+    /// - [`AcquireError::TooManyHolds`]: this thread has 4,294,967,295 guards of it.
+    /// - [`AcquireError::ThreadEnding`]: called by the destructor of a thread-local value, too late.
+    errors,
+}
+
+run_methods! {
+    ReentrantMutex -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
+    over: lock, try_lock, try_lock_for, try_lock_until,
+    /// Can be called in `work` again: the lock is released with the thread's last guard. Inner and outer calls report a
+    /// loss alike.
+    about,
 }
 
 impl fmt::Debug for ReentrantMutex {
@@ -436,7 +294,7 @@ mod tests {
     }
 
     fn hold(engine: &Arc<Engine>, name: &str, token: u64) -> ReentrantGuard {
-        lock(engine, name).take(|_| Ok(won(engine, token))).unwrap()
+        lock(engine, name).take_with(|_| Ok(won(engine, token))).unwrap()
     }
 
     #[test]

@@ -139,38 +139,43 @@ impl LockGuard {
     ///   not; where it never arrives the key expires within one ttl.
     #[doc(alias = "unlock")]
     pub fn release(mut self) -> Result<Released, ReleaseError> {
-        let Some(engine) = self.engine.take() else { return Err(Lost::Gone.into()) };
+        self.end(|engine, lock| {
+            let (end, round) = lock.release()?;
+            let fanout = &engine.shared().fanout;
+            if end.enough {
+                Ok(Released { confirmed: end.confirmed, nodes: fanout.len() })
+            } else {
+                Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: fanout.report(round.rows()) })
+            }
+        })
+    }
+
+    /// Lets `end` end the hold, unless that has been done, or is the shutdown's or the parent process's to do.
+    fn end<T>(&mut self, end: impl FnOnce(&Engine, &HeldLock) -> Result<T, ReleaseError>) -> Result<T, ReleaseError> {
+        let engine = self.engine.take().ok_or(Lost::Gone)?;
         if engine.shared().is_forked() {
             return Err(Lost::Forked.into());
         }
-        let Some(_call) = engine.begin_release() else { return Err(Lost::ShutDown.into()) };
-        let (end, round) = self.lock.release()?;
-        let shared = engine.shared();
-        if end.enough {
-            Ok(Released { confirmed: end.confirmed, nodes: shared.fanout.len() })
-        } else {
-            Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: shared.fanout.report(round.rows()) })
-        }
+        let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
+        end(&engine, &self.lock)
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let Some(engine) = self.engine.take() else { return };
-        if engine.shared().is_forked() {
-            return;
-        }
-        let Some(_call) = engine.begin_release() else { return };
-        if self.lock.leave_after_panic() {
-            info!("{}: dropped by a panic, and left to expire", self.lock.name());
-            return;
-        }
         // Of a loss the log has been told, or is being.
-        let Ok((end, _)) = self.lock.release() else { return };
-        if !end.enough {
-            let name = self.lock.name();
-            debug!("{name}: release confirmed by {} nodes only; the others free it within its ttl", end.confirmed);
-        }
+        let _ = self.end(|_, lock| {
+            if lock.leave_after_panic() {
+                info!("{}: dropped by a panic, and left to expire", lock.name());
+                return Ok(());
+            }
+            let (end, _) = lock.release()?;
+            if !end.enough {
+                let (name, nodes) = (lock.name(), end.confirmed);
+                debug!("{name}: release confirmed by {nodes} nodes only; the others free it within its ttl");
+            }
+            Ok(())
+        });
     }
 }
 

@@ -1,5 +1,5 @@
 //! The public API, without a server.
 
-mod api;
 mod builder;
 mod messages;
+mod types;

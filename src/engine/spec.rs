@@ -1,0 +1,47 @@
+//! What a lock is and how its calls take it, as data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{Config, NAME_MAX};
+use crate::engine::park::CancelHandle;
+use crate::error::AcquireError;
+use crate::ids::LockName;
+use crate::logic::validity;
+use crate::wire::Plan;
+
+/// The description of a lock: shared by the lock kind, its calls under way and the hold that they win.
+#[derive(Clone)]
+pub(crate) struct LockSpec {
+    pub(crate) name: LockName,
+    pub(crate) plan: Arc<Plan>,
+    /// As the caller gave it, not checked: see [`LockSpec::ttl`].
+    pub(crate) given_ttl: Duration,
+    pub(crate) renew: bool,
+    pub(crate) fair: bool,
+    pub(crate) cancel: Option<CancelHandle>,
+}
+
+impl LockSpec {
+    /// The lock called `name` with the options of its manager.
+    pub(crate) fn new(config: &Config, name: &[u8], plan: Plan) -> LockSpec {
+        let (name, plan) = (LockName::new(name), Arc::new(plan));
+        LockSpec { name, plan, given_ttl: config.ttl, renew: config.renew, fair: true, cancel: None }
+    }
+
+    /// The ttl that nodes are asked for: in whole milliseconds.
+    pub(crate) fn ttl(&self) -> Duration {
+        validity::whole_millis(self.given_ttl)
+    }
+
+    /// Whether there can be such a lock. Asks no node.
+    pub(crate) fn check(&self, config: &Config) -> Result<(), AcquireError> {
+        if NAME_MAX < self.plan.key_len() {
+            return Err(AcquireError::NameTooLong { len: self.plan.key_len(), max: NAME_MAX });
+        }
+        if self.plan.is_reserved() {
+            return Err(AcquireError::NameReserved);
+        }
+        config.ttl_problem(self.given_ttl).map_or(Ok(()), |problem| Err(AcquireError::BadTtl(problem)))
+    }
+}

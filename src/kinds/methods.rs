@@ -1,0 +1,332 @@
+//! The methods that every lock kind has, written and documented once.
+//!
+//! A kind has `fn spec(&self) -> &LockSpec`, `fn spec_mut(&mut self) -> &mut LockSpec`, and for each guard that it gives a
+//! `fn(&self, Patience) -> Result<Guard, AcquireError>`. It says what its methods are called, with their aliases, and what
+//! their docs add; `made` is how an example gets a lock of the kind from a manager. Its file imports `AcquireError`.
+
+use std::time::Duration;
+
+use crate::error::{ReleaseError, RunError};
+use crate::ids::LockName;
+use crate::lock::Patience;
+use crate::sys::logging::debug;
+use crate::time;
+
+/// `ttl`, `renew`, `fair`, `cancelled_by`.
+macro_rules! setters {
+    ($kind:ident) => {
+        impl $kind {
+            /// Sets the ttl of this lock. See [`Builder::ttl`](crate::Builder::ttl) for what it means and what is allowed.
+            ///
+            /// Default: the manager's. Checked when the lock is taken.
+            #[must_use]
+            pub fn ttl(mut self, ttl: ::std::time::Duration) -> $kind {
+                self.spec_mut().given_ttl = ttl;
+                self
+            }
+
+            /// Sets whether a thread of the manager extends the lock for as long as it is held.
+            ///
+            /// Without renewal the lock ends by itself after its ttl: a fixed lease, for work that must not go on
+            /// unnoticed. Its keys are extended in one case only, and to its end: if they would expire before it,
+            /// because a node's clock was set forward.
+            ///
+            /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
+            #[must_use]
+            pub fn renew(mut self, renew: bool) -> $kind {
+                self.spec_mut().renew = renew;
+                self
+            }
+
+            /// Sets whether the lock is handed out in the order in which calls began, in the whole fleet.
+            ///
+            /// With `true`, a node grants a free lock only to the call that has waited for longest, and a call that does
+            /// not wait does not get in before it. With `false`, a call gets a free lock whoever waits, unless another
+            /// one has waited for it for more than a second: the lock is not idle while that one is on its way, and a
+            /// process that takes the lock again and again keeps others out for about a second. Calls that wait are told
+            /// of releases in both cases. Processes may differ in this; those that say `false` get in before those that
+            /// have not waited for long. See [`guide::waiting`](crate::guide::waiting) for what order means exactly.
+            ///
+            /// Default: `true`.
+            #[must_use]
+            pub fn fair(mut self, fair: bool) -> $kind {
+                self.spec_mut().fair = fair;
+                self
+            }
+
+            /// Lets `handle` end calls that wait for this lock.
+            ///
+            /// Default: none.
+            #[must_use]
+            pub fn cancelled_by(mut self, handle: &crate::CancelHandle) -> $kind {
+                self.spec_mut().cancel = Some(handle.clone());
+                self
+            }
+        }
+    };
+}
+
+/// The four calls that take the lock: `lock`, `try_lock`, `try_lock_for`, `try_lock_until`, or what the kind calls them.
+///
+/// `about` is what the docs of all four add; each has attributes of its own, its aliases, in front of its name; `errors`
+/// are more errors of the first.
+macro_rules! lock_methods {
+    (
+        $kind:ident::$take:ident -> $guard:ty, made: $made:literal,
+        $(#[$about:meta])* about,
+        $(#[$lock_attr:meta])* $lock:ident,
+        $(#[$try_attr:meta])* $try_lock:ident,
+        $(#[$for_attr:meta])* $try_lock_for:ident,
+        $(#[$until_attr:meta])* $try_lock_until:ident,
+        $(#[$errors:meta])* errors,
+    ) => {
+        impl $kind {
+            /// Acquires the lock, waiting for as long as someone else holds it.
+            ///
+            /// Blocks without a limit while the lock is held. An outage ends the wait: if no majority of nodes could be
+            /// asked for the [outage timeout](crate::Builder::outage_timeout), that is an error.
+            ///
+            /// Calls are served in the order in which they began, see [`fair`](Self::fair). They do not poll: a release
+            /// wakes the next one, see [`guide::waiting`](crate::guide::waiting).
+            ///
+            $(#[$about])*
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+            #[doc = concat!("let guard = locks.", $made, ".", stringify!($lock), "()?;")]
+            /// // Only one process in the fleet is here.
+            /// drop(guard);
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// - [`AcquireError::NoQuorum`]: too many nodes failed for too long.
+            /// - [`AcquireError::KeyInUse`]: something that is not a lock has this name.
+            /// - [`AcquireError::Cancelled`]: the wait was ended from another thread.
+            /// - [`AcquireError::ShutDown`]: the manager was shut down, before or during the wait.
+            /// - [`AcquireError::NameTooLong`], [`AcquireError::NameReserved`], [`AcquireError::BadTtl`]: the description
+            ///   cannot be used. No node was asked.
+            /// - [`AcquireError::Forked`], [`AcquireError::NoRandomness`].
+            $(#[$errors])*
+            $(#[$lock_attr])*
+            pub fn $lock(&self) -> Result<$guard, AcquireError> {
+                self.$take(crate::lock::Patience::Forever)
+            }
+
+            /// Acquires the lock if it is free.
+            ///
+            /// Blocks for one round trip; for at most one [response timeout](crate::Builder::response_timeout) where
+            /// nodes do not answer, and three if fencing counters have to be raised and the attempt fails. The first
+            /// call of a manager also waits for connections, for at most the
+            /// [connect timeout](crate::Builder::connect_timeout). Where this process has more calls under way than the
+            /// nodes can answer in time, it waits for its turn first, for at most the
+            /// [outage timeout](crate::Builder::outage_timeout).
+            ///
+            /// A lock that is free but [reserved](crate::NodeAnswer::Reserved) for a call that waits is held; for a lock
+            /// that is not [fair](Self::fair), if that call has waited for more than a second.
+            ///
+            /// If several contenders split the nodes between them so that nobody may have got the lock, the attempt is
+            /// repeated up to three times, after a random part of the [retry delay](crate::Builder::retry_delay).
+            ///
+            $(#[$about])*
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As for [`", stringify!($lock), "`](Self::", stringify!($lock), "), and besides:")]
+            ///
+            /// - [`AcquireError::Held`]: someone else holds it. Normal under contention. If it is
+            ///   [this thread](crate::HeldBy::ThisThread), it is a mistake: one of its own guards is in the way.
+            /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+            #[doc = concat!("match locks.", $made, ".", stringify!($try_lock), "() {")]
+            ///     Ok(_guard) => println!("writing the report"),
+            ///     Err(err) if err.is_held() => println!("someone else is at it"),
+            ///     Err(err) => return Err(err),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            $(#[$try_attr])*
+            pub fn $try_lock(&self) -> Result<$guard, AcquireError> {
+                self.$take(crate::lock::Patience::None)
+            }
+
+            /// Acquires the lock, waiting for at most `timeout` if someone else holds it.
+            ///
+            #[doc = concat!("Blocks. Returns within `timeout` plus the time of one [`", stringify!($try_lock), "`](Self::",
+                stringify!($try_lock), "): a round that is")]
+            /// under way when time runs out is brought to its end, so that nothing of it stays on the nodes.
+            /// [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt, which waits for its turn to ask where
+            /// that is needed. A timeout too long for the clock to show means "for as long as it takes". An outage ends
+            /// the wait earlier if it lasts for the [outage timeout](crate::Builder::outage_timeout).
+            ///
+            $(#[$about])*
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As for [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ").")]
+            $(#[$for_attr])*
+            pub fn $try_lock_for(&self, timeout: ::std::time::Duration) -> Result<$guard, AcquireError> {
+                self.$take(crate::kinds::methods::patience(timeout))
+            }
+
+            /// Acquires the lock, waiting until `deadline` if someone else holds it.
+            ///
+            #[doc = concat!("Like [`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), "), for callers")]
+            /// that have one deadline for several steps. A deadline in the past makes one attempt.
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As for [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ").")]
+            $(#[$until_attr])*
+            pub fn $try_lock_until(&self, deadline: ::std::time::Instant) -> Result<$guard, AcquireError> {
+                self.$take(crate::lock::Patience::Until(deadline))
+            }
+        }
+    };
+}
+
+/// `run`, `try_run`, `try_run_for`, `try_run_until`, each over one of the calls that take the lock.
+///
+/// `about` is what the docs of `run` add.
+macro_rules! run_methods {
+    (
+        $kind:ident -> $guard:ty, made: $made:literal,
+        over: $lock:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
+        $(#[$about:meta])* about,
+    ) => {
+        impl $kind {
+            #[doc = concat!("Acquires the lock like [`", stringify!($lock), "`](Self::", stringify!($lock), "),")]
+            /// calls `work`, and releases.
+            ///
+            #[doc = concat!("Blocks as `", stringify!($lock), "` does, then for the time of `work`,")]
+            /// then for the release. If `work` panics the lock is released and the panic goes on. That a release was not
+            /// confirmed is logged and is no error: the work is done.
+            ///
+            $(#[$about])*
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("- [`RunError::NotAcquired`](crate::RunError::NotAcquired): as for [`", stringify!($lock),
+                "`](Self::", stringify!($lock), "); `work` was not called.")]
+            /// - [`RunError::Lost`](crate::RunError::Lost): `work` was called and has returned, but the lock was lost
+            ///   before that; its value is in the error.
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::RunError<u64>> {
+            #[doc = concat!("let pages = locks.", $made, ".run(|guard| {")]
+            ///     // Hand guard.fencing_token() to whatever stores the report.
+            ///     guard.fencing_token().get()
+            /// })?;
+            /// # let _ = pages;
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[doc(alias = "with_lock")]
+            #[doc(alias = "lock_with")]
+            #[doc(alias = "with")]
+            #[doc(alias = "using")]
+            pub fn run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::RunError<R>> {
+                self.run_with(self.$lock()?, work)
+            }
+
+            #[doc = concat!("Calls `work` if the lock is free: [`", stringify!($try_lock), "`](Self::",
+                stringify!($try_lock), ") and [`run`](Self::run) in one.")]
+            ///
+            #[doc = concat!("Blocks as `", stringify!($try_lock), "` does, then like `run`.")]
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As for [`run`](Self::run), with the reasons of [`", stringify!($try_lock), "`](Self::",
+                stringify!($try_lock), ").")]
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// use quorlock::RunError;
+            ///
+            /// # fn write_report() {}
+            /// # fn run(locks: &quorlock::LockManager) -> Result<(), RunError<()>> {
+            #[doc = concat!("match locks.", $made, ".try_run(|_| write_report()) {")]
+            ///     Err(RunError::NotAcquired(err)) if err.is_held() => println!("someone else is at it"),
+            ///     other => other?,
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub fn try_run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::RunError<R>> {
+                self.run_with(self.$try_lock()?, work)
+            }
+
+            #[doc = concat!("Acquires the lock like [`", stringify!($try_lock_for), "`](Self::",
+                stringify!($try_lock_for), "), calls `work`, and releases.")]
+            ///
+            #[doc = concat!("Blocks as `", stringify!($try_lock_for), "` does, then like [`run`](Self::run):")]
+            /// `timeout` is for the wait alone.
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As for [`run`](Self::run), with the reasons of [`", stringify!($try_lock), "`](Self::",
+                stringify!($try_lock), ").")]
+            #[doc(alias = "run_for")]
+            #[doc(alias = "run_timeout")]
+            pub fn try_run_for<R>(
+                &self,
+                timeout: ::std::time::Duration,
+                work: impl FnOnce(&$guard) -> R,
+            ) -> Result<R, crate::RunError<R>> {
+                self.run_with(self.$try_lock_for(timeout)?, work)
+            }
+
+            #[doc = concat!("Acquires the lock like [`", stringify!($try_lock_until), "`](Self::",
+                stringify!($try_lock_until), "), calls `work`, and releases.")]
+            ///
+            #[doc = concat!("Blocks as `", stringify!($try_lock_until), "` does, then like [`run`](Self::run).")]
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As for [`run`](Self::run), with the reasons of [`", stringify!($try_lock), "`](Self::",
+                stringify!($try_lock), ").")]
+            #[doc(alias = "run_until")]
+            pub fn try_run_until<R>(
+                &self,
+                deadline: ::std::time::Instant,
+                work: impl FnOnce(&$guard) -> R,
+            ) -> Result<R, crate::RunError<R>> {
+                self.run_with(self.$try_lock_until(deadline)?, work)
+            }
+
+            fn run_with<R>(&self, guard: $guard, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::RunError<R>> {
+                let value = work(&guard);
+                crate::kinds::methods::finish_run(&self.spec().name, value, guard.release())
+            }
+        }
+    };
+}
+
+pub(super) use {lock_methods, run_methods, setters};
+
+/// A timeout too long for the clock to show is none.
+pub(super) fn patience(timeout: Duration) -> Patience {
+    time::tick().checked_add(timeout).map_or(Patience::Forever, Patience::Until)
+}
+
+/// What `run` returns once its closure has returned `value`: a loss is an error, a release that nobody confirmed is not.
+pub(super) fn finish_run<R, T>(name: &LockName, value: R, released: Result<T, ReleaseError>) -> Result<R, RunError<R>> {
+    match released {
+        Err(ReleaseError::Lost(lost)) => return Err(RunError::Lost { lost, value }),
+        Err(err @ ReleaseError::NotConfirmed { .. }) => debug!("{name}: {err}"),
+        Ok(_) => {}
+    }
+    Ok(value)
+}
