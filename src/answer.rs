@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::NodeFailure;
+use crate::error::{NodeAnswer, NodeFailure, Quarantine};
 
 /// What a node answered to one command.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -23,12 +23,79 @@ pub(crate) enum Answer {
     Failed(NodeFailure),
 }
 
+impl Answer {
+    /// Whether the lock's key is the caller's there now.
+    pub(crate) fn is_granted(&self) -> bool {
+        matches!(
+            self,
+            Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
+                | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. })
+        )
+    }
+
+    /// Whether the lock's key is not the caller's any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) | Answer::Raise(RaiseReply::Gone))
+    }
+
+    /// The fencing counter that the node has shown, where that is not what it was offered.
+    pub(crate) fn counter(&self) -> Option<u64> {
+        match self {
+            Answer::Acquire(
+                AcquireReply::Behind { counter }
+                | AcquireReply::Held { counter, .. }
+                | AcquireReply::Reserved { counter, .. }
+                | AcquireReply::Ahead { counter },
+            )
+            | Answer::Raise(RaiseReply::Above { counter }) => Some(*counter),
+            _ => None,
+        }
+    }
+}
+
+/// The row that an answer makes in a report.
+impl From<&Answer> for NodeAnswer {
+    fn from(answer: &Answer) -> NodeAnswer {
+        let failure = match answer {
+            Answer::Acquire(AcquireReply::Accepted) | Answer::Raise(RaiseReply::Taken) => return NodeAnswer::Granted,
+            Answer::Acquire(AcquireReply::Behind { .. }) | Answer::Raise(RaiseReply::Above { .. }) => {
+                return NodeAnswer::GrantedBehind;
+            }
+            Answer::Acquire(AcquireReply::Held { left, holder, .. }) => {
+                return NodeAnswer::Held { left: *left, holder: holder.clone() };
+            }
+            Answer::Acquire(AcquireReply::Reserved { left, .. }) => return NodeAnswer::Reserved { left: *left },
+            Answer::Raise(RaiseReply::Gone) | Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => {
+                return NodeAnswer::Gone;
+            }
+            Answer::Extend(ExtendReply::Extended | ExtendReply::Healed) => return NodeAnswer::Extended,
+            Answer::Extend(ExtendReply::Superseded) => return NodeAnswer::Superseded,
+            Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => return NodeAnswer::Released,
+            Answer::Acquire(AcquireReply::Forgot { left }) | Answer::Extend(ExtendReply::Forgot { left }) => {
+                NodeFailure::Quarantined { left: *left, why: Quarantine::Emptied }
+            }
+            Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
+            Answer::Acquire(AcquireReply::WrongType) => NodeFailure::WrongType,
+            Answer::Acquire(AcquireReply::BadCounter)
+            | Answer::Raise(RaiseReply::Unusable)
+            | Answer::Extend(ExtendReply::Unusable) => NodeFailure::BadCounter,
+            Answer::NoScript => NodeFailure::Refused { message: "the script is gone".to_owned() },
+            Answer::Failed(failure) => failure.clone(),
+            Answer::Greet(_) | Answer::Meet(_) | Answer::Subscribed | Answer::Time => {
+                NodeFailure::Protocol { reason: "an answer to another command".to_owned() }
+            }
+        };
+        NodeAnswer::Failed(failure)
+    }
+}
+
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum AcquireReply {
+    /// Granted, and the proposal is the node's counter now.
     Accepted,
-    Behind {
-        counter: u64,
-    },
+    /// Granted, but the counter is ahead of the proposal.
+    Behind { counter: u64 },
+    /// Another owner's.
     Held {
         counter: u64,
         left: Option<Duration>,
@@ -38,51 +105,52 @@ pub(crate) enum AcquireReply {
         holder: Option<Arc<str>>,
     },
     /// Free, but another client's turn.
-    Reserved {
-        counter: u64,
-        left: Duration,
-        entered: bool,
-    },
+    Reserved { counter: u64, left: Duration, entered: bool },
     /// The node has lost its memory, and is quarantined.
-    Forgot {
-        left: Duration,
-    },
-    /// The proposal is far ahead of the node's clock.
-    Ahead {
-        counter: u64,
-    },
+    Forgot { left: Duration },
+    /// The proposal is far ahead of the node's clock, and nothing was done.
+    Ahead { counter: u64 },
+    /// The lock's key holds something else.
     WrongType,
+    /// The lock's counter does.
     BadCounter,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RaiseReply {
+    /// The key is ours, and the token is the node's counter now.
     Taken,
+    /// The key is ours, and the counter is not below the token.
     Above { counter: u64 },
+    /// The key is not ours any more.
     Gone,
+    /// The key or the counter holds something else.
     Unusable,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ExtendReply {
+    /// Ours, with the full ttl again.
     Extended,
     /// It had been gone and was set again.
     Healed,
     /// Extended by a node that has forgotten what it knew, which does not count yet.
-    Forgot {
-        left: Duration,
-    },
+    Forgot { left: Duration },
+    /// The fencing counter is above our token: a rival was granted the lock there, or tried. That does not prove a loss.
     Superseded,
     /// Not there.
     Gone,
     /// Someone else's.
     Taken,
+    /// The key or the counter holds something else.
     Unusable,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ReleaseReply {
+    /// It was ours, and is gone now.
     Deleted,
+    /// It was not there, or someone else's.
     NotOurs,
 }
 

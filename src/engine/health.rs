@@ -28,7 +28,7 @@ impl Shared {
         let (_, nodes) = self.fanout.wheel();
         let deadline = self.fanout.deadline(time::tick());
         let ask = || {
-            let round = Arc::new(Pending::new(nodes.len(), ProbeRound::new(nodes.len())));
+            let round = Arc::new(Pending::new(nodes.len(), ProbeRound));
             self.fanout.round(None, Command::time(), &round, None, deadline);
             round
         };
@@ -43,7 +43,7 @@ impl Shared {
             }
         }
         let row =
-            |node: &Arc<Node>| check(node, round.with_round(|it| it.failure(node.id)), self.fanout.double_of(node.id));
+            |node: &Arc<Node>| check(node, round.with_ballot(|it| it.failure(node.id)), self.fanout.double_of(node.id));
         nodes.iter().map(row).collect()
     }
 
@@ -60,10 +60,10 @@ impl Shared {
         let failed = {
             let _busy = self.fanout.busy();
             let (_, nodes) = self.fanout.wheel();
-            let round = Arc::new(Pending::new(nodes.len(), ProbeRound::new(nodes.len())));
+            let round = Arc::new(Pending::new(nodes.len(), ProbeRound));
             let deadline = self.fanout.deadline(time::tick());
             self.fanout.round(Some(new), wire::vouch(), &round, None, deadline);
-            nodes.iter().map(|it| round.with_round(|round| round.failure(it.id))).collect::<Vec<_>>()
+            nodes.iter().map(|it| round.with_ballot(|round| round.failure(it.id))).collect::<Vec<_>>()
         };
         let mut rows = self.look();
         for (row, failed) in rows.iter_mut().zip(failed) {

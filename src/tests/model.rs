@@ -23,8 +23,10 @@ mod rounds;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use crate::answer::Answer as Vote;
+use crate::error::NodeFailure;
 use crate::ids::NodeId;
-use crate::logic::{Round, Step};
+use crate::logic::ballot::{Ballot, Round, Step};
 use crate::time::Moment;
 
 /// Whether to run what `cargo test` alone leaves out.
@@ -69,32 +71,35 @@ fn majority(nodes: usize, of_them: usize) -> bool {
 }
 
 /// One course of a round: who answers what, in which order, and when time runs out.
-struct Course<'a, V> {
+struct Course<'a> {
     /// All nodes, in the order in which they answer.
     order: &'a [u8],
     /// Their votes. Fewer than nodes: the round is closed after them.
-    votes: &'a [V],
+    votes: &'a [Vote],
     /// The first event that comes after the deadline.
     late_from: usize,
     late: Moment,
     /// What each node says a second time, right after its vote.
-    echoes: &'a [V],
+    echoes: &'a [Vote],
     /// What the nodes say that answer after the round was closed.
-    stragglers: V,
+    stragglers: &'a Vote,
 }
 
+/// What a node says that cannot vote.
+const FAILED: Vote = Vote::Failed(NodeFailure::Stalled);
+
 /// What an oracle knows.
-struct Facts<'a, V> {
+struct Facts<'a> {
     nodes: usize,
     /// One vote each of different nodes.
-    votes: &'a [V],
+    votes: &'a [Vote],
     /// No further votes will come.
     closed: bool,
     late: bool,
 }
 
-impl<V> Facts<'_, V> {
-    fn count(&self, what: impl Fn(&V) -> bool) -> usize {
+impl Facts<'_> {
+    fn count(&self, what: impl Fn(&Vote) -> bool) -> usize {
         self.votes.iter().filter(|it| what(it)).count()
     }
 
@@ -116,14 +121,13 @@ impl<V> Facts<'_, V> {
 
 /// Plays `course` and compares every step with the oracle's. Checks for every kind of round: it is decided at the
 /// first vote at which the oracle is certain, closing always ends it, it ends once, nobody votes twice.
-fn play<R>(mut round: R, course: &Course<'_, R::Vote>, oracle: impl Fn(&Facts<'_, R::Vote>) -> Step<R::End>)
+fn play<R>(round: R, course: &Course<'_>, oracle: impl Fn(&Facts<'_>) -> Step<R::End>)
 where
-    R: Round,
-    R::Vote: Copy + Debug,
-    R::End: PartialEq + Debug,
+    R: Round<End: PartialEq + Debug>,
 {
     let Course { order, votes, late_from, .. } = *course;
     let nodes = order.len();
+    let mut round = Ballot::new(nodes, round);
     let mut over = false;
     for event in 0..=votes.len() {
         let closed = event == votes.len();
@@ -131,7 +135,7 @@ where
         let now = if late { course.late } else { in_time() };
         let node = order.get(event).copied().map(NodeId::new);
         let step = match node {
-            Some(node) if !closed => round.on_vote(node, votes[event], now),
+            Some(node) if !closed => round.on_vote(node, votes[event].clone(), now),
             _ => round.on_timeout(now),
         };
         let known = &votes[..votes.len().min(event + 1)];
@@ -140,25 +144,29 @@ where
         over |= step != Step::Wait;
         if let Some(node) = node.filter(|_| !closed) {
             for echo in course.echoes {
-                assert_eq!(round.on_vote(node, *echo, now), Step::Late, "{echo:?} of {node} after {known:?}");
+                assert_eq!(round.on_vote(node, echo.clone(), now), Step::Late, "{echo:?} of {node} after {known:?}");
             }
         }
     }
     assert!(over, "{nodes} nodes: open for ever after {votes:?}");
     for node in &order[votes.len()..] {
-        assert_eq!(round.on_vote(NodeId::new(*node), course.stragglers, in_time()), Step::Late, "after {votes:?}");
+        assert_eq!(
+            round.on_vote(NodeId::new(*node), course.stragglers.clone(), in_time()),
+            Step::Late,
+            "after {votes:?}"
+        );
     }
     assert_eq!(round.on_timeout(in_time()), Step::Late, "ended twice after {votes:?}");
 }
 
 /// Calls `visit` with every list of `len` things out of `kinds`.
-fn each_list<V: Copy>(kinds: &[V], len: usize, visit: &mut impl FnMut(&[V])) {
-    fn grow<V: Copy>(kinds: &[V], len: usize, list: &mut Vec<V>, visit: &mut impl FnMut(&[V])) {
+fn each_list<V: Clone>(kinds: &[V], len: usize, visit: &mut impl FnMut(&[V])) {
+    fn grow<V: Clone>(kinds: &[V], len: usize, list: &mut Vec<V>, visit: &mut impl FnMut(&[V])) {
         if list.len() == len {
             return visit(list);
         }
         for kind in kinds {
-            list.push(*kind);
+            list.push(kind.clone());
             grow(kinds, len, list, visit);
             list.pop();
         }
@@ -185,20 +193,20 @@ fn orders(nodes: u8) -> Vec<Vec<u8>> {
 }
 
 /// Which courses to play.
-struct Plan<'a, V> {
+struct Plan<'a> {
     nodes: std::ops::RangeInclusive<u8>,
     /// Every order of the nodes, or just the one in which they are configured.
     every_order: bool,
-    kinds: &'a [V],
+    kinds: &'a [Vote],
     late: &'a [Moment],
-    echoes: &'a [V],
-    stragglers: V,
+    echoes: &'a [Vote],
+    stragglers: &'a Vote,
 }
 
-impl<V: Copy> Plan<'_, V> {
+impl Plan<'_> {
     /// Every list of votes of none to all nodes, the round closed after them, with time running out before any of
     /// these events or never. Answers how many courses that makes.
-    fn each_course(&self, mut visit: impl FnMut(&Course<'_, V>)) -> u64 {
+    fn each_course(&self, mut visit: impl FnMut(&Course<'_>)) -> u64 {
         let mut courses = 0;
         for nodes in self.nodes.clone() {
             let orders = if self.every_order { orders(nodes) } else { vec![(0..nodes).collect()] };

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::{Answer, ExtendReply};
 use crate::engine::hold::healing::{Extension, Healing};
 use crate::engine::hold::held::{Grants, HeldLock, State};
 use crate::engine::nodes::fanout::Given;
 use crate::engine::nodes::job::Sink;
 use crate::engine::round::pending::Pending;
-use crate::error::{ExtendError, Lost, NodeAnswer, Rows};
+use crate::error::{ExtendError, Lost, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended};
@@ -93,7 +94,7 @@ impl HeldLock {
             let hook: Box<dyn Fn(&ExtendEnd) + Send + Sync> = Box::new(move |end| this.on_renewal_end(*end, sent));
             hook
         });
-        let pending = Arc::new(Pending::with_hook(nodes, ExtendRound::new(nodes), hook));
+        let pending = Arc::new(Pending::with_hook(nodes, ExtendRound, hook));
         let (ttl_ms, quarantine) = (validity::millis(ttl), self.shared.fanout.quarantine());
         let keep = self.keeps_counter(state, tick);
         let command = Arc::new(self.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep));
@@ -157,7 +158,7 @@ impl HeldLock {
 
     fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Sent, round: &Pending<ExtendRound>) {
         let now = Moment::now();
-        let extended = round.nodes_with(|it| *it == NodeAnswer::Extended);
+        let extended = round.nodes_with(|it| *it == Answer::Extend(ExtendReply::Extended));
         let counters = &self.shared.counters;
         match end {
             ExtendEnd::Confirmed => {
@@ -199,7 +200,7 @@ impl HeldLock {
             }
             ExtendEnd::NotConfirmed => {
                 count(&counters.extensions_failed);
-                let gone = round.nodes_with(|it| *it == NodeAnswer::Gone);
+                let gone = round.nodes_with(Answer::is_gone);
                 if self.has_lost_its_footing(sent, extended, gone) {
                     self.lose(Lost::NodeClock);
                     return;

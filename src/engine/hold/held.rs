@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::Answer;
 use crate::engine::hold::extend::Sent;
 use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
 use crate::engine::nodes::fanout::{Given, Release};
 use crate::engine::round::pending::{Pending, deadline};
 use crate::engine::shared::Shared;
-use crate::error::{Lost, NodeAnswer};
+use crate::error::Lost;
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::AcquireRound;
 use crate::logic::confirmations::Confirmations;
@@ -56,7 +57,7 @@ pub(crate) struct Grants {
 
 impl Grants {
     fn nodes(&self) -> NodeSet {
-        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(NodeAnswer::is_granted)).without(self.gone)
+        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(Answer::is_granted)).without(self.gone)
     }
 }
 
@@ -345,7 +346,7 @@ impl HeldLock {
         count(&self.shared.counters.locks_lost);
         let release = (!self.shared.config.lock_delay).then(|| {
             let nodes = self.shared.fanout.len();
-            let round = awaited.then(|| Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, quorum(nodes)))));
+            let round = awaited.then(|| Arc::new(Pending::new(nodes, ReleaseRound::new(quorum(nodes)))));
             let command = self.release_command(self.update());
             self.shared.fanout.queue_release(command, state.reached, state.longest_ttl, round.as_ref());
             round

@@ -17,15 +17,16 @@ use crate::engine::nodes::sets::Sets;
 use crate::engine::nodes::worker::{WAKE, Worker};
 use crate::engine::park::{self, Signal};
 use crate::engine::round::attempt::Attempt;
-use crate::engine::round::pending::{Pending, Reads, deadline};
+use crate::engine::round::pending::{Pending, deadline};
 use crate::engine::wait::queues::Ticket;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
-use crate::logic::acquire::{AcquireRound, AcquireVote};
+use crate::logic::acquire::AcquireRound;
+use crate::logic::ballot::Round;
 use crate::logic::eligibility::Eligibility;
 use crate::logic::pace::{self, PAUSE_MAX};
 use crate::logic::run_ids::RunIds;
-use crate::logic::tally::{ReleaseEnd, ReleaseRound, ReleaseVote};
+use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::logic::{clock, quorum};
 use crate::stats::Counters;
 use crate::sys::OwnThread;
@@ -75,7 +76,7 @@ pub(crate) struct Next<'a> {
 
 impl Given {
     /// Hands the refusals to the round.
-    pub(crate) fn report<R: Reads>(self, pending: &Pending<R>) {
+    pub(crate) fn report<R: Round>(self, pending: &Pending<R>) {
         for (node, failure) in self.refused {
             pending.deliver(node, Answer::Failed(failure), false);
         }
@@ -214,7 +215,7 @@ impl Fanout {
         };
         for node in self.nodes.iter().filter(|it| !askable.contains(it.id)) {
             let row = node.refusal(now).map_or_else(slow, NodeAnswer::Failed);
-            round.put(node.id, AcquireVote::Failed, row);
+            round.leave_out(node.id, row);
         }
     }
 
@@ -222,7 +223,7 @@ impl Fanout {
     /// decided. Those that are not of `some` must have voted.
     ///
     /// `driver`: passed by a caller that drives the connections already.
-    pub(crate) fn round<R: Reads>(
+    pub(crate) fn round<R: Round>(
         &self,
         some: Option<NodeSet>,
         command: Command,
@@ -244,7 +245,7 @@ impl Fanout {
         self.wait(driver, taken, pending, deadline)
     }
 
-    fn wait<R: Reads>(
+    fn wait<R: Round>(
         &self,
         driver: Option<Driver<'_>>,
         asked: NodeSet,
@@ -381,7 +382,7 @@ impl Fanout {
     fn note_not_asked(&self, asked: NodeSet, pending: Option<&Arc<Pending<ReleaseRound>>>) {
         if let Some(pending) = pending {
             for node in self.ids().filter(|it| !asked.contains(*it)) {
-                pending.put(node, ReleaseVote::Failed, NodeAnswer::NotAsked);
+                pending.leave_out(node, NodeAnswer::NotAsked);
             }
         }
     }

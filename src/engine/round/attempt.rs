@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::answer::{AcquireReply, Answer};
 use crate::engine::hold::held::{Grants, Won};
 use crate::engine::nodes::drive::Driver;
 use crate::engine::round::admission::Slot;
@@ -12,6 +13,7 @@ use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, Rows};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
+use crate::logic::ballot::Ballot;
 use crate::logic::tally::ReleaseRound;
 use crate::logic::wait::{self, Obstacle};
 use crate::logic::{quorum, token, validity};
@@ -213,7 +215,7 @@ impl Attempt {
         let (seen, policy) = (known.seen, known.policy(QueuePolicy { since: wish.since(shared), ..policy }));
         let proposal = token::propose(shared.fanout.time_for_all(sent), seen).ok_or(NoAttempt::NoTokens)?;
         let nodes = shared.fanout.len();
-        let round = AcquireRound::new(nodes, proposal, use_until).after(seen);
+        let round = AcquireRound::new(proposal, use_until).after(seen);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
         let quarantine = shared.fanout.quarantine();
@@ -273,17 +275,17 @@ impl Attempt {
     fn conclude(self, shared: &Shared, wish: &Wish, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
         self.learn(end);
         let nodes = shared.fanout.len();
-        let mut seen = self.seen.max(self.round.with_round(AcquireRound::seen));
+        let mut seen = self.seen.max(self.round.with_ballot(Ballot::<AcquireRound>::seen));
         let (mut gone, mut raised) = (NodeSet::default(), false);
-        let mut granted = self.round.nodes_with(|it| *it == NodeAnswer::Granted);
+        let mut granted = self.round.nodes_with(|it| *it == Answer::Acquire(AcquireReply::Accepted));
         if let AcquireEnd::Raise { token } = end {
             count(&shared.counters.fencing_raises);
-            let raise = Arc::new(Pending::new(nodes, RaiseRound::new(nodes, token, self.use_until)));
+            let raise = Arc::new(Pending::new(nodes, RaiseRound::new(token, self.use_until)));
             let deadline = deadline(shared.fanout.response_timeout());
             end = shared.fanout.round(None, wish.plan.raise(self.owner, token), &raise, None, deadline);
-            seen = seen.max(token).max(raise.with_round(RaiseRound::seen));
-            gone = raise.nodes_with(|it| *it == NodeAnswer::Gone);
-            granted = raise.nodes_with(NodeAnswer::is_granted);
+            seen = seen.max(token).max(raise.with_ballot(Ballot::<RaiseRound>::seen));
+            gone = raise.nodes_with(Answer::is_gone);
+            granted = raise.nodes_with(Answer::is_granted);
             raised = true;
         }
         // RACE: a grant was counted as far as quarantines were known then. A node whose grant came later may have told, right
@@ -327,7 +329,7 @@ impl Attempt {
         }
         let rows = self.round.rows();
         let release = self.take_back(shared, wish, &rows, wait::keeps_its_place(why));
-        let entered = self.round.with_round(AcquireRound::entered);
+        let entered = self.round.with_ballot(Ballot::entered);
         let lost = LostAttempt { why, rows, round: Some(self.round), asked: self.asked, took, seen, entered, release };
         match lost.finds_a_majority() {
             Some(true) => note_majority(shared),
@@ -376,7 +378,7 @@ impl Attempt {
             return None;
         }
         let nodes = shared.fanout.len();
-        let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(nodes, granted)));
+        let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(granted)));
         shared.fanout.release(command, to, wish.ttl, Some(&pending));
         Some(pending)
     }

@@ -5,24 +5,13 @@
 
 use std::fmt;
 
-use crate::answer::{AcquireReply, Answer, ExtendReply, RaiseReply, ReleaseReply};
+use crate::answer::Answer;
 use crate::engine::nodes::job::Sink;
-use crate::error::{NodeAnswer, NodeFailure, Quarantine};
+use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
-use crate::logic::acquire::{AcquireRound, AcquireVote, RaiseRound, RaiseVote};
-use crate::logic::tally::{ExtendRound, ExtendVote, ProbeRound, ReleaseRound, ReleaseVote};
-use crate::logic::{Round, Step};
+use crate::logic::ballot::{Ballot, Round, Step};
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Tick};
-
-/// How a kind of round reads answers.
-pub(crate) trait Reads: Round<End: Copy + Send + 'static> + Send + 'static {
-    /// It is of no use to ask fewer nodes than a majority.
-    const NEEDS_A_MAJORITY: bool = false;
-
-    /// The vote in an answer, and the row that it makes in a report.
-    fn read(answer: Answer) -> (Self::Vote, NodeAnswer);
-}
 
 /// A round under way.
 pub(crate) struct Pending<R: Round> {
@@ -45,10 +34,10 @@ pub(crate) struct Ended {
 }
 
 struct State<R: Round> {
-    round: R,
-    end: Option<R::End>,
+    ballot: Ballot<R>,
     ended: Option<Ended>,
-    rows: Vec<Option<NodeAnswer>>,
+    /// Rows that say something else than the votes. Few rounds have any.
+    amended: Vec<(NodeId, NodeAnswer)>,
     /// Nodes to which something of the command may have come.
     reached: NodeSet,
 }
@@ -59,14 +48,14 @@ impl<R: Round> fmt::Debug for Pending<R> {
     }
 }
 
-impl<R: Reads> Pending<R> {
+impl<R: Round> Pending<R> {
     pub(crate) fn new(nodes: usize, round: R) -> Pending<R> {
         Pending::with_hook(nodes, round, None)
     }
 
     pub(crate) fn with_hook(nodes: usize, round: R, hook: Option<Hook<R>>) -> Pending<R> {
-        let rows = vec![None; nodes];
-        let state = State { round, end: None, ended: None, rows, reached: NodeSet::default() };
+        let ballot = Ballot::new(nodes, round);
+        let state = State { ballot, ended: None, amended: Vec::new(), reached: NodeSet::default() };
         Pending { state: Mutex::new(state), decided: Condvar::new(), answered: Condvar::new(), hook }
     }
 
@@ -84,7 +73,7 @@ impl<R: Reads> Pending<R> {
     pub(crate) fn wait(&self, deadline: Tick) -> R::End {
         let mut state = self.state.lock();
         loop {
-            if let Some(end) = state.end {
+            if let Some(end) = state.ballot.end() {
                 return end;
             }
             if self.decided.wait_until(&mut state, deadline).timed_out() {
@@ -100,7 +89,7 @@ impl<R: Reads> Pending<R> {
 
     /// How it was decided, if it was.
     pub(crate) fn end(&self) -> Option<R::End> {
-        self.state.lock().end
+        self.state.lock().ballot.end()
     }
 
     /// When it was decided, if it was.
@@ -118,39 +107,42 @@ impl<R: Reads> Pending<R> {
     /// Waits until every node has answered, also after the decision, or until `deadline`: for reports.
     pub(crate) fn wait_for_rows(&self, deadline: Tick) {
         let mut state = self.state.lock();
-        while state.rows.iter().any(Option::is_none) && !self.answered.wait_until(&mut state, deadline).timed_out() {}
+        while state.ballot.votes().is_open() && !self.answered.wait_until(&mut state, deadline).timed_out() {}
     }
 
     /// What each node answered so far.
     pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
         let state = self.state.lock();
-        state.rows.iter().map(|it| it.clone().unwrap_or(NodeAnswer::Pending)).collect()
+        let amended = |node| state.amended.iter().rev().find(|(it, _)| *it == node).map(|(_, row)| row.clone());
+        let row = |(node, vote): (NodeId, Option<&Answer>)| {
+            amended(node).unwrap_or_else(|| vote.map_or(NodeAnswer::Pending, NodeAnswer::from))
+        };
+        state.ballot.votes().places().map(row).collect()
     }
 
-    /// What an answer turns out to be worth.
+    /// Says what an answer turned out to be worth, after the end.
     pub(crate) fn amend(&self, node: NodeId, row: NodeAnswer) {
-        if let Some(place) = self.state.lock().rows.get_mut(node.index()) {
-            *place = Some(row);
-        }
+        self.state.lock().amended.push((node, row));
     }
 
     /// The nodes with an answer like this so far.
-    pub(crate) fn nodes_with(&self, what: impl Fn(&NodeAnswer) -> bool) -> NodeSet {
-        let state = self.state.lock();
-        let rows = state.rows.iter().zip((0..).map(NodeId::new));
-        rows.filter(|(row, _)| row.as_ref().is_some_and(&what)).map(|(_, node)| node).collect()
+    pub(crate) fn nodes_with(&self, what: impl Fn(&Answer) -> bool) -> NodeSet {
+        self.state.lock().ballot.votes().nodes_with(what)
     }
 
-    /// Looks at the round itself.
-    pub(crate) fn with_round<T>(&self, look: impl FnOnce(&R) -> T) -> T {
-        look(&self.state.lock().round)
+    /// Looks at the votes.
+    pub(crate) fn with_ballot<T>(&self, look: impl FnOnce(&Ballot<R>) -> T) -> T {
+        look(&self.state.lock().ballot)
     }
 
-    /// Counts a vote that no worker delivers.
-    pub(crate) fn put(&self, node: NodeId, vote: R::Vote, row: NodeAnswer) {
+    /// Counts a node as failed that is not asked. `row` is what reports say of it.
+    pub(crate) fn leave_out(&self, node: NodeId, row: NodeAnswer) {
         let end = {
             let mut state = self.state.lock();
-            state.take(node, vote, row)
+            if state.ballot.votes().get(node).is_none() {
+                state.amended.push((node, row));
+            }
+            state.take(node, Answer::Failed(NodeFailure::TimedOut))
         };
         self.announce(end);
     }
@@ -165,49 +157,32 @@ impl<R: Reads> Pending<R> {
     }
 }
 
-impl<R: Reads> State<R> {
-    fn take(&mut self, node: NodeId, vote: R::Vote, row: NodeAnswer) -> Option<R::End> {
+impl<R: Round> State<R> {
+    /// The end, if this vote decides the round.
+    fn take(&mut self, node: NodeId, vote: Answer) -> Option<R::End> {
         let now = Moment::now();
-        match self.round.on_vote(node, vote, now) {
-            Step::Wait => self.note(node, row),
-            // It changes nothing, and it is a better row than none.
-            Step::Late => self.note(node, row),
-            Step::Decided(end) => {
-                self.note(node, row);
-                (self.end, self.ended) = (Some(end), Some(Ended { at: now, timed_out: false }));
-                return Some(end);
-            }
-        }
-        None
-    }
-
-    fn note(&mut self, node: NodeId, row: NodeAnswer) {
-        if let Some(place @ None) = self.rows.get_mut(node.index()) {
-            *place = Some(row);
-        }
+        let Step::Decided(end) = self.ballot.on_vote(node, vote, now) else { return None };
+        self.ended = Some(Ended { at: now, timed_out: false });
+        Some(end)
     }
 
     /// The end, if the round was open: its time-out always ends it.
     fn close(&mut self) -> Option<R::End> {
         let now = Moment::now();
-        let Step::Decided(end) = self.round.on_timeout(now) else { return None };
-        (self.end, self.ended) = (Some(end), Some(Ended { at: now, timed_out: true }));
-        for row in &mut self.rows {
-            row.get_or_insert(NodeAnswer::Failed(NodeFailure::TimedOut));
-        }
+        let Step::Decided(end) = self.ballot.on_timeout(now) else { return None };
+        self.ended = Some(Ended { at: now, timed_out: true });
         Some(end)
     }
 }
 
-impl<R: Reads> Sink for Pending<R> {
+impl<R: Round> Sink for Pending<R> {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        let (vote, row) = R::read(answer);
         let (counted, end) = {
             let mut state = self.state.lock();
             if !reached {
                 state.reached.remove(node);
             }
-            (state.end.is_none(), state.take(node, vote, row))
+            (state.ballot.end().is_none(), state.take(node, answer))
         };
         self.announce(end);
         // Costs nothing while nobody waits for it, which is nearly always.
@@ -224,102 +199,4 @@ impl<R: Reads> Sink for Pending<R> {
 pub(crate) fn deadline(timeout: std::time::Duration) -> Tick {
     let now = time::tick();
     now.checked_add(timeout).unwrap_or(now)
-}
-
-fn unexpected() -> NodeAnswer {
-    NodeAnswer::Failed(NodeFailure::Protocol { reason: "an answer to another command".to_owned() })
-}
-
-fn failed(answer: Answer) -> NodeAnswer {
-    match answer {
-        Answer::Failed(failure) => NodeAnswer::Failed(failure),
-        Answer::NoScript => NodeAnswer::Failed(NodeFailure::Refused { message: "the script is gone".to_owned() }),
-        Answer::Acquire(_)
-        | Answer::Raise(_)
-        | Answer::Extend(_)
-        | Answer::Release(_)
-        | Answer::Greet(_)
-        | Answer::Meet(_)
-        | Answer::Subscribed
-        | Answer::Time => unexpected(),
-    }
-}
-
-impl Reads for AcquireRound {
-    const NEEDS_A_MAJORITY: bool = true;
-
-    fn read(answer: Answer) -> (AcquireVote, NodeAnswer) {
-        match answer {
-            Answer::Acquire(AcquireReply::Accepted) => (AcquireVote::Accepted, NodeAnswer::Granted),
-            Answer::Acquire(AcquireReply::Behind { counter }) => {
-                (AcquireVote::Behind { counter }, NodeAnswer::GrantedBehind)
-            }
-            Answer::Acquire(AcquireReply::Held { counter, left, entered, holder }) => {
-                (AcquireVote::Held { counter, entered }, NodeAnswer::Held { left, holder })
-            }
-            Answer::Acquire(AcquireReply::Reserved { counter, left, entered }) => {
-                (AcquireVote::Held { counter, entered }, NodeAnswer::Reserved { left })
-            }
-            Answer::Acquire(AcquireReply::WrongType) | Answer::Failed(NodeFailure::WrongType) => {
-                (AcquireVote::Unusable, NodeAnswer::Failed(NodeFailure::WrongType))
-            }
-            Answer::Acquire(AcquireReply::BadCounter) => {
-                (AcquireVote::Unusable, NodeAnswer::Failed(NodeFailure::BadCounter))
-            }
-            Answer::Acquire(AcquireReply::Ahead { counter }) => {
-                (AcquireVote::Ahead { counter }, NodeAnswer::Failed(NodeFailure::ClockBehind))
-            }
-            other => (AcquireVote::Failed, failed(other)),
-        }
-    }
-}
-
-impl Reads for RaiseRound {
-    fn read(answer: Answer) -> (RaiseVote, NodeAnswer) {
-        match answer {
-            Answer::Raise(RaiseReply::Taken) => (RaiseVote::Taken, NodeAnswer::Granted),
-            Answer::Raise(RaiseReply::Above { counter }) => (RaiseVote::Above { counter }, NodeAnswer::GrantedBehind),
-            Answer::Raise(RaiseReply::Gone) => (RaiseVote::Gone, NodeAnswer::Gone),
-            Answer::Raise(RaiseReply::Unusable) => (RaiseVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter)),
-            other => (RaiseVote::Failed, failed(other)),
-        }
-    }
-}
-
-impl Reads for ExtendRound {
-    fn read(answer: Answer) -> (ExtendVote, NodeAnswer) {
-        match answer {
-            Answer::Extend(ExtendReply::Extended) => (ExtendVote::Extended, NodeAnswer::Extended),
-            Answer::Extend(ExtendReply::Superseded) => (ExtendVote::Superseded, NodeAnswer::Superseded),
-            Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => (ExtendVote::Gone, NodeAnswer::Gone),
-            Answer::Extend(ExtendReply::Unusable) => (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::BadCounter)),
-            Answer::Extend(ExtendReply::Forgot { left }) => {
-                (ExtendVote::Failed, NodeAnswer::Failed(NodeFailure::Quarantined { left, why: Quarantine::Emptied }))
-            }
-            other => (ExtendVote::Failed, failed(other)),
-        }
-    }
-}
-
-impl Reads for ProbeRound {
-    fn read(answer: Answer) -> (Option<NodeFailure>, NodeAnswer) {
-        let failure = match answer {
-            Answer::Time | Answer::Greet(_) => None,
-            other => match failed(other) {
-                NodeAnswer::Failed(failure) => Some(failure),
-                _ => None,
-            },
-        };
-        (failure, NodeAnswer::Pending)
-    }
-}
-
-impl Reads for ReleaseRound {
-    fn read(answer: Answer) -> (ReleaseVote, NodeAnswer) {
-        match answer {
-            Answer::Release(ReleaseReply::Deleted) => (ReleaseVote::Deleted, NodeAnswer::Released),
-            Answer::Release(ReleaseReply::NotOurs) => (ReleaseVote::NotOurs, NodeAnswer::Released),
-            other => (ReleaseVote::Failed, failed(other)),
-        }
-    }
 }

@@ -22,10 +22,11 @@ mod state;
 use self::search::{Findings, after_a_hold};
 use self::state::*;
 use super::*;
+use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
 use crate::error::Lost;
-use crate::logic::acquire::{AcquireEnd, AcquireRound, AcquireVote, RaiseRound, RaiseVote};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound};
 use crate::logic::lease::{Ending, Extended, Lease};
-use crate::logic::tally::{ExtendEnd, ExtendRound, ExtendVote};
+use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::token;
 
 const NODES: usize = 3;

@@ -5,43 +5,65 @@
 //! or of fewer kinds of votes.
 
 use super::*;
-use crate::logic::acquire::AcquireVote::{Accepted, Behind, Held, Unusable};
-use crate::logic::acquire::RaiseVote::{Above, Gone, Taken};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, AcquireVote, LossReason, RaiseRound, RaiseVote};
+use crate::answer::AcquireReply::{self, Behind, Held};
+use crate::answer::RaiseReply::{self, Above};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
 use crate::logic::token::LIMIT;
 
 const PROPOSAL: u64 = 10;
 
+const ACCEPTED: Vote = Vote::Acquire(AcquireReply::Accepted);
+const UNUSABLE: Vote = Vote::Acquire(AcquireReply::BadCounter);
+const TAKEN: Vote = Vote::Raise(RaiseReply::Taken);
+const GONE: Vote = Vote::Raise(RaiseReply::Gone);
+
+const fn behind(counter: u64) -> Vote {
+    Vote::Acquire(Behind { counter })
+}
+
+const fn held(counter: u64) -> Vote {
+    Vote::Acquire(Held { counter, left: None, entered: true, holder: None })
+}
+
+const fn above(counter: u64) -> Vote {
+    Vote::Raise(Above { counter })
+}
+
+fn is_held(vote: &Vote) -> bool {
+    matches!(vote, Vote::Acquire(Held { .. } | AcquireReply::Reserved { .. }))
+}
+
+fn is_behind(vote: &Vote) -> bool {
+    matches!(vote, Vote::Acquire(Behind { .. }))
+}
+
 /// Counters below, at and above the proposal, some of them different, so that a largest one taken from the wrong votes
 /// shows. The first vote is none that a script gives: a node that did not accept must not be counted even if its
 /// counter is no obstacle, and without this vote the check of counters alone would do.
-const ACQUIRE_VOTES: [AcquireVote; 9] = [
-    Behind { counter: 4 },
-    Accepted,
-    Behind { counter: PROPOSAL },
-    Behind { counter: 13 },
-    Held { counter: 3, entered: true },
-    Held { counter: PROPOSAL, entered: false },
-    Held { counter: 15, entered: true },
-    Unusable,
-    AcquireVote::Failed,
+const ACQUIRE_VOTES: [Vote; 9] = [
+    behind(4),
+    ACCEPTED,
+    behind(PROPOSAL),
+    behind(13),
+    held(3),
+    Vote::Acquire(AcquireReply::Reserved { counter: PROPOSAL, left: Duration::from_millis(1), entered: false }),
+    held(15),
+    UNUSABLE,
+    FAILED,
 ];
 
-fn acquire_round(course: &Course<'_, AcquireVote>) -> AcquireRound {
-    AcquireRound::new(course.order.len(), PROPOSAL, Some(deadline()))
+fn acquire_round() -> AcquireRound {
+    AcquireRound::new(PROPOSAL, Some(deadline()))
 }
 
-fn acquire_oracle(facts: &Facts<'_, AcquireVote>) -> Step<AcquireEnd> {
+fn acquire_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
     let nodes = facts.nodes;
-    let failed = facts.count(|it| *it == AcquireVote::Failed) + facts.quarantined();
-    let unusable = facts.count(|it| *it == Unusable);
-    let held = facts.count(|it| matches!(it, Held { .. }));
-    let accepted = facts.count(|it| *it == Accepted);
-    let granted = accepted + facts.count(|it| matches!(it, Behind { .. }));
-    let largest = facts.votes.iter().fold(0, |largest, it| match it {
-        Behind { counter } | Held { counter, .. } => largest.max(*counter),
-        _ => largest,
-    });
+    let failed = facts.count(|it| *it == FAILED) + facts.quarantined();
+    let unusable = facts.count(|it| *it == UNUSABLE);
+    let held = facts.count(is_held);
+    let accepted = facts.count(|it| *it == ACCEPTED);
+    let granted = accepted + facts.count(is_behind);
+    let largest = facts.votes.iter().fold(0, |largest, it| largest.max(counter(it)));
 
     if !facts.within_reach(granted) {
         // Blame what alone is enough to explain it.
@@ -76,8 +98,8 @@ fn a3_no_answers_win_without_a_majority_in_time() {
     let all_clocks = if long() { 1..=5 } else { 1..=4 };
     let votes = &ACQUIRE_VOTES;
     for (nodes, kinds, late) in [(all_clocks, &votes[..], &too_late()[..]), (5..=5, &votes[1..], &[deadline()])] {
-        let plan = Plan { nodes, every_order: false, kinds, late, echoes: &[], stragglers: Accepted };
-        courses += plan.each_course(|course| play(acquire_round(course), course, acquire_oracle));
+        let plan = Plan { nodes, every_order: false, kinds, late, echoes: &[], stragglers: &ACCEPTED };
+        courses += plan.each_course(|course| play(acquire_round(), course, acquire_oracle));
     }
     assert!(long() || courses == 422_864, "{courses}");
 }
@@ -85,14 +107,14 @@ fn a3_no_answers_win_without_a_majority_in_time() {
 /// Every order of the nodes, and each of them says everything once more right after its vote.
 #[test]
 fn a3_no_order_of_answers_and_no_second_answer_makes_a_difference() {
-    let few = [Accepted, Behind { counter: 13 }, AcquireVote::Failed];
-    let echoes = [Accepted, Held { counter: 99, entered: true }, AcquireVote::Failed];
-    let (every_order, stragglers) = (true, Accepted);
+    let few = [ACCEPTED, behind(13), FAILED];
+    let echoes = [ACCEPTED, held(99), FAILED];
+    let (every_order, stragglers) = (true, &ACCEPTED);
     let mut courses = 0;
-    let five = if long() { &few[..] } else { &[Accepted, AcquireVote::Failed] };
+    let five = if long() { &few[..] } else { &[ACCEPTED, FAILED] };
     for (nodes, kinds) in [(1..=3, &ACQUIRE_VOTES[..]), (4..=4, &few[..]), (5..=5, five)] {
         let plan = Plan { nodes, every_order, kinds, late: &[deadline()], echoes: &echoes, stragglers };
-        courses += plan.each_course(|course| play(acquire_round(course), course, acquire_oracle));
+        courses += plan.each_course(|course| play(acquire_round(), course, acquire_oracle));
     }
     assert!(long() || courses == 86_835, "{courses}");
 }
@@ -100,9 +122,9 @@ fn a3_no_order_of_answers_and_no_second_answer_makes_a_difference() {
 #[test]
 fn a3_a_node_that_is_none_of_ours_has_no_vote() {
     for nodes in 1..=5_u8 {
-        let mut round = AcquireRound::new(usize::from(nodes), PROPOSAL, Some(deadline()));
+        let mut round = Ballot::new(usize::from(nodes), AcquireRound::new(PROPOSAL, Some(deadline())));
         for stranger in nodes..=u8::MAX {
-            assert_eq!(round.on_vote(NodeId::new(stranger), Accepted, in_time()), Step::Late);
+            assert_eq!(round.on_vote(NodeId::new(stranger), ACCEPTED, in_time()), Step::Late);
         }
         assert_eq!(round.on_timeout(in_time()), Step::Decided(AcquireEnd::Lost(LossReason::NoQuorum)));
     }
@@ -116,16 +138,16 @@ fn a13_a_deadline_that_no_clock_can_show_is_never_met() {
         kinds: &ACQUIRE_VOTES,
         late: &[in_time()],
         echoes: &[],
-        stragglers: Accepted,
+        stragglers: &ACCEPTED,
     };
     plan.each_course(|course| {
-        let round = AcquireRound::new(course.order.len(), PROPOSAL, None);
+        let round = AcquireRound::new(PROPOSAL, None);
         play(round, course, |facts| acquire_oracle(&Facts { late: true, ..*facts }));
     });
     for nodes in 1..=3 {
-        let mut round = RaiseRound::new(nodes, TOKEN, None);
+        let mut round = Ballot::new(nodes, RaiseRound::new(TOKEN, None));
         assert_eq!(
-            round.on_vote(NodeId::new(0), Taken, in_time()),
+            round.on_vote(NodeId::new(0), TAKEN, in_time()),
             Step::Decided(AcquireEnd::Lost(LossReason::TooLate))
         );
     }
@@ -139,13 +161,13 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
     for nodes in 1..=4_u8 {
         each_list(&ACQUIRE_VOTES, usize::from(nodes), &mut |votes| {
             for late_from in 0..=votes.len() {
-                let mut round = AcquireRound::new(votes.len(), PROPOSAL, Some(deadline()));
+                let mut round = Ballot::new(votes.len(), AcquireRound::new(PROPOSAL, Some(deadline())));
                 let ends: Vec<_> = (0..nodes)
                     .zip(votes)
                     .enumerate()
                     .filter_map(|(event, (node, vote))| {
                         let now = if late_from <= event { deadline() } else { in_time() };
-                        match round.on_vote(NodeId::new(node), *vote, now) {
+                        match round.on_vote(NodeId::new(node), vote.clone(), now) {
                             Step::Decided(end) => Some((event, end)),
                             Step::Wait | Step::Late => None,
                         }
@@ -153,18 +175,18 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
                     .collect();
                 let [(event, end)] = ends[..] else { panic!("{ends:?} after {votes:?}") };
                 let known = &votes[..=event];
-                let granted = known.iter().filter(|it| matches!(it, Accepted | Behind { .. })).count();
+                let granted = known.iter().filter(|it| **it == ACCEPTED || is_behind(it)).count();
                 match end {
                     AcquireEnd::Won { token } => {
                         won += 1;
-                        let accepted = known.iter().filter(|it| **it == Accepted).count();
+                        let accepted = known.iter().filter(|it| **it == ACCEPTED).count();
                         assert!(majority(votes.len(), accepted) && event < late_from, "{known:?}");
                         assert_eq!(token, PROPOSAL);
-                        assert!(known.iter().all(|it| counter(*it) < token), "{known:?}");
+                        assert!(known.iter().all(|it| counter(it) < token), "{known:?}");
                     }
                     AcquireEnd::Raise { token } => {
                         assert!(majority(votes.len(), granted) && event < late_from, "{known:?}");
-                        assert!(PROPOSAL < token && known.iter().all(|it| counter(*it) < token), "{known:?}");
+                        assert!(PROPOSAL < token && known.iter().all(|it| counter(it) < token), "{known:?}");
                     }
                     AcquireEnd::Lost(_) => {
                         assert!(late_from <= event || !majority(votes.len(), granted), "{known:?}");
@@ -176,8 +198,11 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
     assert_eq!(won, 53);
 }
 
-fn counter(vote: AcquireVote) -> u64 {
-    if let Behind { counter } | Held { counter, .. } = vote { counter } else { 0 }
+fn counter(vote: &Vote) -> u64 {
+    match vote {
+        Vote::Acquire(Behind { counter } | Held { counter, .. } | AcquireReply::Reserved { counter, .. }) => *counter,
+        _ => 0,
+    }
 }
 
 #[test]
@@ -189,40 +214,33 @@ fn a_token_that_a_script_could_not_compare_is_never_offered() {
         (u64::MAX, AcquireEnd::Lost(LossReason::KeyInUse)),
     ] {
         // More nodes than a majority can do without show it.
-        let mut round = AcquireRound::new(3, PROPOSAL, Some(deadline()));
-        assert_eq!(round.on_vote(NodeId::new(0), Behind { counter }, in_time()), Step::Wait);
-        assert_eq!(round.on_vote(NodeId::new(1), Behind { counter }, in_time()), Step::Decided(end), "{counter}");
+        let mut round = Ballot::new(3, AcquireRound::new(PROPOSAL, Some(deadline())));
+        assert_eq!(round.on_vote(NodeId::new(0), behind(counter), in_time()), Step::Wait);
+        assert_eq!(round.on_vote(NodeId::new(1), behind(counter), in_time()), Step::Decided(end), "{counter}");
         assert_eq!(round.seen(), counter);
 
         // A single one is not believed.
-        let mut round = AcquireRound::new(3, PROPOSAL, Some(deadline()));
-        assert_eq!(round.on_vote(NodeId::new(0), Held { counter, entered: false }, in_time()), Step::Wait);
-        assert_eq!(round.on_vote(NodeId::new(1), Accepted, in_time()), Step::Wait);
+        let mut round = Ballot::new(3, AcquireRound::new(PROPOSAL, Some(deadline())));
+        assert_eq!(round.on_vote(NodeId::new(0), held(counter), in_time()), Step::Wait);
+        assert_eq!(round.on_vote(NodeId::new(1), ACCEPTED, in_time()), Step::Wait);
         let won = Step::Decided(AcquireEnd::Won { token: PROPOSAL });
-        assert_eq!(round.on_vote(NodeId::new(2), Accepted, in_time()), won, "{counter}");
+        assert_eq!(round.on_vote(NodeId::new(2), ACCEPTED, in_time()), won, "{counter}");
     }
 }
 
 const TOKEN: u64 = 20;
 
 /// A counter below the token comes with "above" only if it was lost in between: not counted, and no reason to give up.
-const RAISE_VOTES: [RaiseVote; 6] = [
-    Taken,
-    Above { counter: TOKEN - 1 },
-    Above { counter: TOKEN },
-    Above { counter: TOKEN + 1 },
-    Gone,
-    RaiseVote::Failed,
-];
+const RAISE_VOTES: [Vote; 6] = [TAKEN, above(TOKEN - 1), above(TOKEN), above(TOKEN + 1), GONE, FAILED];
 
-fn raise_round(course: &Course<'_, RaiseVote>) -> RaiseRound {
-    RaiseRound::new(course.order.len(), TOKEN, Some(deadline()))
+fn raise_round() -> RaiseRound {
+    RaiseRound::new(TOKEN, Some(deadline()))
 }
 
-fn raise_oracle(facts: &Facts<'_, RaiseVote>) -> Step<AcquireEnd> {
-    let taken = facts.count(|it| *it == Taken);
-    let failed = facts.count(|it| *it == RaiseVote::Failed) + facts.quarantined();
-    let overtaken = facts.votes.iter().any(|it| matches!(it, Above { counter } if TOKEN <= *counter));
+fn raise_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
+    let taken = facts.count(|it| *it == TAKEN);
+    let failed = facts.count(|it| *it == FAILED) + facts.quarantined();
+    let overtaken = facts.votes.iter().any(|it| matches!(it, Vote::Raise(Above { counter }) if TOKEN <= *counter));
     let lost = |why| Step::Decided(AcquireEnd::Lost(why));
 
     if facts.late {
@@ -244,22 +262,22 @@ fn raise_oracle(facts: &Facts<'_, RaiseVote>) -> Step<AcquireEnd> {
 fn a7_no_answers_to_a_raise_win_unless_a_majority_took_the_token_in_time() {
     let mut courses = 0;
     for (nodes, late) in [(1..=4, &too_late()[..]), (5..=5, &[deadline()])] {
-        let plan = Plan { nodes, every_order: false, kinds: &RAISE_VOTES, late, echoes: &[], stragglers: Taken };
-        courses += plan.each_course(|course| play(raise_round(course), course, raise_oracle));
+        let plan = Plan { nodes, every_order: false, kinds: &RAISE_VOTES, late, echoes: &[], stragglers: &TAKEN };
+        courses += plan.each_course(|course| play(raise_round(), course, raise_oracle));
     }
     assert_eq!(courses, 99_652);
 }
 
 #[test]
 fn a7_no_order_of_answers_to_a_raise_and_no_second_answer_makes_a_difference() {
-    let few = [Taken, Gone, RaiseVote::Failed];
-    let echoes = [Taken, Above { counter: 99 }, RaiseVote::Failed];
-    let (every_order, stragglers) = (true, Taken);
+    let few = [TAKEN, GONE, FAILED];
+    let echoes = [TAKEN, above(99), FAILED];
+    let (every_order, stragglers) = (true, &TAKEN);
     let mut courses = 0;
-    let five = if long() { &few[..] } else { &[Taken, RaiseVote::Failed] };
+    let five = if long() { &few[..] } else { &[TAKEN, FAILED] };
     for (nodes, kinds) in [(1..=3, &RAISE_VOTES[..]), (4..=4, &few[..]), (5..=5, five)] {
         let plan = Plan { nodes, every_order, kinds, late: &[deadline()], echoes: &echoes, stragglers };
-        courses += plan.each_course(|course| play(raise_round(course), course, raise_oracle));
+        courses += plan.each_course(|course| play(raise_round(), course, raise_oracle));
     }
     assert!(long() || courses == 69_924, "{courses}");
 }

@@ -21,7 +21,7 @@ fn round() -> (Arc<Pending<AcquireRound>>, Ends) {
     let ends = Ends::default();
     let told = Arc::clone(&ends);
     let hook: Box<dyn Fn(&AcquireEnd) + Send + Sync> = Box::new(move |end| told.lock().unwrap().push(*end));
-    let round = AcquireRound::new(3, 7, Moment::now().checked_add(ms(10_000)));
+    let round = AcquireRound::new(7, Moment::now().checked_add(ms(10_000)));
     (Arc::new(Pending::with_hook(3, round, Some(hook))), ends)
 }
 

@@ -106,19 +106,19 @@ impl<const A: usize> World<A> {
                         AcquireEnd::Won { token: u64::from(attempt.proposal) }
                     }
                     _ => {
-                        let round = AcquireRound::new(NODES, u64::from(attempt.proposal), Some(deadline()));
+                        let round = AcquireRound::new(u64::from(attempt.proposal), Some(deadline()));
                         replay(round, state, me, last, now, acquire_vote, |it| seen = number(it.seen()))?
                     }
                 };
                 self.on_acquire_end(state, me, end)
             }
             Phase::Raising => {
-                let round = RaiseRound::new(NODES, u64::from(attempt.token), Some(deadline()));
+                let round = RaiseRound::new(u64::from(attempt.token), Some(deadline()));
                 let end = replay(round, state, me, last, now, raise_vote, |it| seen = number(it.seen()))?;
                 self.on_acquire_end(state, me, end)
             }
             Phase::Holding if attempt.renewal == Renewal::Open => {
-                let end = replay(ExtendRound::new(NODES), state, me, last, now, extend_vote, |_| {})?;
+                let end = replay(ExtendRound, state, me, last, now, extend_vote, |_| {})?;
                 self.on_extension_end(state, me, end)
             }
             Phase::Holding => {
@@ -309,14 +309,15 @@ fn number(number: u64) -> u8 {
 /// Feeds a shipped round with the votes that were heard, that of `last` after the others, or closes it. `None` if the
 /// round is not decided by that, or was before. `look` sees the round after that.
 fn replay<R: Round, const A: usize>(
-    mut round: R,
+    round: R,
     state: &State<A>,
     me: usize,
     last: Option<usize>,
     now: Moment,
-    vote: impl Fn(Said) -> R::Vote,
-    look: impl FnOnce(&R),
+    vote: impl Fn(Said) -> Vote,
+    look: impl FnOnce(&Ballot<R>),
 ) -> Option<R::End> {
+    let mut round = Ballot::new(NODES, round);
     for (node, Node { lines, .. }) in state.nodes.iter().enumerate() {
         if let Answer::Counted(said) = lines[me].answer
             && Some(node) != last
@@ -338,32 +339,34 @@ fn replay<R: Round, const A: usize>(
     }
 }
 
-fn acquire_vote(said: Said) -> AcquireVote {
-    match said {
-        Said::Accepted => AcquireVote::Accepted,
-        Said::Behind(counter) => AcquireVote::Behind { counter: u64::from(counter) },
-        Said::Held(counter) => AcquireVote::Held { counter: u64::from(counter), entered: false },
-        Said::Quarantined => AcquireVote::Failed,
+fn acquire_vote(said: Said) -> Vote {
+    Vote::Acquire(match said {
+        Said::Accepted => AcquireReply::Accepted,
+        Said::Behind(counter) => AcquireReply::Behind { counter: u64::from(counter) },
+        Said::Held(counter) => {
+            AcquireReply::Held { counter: u64::from(counter), left: None, entered: false, holder: None }
+        }
+        Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to an acquire"),
-    }
+    })
 }
 
-fn raise_vote(said: Said) -> RaiseVote {
-    match said {
-        Said::Taken => RaiseVote::Taken,
-        Said::Above(counter) => RaiseVote::Above { counter: u64::from(counter) },
-        Said::Gone => RaiseVote::Gone,
-        Said::Quarantined => RaiseVote::Failed,
+fn raise_vote(said: Said) -> Vote {
+    Vote::Raise(match said {
+        Said::Taken => RaiseReply::Taken,
+        Said::Above(counter) => RaiseReply::Above { counter: u64::from(counter) },
+        Said::Gone => RaiseReply::Gone,
+        Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to a raise"),
-    }
+    })
 }
 
-fn extend_vote(said: Said) -> ExtendVote {
-    match said {
-        Said::Extended => ExtendVote::Extended,
-        Said::Superseded => ExtendVote::Superseded,
-        Said::Gone => ExtendVote::Gone,
-        Said::Quarantined => ExtendVote::Failed,
+fn extend_vote(said: Said) -> Vote {
+    Vote::Extend(match said {
+        Said::Extended => ExtendReply::Extended,
+        Said::Superseded => ExtendReply::Superseded,
+        Said::Gone => ExtendReply::Gone,
+        Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to an extension"),
-    }
+    })
 }

@@ -1,0 +1,216 @@
+//! One round: every node has a vote, and the votes decide once.
+
+use crate::answer::Answer;
+use crate::error::NodeFailure;
+use crate::ids::{NodeId, NodeSet};
+use crate::logic::quorum;
+use crate::time::Moment;
+
+/// How a kind of round is decided; a [`Ballot`] does the rest.
+pub(crate) trait Round: Send + 'static {
+    /// How the round can end.
+    type End: Copy + Send;
+
+    /// Whether it is of no use to ask fewer nodes than a majority.
+    const NEEDS_A_MAJORITY: bool = false;
+
+    /// Takes note of a vote, if it matters when it came.
+    fn note(&mut self, _node: NodeId, _vote: &Answer, _now: Moment) {}
+
+    /// The end, if the votes decide it. They have to when no node is open.
+    fn decide(&self, votes: &Votes, now: Moment) -> Option<Self::End>;
+}
+
+/// What a vote leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Step<D> {
+    /// Nothing is decided yet.
+    Wait,
+    /// The round is over, now.
+    Decided(D),
+    /// The round was over before this vote, or this node had voted already. Nothing is left to do: the thread that ended
+    /// the round has taken care of what a late vote can leave on its node.
+    Late,
+}
+
+/// A round under way.
+pub(crate) struct Ballot<R: Round> {
+    pub(super) round: R,
+    pub(super) votes: Votes,
+    end: Option<R::End>,
+}
+
+impl<R: Round> Ballot<R> {
+    pub(crate) fn new(nodes: usize, round: R) -> Ballot<R> {
+        Ballot { round, votes: Votes::new(nodes), end: None }
+    }
+
+    /// Counts one vote.
+    pub(crate) fn on_vote(&mut self, node: NodeId, vote: Answer, now: Moment) -> Step<R::End> {
+        if self.end.is_some() {
+            self.votes.put_late(node, vote);
+            return Step::Late;
+        }
+        let Some(vote) = self.votes.put(node, vote) else { return Step::Late };
+        self.round.note(node, vote, now);
+        self.decide(now)
+    }
+
+    /// Ends an open round: a node that has not voted by now has failed.
+    pub(crate) fn on_timeout(&mut self, now: Moment) -> Step<R::End> {
+        if self.end.is_some() {
+            return Step::Late;
+        }
+        self.votes.close();
+        self.decide(now)
+    }
+
+    fn decide(&mut self, now: Moment) -> Step<R::End> {
+        self.end = self.round.decide(&self.votes, now);
+        self.end.map_or(Step::Wait, Step::Decided)
+    }
+
+    /// How the round was decided, if it was.
+    pub(crate) fn end(&self) -> Option<R::End> {
+        self.end
+    }
+
+    pub(crate) fn votes(&self) -> &Votes {
+        &self.votes
+    }
+}
+
+/// What the nodes have answered: each has one place.
+#[derive(Clone, Debug)]
+pub(crate) struct Votes {
+    answers: Vec<Option<Answer>>,
+    /// Nodes that answered after the end. Reports show what they said; it does not count.
+    late: NodeSet,
+}
+
+impl Votes {
+    fn new(nodes: usize) -> Votes {
+        Votes { answers: vec![None; nodes], late: NodeSet::default() }
+    }
+
+    /// Takes the vote of `node`; `None` if it has voted already, because each node counts once, or is not in the round.
+    fn put(&mut self, node: NodeId, vote: Answer) -> Option<&Answer> {
+        match self.answers.get_mut(node.index()) {
+            Some(place @ None) => Some(place.insert(vote)),
+            _ => None,
+        }
+    }
+
+    fn put_late(&mut self, node: NodeId, vote: Answer) {
+        if self.put(node, vote).is_some() {
+            self.late.insert(node);
+        }
+    }
+
+    /// Lets every node fail that has not voted.
+    fn close(&mut self) {
+        for place in &mut self.answers {
+            place.get_or_insert(Answer::Failed(NodeFailure::TimedOut));
+        }
+    }
+
+    /// What `node` has answered, whether it counts or not.
+    pub(crate) fn get(&self, node: NodeId) -> Option<&Answer> {
+        self.answers.get(node.index())?.as_ref()
+    }
+
+    /// The nodes that have given such an answer, whether it counts or not.
+    pub(crate) fn nodes_with(&self, what: impl Fn(&Answer) -> bool) -> NodeSet {
+        self.places().filter(|(_, it)| it.is_some_and(&what)).map(|(node, _)| node).collect()
+    }
+
+    /// The nodes that have not answered.
+    pub(crate) fn open_nodes(&self) -> NodeSet {
+        self.places().filter(|(_, it)| it.is_none()).map(|(node, _)| node).collect()
+    }
+
+    pub(crate) fn places(&self) -> impl Iterator<Item = (NodeId, Option<&Answer>)> {
+        (0..).map(NodeId::new).zip(self.answers.iter().map(Option::as_ref))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open() != 0
+    }
+
+    /// How many have not answered.
+    pub(super) fn open(&self) -> usize {
+        self.answers.iter().filter(|it| it.is_none()).count()
+    }
+
+    /// The votes that count.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Answer> {
+        self.places().filter_map(|(node, it)| it.filter(|_| !self.late.contains(node)))
+    }
+
+    pub(super) fn count(&self, what: impl Fn(&Answer) -> bool) -> usize {
+        self.iter().filter(|it| what(it)).count()
+    }
+
+    pub(super) fn quorum(&self) -> usize {
+        quorum(self.answers.len())
+    }
+
+    /// How many nodes may fail with a majority still within reach.
+    pub(super) fn spare(&self) -> usize {
+        self.answers.len().saturating_sub(self.quorum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decided by as many votes as this, and counts what it was told of.
+    struct First(usize);
+
+    impl Round for First {
+        type End = usize;
+
+        fn decide(&self, votes: &Votes, _now: Moment) -> Option<usize> {
+            let (open, voted) = (votes.open(), votes.count(|_| true));
+            (open == 0 || self.0 <= voted).then_some(voted)
+        }
+    }
+
+    fn vote(ballot: &mut Ballot<First>, node: u8, answer: Answer) -> Step<usize> {
+        ballot.on_vote(NodeId::new(node), answer, Moment::now())
+    }
+
+    #[test]
+    fn a3_a_node_votes_once() {
+        let mut ballot = Ballot::new(3, First(2));
+        assert_eq!(vote(&mut ballot, 0, Answer::Time), Step::Wait);
+        assert_eq!(vote(&mut ballot, 0, Answer::NoScript), Step::Late);
+        assert_eq!(vote(&mut ballot, 7, Answer::Time), Step::Late);
+        assert_eq!(ballot.votes().get(NodeId::new(0)), Some(&Answer::Time));
+        assert_eq!((ballot.votes().open(), ballot.end()), (2, None));
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_end_is_shown_and_does_not_count() {
+        let mut ballot = Ballot::new(3, First(2));
+        assert_eq!(vote(&mut ballot, 0, Answer::Time), Step::Wait);
+        assert_eq!(vote(&mut ballot, 1, Answer::Time), Step::Decided(2));
+        assert_eq!(vote(&mut ballot, 2, Answer::NoScript), Step::Late);
+        assert_eq!(ballot.on_timeout(Moment::now()), Step::Late);
+
+        assert_eq!((ballot.votes().count(|_| true), ballot.end()), (2, Some(2)));
+        assert_eq!(ballot.votes().get(NodeId::new(2)), Some(&Answer::NoScript));
+        assert!(ballot.votes().nodes_with(|it| *it == Answer::NoScript).contains(NodeId::new(2)));
+    }
+
+    #[test]
+    fn a_node_that_has_not_voted_in_time_has_failed() {
+        let mut ballot = Ballot::new(2, First(3));
+        assert_eq!(vote(&mut ballot, 1, Answer::Time), Step::Wait);
+        assert_eq!(ballot.on_timeout(Moment::now()), Step::Decided(2));
+        assert_eq!(ballot.votes().get(NodeId::new(0)), Some(&Answer::Failed(NodeFailure::TimedOut)));
+        assert_eq!(ballot.votes().get(NodeId::new(1)), Some(&Answer::Time));
+        assert_eq!(vote(&mut ballot, 0, Answer::Time), Step::Late);
+    }
+}
