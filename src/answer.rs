@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{NodeAnswer, NodeFailure, Quarantine};
+use crate::error::{NodeAnswer, NodeFailure, NodeFinding, Quarantine};
 
 /// What a node answered to one command.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -213,16 +213,15 @@ pub(crate) struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// What a server is refused for by those who want to be strict.
-    pub(crate) fn objection(&self) -> Option<NodeFailure> {
-        if self.run_id.is_none() {
-            Some(NodeFailure::Unverifiable)
-        } else if self.promoted {
-            Some(NodeFailure::Promoted)
-        } else if self.replicas != 0 {
-            Some(NodeFailure::HasReplicas { count: self.replicas })
-        } else {
-            self.would_evict.clone().map(|policy| NodeFailure::Evicts { policy })
-        }
+    /// What weakens locks, of what it said; the worst first.
+    pub(crate) fn findings(&self) -> Vec<NodeFinding> {
+        let findings = [
+            self.run_id.is_none().then_some(NodeFinding::Unverifiable),
+            self.promoted.then_some(NodeFinding::Promoted),
+            (self.replicas != 0).then_some(NodeFinding::HasReplicas { count: self.replicas }),
+            self.would_evict.clone().map(|policy| NodeFinding::WouldEvict { policy }),
+            (!self.pushes).then_some(NodeFinding::NoNotices),
+        ];
+        findings.into_iter().flatten().collect()
     }
 }

@@ -178,7 +178,8 @@ impl Builder {
         self
     }
 
-    /// Sets how long calls that wait for a lock put up with nodes of which no majority can be asked.
+    /// Sets how long an outage may last before it ends the calls that wait for a lock. In an outage no majority of the
+    /// nodes can be asked.
     ///
     /// An outage is the manager's: it begins with the first attempt of any of its calls that finds no majority, it is over
     /// when one finds a majority, and all calls count from its beginning. So calls that wait for the same lock end together,
@@ -193,8 +194,8 @@ impl Builder {
     /// first attempt.
     ///
     /// Default: 10 s. Allowed: any.
-    pub fn outage_timeout(mut self, patience: Duration) -> Builder {
-        self.config.outage_timeout = patience;
+    pub fn outage_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.outage_timeout = timeout;
         self
     }
 
@@ -203,12 +204,12 @@ impl Builder {
     /// Once it has expired, the wall clock keeps tokens growing: they are microseconds since 1970 or more. So this only
     /// has to be longer than clocks of clients are wrong. `None` keeps counters for ever, for a fixed set of names.
     ///
-    /// An acquisition gives it this life, and extensions do 24 times in it: so after a lock that was held for long it can be
-    /// a twenty-fourth shorter.
+    /// An acquisition gives the counter the whole of it, and extensions do so 24 times in that time: so after a lock that was
+    /// held for long a counter can expire a twenty-fourth earlier.
     ///
     /// Default: 24 h. Allowed: 1 min to 10 years, and at least twice the longest [ttl](Builder::max_ttl).
-    pub fn fencing_ttl(mut self, life: Option<Duration>) -> Builder {
-        self.config.fencing_ttl = life;
+    pub fn fencing_ttl(mut self, ttl: Option<Duration>) -> Builder {
+        self.config.fencing_ttl = ttl;
         self
     }
 
@@ -245,7 +246,7 @@ impl Builder {
         self
     }
 
-    /// Sets whether servers have no vote about which something is questionable that can cost a lock.
+    /// Sets whether a server with a [finding](crate::NodeFinding) that can cost a lock has no vote.
     ///
     /// Those are servers that were a replica and have been promoted, that have replicas, that would evict keys if their
     /// memory were limited, and that forbid `INFO` and so cannot be checked. It is looked at when a connection begins. And with
@@ -254,9 +255,8 @@ impl Builder {
     /// Without this they vote, [`check_nodes`](LockManager::check_nodes) finds them, and the log warns of those that were
     /// promoted, would evict or are used in another set.
     ///
-    /// Their rows are [`Promoted`](crate::NodeFailure::Promoted), [`HasReplicas`](crate::NodeFailure::HasReplicas),
-    /// [`Evicts`](crate::NodeFailure::Evicts), [`Unverifiable`](crate::NodeFailure::Unverifiable) and
-    /// [`OtherNodes`](crate::NodeFailure::OtherNodes). A server that is known to be wrong, such as a replica, never votes.
+    /// Their rows are [`Disqualified`](crate::NodeFailure::Disqualified), with what was found. A server that is known to be
+    /// wrong, such as a replica, never votes.
     ///
     /// Default: `false`.
     pub fn strict(mut self, strict: bool) -> Builder {

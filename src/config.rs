@@ -93,16 +93,16 @@ pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
 const MAX_TTL: Duration = Duration::from_secs(10);
 /// A renewal gets several tries within a ttl only if a try is much shorter than it.
 pub(crate) const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
-/// So often at least does the longest ttl fit into the life of a fencing counter.
-const TTLS_IN_A_FENCE_LIFE: u32 = 2;
+/// How many times the longest ttl of a lock must at least fit into that of a fencing counter.
+const TTLS_IN_A_FENCING_TTL: u32 = 2;
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 const MARGIN_SHARE_MAX: f64 = 0.5;
 const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 const GRACE_MAX: Duration = Duration::from_secs(60);
-const FENCE_LIFE_MIN: Duration = Duration::from_secs(60);
-const FENCE_LIFE_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
+const FENCING_TTL_MIN: Duration = Duration::from_secs(60);
+const FENCING_TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 /// Names and prefixes together are a Redis key; longer ones are a mistake, and every round would carry them.
 pub(crate) const NAME_MAX: usize = 64 * 1024;
 /// Keys of this crate beside the locks begin so; see `wire::plan`.
@@ -113,7 +113,7 @@ impl Config {
     pub(crate) fn problems(&self) -> Vec<BuildProblem> {
         let mut problems = Vec::new();
         problems.extend(self.ttl_problem(self.ttl));
-        problems.extend(self.max_ttl.and_then(|it| self.fence_problem(it)));
+        problems.extend(self.max_ttl.and_then(|it| self.fencing_problem(it)));
         for (option, value, min, max) in [
             ("response_timeout", self.response_timeout, TIMEOUT_MIN, TIMEOUT_MAX),
             ("connect_timeout", self.connect_timeout, TIMEOUT_MIN, TIMEOUT_MAX),
@@ -121,7 +121,7 @@ impl Config {
             ("retry_delay (longest)", self.retry_max, RETRY_MIN, RETRY_MAX),
             ("shutdown_grace", self.shutdown_grace, Duration::ZERO, GRACE_MAX),
             ("max_ttl", self.max_ttl.unwrap_or(TTL_MIN), TTL_MIN, TTL_MAX),
-            ("fencing_ttl", self.fencing_ttl.unwrap_or(FENCE_LIFE_MIN), FENCE_LIFE_MIN, FENCE_LIFE_MAX),
+            ("fencing_ttl", self.fencing_ttl.unwrap_or(FENCING_TTL_MIN), FENCING_TTL_MIN, FENCING_TTL_MAX),
         ] {
             if value < min || max < value {
                 problems.push(BuildProblem::OutOfRange { option, value, min, max });
@@ -180,15 +180,16 @@ impl Config {
             return Some(BuildProblem::MarginTooLarge { ttl, margin });
         }
         // Otherwise it is at most `max_ttl`, which is checked once.
-        if self.max_ttl.is_none() { self.fence_problem(ttl) } else { None }
+        if self.max_ttl.is_none() { self.fencing_problem(ttl) } else { None }
     }
 
-    /// Whether counters may expire under the holder of a lock of `ttl`. They are renewed with it, every third of the ttl, and
-    /// more rarely only where they live for much longer (`lease::keep_counter_after`); a node that could not be reached for a whole ttl still has its counter when the next holder comes.
-    fn fence_problem(&self, ttl: Duration) -> Option<BuildProblem> {
-        let needed = ttl.saturating_mul(TTLS_IN_A_FENCE_LIFE);
-        let life = self.fencing_ttl.filter(|it| *it < needed)?;
-        Some(BuildProblem::FencingTtlTooShort { life, ttl, needed })
+    /// Whether counters may expire under the holder of a lock of `ttl`. They are renewed with the lock, every third of its
+    /// ttl, and less often only where theirs is much longer (`lease::keep_counter_after`). So a node that could not be
+    /// reached for a whole ttl still has its counter when the next holder comes.
+    fn fencing_problem(&self, ttl: Duration) -> Option<BuildProblem> {
+        let needed = ttl.saturating_mul(TTLS_IN_A_FENCING_TTL);
+        let fencing_ttl = self.fencing_ttl.filter(|it| *it < needed)?;
+        Some(BuildProblem::FencingTtlTooShort { fencing_ttl, ttl, needed })
     }
 }
 
@@ -216,12 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fencing_life_below_twice_the_longest_ttl_is_a_problem() {
+    fn a_fencing_ttl_below_twice_the_longest_ttl_is_a_problem() {
         let s = Duration::from_secs;
         let problems = |fencing_ttl, ttl, max_ttl, quarantine| {
             Config { fencing_ttl, ttl, max_ttl, quarantine, ..Config::default() }.problems()
         };
-        let too_short = |ttl| [BuildProblem::FencingTtlTooShort { life: s(60), ttl, needed: ttl * 2 }];
+        let too_short = |ttl| [BuildProblem::FencingTtlTooShort { fencing_ttl: s(60), ttl, needed: ttl * 2 }];
 
         assert_eq!(problems(Some(s(60)), s(31), None, true), too_short(s(31)));
         assert_eq!(problems(Some(s(60)), s(31), Some(s(40)), true), too_short(s(40)), "said once");

@@ -4,6 +4,7 @@
 //! type, and each of them is a [`std::error::Error`].
 
 mod check;
+mod finding;
 mod node;
 
 use std::fmt;
@@ -12,11 +13,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use check::{NodeCheck, NodeFinding};
+pub use check::NodeCheck;
+pub use finding::NodeFinding;
 pub use node::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
 
 use crate::time::{About, Exactly};
-pub(crate) use node::Rows;
+pub(crate) use node::{FailureKind, Rows};
 
 /// What the system says of an error, without its number.
 pub(crate) fn reason(err: &io::Error) -> String {
@@ -122,17 +124,19 @@ pub enum BuildProblem {
         max_ttl: Duration,
     },
     /// Fencing counters would expire soon after a lock that was not renewed, or even before it.
+    ///
+    /// See [`Builder::fencing_ttl`](crate::Builder::fencing_ttl).
     #[error(
         "fencing_ttl is {}: with locks of up to {} it must be at least {}, or counters are gone when \
          the next holder comes: raise fencing_ttl, or set it to None, or lower the ttl",
-        Exactly(*life), Exactly(*ttl), Exactly(*needed)
+        Exactly(*fencing_ttl), Exactly(*ttl), Exactly(*needed)
     )]
     FencingTtlTooShort {
-        /// The life that was given.
-        life: Duration,
-        /// The longest ttl that it has to outlast.
+        /// The ttl of counters that was given.
+        fencing_ttl: Duration,
+        /// The longest ttl of a lock, which it has to outlast.
         ttl: Duration,
-        /// The shortest life for that ttl.
+        /// The shortest ttl of counters for that one.
         needed: Duration,
     },
     /// The margin for clock drift takes more than half of the ttl.

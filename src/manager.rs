@@ -64,7 +64,7 @@ impl LockManager {
         shared.counters.snapshot(shared.fanout.quarantined())
     }
 
-    /// Looks at every node: whether its vote counts, and what is questionable about it. For start-up, health pages and
+    /// Looks at every node: whether its vote counts, and what weakens the locks although it does. For start-up, health pages and
     /// command lines.
     ///
     /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and

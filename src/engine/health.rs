@@ -95,12 +95,7 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
     if node.is_up()
         && let Some(server_info) = node.server_info()
     {
-        findings.extend(server_info.would_evict.map(|policy| NodeFinding::WouldEvict { policy }));
-        findings.extend(server_info.promoted.then_some(NodeFinding::Promoted));
-        findings
-            .extend((server_info.replicas != 0).then_some(NodeFinding::HasReplicas { count: server_info.replicas }));
-        findings.extend(server_info.run_id.is_none().then_some(NodeFinding::Unverifiable));
-        findings.extend((!server_info.pushes).then_some(NodeFinding::NoNotices));
+        findings.extend(server_info.findings());
         findings.extend(double.map(|other| NodeFinding::SameServer { other }));
         findings.extend(node.other_nodes());
         findings.extend(clock_differs(node));

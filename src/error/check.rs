@@ -1,12 +1,11 @@
-//! What a look at the nodes finds.
+//! One node, as it was found.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::error::NodeFailure;
+use crate::error::finding::NodeFinding;
+use crate::error::node::NodeFailure;
 use crate::ids::NodeId;
-use crate::time::About;
 
 /// One node, as [`LockManager::check_nodes`](crate::LockManager::check_nodes) found it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -18,12 +17,12 @@ pub struct NodeCheck {
     pub address: Arc<str>,
     /// Why its vote does not count now, if so.
     pub failure: Option<NodeFailure>,
-    /// What is questionable about it although it votes; empty if it could not be asked.
+    /// What weakens the locks although it votes; empty if it could not be asked.
     pub findings: Vec<NodeFinding>,
 }
 
 impl NodeCheck {
-    /// Whether its vote counts and nothing about it is questionable.
+    /// Whether its vote counts and nothing was found.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         self.failure.is_none() && self.findings.is_empty()
@@ -42,57 +41,4 @@ impl fmt::Display for NodeCheck {
         }
         Ok(())
     }
-}
-
-/// Something about a node that does not keep it from voting, and weakens the locks.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeFinding {
-    /// With a limit on its memory it would remove keys, and locks among them. It has none now; with one it gets no vote.
-    #[error("would evict locks if its memory were limited: set maxmemory-policy to noeviction, it is {policy}")]
-    WouldEvict {
-        /// The server's `maxmemory-policy`.
-        policy: String,
-    },
-    /// It was a replica, and took over from a master. Locks of the last moments before that may be missing on it.
-    #[error("was a replica and has been promoted: locks of the moment before may be missing")]
-    Promoted,
-    /// Replicas are connected to it. If one of them ever takes over its address, locks of the last moments are missing.
-    #[error("has replicas, {count} now: see to it that none is ever promoted in its place")]
-    HasReplicas {
-        /// How many.
-        count: u64,
-    },
-    /// Its access list forbids `INFO`. So nobody can see whether it is the same server as another node, was restarted, or
-    /// may evict locks; with [quarantine](crate::Builder::quarantine) it is quarantined at the beginning of every connection.
-    #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
-    Unverifiable,
-    /// Another node shows the same run id, and has no vote because of that. Both are one server, or one of them claims to
-    /// be the other.
-    #[error("shows the same run id as {other}, so the two have one vote: every node must be a server of its own")]
-    SameServer {
-        /// The node that has no vote.
-        other: NodeId,
-    },
-    /// Other programs use it too, and not with the same nodes. Two majorities out of different sets need not meet, so two
-    /// programs can hold the same lock. Also for a day after one of the nodes has lost what it had stored, for programs that
-    /// did not know it before: to each of them it is another node since.
-    #[error("other programs use it in another set: {there} nodes there, {here} here")]
-    OtherNodes {
-        /// How many nodes the others have.
-        there: u64,
-        /// How many this manager has.
-        here: u64,
-    },
-    /// Its clock differs from the one of this machine.
-    #[error("its clock is {} {} the one of this machine", About(*.by), if *.ahead { "ahead of" } else { "behind" })]
-    ClockDiffers {
-        /// By how much.
-        by: Duration,
-        /// Whether it is the node's that is ahead.
-        ahead: bool,
-    },
-    /// It cannot announce releases, so calls that wait ask it now and then.
-    #[error("announces no releases: it does not speak RESP3")]
-    NoNotices,
 }

@@ -1,11 +1,13 @@
 //! What one node answered, or why it did not.
 
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::error::finding::NodeFinding;
 use crate::ids::NodeId;
 use crate::time::About;
 
@@ -91,9 +93,9 @@ pub enum NodeAnswer {
         /// to say. Cut, escaped, and as true as whoever wrote it.
         holder: Option<Arc<str>>,
     },
-    /// The lock is free there, but it is the turn of a caller who waits for it.
+    /// The lock is free there, but reserved for a call that has waited for it.
     Reserved {
-        /// How long that caller may take to come.
+        /// How long the reservation lasts.
         left: Duration,
     },
     /// The lock was extended there.
@@ -104,7 +106,7 @@ pub enum NodeAnswer {
     Gone,
     /// The lock's fencing counter there is ahead of this holder's token: another owner has been granted it since.
     Superseded,
-    /// The round was decided before this node answered; it was not waited for.
+    /// Its answer had not come when the round was decided, and was not waited for.
     Pending,
     /// Nothing was sent to the node: there is nothing to release there, or it was clear without asking that this
     /// manager holds the lock itself, or the call's turn to ask did not come in time.
@@ -132,7 +134,7 @@ impl fmt::Display for NodeAnswer {
                     None => f.write_str("no expiry"),
                 }
             }
-            NodeAnswer::Reserved { .. } => f.write_str("free, but another caller's turn"),
+            NodeAnswer::Reserved { .. } => f.write_str("free, but reserved for a call that waits"),
             NodeAnswer::Extended => f.write_str("extended"),
             NodeAnswer::Released => f.write_str("released"),
             NodeAnswer::Gone => f.write_str("no longer ours"),
@@ -247,35 +249,19 @@ pub enum NodeFailure {
     /// or the one of this machine is wrong.
     #[error("its clock and the one of this machine are more than an hour apart: correct the wrong one")]
     ClockBehind,
-    /// The server removes keys when its memory is full, and so may remove locks that are held.
+    /// The server removes keys when its memory is full, and so may remove locks that are held. One whose memory is not
+    /// limited [would](crate::NodeFinding::WouldEvict).
     #[error("may evict locks: its maxmemory-policy is {policy}, set it to noeviction")]
     Evicts {
         /// The server's `maxmemory-policy`.
         policy: String,
     },
-    /// The server was a replica and took over from a master, so locks of the last moments before that may be missing on
-    /// it. Only with [`Builder::strict`](crate::Builder::strict).
-    #[error("was a replica and has been promoted: give the address of a server that never was one")]
-    Promoted,
-    /// Replicas are connected to the server, and one of them may take over its address. Only with
-    /// [`Builder::strict`](crate::Builder::strict).
-    #[error("has replicas, {count} now: give the address of a server without any")]
-    HasReplicas {
-        /// How many.
-        count: u64,
-    },
-    /// The server's access list forbids `INFO`, so nobody can see what is wrong with it. Only with
-    /// [`Builder::strict`](crate::Builder::strict).
-    #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
-    Unverifiable,
-    /// Other programs use the server too, and not with the same nodes. Only with
-    /// [`Builder::strict`](crate::Builder::strict).
-    #[error("other programs use it in another set: {there} nodes there, {here} here: give all of them the same nodes")]
-    OtherNodes {
-        /// How many nodes the others have.
-        there: u64,
-        /// How many this manager has.
-        here: u64,
+    /// Something about the server can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); without it the
+    /// server votes.
+    #[error("{finding} (refused by Builder::strict)")]
+    Disqualified {
+        /// What that is, and what to do.
+        finding: NodeFinding,
     },
     /// The server is out of memory.
     #[error("out of memory: raise maxmemory, or use a server of its own for locks")]
@@ -328,7 +314,15 @@ pub enum NodeFailure {
     Internal,
 }
 
+/// What a failure is, whatever is in it.
+pub(crate) type FailureKind = (Discriminant<NodeFailure>, Option<Discriminant<NodeFinding>>);
+
 impl NodeFailure {
+    pub(crate) fn kind(&self) -> FailureKind {
+        let finding = if let NodeFailure::Disqualified { finding } = self { Some(discriminant(finding)) } else { None };
+        (discriminant(self), finding)
+    }
+
     /// Whether it stays as it is until somebody changes the server, its settings or the address: the log warns of it.
     /// `SameServer` does not count: the log warns of the pair.
     pub(crate) fn needs_somebody(&self) -> bool {
@@ -343,10 +337,7 @@ impl NodeFailure {
                 | NodeFailure::Sentinel
                 | NodeFailure::ClusterNode
                 | NodeFailure::Evicts { .. }
-                | NodeFailure::Promoted
-                | NodeFailure::HasReplicas { .. }
-                | NodeFailure::Unverifiable
-                | NodeFailure::OtherNodes { .. }
+                | NodeFailure::Disqualified { .. }
                 | NodeFailure::OutOfMemory
                 | NodeFailure::WritesRefused { .. }
                 | NodeFailure::Protocol { .. }

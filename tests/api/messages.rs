@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, BuildProblem, ExtendError, HeldBy, LockManager, Lost, NodeAnswer, NodeFailure, ReleaseError, RunError,
+    AcquireError, BuildProblem, ExtendError, HeldBy, LockManager, Lost, NodeAnswer, NodeFailure, NodeFinding,
+    ReleaseError, RunError,
 };
 
 #[test]
@@ -74,6 +75,20 @@ fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
 }
 
 #[test]
+fn a_strict_manager_says_of_a_server_what_a_look_at_it_says_and_who_refuses_it() {
+    let finding = NodeFinding::OtherNodes { there: 3, here: 5 };
+    let said = "other programs use it in another set: 3 nodes there, 5 here: give all of them the same nodes, or two may hold \
+                a lock";
+    assert_eq!(finding.to_string(), said);
+    assert_eq!(NodeFailure::Disqualified { finding }.to_string(), format!("{said} (refused by Builder::strict)"));
+    assert_eq!(
+        NodeFinding::Promoted.to_string(),
+        "was a replica and has been promoted, so locks of the moment before may be missing: give the address of a server \
+         that never was a replica",
+    );
+}
+
+#[test]
 fn no_message_ends_with_a_full_stop_or_has_two_lines() {
     let out_of_range = BuildProblem::OutOfRange {
         option: "ttl",
@@ -105,6 +120,11 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         NodeFailure::Replica.to_string(),
         NodeFailure::OutOfMemory.to_string(),
         NodeFailure::ClusterNode.to_string(),
+        NodeFailure::Disqualified { finding: NodeFinding::Unverifiable }.to_string(),
+        NodeFinding::WouldEvict { policy: "allkeys-lru".to_owned() }.to_string(),
+        NodeFinding::HasReplicas { count: 1 }.to_string(),
+        NodeFinding::NoNotices.to_string(),
+        NodeAnswer::Reserved { left: Duration::ZERO }.to_string(),
     ];
     for message in messages {
         assert!(10 < message.len() && !message.ends_with('.') && !message.contains('\n'), "{message}");

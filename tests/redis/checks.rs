@@ -25,6 +25,11 @@ fn row(checks: &[NodeCheck], node: usize) -> (Option<NodeFailure>, Vec<NodeFindi
     (checks[node].failure.clone(), checks[node].findings.clone())
 }
 
+/// What a strict manager says of it.
+fn disqualified(finding: NodeFinding) -> Option<NodeFailure> {
+    Some(NodeFailure::Disqualified { finding })
+}
+
 #[test]
 fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     let (servers, master) = (Servers::start(2)?, Server::start()?);
@@ -72,13 +77,13 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     let checks = locks.check_nodes();
 
     assert!(checks[0].is_fine(), "{checks:?}");
-    assert_eq!(row(&checks, 1), (Some(NodeFailure::Promoted), vec![]));
-    assert_eq!(row(&checks, 2), (Some(NodeFailure::Evicts { policy: "allkeys-lru".to_owned() }), vec![]));
-    assert_eq!(row(&checks, 3), (Some(NodeFailure::HasReplicas { count: 1 }), vec![]));
-    assert_eq!(row(&checks, 4), (Some(NodeFailure::Unverifiable), vec![]));
+    assert_eq!(row(&checks, 1), (disqualified(NodeFinding::Promoted), vec![]));
+    assert_eq!(row(&checks, 2), (disqualified(NodeFinding::WouldEvict { policy: "allkeys-lru".to_owned() }), vec![]));
+    assert_eq!(row(&checks, 3), (disqualified(NodeFinding::HasReplicas { count: 1 }), vec![]));
+    assert_eq!(row(&checks, 4), (disqualified(NodeFinding::Unverifiable), vec![]));
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
-    assert_eq!(*failure(&err, 1), NodeFailure::Promoted, "{err}");
+    assert_eq!(Some(failure(&err, 1).clone()), disqualified(NodeFinding::Promoted), "{err}");
     // Who is not strict has the votes of all.
     drop(lock_in_the_end(&builder(&urls).build()?, "report"));
     // And one that is set right votes again.

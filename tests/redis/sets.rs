@@ -140,7 +140,8 @@ fn h15_strict_gives_no_vote_to_nodes_that_others_use_in_another_set() -> TestRes
     let err = five.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     let refused = |err: &AcquireError| {
-        let refused = NodeAnswer::Failed(NodeFailure::OtherNodes { there: 3, here: 5 });
+        let refused =
+            NodeAnswer::Failed(NodeFailure::Disqualified { finding: NodeFinding::OtherNodes { there: 3, here: 5 } });
         err.nodes().iter().filter(|it| it.answer == refused).map(|it| it.node.index()).collect::<Vec<_>>()
     };
     assert!(!refused(&err).is_empty() && refused(&err).iter().all(|it| *it < 3), "{err}");

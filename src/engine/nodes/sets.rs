@@ -126,29 +126,21 @@ impl Node {
         self.used_otherwise.store(others, Ordering::Relaxed);
         self.with_outbox(|it| it.meet_at = now.checked_add(MEET_AGAIN));
         if !sets.warned.swap(true, Ordering::Relaxed) {
-            warn!(
-                "{}: {}: other programs use it in another set: {others} nodes there, {} here: give all of them the same nodes, \
-                 or two may hold a lock",
-                self.id, self.address, sets.nodes
-            );
+            let finding = NodeFinding::OtherNodes { there: others, here: sets.nodes };
+            warn!("{}: {}: {finding}", self.id, self.address);
         }
     }
 
     /// That others use it together with other nodes, if that is so.
     pub(crate) fn other_nodes(&self) -> Option<NodeFinding> {
-        let (there, here) = self.there_and_here()?;
-        Some(NodeFinding::OtherNodes { there, here })
+        let there = Some(self.used_otherwise.load(Ordering::Relaxed)).filter(|it| *it != 0)?;
+        Some(NodeFinding::OtherNodes { there, here: self.sets.as_ref()?.nodes })
     }
 
     /// The same, where it has no vote because of that.
     pub(crate) fn refused_for_other_nodes(&self) -> Option<NodeFailure> {
-        let (there, here) = self.there_and_here().filter(|_| self.sets.as_ref().is_some_and(|it| it.strict))?;
-        Some(NodeFailure::OtherNodes { there, here })
-    }
-
-    fn there_and_here(&self) -> Option<(u64, u64)> {
-        let there = Some(self.used_otherwise.load(Ordering::Relaxed)).filter(|it| *it != 0)?;
-        Some((there, self.sets.as_ref()?.nodes))
+        let finding = self.other_nodes().filter(|_| self.sets.as_ref().is_some_and(|it| it.strict))?;
+        Some(NodeFailure::Disqualified { finding })
     }
 }
 

@@ -1,7 +1,6 @@
 //! What is on status about a node, for everybody to read: whether it may vote, what its clock shows, what it said about
 //! itself.
 
-use std::mem::{self, Discriminant};
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -10,8 +9,7 @@ use crate::sys::sync::{AtomicU64, Mutex};
 
 use crate::answer::ServerInfo;
 use crate::engine::nodes::node::Node;
-use crate::error::NodeFailure;
-use crate::error::Quarantine;
+use crate::error::{FailureKind, NodeFailure, NodeFinding, Quarantine};
 use crate::logic::clock::ClockStep;
 use crate::logic::eligibility::{Change, Eligibility, QuarantineSpan};
 use crate::stats::count;
@@ -46,7 +44,7 @@ pub(crate) struct Status {
     /// When it last warned of releases that were given up, likewise.
     overflow_said: AtomicU64,
     /// When it last warned of each kind of failure.
-    failures_said: Mutex<Vec<(Discriminant<NodeFailure>, Tick)>>,
+    failures_said: Mutex<Vec<(FailureKind, Tick)>>,
     /// By how many microseconds its clock is ahead of the one of leases, at least and at most; the smallest number if that
     /// is not known. Read one after the other: a hint, which nobody's safety rests on.
     clock_offset: [AtomicI64; 2],
@@ -112,18 +110,18 @@ impl Node {
 
     pub(crate) fn publish_server_info(&self, server_info: &ServerInfo) {
         let before = self.status.server_info.lock().replace(server_info.clone());
-        let policy = server_info.would_evict.as_ref();
-        if let Some(policy) = policy.filter(|_| before.as_ref().and_then(|it| it.would_evict.as_ref()) != policy) {
-            warn!(
-                "{}: {}: its maxmemory-policy is {policy}: with a limit on its memory it may evict locks",
-                self.id, self.address
-            );
-        }
-        if server_info.promoted && !before.is_some_and(|it| it.promoted && it.run_id == server_info.run_id) {
-            warn!(
-                "{}: {}: it was a replica and has been promoted: locks of the moment before may be missing",
-                self.id, self.address
-            );
+        for finding in server_info.findings() {
+            let is_known = before.as_ref().is_some_and(|it| it.findings().contains(&finding));
+            let is_news = match finding {
+                NodeFinding::WouldEvict { .. } => !is_known,
+                NodeFinding::Promoted => {
+                    !(is_known && before.as_ref().is_some_and(|it| it.run_id == server_info.run_id))
+                }
+                _ => false,
+            };
+            if is_news {
+                warn!("{}: {}: {finding}", self.id, self.address);
+            }
         }
     }
 
@@ -221,7 +219,7 @@ impl Node {
         if !failure.needs_somebody() {
             return false;
         }
-        let kind = mem::discriminant(failure);
+        let kind = failure.kind();
         let mut said = self.status.failures_said.lock();
         let before = said.iter_mut().find(|(it, _)| *it == kind);
         match before {

@@ -17,7 +17,7 @@ use crate::engine::nodes::connect::Connecting;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::node::{BATCHES_MAX, Health, Node};
 use crate::engine::nodes::resend::Unconfirmed;
-use crate::error::{self, NodeFailure};
+use crate::error::{self, NodeFailure, NodeFinding};
 use crate::logic::eligibility::{Introduction, Times};
 use crate::logic::run_ids::{Double, RunIds};
 use crate::stats::count;
@@ -83,7 +83,7 @@ pub(crate) struct Worker {
     node: Arc<Node>,
     address: Address,
     connect_timeout: Duration,
-    /// A server that is questionable is refused.
+    /// A server with a finding that can cost a lock is refused.
     strict: bool,
     run_ids: Arc<Mutex<RunIds>>,
     jobs: Receiver<Job>,
@@ -257,9 +257,9 @@ impl Worker {
 
     fn come_up(&mut self, Opened { socket, inbox, server_info, asked, asked_at }: Opened) {
         if self.strict
-            && let Some(objection) = server_info.objection()
+            && let Some(finding) = server_info.findings().into_iter().find(NodeFinding::disqualifies)
         {
-            self.go_down(&objection);
+            self.go_down(&NodeFailure::Disqualified { finding });
             return;
         }
         if let Some(run_id) = &server_info.run_id
