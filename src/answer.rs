@@ -225,3 +225,32 @@ impl ServerInfo {
         findings.into_iter().flatten().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b4_everything_that_can_cost_a_lock_is_found_in_what_a_server_says_and_nothing_else_disqualifies_it() {
+        let fine = || ServerInfo { run_id: Some("abc".to_owned()), pushes: true, ..ServerInfo::default() };
+        let policy = || "allkeys-lru".to_owned();
+        assert_eq!(fine().findings(), []);
+        for (server_info, finding, disqualifies) in [
+            (ServerInfo { run_id: None, ..fine() }, NodeFinding::Unverifiable, true),
+            (ServerInfo { promoted: true, ..fine() }, NodeFinding::Promoted, true),
+            (ServerInfo { replicas: 2, ..fine() }, NodeFinding::HasReplicas { count: 2 }, true),
+            (ServerInfo { would_evict: Some(policy()), ..fine() }, NodeFinding::WouldEvict { policy: policy() }, true),
+            (ServerInfo { pushes: false, ..fine() }, NodeFinding::NoNotices, false),
+        ] {
+            assert_eq!(finding.disqualifies(), disqualifies, "{finding}");
+            assert_eq!(server_info.findings(), [finding]);
+        }
+    }
+
+    #[test]
+    fn each_finding_is_a_failure_of_its_own_kind_whatever_is_in_it() {
+        let kind = |finding| NodeFailure::Disqualified { finding }.kind();
+        assert_ne!(kind(NodeFinding::Promoted), kind(NodeFinding::Unverifiable));
+        assert_eq!(kind(NodeFinding::HasReplicas { count: 1 }), kind(NodeFinding::HasReplicas { count: 2 }));
+    }
+}
