@@ -1,8 +1,5 @@
-//! The resource: a row that remembers the largest fencing token it has seen.
-//!
-//! Two rules make it safe, whatever happens to locks and clocks. A token smaller than the one in the row is refused, in
-//! the same transaction as the write. And a holder registers its token *before its first read*: from then on a slower
-//! holder cannot change what this one has read.
+//! The store of the example `fenced_redis` once more, as a row of a SQLite database: two statements, which the guide shows.
+//! The row remembers the largest fencing token it has seen.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,25 +8,34 @@ use std::{error, fmt};
 use quorlock::FencingToken;
 use rusqlite::{Connection, OptionalExtension};
 
+/// A new holder registers its token and reads. No row: a larger token was here.
+const ENTER: &str = "UPDATE tickets SET token = ?1 WHERE token <= ?1 RETURNING left";
+/// Check, write and record are one statement, and so one transaction.
+const WRITE: &str = "UPDATE tickets SET left = ?2, token = ?1 WHERE token <= ?1";
+
 /// The number of tickets in a new database.
-pub(crate) const AT_FIRST: i64 = 10;
+pub const AT_FIRST: i64 = 10;
 
 /// A database with one row: how many tickets are left, and the largest token seen.
-pub(crate) struct Tickets {
+pub struct Tickets {
     db: Connection,
 }
 
 /// What a holder that has registered its token may do. There is no other way to read and then write.
-pub(crate) struct Entered<'a> {
+pub struct Entered<'a> {
     store: &'a Tickets,
     token: i64,
     /// As it was read after the token was registered.
-    pub(crate) left: i64,
+    pub left: i64,
 }
 
 impl Tickets {
     /// Opens the database in `file`, and fills it if it is new.
-    pub(crate) fn open(file: &Path) -> Result<Tickets, StoreError> {
+    ///
+    /// # Errors
+    ///
+    /// The database failed.
+    pub fn open(file: &Path) -> Result<Tickets, StoreError> {
         let db = Connection::open(file)?;
         // Another program writes: wait for it.
         db.busy_timeout(Duration::from_secs(10))?;
@@ -45,18 +51,25 @@ impl Tickets {
     }
 
     /// Registers the token of a new holder and reads, in one statement.
-    pub(crate) fn enter(&self, token: FencingToken) -> Result<Entered<'_>, StoreError> {
+    ///
+    /// # Errors
+    ///
+    /// A larger token was registered, or the database failed.
+    pub fn enter(&self, token: FencingToken) -> Result<Entered<'_>, StoreError> {
         // Tokens are below 2^53: they fit.
         let token = i64::try_from(token.get()).unwrap_or(i64::MAX);
-        let sql = "UPDATE tickets SET token = ?1 WHERE token <= ?1 RETURNING left";
-        match self.db.query_row(sql, [token], |row| row.get(0)).optional()? {
+        match self.db.query_row(ENTER, [token], |row| row.get(0)).optional()? {
             Some(left) => Ok(Entered { store: self, token, left }),
             None => Err(self.refused(token)),
         }
     }
 
-    /// For whoever only looks.
-    pub(crate) fn left(&self) -> Result<i64, StoreError> {
+    /// For a program that only looks.
+    ///
+    /// # Errors
+    ///
+    /// The database failed.
+    pub fn left(&self) -> Result<i64, StoreError> {
         Ok(self.db.query_row("SELECT left FROM tickets", [], |row| row.get(0))?)
     }
 
@@ -68,10 +81,12 @@ impl Tickets {
 
 impl Entered<'_> {
     /// Writes one ticket less than was read.
-    pub(crate) fn sell(self) -> Result<(), StoreError> {
-        // Check, write and record are one statement, and so one transaction.
-        let sql = "UPDATE tickets SET left = ?2, token = ?1 WHERE token <= ?1";
-        match self.store.db.execute(sql, [self.token, self.left.saturating_sub(1)])? {
+    ///
+    /// # Errors
+    ///
+    /// A larger token was registered meanwhile, or the database failed.
+    pub fn sell(self) -> Result<(), StoreError> {
+        match self.store.db.execute(WRITE, [self.token, self.left.saturating_sub(1)])? {
             0 => Err(self.store.refused(self.token)),
             _ => Ok(()),
         }
@@ -80,8 +95,8 @@ impl Entered<'_> {
 
 /// Why the database did not do it.
 #[derive(Debug)]
-pub(crate) enum StoreError {
-    /// Somebody with a larger token was here.
+pub enum StoreError {
+    /// A holder with a larger token was here.
     Refused {
         /// What was offered.
         token: i64,
@@ -138,6 +153,12 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_shows_what_is_tested_here() {
+        let page = include_str!("../../src/guide/safety.md");
+        assert!(page.contains(ENTER) && page.contains(WRITE));
+    }
+
+    #[test]
     fn f6_a_smaller_token_is_refused_once_a_larger_one_is_registered() {
         let file = TempDb::new("smaller");
         let (first, second) = (Tickets::open(&file.0).unwrap(), Tickets::open(&file.0).unwrap());
@@ -162,7 +183,7 @@ mod tests {
         Tickets::open(&file.0).unwrap();
         let (tokens, sold, refused) = (AtomicU64::new(1), AtomicI64::new(0), AtomicI64::new(0));
 
-        // Nobody has a lock: the worst that can happen to locks.
+        // No lock protects anything here: the worst that can happen to locks.
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
