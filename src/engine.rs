@@ -30,7 +30,6 @@ pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
 pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
-pub(crate) use crate::engine::round::pending::deadline;
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;
 pub(crate) use crate::engine::wait::place::{Place, Woken};
@@ -150,7 +149,7 @@ impl Engine {
         }
         self.shut_down.give();
         let Some(threads) = self.threads.lock().take() else { return };
-        let deadline = deadline(grace);
+        let deadline = time::deadline(grace);
         // Acquisitions end their round and give back what they won; releases end theirs.
         let mut calls = self.calls.lock();
         while calls.under_way != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out() {}

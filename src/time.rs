@@ -18,6 +18,12 @@ use crate::sys;
 pub(crate) use crate::sys::{Tick, tick};
 pub(crate) use shown::{About, Exactly};
 
+/// The end of a wait that begins now.
+pub(crate) fn deadline(timeout: Duration) -> Tick {
+    let now = tick();
+    now.checked_add(timeout).unwrap_or(now)
+}
+
 /// A point in time for leases: see the module's header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Moment {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::node::Node;
+use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::round::pending::Pending;
+use crate::engine::round::run;
 use crate::engine::shared::Shared;
 use crate::error::{NodeCheck, NodeFinding};
 use crate::error::{NodeFailure, Quarantine};
@@ -29,7 +31,7 @@ impl Shared {
         let deadline = self.fanout.deadline(time::tick());
         let ask = || {
             let round = Arc::new(Pending::new(nodes.len(), ProbeRound));
-            self.fanout.round(None, Command::time(), &round, None, deadline);
+            run::run(&self.fanout, Outgoing::ask(Command::time(), &round), &round, None, deadline);
             round
         };
         nodes.iter().for_each(|it| it.meet_again());
@@ -62,7 +64,8 @@ impl Shared {
             let (_, nodes) = self.fanout.wheel();
             let round = Arc::new(Pending::new(nodes.len(), ProbeRound));
             let deadline = self.fanout.deadline(time::tick());
-            self.fanout.round(Some(new), wire::vouch(), &round, None, deadline);
+            let outgoing = Outgoing::ask(wire::vouch(), &round).to(Some(new));
+            run::run(&self.fanout, outgoing, &round, None, deadline);
             nodes.iter().map(|it| round.with_ballot(|round| round.failure(it.id))).collect::<Vec<_>>()
         };
         let mut rows = self.look();

@@ -12,6 +12,7 @@ pub(crate) mod leaving;
 pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod outbox;
+pub(crate) mod outgoing;
 pub(crate) mod resend;
 pub(crate) mod sets;
 pub(crate) mod stall;

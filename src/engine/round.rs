@@ -3,3 +3,4 @@
 pub(crate) mod admission;
 pub(crate) mod attempt;
 pub(crate) mod pending;
+pub(crate) mod run;

@@ -1,24 +1,21 @@
 //! What all parts of a manager share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::hold::renewal::Schedule;
 use crate::engine::listeners::callbacks::Callbacks;
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::fanout::{Fanout, Next, Release};
+use crate::engine::nodes::fanout::Fanout;
 use crate::engine::process::Process;
 use crate::engine::round::admission::Admission;
-use crate::engine::round::pending::{Pending, deadline};
-use crate::engine::wait::queues::{Queues, Ticket};
-use crate::ids::{NodeId, NodeSet};
+use crate::engine::wait::queues::Queues;
+use crate::ids::NodeId;
 use crate::logic::outage::Outage;
-use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::logic::wait;
-use crate::stats::{Counters, count};
+use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::wire::{Command, Plan};
+use crate::wire::Command;
 
 /// Hands on what the nodes tell.
 pub(crate) struct Hub {
@@ -82,46 +79,6 @@ impl Shared {
             callbacks,
             process,
         }
-    }
-
-    /// One round of releases. `next` waits for the lock: its acquire goes along, in the same write. `sent` is called when
-    /// all nodes have been given it.
-    ///
-    /// It never waits for its turn. The acquire does not go along if it had to, or could not win: the call then tries by
-    /// itself.
-    pub(crate) fn release_round(
-        &self,
-        release: Release,
-        pending: &Arc<Pending<ReleaseRound>>,
-        next: Option<&Ticket>,
-        sent: impl FnOnce(),
-    ) -> ReleaseEnd {
-        let _busy = self.fanout.busy();
-        let _slot = self.admission.enter();
-        let deadline = deadline(self.fanout.response_timeout().saturating_mul(self.admission.turns()));
-        let prepared = next.and_then(|ticket| {
-            // The call pauses before its own round; it would not before one that is made for it.
-            let waits = self.fanout.is_behind() || !self.fanout.pause().is_zero();
-            let slot = if waits { None } else { self.admission.try_enter() };
-            let prepared = slot.map(|slot| ticket.prepare(self, slot));
-            let Some(Ok((attempt, command))) = prepared else {
-                ticket.make_none();
-                return None;
-            };
-            count(&self.counters.hand_overs);
-            Some(Next { ticket, attempt, command: Arc::new(command) })
-        });
-        let end = self.fanout.release_round(release, pending, prepared, sent, deadline);
-        if let Some(ticket) = next {
-            // It has slept on until its attempt was decided; if that has not happened it goes on by itself now.
-            ticket.wake();
-        }
-        end
-    }
-
-    /// Takes this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
-    pub(crate) fn say_farewell(&self, key: &[u8], nodes: NodeSet, keep: Duration) {
-        self.fanout.release(Plan::leave(key, self.queues.client()), nodes, keep, None);
     }
 
     /// See [`Process`].

@@ -173,7 +173,7 @@ impl Calling<'_> {
                         break;
                     }
                     if tries.saturating_add(1) < UNDECIDED_MAX {
-                        engine::sleep(engine::deadline(pause), &self.request.signals());
+                        engine::sleep(time::deadline(pause), &self.request.signals());
                     }
                 }
             }
@@ -295,7 +295,7 @@ impl Calling<'_> {
     /// How long a call that does not wait for locks waits for its turn to ask.
     fn turn_until(&self) -> Tick {
         let config = &self.request.engine.shared().config;
-        engine::deadline(config.outage_timeout.max(config.response_timeout))
+        time::deadline(config.outage_timeout.max(config.response_timeout))
     }
 
     /// The error of a call that did not come to ask, because others were first; that of its last attempt if it had one.
@@ -347,12 +347,12 @@ impl Calling<'_> {
             return AcquireError::Held { by: self.held_by(), nodes, waited };
         };
         if let Some(release) = &lost.release {
-            release.wait(engine::deadline(shared.fanout.response_timeout()));
+            release.wait(time::deadline(shared.fanout.response_timeout()));
         }
         let mut rows = lost.rows;
         if let Some(round) = &lost.round {
             if lost.why == LossReason::NoQuorum {
-                round.wait_for_rows(engine::deadline(REASONS));
+                round.wait_for_rows(time::deadline(REASONS));
             }
             rows = round.rows();
         }

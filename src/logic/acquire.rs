@@ -57,8 +57,6 @@ impl AcquireRound {
 impl Round for AcquireRound {
     type End = AcquireEnd;
 
-    const NEEDS_A_MAJORITY: bool = true;
-
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
         let granted = votes.count(Answer::is_granted);

@@ -11,9 +11,6 @@ pub(crate) trait Round: Send + 'static {
     /// How the round can end.
     type End: Copy + Send;
 
-    /// Whether it is of no use to ask fewer nodes than a majority.
-    const NEEDS_A_MAJORITY: bool = false;
-
     /// Takes note of a vote, if it matters when it came.
     fn note(&mut self, _node: NodeId, _vote: &Answer, _now: Moment) {}
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::answer::{Answer, ExtendReply};
 use crate::engine::hold::healing::{Extension, Healing};
 use crate::engine::hold::held::{Grants, HeldLock, State};
-use crate::engine::nodes::fanout::Given;
-use crate::engine::nodes::job::Sink;
+use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
 use crate::engine::round::pending::Pending;
 use crate::error::{ExtendError, Lost, Rows};
 use crate::ids::{NodeId, NodeSet};
@@ -58,7 +57,7 @@ impl HeldLock {
         }
         let ttl = validity::whole_millis(ttl);
         let sent = Sent { ttl, at: Moment::now(), tick: time::tick() };
-        let (pending, given) = {
+        let (pending, enqueued) = {
             let mut state = self.state.lock();
             state.lease.valid_until(sent.at)?;
             if !state.lease.may_extend(sent.at) {
@@ -66,9 +65,7 @@ impl HeldLock {
             }
             self.send_extension(&mut state, sent, false)
         };
-        let taken = given.taken;
-        self.shared.fanout.wake(taken, false);
-        given.report(&pending);
+        self.shared.fanout.hand_over(enqueued, false);
         let end = pending.wait(self.shared.fanout.deadline(sent.tick));
         self.on_extension_end(end, sent, &pending);
         match (end, self.remaining()) {
@@ -86,7 +83,7 @@ impl HeldLock {
         state: &mut State,
         sent: Sent,
         renewal: bool,
-    ) -> (Arc<Pending<ExtendRound>>, Given) {
+    ) -> (Arc<Pending<ExtendRound>>, Enqueued) {
         let Sent { ttl, tick, .. } = sent;
         let nodes = self.shared.fanout.len();
         let hook = renewal.then(|| {
@@ -97,13 +94,13 @@ impl HeldLock {
         let pending = Arc::new(Pending::with_hook(nodes, ExtendRound, hook));
         let (ttl_ms, quarantine) = (validity::millis(ttl), self.shared.fanout.quarantine());
         let keep = self.keeps_counter(state, tick);
-        let command = Arc::new(self.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep));
-        let extension: Arc<dyn Sink> = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
-        let given = self.shared.fanout.offer(&command, &extension, tick, false);
-        pending.set_reached(given.taken);
-        state.reached = state.reached.union(given.taken);
+        let command = self.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep);
+        let extension = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
+        let enqueued = self.shared.fanout.enqueue(Outgoing::ask(command, &extension), tick);
+        pending.set_reached(enqueued.taken);
+        state.reached = state.reached.union(enqueued.taken);
         state.longest_ttl = state.longest_ttl.max(ttl);
-        (pending, given)
+        (pending, enqueued)
     }
 
     /// Whether the extension that is sent at `tick` has to give the fencing counters their full life again.
@@ -121,26 +118,23 @@ impl HeldLock {
     /// Sets the key again on nodes that have lost it. A majority has just confirmed the lock.
     pub(crate) fn heal(self: &Arc<Self>, nodes: NodeSet, ttl: Duration) {
         let (now, tick) = (Moment::now(), time::tick());
-        let given = {
+        let enqueued = {
             // RACE: put in line with the state locked, like an extension: see `release`. Behind the release it would leave
             // a key that nobody deletes.
             let mut state = self.state.lock();
             if !state.lease.may_extend(now) {
                 return;
             }
-            let command = Arc::new(self.plan.heal(
-                self.owner,
-                validity::millis(ttl),
-                self.token.get(),
-                self.shared.fanout.quarantine(),
-            ));
-            let healing: Arc<dyn Sink> = Arc::new(Healing(Arc::clone(self)));
-            let nodes = self.shared.fanout.that_may_heal(nodes, tick);
-            let given = self.shared.fanout.offer_to(Some(nodes), &command, &healing, tick, false);
-            state.reached = state.reached.union(given.taken);
-            given
+            let fanout = &self.shared.fanout;
+            let (ttl_ms, quarantine) = (validity::millis(ttl), fanout.quarantine());
+            let command = self.plan.heal(self.owner, ttl_ms, self.token.get(), quarantine);
+            let healing = Arc::new(Healing(Arc::clone(self)));
+            let nodes = fanout.that_may_heal(nodes, tick);
+            let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);
+            state.reached = state.reached.union(enqueued.taken);
+            enqueued
         };
-        self.shared.fanout.wake(given.taken, false);
+        self.shared.fanout.hand_over(enqueued, false);
     }
 
     pub(crate) fn note_healed(&self) {

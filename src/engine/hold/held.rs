@@ -8,9 +8,12 @@ use crate::answer::Answer;
 use crate::engine::hold::extend::Sent;
 use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
-use crate::engine::nodes::fanout::{Given, Release};
-use crate::engine::round::pending::{Pending, deadline};
+use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
+use crate::engine::round::attempt::Attempt;
+use crate::engine::round::pending::Pending;
+use crate::engine::round::run;
 use crate::engine::shared::Shared;
+use crate::engine::wait::queues::Ticket;
 use crate::error::Lost;
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::acquire::AcquireRound;
@@ -227,17 +230,9 @@ impl HeldLock {
     /// If it was lost before, or turns out to have been, the error says how, and everybody has been told, or is being.
     pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
         let Ended { held, reached, keep, renewed_at, listeners } = self.end()?;
-        let nodes = self.shared.fanout.len();
-        let pending = Arc::new(Pending::new(nodes, ReleaseRound::of_held(nodes, held)));
-        let next = self.shared.queues.pass_on(self.plan.key(), self.id);
-        let client = self.shared.queues.client();
-        let update = match &next {
-            Some(next) => QueueUpdate::HandOver { client, since: next.since(&self.shared) },
-            None => self.update(),
-        };
-        let release = Release { command: self.release_command(update), to: reached, keep };
-        let sent = || self.shared.queues.end_hold(self.plan.key(), self.id);
-        let end = self.shared.release_round(release, &pending, next.as_deref(), sent);
+        let fanout = &self.shared.fanout;
+        let pending = run::of_release(fanout, ReleaseRound::of_held(fanout.len(), held), reached);
+        let end = self.send_release(&pending, reached, keep);
         let counters = &self.shared.counters;
         if end.lost {
             count(&counters.locks_lost);
@@ -246,6 +241,55 @@ impl HeldLock {
         }
         count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
         Ok((end, pending))
+    }
+
+    /// Sends the release and waits for it. The acquire of the call that waits for the lock goes along, in the same write.
+    ///
+    /// It never waits for its turn. The acquire does not go along if it had to, or could not win: the call then tries by
+    /// itself.
+    fn send_release(&self, round: &Arc<Pending<ReleaseRound>>, to: NodeSet, keep: Duration) -> ReleaseEnd {
+        let Shared { fanout, queues, admission, .. } = &*self.shared;
+        let _busy = fanout.busy();
+        let _slot = admission.enter();
+        let deadline = time::deadline(fanout.response_timeout().saturating_mul(admission.turns()));
+
+        let next = queues.pass_on(self.plan.key(), self.id);
+        let update = match &next {
+            Some(next) => QueueUpdate::HandOver { client: queues.client(), since: next.since(&self.shared) },
+            None => self.update(),
+        };
+        let release = Outgoing::release(self.release_command(update), to, keep, Some(round));
+        let (attempt, acquire) = next.as_deref().and_then(|it| self.prepare_next(it)).unzip();
+
+        let now = time::tick();
+        let sent = fanout.send(release, acquire, fanout.drive_alone(now), now);
+        match (&next, attempt) {
+            (Some(next), Some(attempt)) => {
+                attempt.round.set_reached(sent.taken());
+                next.make(attempt);
+            }
+            // RACE: not before the release was sent. The call asks at once, and its acquire has to come behind it.
+            (Some(next), None) => next.make_none(),
+            (None, _) => queues.end_hold(self.plan.key(), self.id),
+        }
+        let end = run::wait(sent, round, deadline);
+        if let Some(next) = next {
+            // It sleeps until its attempt is decided. If that has not happened by now, it waits for that itself.
+            next.wake();
+        }
+        end
+    }
+
+    /// The attempt of the call that comes next, and its command.
+    fn prepare_next(&self, next: &Ticket) -> Option<(Attempt, Outgoing)> {
+        let Shared { fanout, admission, counters, .. } = &*self.shared;
+        // The call pauses before its own round; it would not before one that is made for it.
+        let waits = fanout.is_behind() || !fanout.pause().is_zero();
+        let slot = if waits { None } else { admission.try_enter() };
+        let (attempt, command) = next.prepare(&self.shared, slot?).ok()?;
+        count(&counters.hand_overs);
+        let outgoing = Outgoing::ask(command, &attempt.round);
+        Some((attempt, outgoing))
     }
 
     /// Gives the lock up without telling the nodes, so that its keys expire: if that is wanted after a panic, and a panic
@@ -292,7 +336,7 @@ impl HeldLock {
                 let release = loss.release.clone();
                 self.announce(loss);
                 if let Some(release) = release {
-                    release.wait(deadline(self.shared.fanout.response_timeout()));
+                    release.wait(time::deadline(self.shared.fanout.response_timeout()));
                 }
             }
             // He may not have come to it.
@@ -305,7 +349,7 @@ impl HeldLock {
     /// acquire enters them again.
     fn leave_lists(&self, nodes: NodeSet) {
         if self.in_lists {
-            self.shared.say_farewell(self.plan.key(), nodes, self.ttl);
+            self.shared.queues.leave_lists(&self.shared.fanout, self.plan.key(), nodes, self.ttl);
         }
     }
 
@@ -345,10 +389,13 @@ impl HeldLock {
     fn begin_loss(&self, state: &mut State, reason: Lost, awaited: bool) -> Loss {
         count(&self.shared.counters.locks_lost);
         let release = (!self.shared.config.lock_delay).then(|| {
-            let nodes = self.shared.fanout.len();
-            let round = awaited.then(|| Arc::new(Pending::new(nodes, ReleaseRound::new(quorum(nodes)))));
+            let (fanout, to) = (&self.shared.fanout, state.reached);
+            let round = ReleaseRound::new(quorum(fanout.len()));
+            let round = awaited.then(|| run::of_release(fanout, round, to));
             let command = self.release_command(self.update());
-            self.shared.fanout.queue_release(command, state.reached, state.longest_ttl, round.as_ref());
+            let release = Outgoing::release(command, to, state.longest_ttl, round.as_ref());
+            // No node refuses it, and the workers are woken by `announce`.
+            drop(fanout.enqueue(release, time::tick()));
             round
         });
         Loss {
@@ -418,10 +465,10 @@ impl HeldLock {
             self.shared.config.margin.ttl_for(state.lease.ends_in(now))
         };
         // Put in line with the state locked: see `release`.
-        let (pending, given) = self.send_extension(&mut state, Sent { ttl, at: now, tick }, true);
+        let (pending, enqueued) = self.send_extension(&mut state, Sent { ttl, at: now, tick }, true);
         let give_up = self.shared.fanout.response_timeout();
-        state.renewal = Some((Arc::clone(&pending), tick.checked_add(give_up).unwrap_or(tick)));
-        Look::Sent { pending, given, again_in: give_up.min(state.lease.ends_in(now)) }
+        state.renewal = Some((pending, tick.checked_add(give_up).unwrap_or(tick)));
+        Look::Sent { enqueued, again_in: give_up.min(state.lease.ends_in(now)) }
     }
 
     /// Enters the lease in the schedule: for the next extension, or for its end.
@@ -463,5 +510,5 @@ pub(crate) enum Look {
     /// The extension under way has timed out: close it, then look again.
     Close(Arc<Pending<ExtendRound>>),
     /// An extension was put in line.
-    Sent { pending: Arc<Pending<ExtendRound>>, given: Given, again_in: Duration },
+    Sent { enqueued: Enqueued, again_in: Duration },
 }

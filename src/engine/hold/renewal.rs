@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::engine::hold::held::{HeldLock, Look};
 use crate::engine::nodes::drive::LINGER;
+use crate::engine::nodes::outgoing::Enqueued;
 use crate::engine::round::pending::Pending;
 use crate::engine::shared::Shared;
 use crate::error::Lost;
-use crate::ids::NodeSet;
 use crate::logic::tally::ExtendRound;
 use crate::sys::logging::error;
 use crate::sys::sync::{Condvar, Mutex};
@@ -205,8 +205,7 @@ fn survive(shared: &Shared, due: &[Arc<HeldLock>], work: impl FnOnce()) {
 
 fn look_after(shared: &Arc<Shared>, due: &[Arc<HeldLock>]) {
     let (now, tick) = (Moment::now(), time::tick());
-    let mut to_wake = NodeSet::default();
-    let mut sent = Vec::new();
+    let mut batch = Enqueued::default();
     for lock in due {
         let mut look = lock.look_after(now, tick);
         if let Look::Close(pending) = &look {
@@ -216,17 +215,13 @@ fn look_after(shared: &Arc<Shared>, due: &[Arc<HeldLock>]) {
         match look {
             Look::Nothing | Look::Close(_) => {}
             Look::At(wait) => shared.schedule.plan(lock, wait),
-            Look::Sent { pending, given, again_in } => {
+            Look::Sent { enqueued, again_in } => {
                 shared.schedule.plan(lock, again_in);
-                to_wake = to_wake.union(given.taken);
-                sent.push((pending, given));
+                batch.merge(enqueued);
             }
         }
     }
-    shared.fanout.wake(to_wake, false);
-    for (pending, given) in sent {
-        given.report(&pending);
-    }
+    shared.fanout.hand_over(batch, false);
 }
 
 /// Ends an extension that has timed out; its end enters the lease in the schedule anew.
@@ -243,7 +238,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::{Engine, Won};
-    use crate::ids::{FencingToken, LockName, OwnerToken};
+    use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
     use crate::wire::{Address, KeyTtls, Plan};
 
     const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,35 +5,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Driver, Wheel};
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::job::{Job, Sink};
+use crate::engine::nodes::job::Job;
 use crate::engine::nodes::memory::QuarantineLength;
 use crate::engine::nodes::node::{Node, NodeContext, WorkerHandle};
+use crate::engine::nodes::outgoing::{Enqueued, Outgoing, Refusal, Takers};
 use crate::engine::nodes::sets::Sets;
 use crate::engine::nodes::worker::{WAKE, Worker};
 use crate::engine::park::{self, Signal};
-use crate::engine::round::attempt::Attempt;
-use crate::engine::round::pending::{Pending, deadline};
-use crate::engine::wait::queues::Ticket;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
-use crate::logic::acquire::AcquireRound;
-use crate::logic::ballot::Round;
 use crate::logic::eligibility::Eligibility;
 use crate::logic::pace::{self, PAUSE_MAX};
 use crate::logic::run_ids::RunIds;
-use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 use crate::logic::{clock, quorum};
 use crate::stats::Counters;
 use crate::sys::OwnThread;
 use crate::sys::sync::{AtomicUsize, Condvar, Mutex, unbounded};
 use crate::sys::{Poll, Waker};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Command};
+use crate::wire::Address;
 
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
@@ -50,35 +44,37 @@ pub(crate) struct Fanout {
     quarantine_length: Option<Arc<QuarantineLength>>,
 }
 
-/// What became of a command that was given to several nodes.
-#[derive(Debug, Default)]
-pub(crate) struct Given {
-    /// Nodes that took it.
-    pub(crate) taken: NodeSet,
-    /// Nodes that did not, and why. They have to be told to whoever waits, with nothing locked.
-    refused: Vec<(NodeId, NodeFailure)>,
+/// Commands on their way. Workers have to be woken for the rest, and whoever wants the answers of nodes that refused has to
+/// hear of that.
+#[must_use]
+pub(crate) struct Sent<'a> {
+    fanout: &'a Fanout,
+    enqueued: Enqueued,
+    driver: Option<Driver<'a>>,
+    directly: bool,
 }
 
-/// A release and where it goes.
-pub(crate) struct Release {
-    pub(crate) command: Command,
-    pub(crate) to: NodeSet,
-    /// How long it is worth sending.
-    pub(crate) keep: Duration,
-}
+impl Sent<'_> {
+    /// Nodes that took a command that they could have refused.
+    pub(crate) fn taken(&self) -> NodeSet {
+        self.enqueued.taken
+    }
 
-/// The attempt of whoever comes next.
-pub(crate) struct Next<'a> {
-    pub(crate) ticket: &'a Ticket,
-    pub(crate) attempt: Attempt,
-    pub(crate) command: Arc<Command>,
-}
+    /// Leaves the rest to the workers.
+    pub(crate) fn finish(self) {
+        self.fanout.hand_over(self.enqueued, self.directly);
+    }
 
-impl Given {
-    /// Hands the refusals to the round.
-    pub(crate) fn report<R: Round>(self, pending: &Pending<R>) {
-        for (node, failure) in self.refused {
-            pending.deliver(node, Answer::Failed(failure), false);
+    /// Sends the rest and reads the answers, until `is_over` or until `deadline`, if the caller drives the connections.
+    /// Otherwise the workers do.
+    pub(crate) fn drive(self, is_over: &dyn Fn() -> bool, deadline: Tick) {
+        let Sent { fanout, enqueued, driver, directly } = self;
+        let asked = enqueued.asked;
+        fanout.hand_over(enqueued, directly);
+        match driver {
+            Some(driver) if !driver.misses(asked) => driver.drive(is_over, deadline, || !fanout.is_alone()),
+            // Some answers would be read by workers: all are.
+            other => drop(other),
         }
     }
 }
@@ -196,7 +192,7 @@ impl Fanout {
         }
         self.nodes.iter().for_each(|it| it.call_up());
         let signals: Vec<&Signal> = signals.iter().copied().chain([self.contacts.over()]).collect();
-        park::sleep(deadline(self.connect_timeout), &signals);
+        park::sleep(time::deadline(self.connect_timeout), &signals);
         true
     }
 
@@ -205,61 +201,78 @@ impl Fanout {
         self.contacts.minority()
     }
 
-    /// Does without the nodes that are not `askable` in a round that begins now.
-    pub(crate) fn leave_out(&self, askable: NodeSet, round: &Pending<AcquireRound>) {
+    /// Nodes that are not `askable`, and why a round that begins now does without each of them.
+    pub(crate) fn left_out(&self, askable: NodeSet) -> Vec<(NodeId, NodeAnswer)> {
         let now = time::tick();
         // Others have decided it, or the time to connect is over.
         let slow = || match self.contacts.over().is_given() {
             true => NodeAnswer::Pending,
             false => NodeAnswer::Failed(NodeFailure::TimedOut),
         };
-        for node in self.nodes.iter().filter(|it| !askable.contains(it.id)) {
-            let row = node.refusal(now).map_or_else(slow, NodeAnswer::Failed);
-            round.leave_out(node.id, row);
+        let others = self.nodes.iter().filter(|it| !askable.contains(it.id));
+        others.map(|it| (it.id, it.refusal(now).map_or_else(slow, NodeAnswer::Failed))).collect()
+    }
+
+    /// Lets the caller drive the connections if it is alone: it is faster then if it writes and reads by itself. In company,
+    /// workers that do it for many are.
+    pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driver<'_>> {
+        if self.is_alone() { self.wheel.take(&self.nodes, now) } else { None }
+    }
+
+    /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
+    /// otherwise by the workers, which the result wakes.
+    pub(crate) fn send<'a>(
+        &'a self,
+        first: Outgoing,
+        next: Option<Outgoing>,
+        driver: Option<Driver<'a>>,
+        now: Tick,
+    ) -> Sent<'a> {
+        let directly = driver.is_some() || self.is_alone();
+        Sent { fanout: self, enqueued: self.distribute([Some(first), next], now, directly), driver, directly }
+    }
+
+    /// Enqueues a command and wakes no worker: for many in a row, and with something locked. The result has to be
+    /// [handed over](Fanout::hand_over) with nothing locked.
+    pub(crate) fn enqueue(&self, outgoing: Outgoing, now: Tick) -> Enqueued {
+        self.distribute([Some(outgoing), None], now, false)
+    }
+
+    fn distribute(&self, batch: [Option<Outgoing>; 2], now: Tick, directly: bool) -> Enqueued {
+        let mut enqueued = Enqueued::default();
+        if let [Some(Outgoing { takers: Takers::ReadyMajority, sink, .. }), _] = &batch
+            && let Some(refused) = self.behind(now)
+        {
+            let refusal = |(node, failure)| Refusal { node, failure, sink: sink.clone() };
+            enqueued.refused = refused.into_iter().map(refusal).collect();
+            return enqueued;
         }
-    }
-
-    /// One round: gives a command to every node that can take it now, of `some` or of all, and waits until it is
-    /// decided. Those that are not of `some` must have voted.
-    ///
-    /// `driver`: passed by a caller that drives the connections already.
-    pub(crate) fn round<R: Round>(
-        &self,
-        some: Option<NodeSet>,
-        command: Command,
-        pending: &Arc<Pending<R>>,
-        driver: Option<Driver<'_>>,
-        deadline: Tick,
-    ) -> R::End {
-        let now = time::tick();
-        // Alone, a caller is faster if it writes and reads by itself; in company, workers that do it for many are.
-        let alone = self.is_alone() || driver.is_some();
-        let driver = driver.or_else(|| if alone { self.wheel.take(&self.nodes, now) } else { None });
-        let sink: Arc<dyn Sink> = Arc::<Pending<R>>::clone(pending);
-        let behind = if R::NEEDS_A_MAJORITY { self.behind(now) } else { None };
-        let given = behind.unwrap_or_else(|| self.offer_to(some, &Arc::new(command), &sink, now, alone));
-        let taken = given.taken;
-        pending.set_reached(taken);
-        self.wake(taken, alone);
-        given.report(pending);
-        self.wait(driver, taken, pending, deadline)
-    }
-
-    fn wait<R: Round>(
-        &self,
-        driver: Option<Driver<'_>>,
-        asked: NodeSet,
-        pending: &Pending<R>,
-        deadline: Tick,
-    ) -> R::End {
-        match driver {
-            Some(driver) if !driver.misses(asked) => {
-                driver.drive(&|| pending.is_over(), deadline, || !self.is_alone());
+        for node in &self.nodes {
+            let mut jobs = [None, None];
+            for (outgoing, job) in batch.iter().zip(&mut jobs) {
+                let Some(outgoing) = outgoing.as_ref().filter(|it| it.goes_to(node.id)) else { continue };
+                let (command, sink) = (Arc::clone(&outgoing.command), outgoing.sink.clone());
+                if let Takers::All(keep) = outgoing.takers {
+                    *job = Some(Job::release(command, sink, now.checked_add(keep).unwrap_or(now)));
+                } else if let Some(failure) = node.refusal(now) {
+                    enqueued.refused.push(Refusal { node: node.id, failure, sink });
+                } else {
+                    enqueued.taken.insert(node.id);
+                    *job = Some(Job::new(command, sink));
+                }
             }
-            // Some answers would be read by others: all are.
-            other => drop(other),
+            if jobs.iter().any(Option::is_some) {
+                enqueued.asked.insert(node.id);
+                node.give(jobs, now, directly);
+            }
         }
-        pending.wait(deadline)
+        enqueued
+    }
+
+    /// Wakes the workers for what was enqueued, and tells of the nodes that refused it. Call it with nothing locked.
+    pub(crate) fn hand_over(&self, enqueued: Enqueued, directly: bool) {
+        self.wake(enqueued.asked, directly);
+        enqueued.refused.into_iter().for_each(Refusal::report);
     }
 
     /// How long whoever begins a round now waits first, so that all nodes keep up.
@@ -276,9 +289,9 @@ impl Fanout {
         }
         // Somebody must read meanwhile.
         self.settle();
-        let end = deadline(PAUSE_MAX);
+        let end = time::deadline(PAUSE_MAX);
         while !pause.is_zero() && time::tick() < end {
-            let until = deadline(pace::spread(pause, fastrand::f64())).min(end);
+            let until = time::deadline(pace::spread(pause, fastrand::f64())).min(end);
             let mut nobody = self.pace.0.lock();
             self.pace.1.wait_until(&mut nobody, until);
             drop(nobody);
@@ -295,22 +308,15 @@ impl Fanout {
         (&self.wheel, &self.nodes)
     }
 
-    /// Puts a command in line at every node that can take it now, without waking anybody: for many in a row.
-    pub(crate) fn offer(&self, command: &Arc<Command>, sink: &Arc<dyn Sink>, now: Tick, directly: bool) -> Given {
-        self.offer_to(None, command, sink, now, directly)
-    }
-
-    /// Whether so many nodes are stalled that no majority can be asked, and why each that cannot is not. Nobody is asked
-    /// then: what the others would be given, and would have to be asked to take back, is all that many callers who try
-    /// again and again would keep them busy with, and they might never catch up.
-    fn behind(&self, now: Tick) -> Option<Given> {
+    /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
+    fn behind(&self, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
         let refused = |it: &Arc<Node>| Some((it.id, it.refusal(now)?));
         let refused: Vec<_> = self.nodes.iter().filter_map(refused).collect();
         let ready = self.nodes.len().saturating_sub(refused.len());
         let stalled = refused.iter().filter(|(_, it)| *it == NodeFailure::Stalled).count();
         let quorum = quorum(self.nodes.len());
         let is_behind = ready < quorum && quorum <= ready.saturating_add(stalled);
-        is_behind.then(|| Given { taken: NodeSet::default(), refused })
+        is_behind.then_some(refused)
     }
 
     /// Whether so many nodes are stalled that no majority can be asked.
@@ -326,125 +332,6 @@ impl Fanout {
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
         self.nodes.iter().filter(|it| it.has_stepped(since)).map(|it| it.id).collect()
-    }
-
-    /// Like [`Fanout::offer`], to some of the nodes.
-    pub(crate) fn offer_to(
-        &self,
-        some: Option<NodeSet>,
-        command: &Arc<Command>,
-        sink: &Arc<dyn Sink>,
-        now: Tick,
-        directly: bool,
-    ) -> Given {
-        let mut given = Given::default();
-        for node in self.nodes.iter().filter(|it| some.is_none_or(|some| some.contains(it.id))) {
-            match node.refusal(now) {
-                None => {
-                    given.taken.insert(node.id);
-                    node.give([Some(Job::new(Arc::clone(command), Arc::clone(sink))), None], now, directly);
-                }
-                Some(failure) => given.refused.push((node.id, failure)),
-            }
-        }
-        given
-    }
-
-    /// Gives a release to `to`, whatever the health of those nodes, and does not wait.
-    pub(crate) fn release(
-        &self,
-        command: Command,
-        to: NodeSet,
-        keep: Duration,
-        pending: Option<&Arc<Pending<ReleaseRound>>>,
-    ) {
-        self.release_and(command, to, keep, pending, None);
-    }
-
-    /// Like [`Fanout::release`], and does not even wake the workers: that has to be done with nothing locked.
-    pub(crate) fn queue_release(
-        &self,
-        command: Command,
-        to: NodeSet,
-        keep: Duration,
-        pending: Option<&Arc<Pending<ReleaseRound>>>,
-    ) {
-        let now = time::tick();
-        let keep_until = now.checked_add(keep).unwrap_or(now);
-        let command = Arc::new(command);
-        for node in self.nodes.iter().filter(|it| to.contains(it.id)) {
-            node.give([Some(release_job(&command, pending, keep_until)), None], now, false);
-        }
-        self.note_not_asked(to, pending);
-    }
-
-    /// The others do not have to be asked.
-    fn note_not_asked(&self, asked: NodeSet, pending: Option<&Arc<Pending<ReleaseRound>>>) {
-        if let Some(pending) = pending {
-            for node in self.ids().filter(|it| !asked.contains(*it)) {
-                pending.leave_out(node, NodeAnswer::NotAsked);
-            }
-        }
-    }
-
-    /// Like [`Fanout::release`], and sends the acquire of whoever comes next along, to every node that can take it.
-    fn release_and(
-        &self,
-        command: Command,
-        to: NodeSet,
-        keep: Duration,
-        pending: Option<&Arc<Pending<ReleaseRound>>>,
-        next: Option<(&Arc<Command>, &Arc<Pending<AcquireRound>>)>,
-    ) -> Given {
-        let now = time::tick();
-        let keep_until = now.checked_add(keep).unwrap_or(now);
-        let alone = self.is_alone();
-        let command = Arc::new(command);
-        let mut given = Given::default();
-        for node in &self.nodes {
-            let release = to.contains(node.id).then(|| release_job(&command, pending, keep_until));
-            let acquire = next.and_then(|(command, round)| match node.refusal(now) {
-                None => {
-                    given.taken.insert(node.id);
-                    Some(Job::new(Arc::clone(command), Arc::<Pending<AcquireRound>>::clone(round)))
-                }
-                Some(failure) => {
-                    given.refused.push((node.id, failure));
-                    None
-                }
-            });
-            if release.is_some() || acquire.is_some() {
-                node.give([release, acquire], now, alone);
-            }
-        }
-        self.wake(to.union(given.taken), alone);
-        self.note_not_asked(to, pending);
-        given
-    }
-
-    /// Like [`Fanout::release`], and waits as [`Fanout::round`] does. `next` waits for the lock: its attempt goes along.
-    /// `sent` is called before the wait.
-    pub(crate) fn release_round(
-        &self,
-        release: Release,
-        pending: &Arc<Pending<ReleaseRound>>,
-        next: Option<Next<'_>>,
-        sent: impl FnOnce(),
-        deadline: Tick,
-    ) -> ReleaseEnd {
-        let Release { command, to, keep } = release;
-        let driver = if self.is_alone() { self.wheel.take(&self.nodes, time::tick()) } else { None };
-        let acquire = next.as_ref().map(|it| (&it.command, &it.attempt.round));
-        let given = self.release_and(command, to, keep, Some(pending), acquire);
-        sent();
-        let asked = to.union(given.taken);
-        if let Some(Next { ticket, attempt, .. }) = next {
-            let round = Arc::clone(&attempt.round);
-            round.set_reached(given.taken);
-            ticket.make(attempt);
-            given.report(&round);
-        }
-        self.wait(driver, asked, pending, deadline)
     }
 
     /// Takes the wheel, to wait at it; `None` if the workers do that.
@@ -500,11 +387,6 @@ impl Fanout {
     pub(crate) fn stop(&self, deadline: Tick) {
         self.nodes.iter().for_each(|it| it.stop(deadline));
     }
-}
-
-fn release_job(command: &Arc<Command>, pending: Option<&Arc<Pending<ReleaseRound>>>, keep_until: Tick) -> Job {
-    let sink = pending.map(|it| -> Arc<dyn Sink> { Arc::<Pending<ReleaseRound>>::clone(it) });
-    Job::release(Arc::clone(command), sink, keep_until)
 }
 
 /// See [`Fanout::busy`].

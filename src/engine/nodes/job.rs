@@ -34,13 +34,13 @@ pub(crate) struct Job {
 
 impl Job {
     /// A command whose answer matters only now.
-    pub(crate) fn new(command: Arc<Command>, sink: Arc<dyn Sink>) -> Job {
-        Job { command, handed: None, sink: Some(sink), keep_until: None, was_refused: false }
+    pub(crate) fn new(command: Arc<Command>, sink: Option<Arc<dyn Sink>>) -> Job {
+        Job { command, handed: None, sink, keep_until: None, was_refused: false }
     }
 
     /// A command whose answer says something about the connection, and to nobody else.
     pub(crate) fn of_connection(command: Arc<Command>) -> Job {
-        Job { command, handed: None, sink: None, keep_until: None, was_refused: false }
+        Job::new(command, None)
     }
 
     /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.

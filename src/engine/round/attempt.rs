@@ -7,8 +7,10 @@ use std::time::Duration;
 use crate::answer::{AcquireReply, Answer};
 use crate::engine::hold::held::{Grants, Won};
 use crate::engine::nodes::drive::Driver;
+use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::round::admission::Slot;
-use crate::engine::round::pending::{Pending, deadline};
+use crate::engine::round::pending::Pending;
+use crate::engine::round::run;
 use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, Rows};
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
@@ -243,9 +245,12 @@ impl Attempt {
         let askable = shared.fanout.askable();
         let (attempt, command) = Attempt::prepare(shared, slot, wish, known, wish.policy, None)?;
         if let Some(askable) = askable {
-            shared.fanout.leave_out(askable, &attempt.round);
+            for (node, row) in shared.fanout.left_out(askable) {
+                attempt.round.leave_out(node, row);
+            }
         }
-        let end = shared.fanout.round(askable, command, &attempt.round, driver, attempt.deadline);
+        let outgoing = Outgoing::ask(command, &attempt.round).to(askable).for_majority();
+        let end = run::run(&shared.fanout, outgoing, &attempt.round, driver, attempt.deadline);
         Ok(attempt.conclude(shared, wish, end))
     }
 
@@ -281,8 +286,9 @@ impl Attempt {
         if let AcquireEnd::Raise { token } = end {
             count(&shared.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(token, self.use_until)));
-            let deadline = deadline(shared.fanout.response_timeout());
-            end = shared.fanout.round(None, wish.plan.raise(self.owner, token), &raise, None, deadline);
+            let deadline = time::deadline(shared.fanout.response_timeout());
+            let outgoing = Outgoing::ask(wish.plan.raise(self.owner, token), &raise);
+            end = run::run(&shared.fanout, outgoing, &raise, None, deadline);
             seen = seen.max(token).max(raise.with_ballot(Ballot::<RaiseRound>::seen));
             gone = raise.nodes_with(Answer::is_gone);
             granted = raise.nodes_with(Answer::is_granted);
@@ -373,14 +379,12 @@ impl Attempt {
             Some(entry) => QueueUpdate::Leave(entry.client),
         };
         let command = wish.plan.release(self.owner, None, update);
-        if granted == 0 {
-            shared.fanout.release(command, to, wish.ttl, None);
-            return None;
-        }
-        let nodes = shared.fanout.len();
-        let pending = Arc::new(Pending::new(nodes, ReleaseRound::new(granted)));
-        shared.fanout.release(command, to, wish.ttl, Some(&pending));
-        Some(pending)
+        let fanout = &shared.fanout;
+        let round = || run::of_release(fanout, ReleaseRound::new(granted), to);
+        let round = (granted != 0).then(round);
+        let release = Outgoing::release(command, to, wish.ttl, round.as_ref());
+        fanout.send(release, None, None, time::tick()).finish();
+        round
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Step};
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
-use crate::time::{self, Moment, Tick};
+use crate::time::{Moment, Tick};
 
 /// A round under way.
 pub(crate) struct Pending<R: Round> {
@@ -193,10 +193,4 @@ impl<R: Round> Sink for Pending<R> {
     fn is_open(&self) -> bool {
         !self.is_over()
     }
-}
-
-/// The deadline of a round that begins now.
-pub(crate) fn deadline(timeout: std::time::Duration) -> Tick {
-    let now = time::tick();
-    now.checked_add(timeout).unwrap_or(now)
 }

@@ -218,7 +218,8 @@ impl<'a> Place<'a> {
     fn say_farewell(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         if self.held.is_none() && listed != NodeSet::default() {
-            self.shared.say_farewell(self.wish().plan.key(), listed, LEAVE_FOR);
+            let shared = self.shared;
+            shared.queues.leave_lists(&shared.fanout, self.wish().plan.key(), listed, LEAVE_FOR);
         }
     }
 

@@ -9,14 +9,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::nodes::fanout::Fanout;
+use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::park::Parker;
 use crate::engine::round::admission::Slot;
 use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
+use crate::engine::round::pending::Pending;
 use crate::engine::shared::Shared;
 use crate::engine::wait::queue::{Hold, WaitQueue, WaitQueues};
 use crate::error::HeldBy;
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::quorum;
+use crate::logic::tally::ReleaseRound;
 use crate::logic::wait;
 use crate::stats::{Counters, count, count_down};
 use crate::sys::sync::Mutex;
@@ -137,6 +141,12 @@ impl Queues {
             Some(first) => first.tell(node),
             None => leave(Plan::leave(key, self.client)),
         }
+    }
+
+    /// Takes this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
+    pub(crate) fn leave_lists(&self, fanout: &Fanout, key: &[u8], nodes: NodeSet, keep: Duration) {
+        let leave = Outgoing::release::<Pending<ReleaseRound>>(Plan::leave(key, self.client), nodes, keep, None);
+        fanout.send(leave, None, None, time::tick()).finish();
     }
 
     /// Nobody waits, and the manager holds nothing.

@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use super::{hastily, join, ms, patiently, spawn};
 use crate::answer::{AcquireReply, Answer};
-use crate::engine::deadline;
 use crate::engine::nodes::job::Sink;
 use crate::engine::round::pending::Pending;
 use crate::error::NodeAnswer;
 use crate::ids::NodeId;
 use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason};
 use crate::sys::checked::{self, OwnThread};
-use crate::time::Moment;
+use crate::time::{Moment, deadline};
 
 type Ends = Arc<Mutex<Vec<AcquireEnd>>>;
 
