@@ -159,7 +159,7 @@ pub(crate) struct GreetReply {
     pub(crate) canary: Canary,
     /// For how long the server's process has been keeping what it was told.
     pub(crate) served: Duration,
-    /// The longest quarantine that anybody asks for lately, in milliseconds.
+    /// The longest quarantine that anybody has asked for lately, in milliseconds.
     pub(crate) longest: u64,
     /// When that was last asked for: days since 1970.
     pub(crate) day: u64,
@@ -167,27 +167,27 @@ pub(crate) struct GreetReply {
     pub(crate) kept: bool,
 }
 
-/// Which node it is, and who else uses it.
+/// Which node it is, and whether others use it with other nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct MeetReply {
     /// None if the node could not note one.
     pub(crate) id: Option<u64>,
-    /// How many nodes others use together with this one, if those are not ours; 0 if not.
+    /// How many nodes others use together with this one, if those are not the same as ours; 0 if they are.
     pub(crate) others: u64,
 }
 
-/// What a greeting found.
+/// What the node's memory began with, as its canary shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Canary {
-    /// Its process has kept it, and began with what another had kept.
+    /// It had begun before we asked, with what another process had kept.
     Kept,
-    /// Its process has kept it, and began with nothing.
+    /// It had begun before we asked, with nothing.
     KeptFromNothing,
-    /// None.
+    /// It began when we asked: there was no canary.
     Missing,
-    /// Another process had kept it.
+    /// It began when we asked, with what another process had kept.
     Another,
-    /// Somebody has said that nothing was lost.
+    /// An operator has said that nothing was lost, whenever it began.
     Vouched,
 }
 
@@ -196,19 +196,19 @@ pub(crate) enum Canary {
 pub(crate) struct ServerInfo {
     /// Changes with every start of the process. `None` if the access list forbids `INFO`.
     pub(crate) run_id: Option<String>,
-    /// It can say something unasked on this connection: `RESP3`.
+    /// It can push notices on this connection: `RESP3`.
     pub(crate) pushes: bool,
     /// Whole seconds since its process was started, by its own wall clock.
     pub(crate) uptime: Option<i64>,
     /// Its wall clock: microseconds since 1970.
     pub(crate) time: Option<u64>,
-    /// What to do when memory is full, unless that is to refuse writes; it has no limit now.
+    /// What it does when its memory is full, unless that is to refuse writes. It has no limit now.
     pub(crate) would_evict: Option<String>,
     /// It was a replica once and has been promoted.
     pub(crate) promoted: bool,
     /// How many replicas are connected to it.
     pub(crate) replicas: u64,
-    /// Since when it remembers, if it was asked.
+    /// What it remembers, if it was asked.
     pub(crate) memory: Option<GreetReply>,
 }
 

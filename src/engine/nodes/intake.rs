@@ -150,9 +150,9 @@ fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Rep
             return Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) });
         }
         Answer::Greet(reply) => {
-            let memory = node.take_memory(reply);
+            node.take_memory(reply);
             eligibility.lasts(node.quarantine_length());
-            let news = eligibility.on_memory(memory, times);
+            let news = eligibility.on_memory(reply, times);
             node.publish_eligibility(eligibility, news, times.answered);
             return answer;
         }

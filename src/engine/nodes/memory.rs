@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::answer::{Canary, GreetReply};
+use crate::answer::GreetReply;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::node::Node;
 use crate::engine::nodes::outbox::Outbox;
-use crate::logic::eligibility::{Memory, Since};
 use crate::logic::longest::{Longest, Told};
 use crate::logic::validity;
 use crate::sys::sync::{AtomicU64, Mutex};
@@ -79,19 +78,11 @@ impl Node {
         self.quarantine_length.as_ref().map(|it| Duration::from_millis(it.millis()))
     }
 
-    /// Takes in what the node has told; what it remembers.
-    pub(crate) fn take_memory(&self, reply: GreetReply) -> Memory {
+    /// Takes in what the node has told of others.
+    pub(crate) fn take_memory(&self, reply: GreetReply) {
         if let Some(quarantine_length) = &self.quarantine_length {
             quarantine_length.hear(self.id.index(), Told { millis: reply.longest, day: reply.day });
         }
-        let since = match reply.canary {
-            Canary::Kept => Since::Before,
-            Canary::KeptFromNothing => Since::BeforeFromNothing,
-            Canary::Missing => Since::Nothing,
-            Canary::Another => Since::Another,
-            Canary::Vouched => Since::Vouched,
-        };
-        Memory { served: reply.served, since }
     }
 
     /// Plans when it is told again; `kept`: whether it has noted what it was told.

@@ -18,7 +18,7 @@ use crate::engine::nodes::job::Job;
 use crate::engine::nodes::node::{BATCHES_MAX, Health, Node};
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::error::{self, NodeFailure, NodeFinding};
-use crate::logic::eligibility::{Introduction, Times};
+use crate::logic::eligibility::Times;
 use crate::logic::run_ids::{Double, RunIds};
 use crate::stats::count;
 use crate::sys::Socket;
@@ -281,12 +281,12 @@ impl Worker {
         {
             let mut intake = self.node.intake.lock();
             intake.begin(inbox);
-            let run_id = server_info.run_id.as_deref();
-            let intro = Introduction { run_id, uptime: server_info.uptime, time: server_info.time };
-            let memory = server_info.memory.map(|it| self.node.take_memory(it));
+            if let Some(memory) = server_info.memory {
+                self.node.take_memory(memory);
+            }
             intake.eligibility.lasts(self.node.quarantine_length());
             let times = Times { asked, asked_at, answered: now, answered_at: Moment::now() };
-            let news = intake.eligibility.on_connect(intro, memory, times);
+            let news = intake.eligibility.on_connect(&server_info, times);
             self.node.publish_eligibility(&intake.eligibility, news, now);
         }
         self.node.publish_server_info(&server_info);
