@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use crate::time::Tick;
 
-/// Enough for all that a machine does at once in the ordinary case: fewer calls than this never wait for their turn
-/// before something was slow.
+/// Enough for all that a machine ordinarily does at once: as long as nothing was slow, fewer calls than this never wait for
+/// their turn.
 const FIRST: usize = 128;
-/// Answers that are slow leave so many. That they are slow need not be our doing, and fewer would not make them faster.
+/// Slow answers never cut the limit below this. They may be slow for other reasons than our load, and fewer rounds would
+/// not make them faster then.
 const SLOW_MIN: usize = 32;
-/// Rounds that time out leave so many.
+/// Rounds that time out never cut it below this.
 const TIMED_OUT_MIN: usize = 4;
-/// More than threads that a process can have.
+/// More than the threads that a process can have.
 const MAX: usize = 1 << 20;
-/// Good rounds for one more at once; fewer where less than that is allowed. So what is allowed doubles with a few times
-/// as many rounds.
+/// How many good rounds raise the limit by one; fewer where the limit is lower than this. So the limit doubles with a few
+/// times as many rounds.
 const GOOD_FOR_ONE: usize = 8;
 
 /// One round that has ended.
@@ -24,7 +25,7 @@ pub(crate) struct Sample {
     pub(crate) asked: Tick,
     /// How long it took until it was decided.
     pub(crate) took: Duration,
-    /// A majority has answered. Otherwise time was up.
+    /// A majority has answered. Otherwise the round has timed out.
     pub(crate) answered: bool,
     /// How many rounds were under way when it ended.
     pub(crate) under_way: usize,
@@ -34,14 +35,14 @@ pub(crate) struct Sample {
 
 /// How many rounds may be under way at once.
 ///
-/// More in small steps, while rounds are answered well within the response timeout and others wait for their turn; fewer
-/// at once when answers come late. What was under way when it was cut says nothing about what is left, so no cut
-/// follows from that.
+/// The limit grows in small steps, while rounds are answered well within the response timeout and others wait for their
+/// turn. It is cut at once when answers come late. Rounds that were under way at a cut say nothing about the new limit, so
+/// they cause no other cut.
 #[derive(Debug)]
 pub(crate) struct Limit {
     rounds: usize,
     timeout: Duration,
-    /// The fastest round: what the way takes, and no queue of ours.
+    /// The fastest round: how long the way takes, without a queue of ours.
     fastest: Duration,
     good: usize,
     cut_at: Option<Tick>,
@@ -63,8 +64,8 @@ impl Limit {
 
     /// Whether a round that took so long has had to queue for longer than is good.
     ///
-    /// Of the time that is left beside the fastest answer a queue may take half: a server that becomes a little slower
-    /// then, or for a moment, is still in time.
+    /// A queue may take half of the time that the fastest answer leaves: then a server that becomes a little slower, or is
+    /// slow for a moment, is still in time.
     pub(crate) fn is_slow(response_timeout: Duration, fastest: Duration, took: Duration) -> bool {
         fastest.saturating_add(part(response_timeout.saturating_sub(fastest), 2)) < took
     }
@@ -82,7 +83,7 @@ impl Limit {
             if is_old {
                 return;
             }
-            // What was allowed and not used was not the reason.
+            // What was allowed and not used did not make it slow.
             let used = self.rounds.min(under_way);
             let (left, min) = if answered { (used.saturating_mul(3) / 4, SLOW_MIN) } else { (used / 4, TIMED_OUT_MIN) };
             self.rounds = left.max(min).min(self.rounds);

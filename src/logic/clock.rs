@@ -1,4 +1,4 @@
-//! A node's clock as seen from here: when it was stepped, and what it shows.
+//! A node's clock as seen from here: whether it was stepped, and what it shows.
 //!
 //! Keys expire by the node's own wall clock. A step forward makes all of them expire early, which is as if the node had
 //! forgotten them; a step back makes them live longer, which only costs time. The node's time comes with its answers,
@@ -18,7 +18,7 @@ const NODES_MAX: usize = NodeSet::MAX as usize;
 /// is never called a step, however small the margin is.
 const ORDINARY: f64 = 0.0012;
 
-/// What is known of a node's clock. Times are microseconds: the node's since 1970, ours on the clock that leases are
+/// What we know of a node's clock. Times are microseconds: the node's since 1970, ours on the clock that leases are
 /// counted on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeClock {
@@ -74,7 +74,7 @@ impl NodeClock {
         None
     }
 
-    /// Begins anew: another clock.
+    /// Begins anew, with another clock.
     pub(crate) fn forget(&mut self) {
         self.seen = None;
     }
@@ -85,12 +85,12 @@ impl NodeClock {
     }
 }
 
-/// What time it is for all clients of the same nodes, microseconds since 1970: `wall`, our own clock, no further ahead or
-/// behind than the clocks of the nodes allow. Fencing tokens and places in waiting lists go by it, and no client can tell
-/// whether its own clock is right.
+/// What time it is for all clients of the same nodes, microseconds since 1970. It is `wall`, our own clock, as far as the
+/// clocks of the nodes allow that. Fencing tokens and places in waiting lists go by it, because no client can tell whether
+/// its own clock is right.
 ///
-/// `clocks` is what those show that are known, at least and at most. As long as they are not those of a majority, our own
-/// clock has to do: one or two of many may be wrong as well.
+/// `clocks` says what the nodes' clocks show, at least and at most, where we know it. As long as we know those of no
+/// majority, our own clock has to do: one or two of many may be wrong as well.
 pub(crate) fn time_for_all(wall: u64, clocks: impl Iterator<Item = (u64, u64)>, nodes: usize) -> u64 {
     let (mut lows, mut highs) = ([0; NODES_MAX], [0; NODES_MAX]);
     let mut known = 0_usize;
@@ -109,7 +109,7 @@ pub(crate) fn time_for_all(wall: u64, clocks: impl Iterator<Item = (u64, u64)>, 
 fn median(times: Option<&mut [u64]>) -> Option<u64> {
     let times = times?;
     times.sort_unstable();
-    // The lower one of two: a time that is behind is corrected by counters, one that is ahead stays.
+    // The lower one of two: counters correct a time that is behind, and nothing corrects one that is ahead.
     times.get(times.len().saturating_sub(1) / 2).copied()
 }
 

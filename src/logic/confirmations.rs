@@ -1,33 +1,33 @@
-//! What a held lock stands on: the nodes that confirmed it, less those whose clock has been set forward since.
+//! Which nodes have confirmed a held lock, and whether a majority of them still has it after clocks were set forward.
 //!
-//! A node's key expires by that node's wall clock. Set forward, it expires early, and the node is free for somebody else
-//! while we count on it. As long as a majority does without it, nothing is lost; if not, the lock is in doubt, and has to
-//! be confirmed anew.
+//! A node's key expires by that node's wall clock. If that clock is set forward, the key expires early, and the node may
+//! grant the lock to somebody else while we count on it. As long as a majority is left without that node, nothing is lost.
+//! Otherwise the lock is in doubt, and has to be confirmed anew.
 //!
-//! A node that was restarted without its data is no such case: it has no vote until our lease is over.
+//! A node that was restarted without its data is another case: it is quarantined until our lease is over.
 
 use crate::ids::NodeSet;
 use crate::logic::quorum;
 use crate::time::Tick;
 
-/// The nodes on which the end of a lease rests.
+/// The nodes that have confirmed a lease until its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmations {
-    /// How many there are in all.
+    /// How many nodes there are in all.
     nodes: usize,
     confirmed: NodeSet,
-    /// When the round was sent in which they did.
+    /// When the round was sent that they confirmed.
     since: Tick,
 }
 
 /// What an extension that found no majority shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// Enough of the nodes hold it still.
+    /// A majority still holds the lock.
     Held,
-    /// Clocks were set while it was under way, so it has to be asked once more.
-    Open,
-    /// Too few hold it.
+    /// Clocks were set while the extension was under way, so it has to be sent once more.
+    Unknown,
+    /// Too few nodes hold the lock.
     Lost,
 }
 
@@ -36,17 +36,16 @@ pub(crate) enum Verdict {
 pub(crate) struct Failed {
     pub(crate) extended: NodeSet,
     pub(crate) gone: NodeSet,
-    /// Nodes whose clock was set forward after it had been sent.
+    /// Nodes whose clock was set forward after the extension had been sent.
     pub(crate) stepped: NodeSet,
 }
 
 impl Confirmations {
-    /// `confirmed` by a round that was sent at `since`.
+    /// These nodes have confirmed a round that was sent at `since`.
     pub(crate) fn new(nodes: usize, confirmed: NodeSet, since: Tick) -> Confirmations {
         Confirmations { nodes, confirmed, since }
     }
 
-    /// The nodes that have confirmed it.
     pub(crate) fn confirmed(&self) -> NodeSet {
         self.confirmed
     }
@@ -55,23 +54,23 @@ impl Confirmations {
         self.since
     }
 
-    /// The same, with more that have confirmed that round.
+    /// The same, with more nodes that have confirmed that round.
     pub(crate) fn and(self, more: NodeSet) -> Confirmations {
         Confirmations { confirmed: self.confirmed.union(more), ..self }
     }
 
-    /// Whether no majority is left without the nodes whose clocks have been set forward since: `stepped`.
+    /// Whether no majority is left without `stepped`, the nodes whose clocks have been set forward since.
     pub(crate) fn is_doubtful(&self, stepped: NodeSet) -> bool {
         self.confirmed.both(stepped) != NodeSet::default() && self.confirmed.without(stepped).len() < quorum(self.nodes)
     }
 
-    /// Whether the lock is still held by a majority for all that is known, after an extension has failed.
+    /// Whether a majority still holds the lock, as far as we know, after an extension has failed.
     pub(crate) fn judge(&self, stepped: NodeSet, failed: Failed) -> Verdict {
         let sure = self.confirmed.without(stepped).union(failed.extended).without(failed.gone);
         if !self.is_doubtful(stepped) || quorum(self.nodes) <= sure.without(failed.stepped).len() {
             Verdict::Held
         } else if self.confirmed.union(failed.extended).both(failed.stepped) != NodeSet::default() {
-            Verdict::Open
+            Verdict::Unknown
         } else {
             Verdict::Lost
         }
@@ -98,7 +97,7 @@ mod tests {
     #[test]
     fn c4_a_lock_is_in_doubt_if_no_majority_is_left_without_the_nodes_that_stepped() {
         assert!(!confirmations(3, &[0, 1]).is_doubtful(set(&[])));
-        assert!(!confirmations(3, &[0, 1]).is_doubtful(set(&[2])), "nothing rests on it");
+        assert!(!confirmations(3, &[0, 1]).is_doubtful(set(&[2])), "it is not counted");
         assert!(confirmations(3, &[0, 1]).is_doubtful(set(&[1])));
         assert!(!confirmations(3, &[0, 1, 2]).is_doubtful(set(&[1])), "two are enough");
         assert!(confirmations(3, &[0, 1, 2]).is_doubtful(set(&[1, 2])));
@@ -112,7 +111,7 @@ mod tests {
         assert_eq!(lock.judge(set(&[0]), failed(&[1], &[0])), Verdict::Lost);
         assert_eq!(lock.judge(set(&[0]), failed(&[0], &[])), Verdict::Held, "its key is there, and 1 is sure");
         assert_eq!(lock.judge(set(&[0]), failed(&[2], &[])), Verdict::Held);
-        assert_eq!(lock.judge(set(&[0]), failed(&[2], &[1])), Verdict::Lost, "the sure one turned out to have lost it");
+        assert_eq!(lock.judge(set(&[0]), failed(&[2], &[1])), Verdict::Lost, "node 1 turned out to have lost it");
     }
 
     #[test]
@@ -127,12 +126,12 @@ mod tests {
     fn c4_what_a_node_confirmed_before_its_clock_was_set_is_asked_once_more() {
         let lock = confirmations(3, &[0, 1]);
         let late = Failed { stepped: set(&[0]), ..failed(&[0], &[]) };
-        assert_eq!(lock.judge(set(&[0]), late), Verdict::Open);
+        assert_eq!(lock.judge(set(&[0]), late), Verdict::Unknown);
         let other = Failed { stepped: set(&[2]), ..failed(&[0], &[]) };
-        assert_eq!(lock.judge(set(&[0, 2]), other), Verdict::Held, "nothing rests on the third");
+        assert_eq!(lock.judge(set(&[0, 2]), other), Verdict::Held, "the third is not counted");
     }
 
-    /// Every confirmations, step and answer of up to five nodes: a lock is kept only if so many nodes have it for sure.
+    /// All confirmations, steps and answers of up to five nodes: a lock is kept only if so many nodes have it for sure.
     #[test]
     fn c4_no_lock_is_kept_that_too_few_nodes_are_sure_to_hold() {
         for nodes in [1_u8, 2, 3, 4, 5] {

@@ -1,14 +1,14 @@
-//! Which nodes a manager has heard: until a majority has been, it does not know what time it is for all.
+//! Which nodes a manager has heard. Until it has heard a majority, it does not know what time it is for all.
 
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::quorum;
 
-/// The first word of each node.
+/// Which nodes have answered for the first time.
 #[derive(Debug)]
 pub(crate) struct Contact {
     nodes: usize,
     heard: NodeSet,
-    /// Could not be reached when that was tried for the first time.
+    /// The first attempt to reach these has failed.
     failed: NodeSet,
 }
 
@@ -17,17 +17,17 @@ impl Contact {
         Contact { nodes, heard: NodeSet::default(), failed: NodeSet::default() }
     }
 
-    /// A connection to `node` was made, and the node has introduced itself.
+    /// `node` is connected, and has said what it is.
     pub(crate) fn on_heard(&mut self, node: NodeId) {
         self.heard.insert(node);
     }
 
-    /// There was no connection.
+    /// `node` could not be connected.
     pub(crate) fn on_failed(&mut self, node: NodeId) {
         self.failed.insert(node);
     }
 
-    /// Nodes that were heard at least once.
+    /// The nodes that were heard at least once.
     pub(crate) fn heard(&self) -> NodeSet {
         self.heard
     }
@@ -36,7 +36,7 @@ impl Contact {
         quorum(self.nodes) <= self.heard.len()
     }
 
-    /// Whether it is of no use to wait: a majority was heard, or cannot be heard now.
+    /// Whether waiting is of no use: a majority was heard, or cannot be heard now.
     pub(crate) fn is_over(&self) -> bool {
         let failed = self.failed.without(self.heard).len();
         self.has_majority() || self.nodes.saturating_sub(failed) < quorum(self.nodes)

@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::error::Lost;
 use crate::time::Moment;
 
-/// When a lease is extended, counted from the send of the last round that was confirmed: after a third of its ttl, so
-/// that two more tries fit before it is over.
+/// How long after the send of the last confirmed round a lease is extended: a third of its ttl, so that two more tries fit
+/// before the lease is over.
 pub(crate) fn renew_after(ttl: Duration) -> Duration {
     ttl.checked_div(3).unwrap_or(ttl)
 }
 
-/// When an extension that failed is tried again.
+/// How long after an extension that failed the next is tried.
 pub(crate) fn retry_after(response_timeout: Duration) -> Duration {
     response_timeout.checked_div(2).unwrap_or(response_timeout)
 }
@@ -46,12 +46,12 @@ pub(crate) struct Lease {
     renewed: bool,
 }
 
-/// What became of a confirmed extension.
+/// What a confirmed extension has changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Extended {
-    /// The lease now lasts as long as that allows.
+    /// The lease now lasts as long as the extension allows.
     Longer,
-    /// It changes nothing: an earlier one lasts longer.
+    /// Nothing: an earlier one lasts longer.
     NotLonger,
     /// It was confirmed, but after the lease was over: what it left on the nodes must be taken back.
     TooLate,
@@ -80,14 +80,14 @@ impl Lease {
 
     /// Until when the holder may act, or how the lock was lost.
     ///
-    /// Decided by the clock, whether or not anybody has announced the loss yet. Whoever is told "lost" by the clock has
+    /// The clock decides, whether or not anybody has announced the loss yet. A caller that is told "lost" by the clock has
     /// to call [`Lease::on_tick`] with the same `now`: a wall clock that is stepped back must not make it "held" again.
     pub(crate) fn valid_until(&self, now: Moment) -> Result<Moment, Lost> {
         match self.phase {
             Phase::Held if !now.has_reached(self.use_until) => Ok(self.use_until),
             Phase::Held => Err(self.reason_of_end()),
             Phase::Lost(lost) => Err(lost),
-            // Only asked by threads that raced the release; to them the lock is no longer there.
+            // Only a thread that raced the release asks this. For it the lock is gone.
             Phase::Released => Err(Lost::Gone),
         }
     }
@@ -159,7 +159,7 @@ impl Lease {
                 }
             },
             Phase::Lost(reason) => Ending::LostBefore(reason),
-            // Only once: the guard is gone by that.
+            // This cannot come: a release takes the guard.
             Phase::Released => Ending::LostBefore(Lost::Gone),
         }
     }

@@ -1,20 +1,20 @@
-//! For how long a node that has forgotten is quarantined: for the longest that anybody needs, as far as one can know.
+//! How long a node is quarantined that has forgotten: the longest quarantine that anybody needs, as far as one can know.
 //!
-//! What such a node has forgotten was granted for the ttl of *its* holder, who may have a longer one than we. So every
-//! client tells every node, on every connection, how long a quarantine it needs, and nodes tell each other through clients.
-//! What a node was told is gone with everything else when it forgets; then the other nodes still know, and clients do.
+//! What such a node has forgotten was granted for the ttl of *its* holder, which may be longer than ours. So every client
+//! tells every node, on every connection, how long a quarantine it needs, and nodes tell each other through clients. A node
+//! that forgets also forgets what it was told. Then the other nodes still know it, and clients do.
 
 use std::time::Duration;
 
-/// No client needs more, in milliseconds: twice the longest ttl that is allowed. Nor is a node believed that says more.
+/// No client needs more, in milliseconds: twice the longest ttl that is allowed. A node that says more is not believed.
 const LONGEST_MAX: u64 = 2 * 60 * 60 * 1_000;
 
-/// A node has told that somebody needs so long a quarantine.
+/// How long a quarantine somebody needs, as a node has told.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Told {
     pub(crate) millis: u64,
-    /// When somebody last said so: days since 1970. Passed on with the number, so that it does not live on by being told:
-    /// nodes forget what nobody has asked for today or yesterday.
+    /// When somebody last asked for it: days since 1970. It is passed on with the number, so that passing it on does not keep
+    /// the number alive: nodes forget what nobody has asked for today or yesterday.
     pub(crate) day: u64,
 }
 
@@ -37,13 +37,13 @@ impl Longest {
         }
     }
 
-    /// The longest, whoever needs it: for that long each of the nodes is quarantined that has forgotten.
+    /// The longest that anybody needs: how long every node is quarantined that has forgotten.
     pub(crate) fn quarantine_length(&self) -> Duration {
         Duration::from_millis(self.own.max(self.largest().millis))
     }
 
-    /// What every node is told besides our own number, if there is more to tell: also the one that told us, for it may have
-    /// forgotten since.
+    /// What every node is told besides our own number, if that is not the longest. The node that told us is told it too, for
+    /// it may have forgotten it since.
     pub(crate) fn to_pass_on(&self) -> Told {
         Some(self.largest()).filter(|it| self.own < it.millis).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Since when no majority can be reached, and for how long calls put up with that.
+//! Since when no majority can be reached, and how long calls wait for one.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::time::Tick;
 
 /// Rounds that are further apart say nothing about the time between them: two failures need not be one outage.
 const APART: Duration = Duration::from_secs(30);
-/// The log warns of outages no more often: nodes may come and go.
+/// How often the log warns of outages at most: nodes may come and go.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// What a manager knows of an outage from its rounds: each is asked at one time and ends at another.
@@ -33,12 +33,12 @@ impl Outage {
         Outage { apart: longest_pause.max(APART), seen: None, said_at: None }
     }
 
-    /// A majority has answered, whatever it said. Since when none had, if the log has warned of that.
+    /// A majority has answered, whatever it said. Returns since when none had, if the log has warned of that.
     pub(crate) fn on_majority(&mut self) -> Option<Tick> {
         self.seen.take().filter(|it| it.said).map(|it| it.since)
     }
 
-    /// A round reached no majority. Whether the log has to warn of that.
+    /// A round reached no majority. Returns whether the log has to warn of that.
     pub(crate) fn on_failure(&mut self, asked: Tick, now: Tick) -> bool {
         let known = self.seen.filter(|it| asked.saturating_duration_since(it.last) <= self.apart);
         let may_say = self.said_at.is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
@@ -57,8 +57,8 @@ impl Outage {
     }
 }
 
-/// Whether it is of no use for a call to go on, whose last round reached no majority. `own`: since when its own rounds have
-/// not; `of_manager`: since when no round of its manager has.
+/// Whether a call gives up whose last round reached no majority. `own`: since when its own rounds have reached none;
+/// `of_manager`: since when no round of its manager has.
 pub(crate) fn is_hopeless(own: Tick, of_manager: Option<Tick>, patience: Duration, now: Tick) -> bool {
     let since = of_manager.map_or(own, |it| it.min(own));
     patience <= now.saturating_duration_since(since)
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(outage.on_majority(), None);
 
         assert!(!outage.on_failure(start + s(2), start + s(2)));
-        assert_eq!(outage.on_majority(), None, "nobody knows of it");
+        assert_eq!(outage.on_majority(), None, "the log has not said it");
         assert!(!outage.on_failure(start + s(59), start + s(59)));
         assert!(!outage.on_failure(start + s(61), start + s(61)), "the same one");
         assert_eq!(outage.on_majority(), None);

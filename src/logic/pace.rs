@@ -1,22 +1,21 @@
 //! How many commands a node may be behind before callers wait for it.
 //!
-//! A round ends at the majority, so nothing else holds callers back when another node, or the thread that serves it, gets
-//! less done than they ask for: its queue would grow until it is of no use to any round, and locks would stand on
-//! the others alone.
+//! A round ends at the majority. So nothing else holds callers back when one node, or the thread that serves it, gets less
+//! done than they ask for: its queue would grow until every round has to do without that node.
 
 use std::time::Duration;
 
 use crate::logic::wait::share;
 use crate::time::Tick;
 
-/// The longest pause before a round. A node that cannot keep up with callers who all pause for so long is left out.
+/// The longest pause before a round. A node that cannot keep up with callers that all pause for so long is left out.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(20);
 const PAUSE_MIN: Duration = Duration::from_micros(100);
-/// So many commands may be under way before anything is known, as many as rounds: see `admission`.
+/// How many commands may be under way before anything is known: as many as rounds, see `admission`.
 const FIRST: usize = 128;
-/// Answers that are late leave so many. That they are late need not be our doing.
+/// Late answers never cut the allowance below this. They may be late for other reasons than our load.
 const MIN: usize = 16;
-/// The way is the shortest of this time, and of as long before.
+/// The way is the shortest answer within this time, and as long before it.
 const WINDOW: Duration = Duration::from_secs(30);
 
 /// Answers that have come together from one node.
@@ -31,14 +30,14 @@ pub(crate) struct Sample {
     pub(crate) ahead: usize,
 }
 
-/// How many commands of ours may be under way to one node: so many as it answers within a quarter of the response timeout.
+/// How many commands of ours may be under way to one node: as many as it answers within a quarter of the response timeout.
 ///
-/// Answers come in the order of commands. So a command that took so long, behind so many others, shows at once how
-/// many the node answers in a time.
+/// Answers come in the order of commands. So how long a command took, and how many others were before it, shows at once how
+/// fast the node answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowance {
     commands: usize,
-    /// What a command takes that has others before it and behind it.
+    /// How long a command takes that has others before it and behind it.
     each: Duration,
     way: Way,
 }
@@ -60,7 +59,7 @@ impl Allowance {
 
     pub(crate) fn on_answers(&mut self, Sample { now, answers, took, ahead }: Sample, response_timeout: Duration) {
         if ahead == 0 {
-            // It has waited for nothing of ours.
+            // It has waited for no other command of ours.
             self.way.on_answer(now, took);
         }
         let count = u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1);
@@ -72,16 +71,17 @@ impl Allowance {
             let so_many = usize::try_from(so_many).unwrap_or(usize::MAX).max(MIN);
             self.commands = self.commands.min(so_many);
         } else if took <= target && (self.commands < FIRST || self.commands / 2 <= ahead) {
-            // Only what is used: so a node that becomes slower all at once is not much behind before that is seen.
+            // The allowance grows only while it is used. So a node that becomes slower all at once is not far behind before
+            // that is seen.
             self.commands = self.commands.saturating_add(answers);
         }
     }
 }
 
-/// How long whoever begins a round waits first, for a node that has `excess` commands more than are allowed, answers one in
-/// `each`, and has answered last so long ago (`since`). After that it looks again.
+/// How long a caller waits before it begins a round, for a node that has `excess` commands more than are allowed, answers
+/// one in `each`, and gave its last answer `since` ago. After that the caller looks again.
 ///
-/// A node that answers nothing holds nobody up: it hangs, and is stalled soon.
+/// A node that answers nothing delays nobody: it hangs, and will soon be called stalled.
 pub(crate) fn pause(excess: usize, each: Duration, since: Duration, response_timeout: Duration) -> Duration {
     if part(response_timeout, 4) < since {
         return Duration::ZERO;
@@ -90,12 +90,12 @@ pub(crate) fn pause(excess: usize, each: Duration, since: Duration, response_tim
     each.saturating_mul(excess).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
-/// The same for one of many callers, so that they do not all look again at the same time. `random`: 0.0 to 1.0.
+/// Spreads the pauses of many callers, so that they do not all look again at the same time. `random`: 0.0 to 1.0.
 pub(crate) fn spread(pause: Duration, random: f64) -> Duration {
     part(pause, 2).saturating_add(share(pause, random))
 }
 
-/// How long the way to a node and back takes, with the time that the node takes for one command.
+/// How long the way to a node and back takes, together with the time that the node needs for one command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     /// When this window began, and the shortest time in it.

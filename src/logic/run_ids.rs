@@ -1,28 +1,28 @@
 //! Which server process each node is, so that one process does not vote twice.
 //!
-//! A process shows the same run id at each of its addresses. Nodes that show the same one have one vote together. It is
-//! that of whoever showed it first, until he has been away for so long that nothing rests on what he granted.
+//! A process shows the same run id at each of its addresses. Nodes that show the same one have one vote together. The node
+//! that showed it first has that vote, until it has been away for so long that every lock which it granted is over.
 //!
 //! They may be two processes all the same: copies of one virtual machine, or a node that claims to be another. From here
-//! nobody can tell who is right, so it makes no difference. Two majorities then have at least one node besides the pair
-//! in common: `n - 1` votes are left, and each majority has more than half of `n`.
+//! nobody can tell which of them is right, so it makes no difference. Two majorities then have at least one node besides
+//! the pair in common: `n - 1` votes are left, and each majority has more than half of `n`.
 
 use std::time::Duration;
 
 use crate::ids::NodeId;
 use crate::time::Tick;
 
-/// The run id that each node showed last, and who shows the same one.
+/// The run id that each node showed last, and which other node shows the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct RunIds {
     nodes: Vec<Shown>,
-    /// For how long something can rest on what a node has granted.
+    /// How long a lock that a node has granted can last.
     longest: Duration,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Shown {
-    /// Of the one that has the vote.
+    /// Only the node that has the vote keeps it.
     run_id: Option<String>,
     double: Option<NodeId>,
     /// Since when it has no connection.
@@ -39,7 +39,7 @@ impl Shown {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Double {
     pub(crate) other: NodeId,
-    /// Nobody has been told of it yet.
+    /// The log has not said it yet.
     pub(crate) is_news: bool,
 }
 
@@ -49,11 +49,11 @@ impl RunIds {
         RunIds { nodes: vec![Shown::default(); nodes], longest }
     }
 
-    /// Notes that `node`, which has just been connected, says to be the process `run_id`. If another node has said so
-    /// before, they have one vote together, and it is that one's.
+    /// Notes that `node`, which has just been connected, says that it is the process `run_id`. If another node has said so
+    /// before, the two have one vote together, and that node has it.
     ///
-    /// A node keeps what it claimed for a while after its connection has ended: a lock may rest on what it confirmed, and
-    /// its double would confirm the same once more.
+    /// A node keeps what it claimed for a while after its connection has ended: a lock may be held that it confirmed, and
+    /// its double would confirm the same lock once more.
     pub(crate) fn claim(&mut self, node: NodeId, run_id: &str, now: Tick) -> Result<(), Double> {
         if let Some(shown) = self.nodes.get_mut(node.index())
             && shown.run_id.as_deref() == Some(run_id)
@@ -71,7 +71,7 @@ impl RunIds {
             None => (None, false),
         };
         let before = self.double_of(node);
-        // Whoever was paired with it by what it said before is so no more.
+        // What it said before may have paired it with another node.
         self.nodes.iter_mut().filter(|it| it.double == Some(node)).for_each(|it| it.double = None);
         let has_vote = other.is_none() || has_left;
         if let Some(shown) = self.nodes.get_mut(node.index()) {
@@ -133,7 +133,11 @@ mod tests {
         assert!(run_ids.claim(n1, "a", now).is_err());
         assert_eq!(doubles(&run_ids), [None, Some(n2), Some(n1)]);
         assert!(run_ids.claim(n2, "a", now).is_ok());
-        assert_eq!(doubles(&run_ids), [None, Some(n2), Some(n1)], "a reconnect of who has the vote changes nothing");
+        assert_eq!(
+            doubles(&run_ids),
+            [None, Some(n2), Some(n1)],
+            "a reconnect of the node with the vote changes nothing"
+        );
         assert_eq!(run_ids.claim(n1, "a", now), Err(Double { other: n2, is_news: false }));
         assert!(run_ids.claim(n1, "c", now).is_ok());
         assert_eq!(doubles(&run_ids), [None; 3]);
@@ -168,7 +172,7 @@ mod tests {
     }
 
     /// All orders in which two nodes show one run id, or go: what the one granted never counts together with what the other
-    /// grants, as long as something can rest on it.
+    /// grants, as long as a lock can last.
     #[test]
     fn b1_whoever_comes_first_what_two_nodes_of_one_run_id_grant_never_counts_together() {
         use Deed::{Claim, Leave, Pass};
@@ -184,7 +188,7 @@ mod tests {
                         let claimed = run_ids.claim(NodeId::new(node), "a", after(begin, seconds)).is_ok();
                         up[usize::from(node)] = claimed;
                         let (other, idle) = (1 - usize::from(node), |it: u64| LONGEST.as_secs() < seconds - it);
-                        // It costs the pair one vote, and not for ever both.
+                        // The pair loses one vote, and not both for ever.
                         let free = !up[other] && counted_at[other].is_none_or(idle);
                         nobody_had_it += u32::from(free && !claimed);
                     }
@@ -194,7 +198,7 @@ mod tests {
                     }
                     Pass(time) => seconds += time,
                 }
-                // Who is up grants all the time.
+                // A node that is up grants all the time.
                 for node in [0, 1] {
                     counted_at[node] = if up[node] { Some(seconds) } else { counted_at[node] };
                 }

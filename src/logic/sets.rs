@@ -1,9 +1,9 @@
 //! Whether all clients use the same nodes.
 //!
 //! Two majorities out of different sets need not meet. So every node has an id, and a client that knows the ids of all its
-//! nodes leaves a fingerprint of them on each: whoever finds another one there uses other nodes.
+//! nodes leaves a fingerprint of them on each. A client that finds another one there uses other nodes.
 
-/// So many fingerprints of its own a client remembers: one for each node that has got another id, and more.
+/// How many fingerprints of its own a client remembers: one for each node that has got another id, and more.
 const EARLIER: usize = 64;
 
 /// The ids of a client's nodes, as far as it knows them.
@@ -41,8 +41,8 @@ impl Ids {
         self.set
     }
 
-    /// What is to be left on a node: the fingerprint, and those that were left before. They are of the same nodes, one of which
-    /// has lost its id since, with everything else: so they are not another client's.
+    /// What to leave on a node: the fingerprint, and those that were left before. Those are of the same nodes, before one of
+    /// them lost its id with everything else. So they are not another client's.
     pub(crate) fn leave(&mut self) -> (Option<u64>, Vec<u64>) {
         let earlier: Vec<u64> = self.left.iter().copied().filter(|it| Some(*it) != self.set).collect();
         if let Some(set) = self.set {

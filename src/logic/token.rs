@@ -1,37 +1,37 @@
 //! Fencing tokens: numbers that grow with every holder of a lock.
 //!
-//! Each node keeps a counter per lock. A round carries a proposal; a node that grants the lock also *accepts* the
-//! proposal if it is larger than its counter, and then the proposal is its counter. A majority that granted and
-//! accepted makes the proposal the token, in one round trip.
+//! Each node keeps a counter per lock. A round carries a proposal. A node that grants the lock also *accepts* the proposal
+//! if that is larger than its counter, and then the proposal is its counter. If a majority granted and accepted, the
+//! proposal is the token, in one round trip.
 //!
-//! If counters were ahead, one *raise* follows: the larger number is offered to the nodes, and a node takes it only
-//! while its lock key still holds our value and only if its counter is smaller. The majority is then made of exactly
-//! the nodes that took it.
+//! If counters were ahead, one *raise* follows: it offers a larger number to the nodes. A node takes that number only while
+//! its lock key still holds our value, and only if its counter is smaller. The majority then consists of exactly the nodes
+//! that took it.
 //!
-//! Why it is right: two holders' majorities share a node. The one that was counted there first had written its token
-//! while its key stood there; the other's grant needed the key gone, so it came later, and was counted only with a
-//! number strictly larger than the counter it found. So tokens differ, and are ordered like the grants, at every
-//! common node. Time plays no part in this, nor do clocks, as long as nodes keep their counters.
+//! Why it is right: two holders' majorities share a node. The holder that was counted there first wrote its token while its
+//! key was set. The other's grant needed the key gone, so it came later, and it was counted only with a number strictly
+//! larger than the counter that it found. So at every common node tokens differ, and have the order of the grants. This
+//! needs no time and no clocks, as long as nodes keep their counters.
 //!
 //! A node that has forgotten takes part again when it has been quarantined for the longest ttl. Every token that it may have
 //! known was proposed before that, and every proposal is what the nodes' clocks show, or one more than a counter. So the
-//! next one is larger if nodes' clocks agree to within that time, and no counter was ahead of them: what is missing is
-//! made up for by time. The node sees to that itself: where it has no counter, the end of its quarantine stands for one.
-//! `worlds::fencing` shows what holds, and `guide::safety` says it.
+//! next proposal is larger if nodes' clocks agree to within that time, and no counter was ahead of them: time makes up for
+//! the missing counter. The node sees to that itself: where it has no counter, the end of its quarantine takes its place.
+//! `tests::model::fencing` shows what holds, and `guide::safety` says it.
 
 /// The first number that is not a token any more: above it, a script's floating-point comparison is not exact.
 pub(crate) const LIMIT: u64 = 1 << 53;
 
-/// How far a proposal may be ahead of the time, because a counter is. Nodes without that counter refuse what is an hour
-/// ahead of their clocks.
+/// How far a proposal may be ahead of the time because a counter is. Nodes without that counter refuse a proposal that is
+/// an hour ahead of their clocks.
 const AHEAD_MAX: u64 = 30 * 60 * 1_000_000;
 /// How far a counter may be ahead of a proposal to be believed from a single node.
 const COUNTER_AHEAD_MAX: u64 = 24 * 3_600 * 1_000_000;
 
-/// The largest of the `counters` that nodes have shown that has to be respected in a round that proposed `proposal`.
+/// The largest of the `counters` that nodes have shown, as far as it is believed in a round that proposed `proposal`.
 ///
-/// A number that is far ahead counts only as far as more than `spare` nodes show it: a majority can do without those that
-/// lie, and a single one must not use up the range of tokens for all.
+/// A number that is far ahead is believed only if more than `spare` nodes show it, or a larger one: a majority can do
+/// without nodes that lie, and a single one must not use up the range of tokens for all.
 pub(crate) fn largest_seen(counters: impl Iterator<Item = u64>, proposal: u64, spare: usize) -> u64 {
     let mut counters: Vec<u64> = counters.collect();
     counters.sort_unstable_by(|a, b| b.cmp(a));
@@ -43,10 +43,10 @@ pub(crate) fn largest_seen(counters: impl Iterator<Item = u64>, proposal: u64, s
 /// The number to propose: the [time](crate::logic::clock::time_for_all) in microseconds, or one more than the largest
 /// counter seen.
 ///
-/// Not if that counter is far ahead: nodes that have not got it would take the proposal for that of a wrong clock. Then
-/// the raise that follows lifts them, which is a round more.
+/// A counter that is far ahead is left to the raise that follows, which costs a round: nodes that have not got that counter
+/// would take the proposal for that of a wrong clock.
 ///
-/// `None` once the range is used up, which takes until the year 2255 or a counter that is none of ours.
+/// `None` once the range is used up. That takes until the year 2255, or a counter that this crate has not written.
 pub(crate) fn propose(time: u64, seen: u64) -> Option<u64> {
     let next = above(seen)?;
     let proposal = if next <= time.saturating_add(AHEAD_MAX) { time.max(next) } else { time };

@@ -6,21 +6,21 @@ use crate::logic::acquire::LossReason;
 use crate::logic::quorum;
 use crate::time::Tick;
 
-/// How long a turn lasts; `turn.lua` says so, too.
+/// How long a turn lasts; `turn.lua` says the same.
 const TURN: Duration = Duration::from_secs(1);
-/// How much longer a caller waits that is told of releases.
+/// How much longer a caller pauses that is told of releases.
 const LONGER: u32 = 5;
-/// For how long a caller that some nodes have told of a release waits for the others, at least.
+/// How long a caller waits at least for the other nodes, when some have told it of a release.
 const GRACE_MIN: Duration = Duration::from_millis(2);
 
-/// What a node said about the key that stands in the way.
+/// When a node can be free, as its answer says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Obstacle {
-    /// None: it granted, and that grant is being taken back.
+    /// Now: it granted, and that grant is being taken back.
     Free,
-    /// A key that expires after this time, unless its owner extends it.
+    /// After this time, when the key there expires, unless its owner extends it.
     Until(Duration),
-    /// A key without expiry, or no answer: nobody can say when this node will be free.
+    /// Nobody can say: the key has no expiry, or there was no answer.
     Unknown,
 }
 
@@ -40,9 +40,9 @@ pub(crate) fn free_in(obstacles: &[Obstacle]) -> Option<Duration> {
 
 /// The pause before try number `tries` + 1, for `random` from 0 to 1.
 ///
-/// Between `min` and a limit that doubles with every try up to `max`. Random, so that contenders who split the nodes
-/// between them do not meet again; growing, so that many of them do not burn the nodes. It ends early, by up to
-/// `min` after the keys can have expired, if `free_in` says so.
+/// It lies between `min` and a limit that doubles with every try, up to `max`. It is random, so that contenders that split
+/// the nodes between them do not meet again, and it grows, so that many of them do not overload the nodes. If `free_in`
+/// says when the keys can have expired, it ends by up to `min` after that.
 pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
     let limit = min.saturating_mul(2_u32.saturating_pow(tries.min(31))).min(max).max(min);
     let backoff = min.saturating_add(share(limit.saturating_sub(min), random));
@@ -53,7 +53,8 @@ pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Du
     }
 }
 
-/// Like [`pause`], for a caller in waiting lists that cannot be told when its turn comes: short enough to be there in it.
+/// Like [`pause`], for a caller in waiting lists that cannot be told when its turn comes: so short that it does not miss
+/// the turn.
 pub(crate) fn pause_in_a_list(
     tries: u32,
     min: Duration,
@@ -64,8 +65,8 @@ pub(crate) fn pause_in_a_list(
     pause(tries, min, max, free_in, random).min(share(TURN, 0.5))
 }
 
-/// Like [`pause`], for a caller who will be told of releases and tries on suspicion only: from `max` to five times that,
-/// and a quarter up or down.
+/// Like [`pause`], for a caller that will be told of releases, and tries only in case a notice was lost: from `max` to five
+/// times that, and a quarter up or down.
 pub(crate) fn long_pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
     let limit = max.saturating_mul(2_u32.saturating_pow(tries.min(31)).min(LONGER));
     let pause = share(limit, 0.75).saturating_add(share(share(limit, 0.5), random));
@@ -87,8 +88,8 @@ pub(crate) fn grace(took: Duration) -> Duration {
     took.max(GRACE_MIN)
 }
 
-/// When a caller tries again that has planned to do so at `planned`; `None` for at once. `told` nodes have announced a
-/// release; a majority is enough, and fewer are at `in_time`.
+/// When a caller tries again that planned to do so at `planned`; `None` for at once. `told` nodes have announced a release:
+/// a `majority` of them is enough, and fewer are enough at `in_time`.
 pub(crate) fn next_try(planned: Tick, majority: usize, told: usize, in_time: Option<Tick>) -> Option<Tick> {
     if majority <= told {
         return None;
@@ -96,10 +97,10 @@ pub(crate) fn next_try(planned: Tick, majority: usize, told: usize, in_time: Opt
     Some(in_time.map_or(planned, |it| it.min(planned)))
 }
 
-/// Whether a call has its place before later ones again after a round that ended for this reason.
+/// Whether a call keeps its place before later ones after a round that was lost for this reason.
 ///
-/// Every node keeps its list for itself. Calls that reach a node each, and no majority, could win nowhere and would be
-/// the first everywhere: between them they would hold a free lock back from those who could have it.
+/// Every node has its own list. Calls that reach one node each, and no majority, cannot win anywhere, and would be the
+/// first in every list: between them they would keep a free lock from others.
 pub(crate) fn keeps_its_place(why: LossReason) -> bool {
     match why {
         LossReason::Held | LossReason::Overtaken | LossReason::KeyInUse => true,
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause() {
+    fn a_caller_that_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause() {
         let (min, max) = (ms(10), ms(200));
         assert_eq!(long_pause(0, min, max, None, 0.0), ms(150));
         assert_eq!(long_pause(0, min, max, None, 1.0), ms(250));

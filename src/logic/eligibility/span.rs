@@ -8,6 +8,7 @@ use crate::time::Tick;
 /// A quarantine that began at some time. How long it lasts may only turn out later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuarantineSpan {
+    /// When we learned of it.
     pub(super) seen: Tick,
     /// How long before that it began.
     pub(super) served: Duration,
@@ -21,7 +22,7 @@ impl QuarantineSpan {
         QuarantineSpan { seen, served: Duration::ZERO, extra: Duration::ZERO, why }
     }
 
-    /// How much of it was left when it was seen.
+    /// How much of it was left when we learned of it.
     pub(super) fn left(self, length: Duration) -> Duration {
         length.saturating_add(self.extra).saturating_sub(self.served)
     }
@@ -31,7 +32,7 @@ impl QuarantineSpan {
         if left.is_zero() { None } else { self.seen.checked_add(left) }
     }
 
-    /// When it began, in nanoseconds after `origin`: it ends so much later as it lasts.
+    /// When it began, in nanoseconds after `origin`; its end is that and how long it lasts.
     pub(crate) fn began(self, origin: Tick) -> i64 {
         let after = self.seen.saturating_duration_since(origin).saturating_add(self.extra);
         nanos(after).saturating_sub(nanos(self.served))
@@ -39,7 +40,7 @@ impl QuarantineSpan {
 
     /// The one that began later: it ends later, however long they last.
     pub(super) fn or_later(self, other: Option<QuarantineSpan>) -> QuarantineSpan {
-        /// Longer than any, so that nothing of either is over.
+        /// Longer than any quarantine, so that neither is over.
         const LONG: Duration = Duration::from_secs(1_000 * 366 * 24 * 60 * 60);
         other.filter(|it| self.until(LONG) < it.until(LONG)).unwrap_or(self)
     }
