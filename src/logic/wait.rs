@@ -6,7 +6,7 @@ use crate::logic::acquire::LossReason;
 use crate::logic::quorum;
 use crate::time::Tick;
 
-/// How long a turn lasts; `turn.lua` says the same.
+/// How long a reservation lasts; `reservation.lua` has the same number.
 const TURN: Duration = Duration::from_secs(1);
 /// How much longer a caller pauses that is told of releases.
 const LONGER: u32 = 5;
@@ -156,8 +156,8 @@ mod tests {
             let longest = pause_in_a_list(tries, ms(60_000), ms(60_000), None, 1.0);
             assert!(longest <= TURN.checked_div(2).unwrap());
         }
-        let script = include_str!("../wire/scripts/turn.lua");
-        assert!(script.contains(&format!("local TURN = {}\n", TURN.as_millis())));
+        let script = include_str!("../wire/scripts/reservation.lua");
+        assert!(script.contains(&format!("local RESERVATION = {}\n", TURN.as_millis())));
     }
 
     #[test]

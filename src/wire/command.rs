@@ -23,15 +23,15 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those that every lock needs: a connection loads each before it is used. The first command of another kind on a
-    /// connection carries the source instead, and takes no longer for that.
+    /// The scripts that every lock needs: a connection loads them before it uses them. The first command of another kind on
+    /// a connection carries its source instead, and takes no longer for that.
     pub(crate) const LOADED_AHEAD: [Kind; 3] = [Kind::Acquire, Kind::Extend, Kind::Release];
 
     #[cfg(test)]
     pub(crate) const SCRIPTS: [Kind; 6] =
         [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Greet, Kind::Meet];
 
-    /// Whether it is a script that the server need not know when a connection uses it for the first time.
+    /// Whether its first command on a connection carries the source of the script.
     pub(crate) fn is_introduced(self) -> bool {
         self.script().is_some() && !Kind::LOADED_AHEAD.contains(&self)
     }
@@ -59,7 +59,7 @@ impl Kind {
             .map(|source| {
                 // Servers have no means for scripts to share code.
                 let source = source
-                    .replace("-- include turn.lua\n", include_str!("scripts/turn.lua"))
+                    .replace("-- include reservation.lua\n", include_str!("scripts/reservation.lua"))
                     .replace("-- include canary.lua\n", include_str!("scripts/canary.lua"));
                 let script = Script::new(&source);
                 (source, script)
@@ -87,16 +87,16 @@ pub(crate) struct Command {
     /// Where in `bytes` the arguments after the hash begin.
     rest: usize,
     args: usize,
-    /// The client may be in a waiting list after it, and should hear of releases before.
+    /// The client may be in a waiting list after it, and should be subscribed to releases before.
     waits: bool,
-    /// What is left of it if it has to be sent again: the end in `bytes`, and `args`.
+    /// The shorter form in which it is sent again: where that ends in `bytes`, and its `args`.
     again: Option<(usize, usize)>,
-    /// For how long the lock can stand there because of it.
+    /// How long the lock's key can live because of it.
     life: Duration,
 }
 
 impl Command {
-    /// Last argument of a command [that waits](Command::that_waits): the client is told of releases over the connection.
+    /// Last argument of a command [that waits](Command::that_waits): the client is notified of releases over the connection.
     pub(crate) const IS_TOLD: &[u8] = b"1";
     const NOT_TOLD: u8 = b'0';
 
@@ -110,13 +110,13 @@ impl Command {
         Command { kind, bytes, rest, args, waits: false, again: None, life: Duration::ZERO }
     }
 
-    /// Listens to `channel` on the connection that this is written to.
+    /// Subscribes the connection that it is written to, to `channel`.
     pub(crate) fn subscribe(channel: &str) -> Command {
         let bytes = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
         Command::without_script(Kind::Subscribe, bytes)
     }
 
-    /// Asks for the node's time: something to answer for a node that is only looked at.
+    /// Asks for the node's time. For a node of which nothing but an answer is wanted.
     pub(crate) fn time() -> Command {
         Command::without_script(Kind::Time, redis::cmd("TIME").get_packed_command())
     }
@@ -125,8 +125,8 @@ impl Command {
         Command { kind, bytes, rest: 0, args: 0, waits: false, again: None, life: Duration::ZERO }
     }
 
-    /// Marks the command as one that lets a lock stand for so many milliseconds.
-    pub(crate) fn that_lets_it_stand(self, ttl_ms: u64) -> Command {
+    /// Marks the command as one that gives a lock's key so many milliseconds to live.
+    pub(crate) fn that_keeps_it_for(self, ttl_ms: u64) -> Command {
         Command { life: Duration::from_millis(ttl_ms), ..self }
     }
 
@@ -139,7 +139,7 @@ impl Command {
         Command { waits: true, ..self }
     }
 
-    /// Ends with `args` if it has to be sent again. They and the keys are the ones that it begins with.
+    /// If it has to be sent again, it ends with `args`. The command begins with these and with `keys`.
     pub(crate) fn that_says_less_again(self, keys: &[&[u8]], args: &[&[u8]]) -> Command {
         let number = keys.len().to_string();
         let kept = [number.as_bytes()].into_iter().chain(keys.iter().copied()).chain(args.iter().copied());
@@ -167,8 +167,8 @@ impl Command {
         self.write_source(out, (self.bytes.len(), self.args), is_told);
     }
 
-    /// The same for a server that has forgotten the script and has run nothing of it. Commands that came behind it may have
-    /// been run.
+    /// The same for a server that does not know the script any more and has run nothing of it. Commands that were sent after
+    /// it may have been run.
     pub(crate) fn write_again_to(&self, out: &mut Vec<u8>, is_told: bool) {
         self.write_source(out, self.again.unwrap_or((self.bytes.len(), self.args)), is_told);
     }
@@ -183,7 +183,7 @@ impl Command {
         self.note_told(out, is_told);
     }
 
-    /// Commands are packed once for all nodes, and this is not the same for all of them.
+    /// Set when the command is written: commands are packed once for all nodes, and nodes differ in this.
     fn note_told(&self, out: &mut [u8], is_told: bool) {
         if self.waits
             && !is_told
@@ -263,8 +263,8 @@ mod tests {
 
     #[test]
     fn no_script_touches_a_key_that_was_not_passed() {
-        // Some servers refuse that. A key that is not in KEYS is made in the script, from text: of that there is only the
-        // name of a channel.
+        // Some servers refuse that. A key that is not in KEYS would be made from text in the script, and the only such text is
+        // the name of a channel.
         for kind in Kind::SCRIPTS {
             let texts: Vec<_> = kind.source().lines().filter(|it| !it.trim_start().starts_with("--")).collect();
             let made: Vec<_> = texts.iter().filter(|it| it.contains("quorlock:")).collect();

@@ -11,10 +11,10 @@ use crate::ids::{ClientId, OwnerLabel, OwnerToken};
 use crate::wire::command::{Command, Kind};
 use crate::wire::keys::beside;
 
-/// Says since when a node has been keeping what it was told: `scripts/canary.lua`.
+/// The key that says since when a node has kept its data: `scripts/canary.lua`.
 pub(crate) const CANARY: &[u8] = b"quorlock:canary";
 
-/// Says which node it is, and which sets of nodes its clients use: `scripts/meet.lua`.
+/// The key that says which node it is, and which sets of nodes its clients use: `scripts/meet.lua`.
 const SET: &[u8] = b"quorlock:set";
 
 /// What a round of one lock sends: the commands of a lock kind, as data.
@@ -23,7 +23,8 @@ pub(crate) struct Plan {
     lock: Arc<[u8]>,
     fence: Vec<u8>,
     waiters: Vec<u8>,
-    turn: Vec<u8>,
+    /// Its key is called the turn.
+    reservation: Vec<u8>,
     ttls: KeyTtls,
     label: OwnerLabel,
 }
@@ -35,21 +36,21 @@ pub(crate) struct KeyTtls {
     pub(crate) fence: u64,
 }
 
-/// How an acquire deals with those who wait.
+/// How an acquire treats the clients that wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct QueuePolicy {
-    /// Leave a free lock to those who have waited for longer.
+    /// Leave a free lock to a client that has waited for longer.
     pub(crate) fair: bool,
     /// When the call began: microseconds since 1970.
     pub(crate) since: u64,
     /// The entry in the waiting list, of a call that waits.
     pub(crate) entry: Option<QueueEntry>,
-    /// Enter the list if refused.
+    /// Enter the waiting list if refused.
     pub(crate) enters: bool,
 }
 
 impl QueuePolicy {
-    /// Behind everybody who waits, and in no list.
+    /// Behind all clients that wait, and in no list.
     pub(crate) fn without_place(self) -> QueuePolicy {
         QueuePolicy { fair: true, since: LAST, enters: false, ..self }
     }
@@ -66,10 +67,10 @@ pub(crate) struct QueueEntry {
     pub(crate) life: u64,
 }
 
-/// What a release says about the waiting list, besides telling the first in it.
+/// What a release changes in the waiting list, besides notifying the first client in it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum QueueUpdate {
-    /// Nothing: the client has had no part in it.
+    /// Nothing: the client was never in it.
     None,
     /// The client leaves the list.
     Leave(ClientId),
@@ -86,8 +87,8 @@ impl Plan {
     }
 
     fn of_key(lock: Arc<[u8]>, ttls: KeyTtls) -> Plan {
-        let [fence, waiters, turn] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
-        Plan { lock, fence, waiters, turn, ttls, label: OwnerLabel::default() }
+        let [fence, waiters, reservation] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
+        Plan { lock, fence, waiters, reservation, ttls, label: OwnerLabel::default() }
     }
 
     /// Writes `label` behind the owner token, in the value of the lock.
@@ -95,8 +96,8 @@ impl Plan {
         Plan { label: label.clone(), ..self }
     }
 
-    /// The value of the lock while `owner` holds it: his token, and behind a space who he is. The same in all commands of
-    /// a hold: nodes compare whole values.
+    /// The value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
+    /// because nodes compare whole values.
     fn value(&self, owner: OwnerToken) -> Vec<u8> {
         let mut value = owner.to_value().to_vec();
         if !self.label.as_str().is_empty() {
@@ -111,7 +112,7 @@ impl Plan {
         Plan::of_key(lock.into(), KeyTtls::default()).release(OwnerToken::nobody(), None, QueueUpdate::Leave(client))
     }
 
-    /// The lock key: what locks of the same manager are told apart by.
+    /// The lock key, which tells the locks of a manager apart.
     pub(crate) fn key(&self) -> &Arc<[u8]> {
         &self.lock
     }
@@ -126,7 +127,7 @@ impl Plan {
         self.lock.starts_with(RESERVED)
     }
 
-    /// `quarantine`: for how many milliseconds a node is quarantined that has forgotten; 0 for not at all.
+    /// `quarantine`: for how many milliseconds a node is quarantined that has lost its data; 0 for not at all.
     pub(crate) fn acquire(
         &self,
         owner: OwnerToken,
@@ -138,7 +139,7 @@ impl Plan {
         let owner = self.value(owner);
         let (ttl, proposal) = (digits(ttl_ms), digits(proposal));
         let (fencing_ttl, quarantine) = (digits(self.ttls.fence), digits(quarantine));
-        let keys: [&[u8]; 5] = [&self.lock, &self.fence, &self.waiters, &self.turn, CANARY];
+        let keys: [&[u8]; 5] = [&self.lock, &self.fence, &self.waiters, &self.reservation, CANARY];
         let way: &[u8] = if policy.fair { b"fair" } else { b"unfair" };
         let since = digits(policy.since);
         let client = policy.entry.map(|it| it.client.to_value());
@@ -146,7 +147,7 @@ impl Plan {
         let life = policy.entry.filter(|_| policy.enters).map(|it| digits(it.life)).unwrap_or_default();
         let args: [&[u8]; 10] =
             [&owner, &ttl, &proposal, &fencing_ttl, &quarantine, way, &since, client, &life, Command::IS_TOLD];
-        let command = Command::script(Kind::Acquire, &keys, &args).that_lets_it_stand(ttl_ms);
+        let command = Command::script(Kind::Acquire, &keys, &args).that_keeps_it_for(ttl_ms);
         if policy.entry.is_some() { command.that_waits() } else { command }
     }
 
@@ -177,10 +178,10 @@ impl Plan {
         let (fencing_ttl, quarantine) = (digits(self.ttls.fence), digits(quarantine));
         let mut args: Vec<&[u8]> = vec![&owner, &ttl, &token, &fencing_ttl, &quarantine];
         args.extend(more.map(str::as_bytes));
-        Command::script(Kind::Extend, &[&self.lock, &self.fence, CANARY], &args).that_lets_it_stand(ttl_ms)
+        Command::script(Kind::Extend, &[&self.lock, &self.fence, CANARY], &args).that_keeps_it_for(ttl_ms)
     }
 
-    /// `raised`: the owner's fencing token, if that is not what its acquire has proposed to all nodes.
+    /// `raised`: the owner's fencing token, if its acquire has proposed another one to the nodes.
     pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, update: QueueUpdate) -> Command {
         let owner = self.value(owner);
         let (token, fencing_ttl) = (raised.map(digits), digits(self.ttls.fence));
@@ -191,7 +192,7 @@ impl Plan {
             QueueUpdate::Stay { entry, since } => (Some(entry.client), Some(since), Some(entry.life)),
         };
         let (client, since, life) = (client.map(ClientId::to_value), since.map(digits), life.map(digits));
-        let mut keys: Vec<&[u8]> = vec![&self.lock, &self.waiters, &self.turn];
+        let mut keys: Vec<&[u8]> = vec![&self.lock, &self.waiters, &self.reservation];
         let mut always: Vec<&[u8]> = vec![&owner];
         if let Some(token) = &token {
             keys.push(&self.fence);
@@ -208,26 +209,26 @@ impl Plan {
         match update {
             QueueUpdate::None => command,
             QueueUpdate::Stay { .. } => command.that_waits(),
-            // Sent again behind the acquire of the next call, what it says of the client would be wrong: it would take
-            // that call off the list, or tell nobody because that call was about to ask.
+            // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
+            // list, or notify no client because that call was about to ask.
             QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => command.that_says_less_again(&keys, &always),
         }
     }
 }
 
-/// Tells a node that we need a quarantine of `own` milliseconds from it if it has forgotten, and that another node has told us
-/// of one of `heard` milliseconds, last asked for on `heard_on`, in days since 1970. Asks since when it remembers.
+/// Tells a node that we need a quarantine of `own` milliseconds if it loses its data, and that another node has told us of
+/// one of `heard` milliseconds, last asked for on `heard_on`, in days since 1970. Asks since when the node has kept its data.
 pub(crate) fn greet(own: u64, heard: u64, heard_on: u64) -> Command {
     Command::script(Kind::Greet, &[CANARY], &[&digits(own), &digits(heard), &digits(heard_on)])
 }
 
-/// Says that a node that has never been used for locks, as far as it knows, has forgotten nothing.
+/// Tells a node that has never been used for locks, as far as it knows, that it has lost nothing.
 pub(crate) fn vouch() -> Command {
     Command::script(Kind::Greet, &[CANARY], &[b"0", b"0", b"0", b"vouch"])
 }
 
-/// Asks a node for its id, which is `id` if it has none, and leaves there the fingerprint `set` of our `nodes`, in place of
-/// `earlier` ones.
+/// Asks a node for its id, and gives it `id` if it has none. Notes there the fingerprint `set` of our `nodes`, in place of
+/// the `earlier` ones.
 pub(crate) fn meet(id: u64, set: Option<u64>, nodes: u64, earlier: &[u64]) -> Command {
     let hex = |it: u64| format!("{it:016x}");
     let earlier: Vec<_> = earlier.iter().copied().map(hex).collect();
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_says_for_how_long_it_lets_a_lock_stand() {
+    fn every_command_says_for_how_long_its_lock_can_live() {
         let (plan, owner) = (Plan::mutex(b"", b"a", KeyTtls::default()), OwnerToken::nobody());
         let entry = QueueEntry { client: ClientId::draw().unwrap(), life: 9_999 };
         for (fair, entry) in [(true, None), (false, None), (true, Some(entry))] {

@@ -1,28 +1,28 @@
--- canary.lua: whether the node remembers. Included in greet.lua, and in acquire.lua and extend.lua for the case that a lock
--- has no fencing counter: it may be new, or the node has lost everything that it had stored.
+-- canary.lua: whether the node still has its data. Included in greet.lua, and in acquire.lua and extend.lua for a lock
+-- without a fencing counter: the lock may be new, or the node has lost all its data.
 --
--- Canary: a key without expiry. It is gone with everything else after a flush, an emptied disk, or when another server
--- stands behind the address; and it names the process that keeps it, so a copy of it proves nothing. Its value:
+-- Canary: a key without expiry. It is gone with all other data after a flush, with an emptied disk, or when another server
+-- has taken over the address. It names the process that keeps it, so a copy of it proves nothing. Its value:
 --
 --   FORMAT SINCE RUN_ID DAY LONGEST BEFORE ORIGIN
 --
---   FORMAT   1. Later formats begin with the same seven fields; what is behind them is kept as it is
---   SINCE    since when that process has been keeping what it was told, microseconds since 1970; 0 for ever
---   RUN_ID   which process that is, as INFO says; "?" if it did not
---   DAY      of the two numbers behind it: days since 1970
---   LONGEST  the longest silence that a client of that day asks for, milliseconds: the longest ttl in use, and its margin
---   BEFORE   the same of the day before
---   ORIGIN   what there was when it began: "new", nothing; "old", what another process had kept; "vouched", nothing, and
---            somebody who knows has said that nothing was lost
+--   FORMAT   1. Later formats begin with the same seven fields; what follows them is kept as it is
+--   SINCE    since when that process has kept all data, microseconds since 1970; 0 for ever
+--   RUN_ID   the run id of that process, from INFO; "?" if INFO does not tell
+--   DAY      the day of LONGEST, days since 1970
+--   LONGEST  the longest quarantine that a client asked for on that day, milliseconds: the longest ttl in use, and its margin
+--   BEFORE   the same for the day before
+--   ORIGIN   what the process began with: "new", no data; "old", the data of another process; "vouched", no data, and an
+--            operator has said that nothing was lost
 --
--- "0" alone is an operator's word: the server is new, and nobody holds a lock. Anything else is no canary.
+-- "0" alone is an operator's statement: the server is new, and nobody holds a lock. Anything else is no canary.
 --
--- It is passed as a key like all others: some servers refuse a key that was not.
+-- It is passed in KEYS like all other keys: some servers refuse scripts that touch a key that was not passed.
 
--- What is needed to read and write one, made where it is needed: names that are new look at the canary and no more.
+-- The functions to read and write a canary. Made on demand: an acquire of a new name only matches the canary's text.
 local function canaries()
   local DAY = 86400000000
-  -- No client asks for more: milliseconds. Of what is not ours no more is believed.
+  -- No client asks for more: milliseconds. A larger number in the canary counts as this one.
   local LONGEST = 7200000
 
   -- A whole number in few enough digits to be exact.
@@ -30,21 +30,21 @@ local function canaries()
     return text and #text <= 16 and tonumber(text) or nil
   end
 
-  -- Which process this is.
+  -- The run id of this process.
   local function process()
     local info = redis.pcall("INFO", "server")
     return type(info) == "string" and string.match(info, "[\r\n]run_id:(%w+)") or "?"
   end
 
-  -- What the canary says, and what it said before nobody had asked for less on the days that count: a table, without `since`
-  -- if there is none.
+  -- The fields of the canary as a table, with the two longest quarantines moved to today and yesterday; without `since` if
+  -- there is no canary.
   local function read_canary(canary, now)
     local found = redis.pcall("GET", canary)
     found = type(found) == "string" and found or ""
     local today = math.floor(now / DAY)
     local it = { found = found, day = today, longest = 0, before = 0, format = "1", origin = "new", rest = "" }
     if found == "0" then
-      it.since, it.is_word = 0, true
+      it.since, it.is_statement = 0, true
       return it
     end
     local format, since, run, day, longest, before, origin, rest =
@@ -58,19 +58,19 @@ local function canaries()
     if day == today - 1 then
       it.before = longest
     elseif day >= today then
-      -- Of a day to come: the clock was set back, and says nothing about how long that was ago.
+      -- Of a future day: the clock was set back, so the age of these numbers is unknown.
       it.longest, it.before = longest, before
     end
     return it
   end
 
-  -- Begins anew: as of now this process keeps what it is told.
+  -- From now on this process keeps all data.
   local function begin_anew(it, now, run)
     it.origin = it.since and "old" or "new"
     it.since, it.run, it.format, it.rest = now, run, "1", ""
   end
 
-  -- Writes it, with `call`, where that changes anything. Returns whether it stands there now.
+  -- Writes the canary with `call` if its value changes. Returns whether the value is stored now.
   local function write_canary(canary, it, call)
     local value = string.format(
       "%s %.0f %s %.0f %.0f %.0f %s%s",
@@ -84,10 +84,10 @@ local function canaries()
   return read_canary, begin_anew, write_canary, process, LONGEST
 end
 
--- For how many milliseconds the node has to be silent so that it has been keeping everything for `length` milliseconds, or
--- for as long as others ask for; and when that is, or was, in microseconds since 1970.
-local function silent_for(canary, now, length)
-  -- What nearly everybody finds: it is older than all that anybody needs, whether or not that was long ago.
+-- How many milliseconds of the quarantine are left, which lasts until the node has kept all data for `length` milliseconds,
+-- or for longer if another client asks for longer; and when it ends, or ended, in microseconds since 1970.
+local function quarantine_left(canary, now, length)
+  -- The common case: old enough for both numbers, whichever days they are of.
   local found = redis.pcall("GET", canary)
   local old, longest, before
   if type(found) == "string" then
@@ -95,15 +95,15 @@ local function silent_for(canary, now, length)
   end
   if old and #old <= 16 and #longest <= 7 and #before <= 7 then
     local needed = math.max(length, tonumber(longest), tonumber(before))
-    local silent_until = tonumber(old) + needed * 1000
-    if silent_until <= now then
-      return 0, silent_until
+    local quarantine_until = tonumber(old) + needed * 1000
+    if quarantine_until <= now then
+      return 0, quarantine_until
     end
   end
 
   local read_canary, begin_anew, write_canary, process = canaries()
   local it = read_canary(canary, now)
-  -- In the future: the clock was set back.
+  -- A time in the future: the clock was set back.
   if not it.since or it.since > now then
     it.longest = math.max(it.longest, length)
     begin_anew(it, now, process())

@@ -1,4 +1,4 @@
--- extend.lua: gives a lock that its owner still holds its full time to live again, or heals it.
+-- extend.lua: sets the time to live of a lock that its owner still holds to its full length again, or heals the lock.
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
@@ -7,33 +7,33 @@
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  fencing token of the owner, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
--- ARGV[5]  for how long a node that has forgotten is silent, whole milliseconds; 0 for not at all
+-- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
 -- ARGV[6]  "keep": gives the counter its full life again
---          "heal": that, and sets a lock key that is gone again. Only for an owner who has just been confirmed by a majority
+--          "heal": the same, and sets a missing lock key again. Only for an owner that a majority has just confirmed
 --
 -- Returns the node time if extended and the counter is the token; otherwise
--- { status, counter, node time, time left }, of a node that is silent the time until that is over
+-- { status, counter, node time, time left }
 --   status     1 extended
 --              4 set again
---              5 extended, but this node has forgotten what it knew: it must not be counted before its silence is over
+--              5 extended, but this node has lost its data: it must not be counted before its quarantine is over
 --              2 the counter is above the token: not extended, another owner has been granted the lock since
 --              0 the lock key is gone
---              3 the lock key is someone else's
+--              3 the lock key is another owner's
 --             -1 the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
 --   node time  microseconds since 1970
---   time left  of the lock before it was extended: milliseconds
+--   time left  of the lock before it was extended, or of the quarantine if the node is in one: milliseconds
 --
--- Only to heal creates the key, and never where the counter is ahead: a lock that has expired may have had another owner
--- in between. Never shortens its life: the owner counts on what an earlier extension gave.
+-- Only "heal" creates the key, and never where the counter is ahead: a lock that has expired may have had another owner
+-- since. The life of the key is never shortened: the owner relies on what an earlier extension gave.
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
 
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local owner, counter = found[1], found[2]
 
--- What nearly every extension finds. They are most of what a server does for locks that are held for long.
+-- The common case. Extensions are most of the server's work for locks that are held for long.
 if owner == ARGV[1] and counter == ARGV[3] then
   local left = redis.call("PTTL", KEYS[1])
   if left >= 0 and left < tonumber(ARGV[2]) then
@@ -78,16 +78,16 @@ if owner then
 elseif redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
   status = 4
 else
-  -- Something that is not a string.
+  -- A key of another type.
   return { 3, seen, now, 0 }
 end
 
 if not counter then
   -- include canary.lua
-  local silence = ARGV[5] ~= "0" and silent_for(KEYS[3], now, tonumber(ARGV[5])) or 0
-  if silence > 0 then
-    -- Without the counter, which would tell the next one that this node remembers.
-    return { status == 1 and 5 or status, seen, now, silence }
+  local quarantine = ARGV[5] ~= "0" and quarantine_left(KEYS[3], now, tonumber(ARGV[5])) or 0
+  if quarantine > 0 then
+    -- The counter is not set: an acquire would take it as a sign that this node has not lost its data.
+    return { status == 1 and 5 or status, seen, now, quarantine }
   end
 end
 if seen < token then

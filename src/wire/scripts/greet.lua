@@ -1,22 +1,22 @@
--- greet.lua: tells the node how long a silence this client needs, and asks since when the node remembers. Run at the
--- beginning of every connection, before anything that can set a lock, and again every few hours.
+-- greet.lua: tells the node how long a quarantine this client needs, and asks since when the node has kept its data. Run at
+-- the beginning of every connection, before any command that can set a lock, and again every few hours.
 --
 -- KEYS[1]  canary
--- ARGV[1]  the longest silence that this client asks for, whole milliseconds; 0 for none
--- ARGV[2]  the longest that it was told of by other nodes, whole milliseconds; 0 for none
--- ARGV[3]  when that was last asked for: days since 1970
--- ARGV[4]  "vouch" if nothing was lost where there is no canary, or this process began with none
+-- ARGV[1]  the longest quarantine that this client needs, whole milliseconds; 0 for none
+-- ARGV[2]  the longest that other nodes have told it of, whole milliseconds; 0 for none
+-- ARGV[3]  the day on which a client last asked for that one, days since 1970
+-- ARGV[4]  "vouch": an operator says that nothing was lost, if there is no canary or this process began without one
 --
 -- Returns { status, served, longest, day, kept }
---   status   1 this process has been keeping what it was told, and began with what another had kept
---            2 there was no canary: the node is new, or has lost everything
---            3 there was one of another process: the node was restarted, promoted, restored or swapped
---            4 this process has been keeping what it was told, and began with nothing
---            5 it has lost nothing, says somebody who knows
---   served   since when it has been keeping that: milliseconds ago
---   longest  the longest silence that anybody asked for today or yesterday: milliseconds
---   day      which of the two days that was, since 1970
---   kept     1 if the canary says all that now, 0 if it could not be written; to vouch that is an error
+--   status   1 this process has kept all data, and began with the data of another process
+--            2 there was no canary: the node is new, or has lost all data
+--            3 there was a canary of another process: the node was restarted, promoted, restored or swapped
+--            4 this process has kept all data, and began with none
+--            5 an operator has said that nothing was lost
+--   served   for how long this process has kept all data: milliseconds
+--   longest  the longest quarantine that a client asked for today or yesterday: milliseconds
+--   day      on which of the two days that was, days since 1970
+--   kept     1 if the canary is stored with all that, 0 if it could not be written, which is an error for "vouch"
 
 -- include canary.lua
 local read_canary, begin_anew, write_canary, process, LONGEST = canaries()
@@ -26,7 +26,7 @@ local now = clock[1] * 1000000 + clock[2]
 local it = read_canary(KEYS[1], now)
 local run = process()
 local status = 1
-if it.is_word then
+if it.is_statement then
   it.run = run
 elseif not it.since then
   status = 2

@@ -1,4 +1,4 @@
--- raise.lua: lifts the fencing counter to the token of the owner whose key stands here.
+-- raise.lua: raises the fencing counter to the token of the owner that holds the lock.
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
@@ -9,13 +9,13 @@
 -- Returns { status, counter }
 --   status     1 the token is the counter now
 --              2 the counter was not below the token: not taken, and this node must not be counted
---              0 the lock key is gone or someone else's: not taken
+--              0 the lock key is gone or another owner's: not taken
 --             -1 the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
 --
--- Only while our key stands here: a raise that arrives after our release would lift the counter in the middle of
--- another owner's hold, and then tokens would not be ordered like holds.
+-- Only while our key is set: a raise that arrives after our release would raise the counter during another owner's hold,
+-- and tokens would no longer be ordered like holds.
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local owner, counter = found[1], found[2]
 local seen = 0
