@@ -7,6 +7,7 @@ pub(crate) mod nodes;
 pub(crate) mod park;
 pub(crate) mod process;
 pub(crate) mod round;
+pub(crate) mod schedule;
 pub(crate) mod shared;
 pub(crate) mod spec;
 pub(crate) mod wait;
@@ -17,26 +18,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::error::Lost;
 use crate::error::NodeCheck;
 use crate::ids::ClientId;
 use crate::stats::Counters;
 use crate::time::{self, Tick};
 use crate::wire::Address;
 
-pub(crate) use crate::engine::hold::held::{HeldLock, Won};
+pub(crate) use crate::engine::hold::held::HeldLock;
 pub use crate::engine::listeners::LostReceiver;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
-pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
+pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish, Won};
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;
 pub(crate) use crate::engine::wait::place::{Place, Woken};
 
-use crate::engine::hold::renewal::Schedule;
 use crate::engine::nodes::events::Events;
 use crate::engine::nodes::fanout::Fanout;
+use crate::engine::schedule::Schedule;
 use crate::engine::shared::Hub;
 use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
@@ -155,9 +155,7 @@ impl Engine {
         while calls.under_way != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out() {}
         calls.closed = true;
         drop(calls);
-        for lock in self.shared.schedule.stop() {
-            lock.lose(Lost::ShutDown);
-        }
+        self.shared.schedule.stop();
         join(threads.renewal, deadline);
         let (wheel, nodes) = self.shared.fanout.wheel();
         wheel.close(nodes, deadline);

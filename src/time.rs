@@ -18,6 +18,19 @@ use crate::sys;
 pub(crate) use crate::sys::{Tick, tick};
 pub(crate) use shown::{About, Exactly};
 
+/// What time it is, on all clocks, for one step: read once, at its beginning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) moment: Moment,
+    pub(crate) tick: Tick,
+}
+
+impl Now {
+    pub(crate) fn read() -> Now {
+        Now { moment: Moment::now(), tick: tick() }
+    }
+}
+
 /// The end of a wait that begins now.
 pub(crate) fn deadline(timeout: Duration) -> Tick {
     let now = tick();

@@ -1,6 +1,5 @@
 //! Held locks: what a guard stands for, how it is extended, and the thread that does so.
 
 pub(crate) mod extend;
-pub(crate) mod healing;
 pub(crate) mod held;
 pub(crate) mod renewal;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::engine::hold::renewal::Schedule;
 use crate::engine::listeners::callbacks::Callbacks;
 use crate::engine::nodes::events::Events;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::process::Process;
 use crate::engine::round::admission::Admission;
+use crate::engine::schedule::Schedule;
 use crate::engine::wait::queues::Queues;
 use crate::ids::NodeId;
 use crate::logic::outage::Outage;
@@ -33,7 +33,7 @@ impl Events for Hub {
     }
 
     fn left_unread(&self) {
-        self.schedule.nudge();
+        self.schedule.wake();
     }
 }
 

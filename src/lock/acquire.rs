@@ -383,7 +383,7 @@ mod tests {
         let request =
             Request { engine: &engine, name: &name, plan: &plan, ttl, renewed: true, fair: true, cancel: None };
         let shared = engine.shared();
-        drop(shared.schedule.stop());
+        shared.schedule.stop();
         let won = || {
             let sent = Moment::now();
             Won {

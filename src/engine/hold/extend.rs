@@ -1,13 +1,19 @@
 //! The extensions of a held lock: renewal, those that its holder asks for, and what they show about the lock.
+//!
+//! An extension alone erodes: every node that is restarted without its data is one that no longer holds the lock, and
+//! after the last one that a majority can do without, the lock is lost. So once a majority has confirmed the lock, its key
+//! is set again where it is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
-use crate::engine::hold::healing::{Extension, Healing};
-use crate::engine::hold::held::{Grants, HeldLock, State};
+use crate::engine::hold::held::{HeldLock, State};
+use crate::engine::nodes::job::Sink;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
+use crate::engine::round::attempt::Grants;
 use crate::engine::round::pending::Pending;
+use crate::engine::schedule::{Due, Slot};
 use crate::error::{ExtendError, Lost, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
@@ -15,22 +21,75 @@ use crate::logic::lease::{self, Extended};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::validity;
 use crate::stats::count;
-use crate::sys::logging::{Level, write_line};
-use crate::time::{self, About, Moment, Tick};
+use crate::sys::logging::{Level, debug, write_line};
+use crate::sys::sync::Mutex;
+use crate::time::{self, About, Moment, Now, Tick};
 
 /// An extension that was sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
-    pub(super) ttl: Duration,
-    pub(super) at: Moment,
-    /// The same moment.
-    pub(super) tick: Tick,
+struct Extending {
+    ttl: Duration,
+    at: Now,
+}
+
+impl Due for HeldLock {
+    fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// Announces the end of the lease, or extends it if that is due. Called by the renewal thread.
+    fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration> {
+        let Now { moment, tick } = now;
+        let mut state = self.state.lock();
+        if let Some(loss) = self.end_by_clock(&mut state, moment) {
+            drop(state);
+            self.announce(loss);
+            return None;
+        }
+        if !state.lease.is_held() {
+            return None;
+        }
+        if let Some((pending, give_up_at)) = &state.renewal {
+            if tick < *give_up_at {
+                return Some(give_up_at.saturating_duration_since(tick).min(state.lease.ends_in(moment)));
+            }
+            let pending = Arc::clone(pending);
+            drop(state);
+            self.close(&pending);
+            return None;
+        }
+        let due = state.renewed_at.checked_add(lease::renew_after(self.ttl)).unwrap_or(moment);
+        let doubt = self.doubt(&state, tick);
+        let wait = state.lease.next_event(due, moment).min(doubt.unwrap_or(Duration::MAX));
+        if !wait.is_zero() {
+            return Some(wait);
+        }
+        if doubt.is_some() {
+            state.checked_at = Some(tick);
+        }
+        let ttl = if state.lease.is_renewed() {
+            self.ttl
+        } else {
+            // Nobody has asked for more than what is left.
+            self.shared.config.margin.ttl_for(state.lease.ends_in(moment))
+        };
+        // Enqueued with the state locked: see `end`.
+        let (pending, enqueued) = self.send_extension(&mut state, Extending { ttl, at: now }, true);
+        let give_up = self.shared.fanout.response_timeout();
+        state.renewal = Some((pending, tick.checked_add(give_up).unwrap_or(tick)));
+        batch.merge(enqueued);
+        Some(give_up.min(state.lease.ends_in(moment)))
+    }
+
+    fn on_stop(&self) {
+        self.lose(Lost::ShutDown);
+    }
 }
 
 impl HeldLock {
     /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
     /// forward so that this is in doubt.
-    pub(super) fn doubt(&self, state: &State, tick: Tick) -> Option<Duration> {
+    fn doubt(&self, state: &State, tick: Tick) -> Option<Duration> {
         let stepped = self.shared.fanout.stepped_since(state.confirmations.since());
         if stepped == NodeSet::default() || !state.confirmations().is_doubtful(stepped) {
             return None;
@@ -40,7 +99,7 @@ impl HeldLock {
     }
 
     /// A node has confirmed the extension that was sent at `sent`.
-    pub(crate) fn note_confirmed(&self, node: NodeId, sent: Tick) {
+    fn note_confirmed(&self, node: NodeId, sent: Tick) {
         let mut state = self.state.lock();
         if state.confirmations.since() == sent {
             state.confirmations = state.confirmations.and(NodeSet::from_iter([node]));
@@ -56,17 +115,17 @@ impl HeldLock {
             return Err(ExtendError::BadTtl(problem));
         }
         let ttl = validity::whole_millis(ttl);
-        let sent = Sent { ttl, at: Moment::now(), tick: time::tick() };
+        let sent = Extending { ttl, at: Now::read() };
         let (pending, enqueued) = {
             let mut state = self.state.lock();
-            state.lease.valid_until(sent.at)?;
-            if !state.lease.may_extend(sent.at) {
+            state.lease.valid_until(sent.at.moment)?;
+            if !state.lease.may_extend(sent.at.moment) {
                 return Err(Lost::MaxHold.into());
             }
             self.send_extension(&mut state, sent, false)
         };
         self.shared.fanout.hand_over(enqueued, false);
-        let end = pending.wait(self.shared.fanout.deadline(sent.tick));
+        let end = pending.wait(self.shared.fanout.deadline(sent.at.tick));
         self.on_extension_end(end, sent, &pending);
         match (end, self.remaining()) {
             (_, Err(lost)) => Err(lost.into()),
@@ -78,13 +137,13 @@ impl HeldLock {
     }
 
     /// Puts an extension in line. A renewal looks after its own end; whoever waits for one does that himself.
-    pub(super) fn send_extension(
+    fn send_extension(
         self: &Arc<Self>,
         state: &mut State,
-        sent: Sent,
+        sent: Extending,
         renewal: bool,
     ) -> (Arc<Pending<ExtendRound>>, Enqueued) {
-        let Sent { ttl, tick, .. } = sent;
+        let Extending { ttl, at: Now { tick, .. } } = sent;
         let nodes = self.shared.fanout.len();
         let hook = renewal.then(|| {
             let this = Arc::clone(self);
@@ -116,13 +175,13 @@ impl HeldLock {
     }
 
     /// Sets the key again on nodes that have lost it. A majority has just confirmed the lock.
-    pub(crate) fn heal(self: &Arc<Self>, nodes: NodeSet, ttl: Duration) {
-        let (now, tick) = (Moment::now(), time::tick());
+    fn heal(self: &Arc<Self>, nodes: NodeSet, ttl: Duration) {
+        let Now { moment, tick } = Now::read();
         let enqueued = {
             // RACE: put in line with the state locked, like an extension: see `release`. Behind the release it would leave
             // a key that nobody deletes.
             let mut state = self.state.lock();
-            if !state.lease.may_extend(now) {
+            if !state.lease.may_extend(moment) {
                 return;
             }
             let fanout = &self.shared.fanout;
@@ -137,12 +196,8 @@ impl HeldLock {
         self.shared.fanout.hand_over(enqueued, false);
     }
 
-    pub(crate) fn note_healed(&self) {
-        count(&self.shared.counters.healed);
-    }
-
     /// A renewal was decided, by a worker or by its time-out.
-    fn on_renewal_end(self: &Arc<Self>, end: ExtendEnd, sent: Sent) {
+    fn on_renewal_end(self: &Arc<Self>, end: ExtendEnd, sent: Extending) {
         // It is put there before the state, with which it was sent, is unlocked.
         let renewal = self.state.lock().renewal.take();
         if let Some((pending, _)) = renewal {
@@ -150,7 +205,7 @@ impl HeldLock {
         }
     }
 
-    fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Sent, round: &Pending<ExtendRound>) {
+    fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Extending, round: &Pending<ExtendRound>) {
         let now = Moment::now();
         let extended = round.nodes_with(|it| *it == Answer::Extend(ExtendReply::Extended));
         let counters = &self.shared.counters;
@@ -158,21 +213,21 @@ impl HeldLock {
             ExtendEnd::Confirmed => {
                 let margin = self.shared.config.margin.of(sent.ttl);
                 // The deadline is counted from before the send; a clock that cannot show it gives no extension.
-                let until = validity::use_until(sent.at, sent.ttl, margin).unwrap_or(sent.at);
+                let until = validity::use_until(sent.at.moment, sent.ttl, margin).unwrap_or(sent.at.moment);
                 let mut state = self.state.lock();
                 match state.lease.on_extended(until, now) {
                     it @ (Extended::Longer | Extended::NotLonger) => {
                         if it == Extended::Longer {
-                            state.confirmations = Confirmations::new(self.shared.fanout.len(), extended, sent.tick);
+                            state.confirmations = Confirmations::new(self.shared.fanout.len(), extended, sent.at.tick);
                             state.grants = Grants::default();
                         }
-                        state.renewed_at = sent.at;
+                        state.renewed_at = sent.at.moment;
                         let again = std::mem::take(&mut state.said_not_extended);
                         drop(state);
                         count(&counters.extensions);
                         let level = if again { Level::Info } else { Level::Debug };
                         let again = if again { "again " } else { "" };
-                        let took = About(now.since(sent.at));
+                        let took = About(now.since(sent.at.moment));
                         write_line!(level, "{}: extended {again}in {took}, {:?}", self.name, self.owner);
                     }
                     Extended::TooLate => {
@@ -221,10 +276,108 @@ impl HeldLock {
     }
 
     /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
-    fn has_lost_its_footing(&self, sent: Sent, extended: NodeSet, gone: NodeSet) -> bool {
+    fn has_lost_its_footing(&self, sent: Extending, extended: NodeSet, gone: NodeSet) -> bool {
         let confirmations = self.state.lock().confirmations();
         let stepped_since = |it: Tick| self.shared.fanout.stepped_since(it);
-        let failed = Failed { extended, gone, stepped: stepped_since(sent.tick) };
+        let failed = Failed { extended, gone, stepped: stepped_since(sent.at.tick) };
         confirmations.judge(stepped_since(confirmations.since()), failed) == Verdict::Lost
+    }
+
+    /// Enters the lease in the schedule: for the next extension, or for its end.
+    pub(crate) fn plan_next(self: &Arc<Self>, confirmed: bool, now: Moment) {
+        let wait = {
+            let state = self.state.lock();
+            if !state.lease.is_held() {
+                return;
+            }
+            let due = if confirmed {
+                state.renewed_at.checked_add(lease::renew_after(self.ttl))
+            } else {
+                now.checked_add(lease::retry_after(self.shared.fanout.response_timeout()))
+            };
+            state.lease.next_event(due.unwrap_or(now), now)
+        };
+        self.shared.schedule.plan(Arc::<HeldLock>::clone(self), wait);
+        // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
+        // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
+        // set forward in between: the thread has looked at all leases but this one.
+        let (is_held, doubt) = {
+            let state = self.state.lock();
+            (state.lease.is_held(), self.doubt(&state, time::tick()))
+        };
+        if !is_held {
+            self.shared.schedule.remove(&self.slot);
+        } else if let Some(doubt) = doubt {
+            self.shared.schedule.plan(Arc::<HeldLock>::clone(self), doubt.min(wait));
+        }
+    }
+
+    /// Ends an extension that has timed out; its end enters the lease in the schedule anew.
+    fn close(self: &Arc<Self>, pending: &Arc<Pending<ExtendRound>>) {
+        if !pending.close() {
+            // RACE: a worker has decided it in this moment. Its end is dealt with there; entering the lease here as well
+            // costs one look more.
+            self.plan_next(false, Moment::now());
+        }
+    }
+}
+
+/// An extension under way: the round, and the nodes that turned out to have lost the key.
+struct Extension {
+    round: Arc<Pending<ExtendRound>>,
+    lock: Arc<HeldLock>,
+    ttl: Duration,
+    sent: Tick,
+    gone: Mutex<NodeSet>,
+}
+
+impl Extension {
+    fn new(round: Arc<Pending<ExtendRound>>, lock: Arc<HeldLock>, ttl: Duration, sent: Tick) -> Extension {
+        Extension { round, lock, ttl, sent, gone: Mutex::default() }
+    }
+}
+
+impl Sink for Extension {
+    fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
+        if answer == Answer::Extend(ExtendReply::Gone) {
+            self.gone.lock().insert(node);
+        }
+        let extended = answer == Answer::Extend(ExtendReply::Extended);
+        let counted = self.round.deliver(node, answer, reached);
+        if extended && !counted {
+            // The round needs it no more, and the lock stands the firmer.
+            self.lock.note_confirmed(node, self.sent);
+        }
+        // RACE: noted before it is delivered, and looked at after: whoever sees the round confirmed also sees every node
+        // that answered before that, and one that answers later sees it confirmed itself.
+        if self.round.end() == Some(ExtendEnd::Confirmed) {
+            let gone = std::mem::take(&mut *self.gone.lock());
+            if gone != NodeSet::default() {
+                self.lock.heal(gone, self.ttl);
+            }
+        }
+        counted
+    }
+
+    fn is_open(&self) -> bool {
+        self.round.is_open()
+    }
+}
+
+/// Who waits for the answer to a healing: nobody but the count.
+struct Healing(Arc<HeldLock>);
+
+impl Sink for Healing {
+    fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
+        if answer == Answer::Extend(ExtendReply::Healed) {
+            count(&self.0.shared.counters.healed);
+            debug!("{}: set again on {node}", self.0.name);
+        }
+        true
+    }
+
+    /// It is not sent again to a server that has forgotten its scripts: the next extension comes soon enough.
+    fn is_open(&self) -> bool {
+        false
     }
 }

@@ -4,71 +4,32 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::Answer;
-use crate::engine::hold::extend::Sent;
 use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
-use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
-use crate::engine::round::attempt::Attempt;
+use crate::engine::nodes::outgoing::Outgoing;
+use crate::engine::round::attempt::{Attempt, Grants, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::round::run;
+use crate::engine::schedule::Slot;
 use crate::engine::shared::Shared;
 use crate::engine::wait::queues::Ticket;
 use crate::error::Lost;
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
-use crate::logic::acquire::AcquireRound;
 use crate::logic::confirmations::Confirmations;
-use crate::logic::lease::{self, Ending, Lease};
+use crate::logic::lease::{Ending, Lease};
 use crate::logic::quorum;
 use crate::logic::tally::{ExtendRound, Held, ReleaseEnd, ReleaseRound};
 use crate::stats::count;
 use crate::sys;
 use crate::sys::logging::{Level, write_line};
-use crate::sys::sync::{AtomicU64, Mutex};
+use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Command, Plan, QueueUpdate};
-
-/// What a won acquisition knows.
-pub(crate) struct Won {
-    pub(crate) name: LockName,
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) owner: OwnerToken,
-    pub(crate) token: FencingToken,
-    /// The nodes were offered another one first.
-    pub(crate) raised: bool,
-    /// Whole milliseconds.
-    pub(crate) ttl: Duration,
-    pub(crate) renewed: bool,
-    pub(crate) sent: Moment,
-    /// The same moment.
-    pub(crate) asked: Tick,
-    pub(crate) use_until: Moment,
-    /// Nodes to which the acquire may have come.
-    pub(crate) reached: NodeSet,
-    pub(crate) grants: Grants,
-    /// The call may be in waiting lists, of nodes that refused it.
-    pub(crate) in_lists: bool,
-}
-
-/// Which nodes granted a lock: also those whose answers come, or came, when it was won already.
-#[derive(Debug, Default)]
-pub(crate) struct Grants {
-    pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
-    /// Nodes on which it turned out to be gone.
-    pub(crate) gone: NodeSet,
-}
-
-impl Grants {
-    fn nodes(&self) -> NodeSet {
-        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(Answer::is_granted)).without(self.gone)
-    }
-}
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
 pub(crate) struct HeldLock {
     pub(crate) id: u64,
-    /// When the schedule looks at it next; only the schedule touches this.
-    pub(crate) scheduled: AtomicU64,
+    pub(super) slot: Slot,
     pub(super) name: LockName,
     pub(super) plan: Arc<Plan>,
     pub(super) owner: OwnerToken,
@@ -159,7 +120,7 @@ impl HeldLock {
         };
         HeldLock {
             id,
-            scheduled: AtomicU64::new(0),
+            slot: Slot::new(id),
             name: won.name,
             plan: won.plan,
             owner: won.owner,
@@ -323,7 +284,7 @@ impl HeldLock {
                     let (reached, keep, renewed_at) = (state.reached, state.longest_ttl, state.renewed_at);
                     drop(state);
                     drop(renewal);
-                    self.shared.schedule.remove(self);
+                    self.shared.schedule.remove(&self.slot);
                     return Ok(Ended { held, reached, keep, renewed_at, listeners });
                 }
                 Ending::LostNow(reason) => (reason, Some(self.begin_loss(&mut state, reason, true)), state.reached),
@@ -411,7 +372,7 @@ impl HeldLock {
     /// Ends everything that goes with the hold, and tells everybody.
     pub(super) fn announce(&self, Loss { reason, reached, renewed_at, listeners, .. }: Loss) {
         self.shared.fanout.wake(reached, false);
-        self.shared.schedule.remove(self);
+        self.shared.schedule.remove(&self.slot);
         if self.shared.config.lock_delay {
             self.leave_lists(reached);
         }
@@ -427,88 +388,4 @@ impl HeldLock {
         let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };
         write_line!(level, "{}: LOST, last extended {} ago: {reason}, {:?}", self.name, time::About(age), self.owner);
     }
-
-    /// Looks after the lease: announces its end, or extends it if that is due. Called by the renewal thread only.
-    ///
-    /// The nodes that took an extension have to be woken. The result says when to look again.
-    pub(crate) fn look_after(self: &Arc<Self>, now: Moment, tick: Tick) -> Look {
-        let mut state = self.state.lock();
-        if let Some(loss) = self.end_by_clock(&mut state, now) {
-            drop(state);
-            self.announce(loss);
-            return Look::Nothing;
-        }
-        if !state.lease.is_held() {
-            return Look::Nothing;
-        }
-        if let Some((pending, give_up_at)) = &state.renewal {
-            if tick < *give_up_at {
-                return Look::At(give_up_at.saturating_duration_since(tick).min(state.lease.ends_in(now)));
-            }
-            let pending = Arc::clone(pending);
-            drop(state);
-            return Look::Close(pending);
-        }
-        let due = state.renewed_at.checked_add(lease::renew_after(self.ttl)).unwrap_or(now);
-        let doubt = self.doubt(&state, tick);
-        let wait = state.lease.next_event(due, now).min(doubt.unwrap_or(Duration::MAX));
-        if !wait.is_zero() {
-            return Look::At(wait);
-        }
-        if doubt.is_some() {
-            state.checked_at = Some(tick);
-        }
-        let ttl = if state.lease.is_renewed() {
-            self.ttl
-        } else {
-            // Nobody has asked for more than what is left.
-            self.shared.config.margin.ttl_for(state.lease.ends_in(now))
-        };
-        // Put in line with the state locked: see `release`.
-        let (pending, enqueued) = self.send_extension(&mut state, Sent { ttl, at: now, tick }, true);
-        let give_up = self.shared.fanout.response_timeout();
-        state.renewal = Some((pending, tick.checked_add(give_up).unwrap_or(tick)));
-        Look::Sent { enqueued, again_in: give_up.min(state.lease.ends_in(now)) }
-    }
-
-    /// Enters the lease in the schedule: for the next extension, or for its end.
-    pub(crate) fn plan_next(self: &Arc<Self>, confirmed: bool, now: Moment) {
-        let wait = {
-            let state = self.state.lock();
-            if !state.lease.is_held() {
-                return;
-            }
-            let due = if confirmed {
-                state.renewed_at.checked_add(lease::renew_after(self.ttl))
-            } else {
-                now.checked_add(lease::retry_after(self.shared.fanout.response_timeout()))
-            };
-            state.lease.next_event(due.unwrap_or(now), now)
-        };
-        self.shared.schedule.plan(self, wait);
-        // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
-        // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
-        // set forward in between: the thread has looked at all leases but this one.
-        let (is_held, doubt) = {
-            let state = self.state.lock();
-            (state.lease.is_held(), self.doubt(&state, time::tick()))
-        };
-        if !is_held {
-            self.shared.schedule.remove(self);
-        } else if let Some(doubt) = doubt {
-            self.shared.schedule.plan(self, doubt.min(wait));
-        }
-    }
-}
-
-/// What the renewal thread has to do for a lease.
-pub(crate) enum Look {
-    /// It is over.
-    Nothing,
-    /// Look again after this time.
-    At(Duration),
-    /// The extension under way has timed out: close it, then look again.
-    Close(Arc<Pending<ExtendRound>>),
-    /// An extension was put in line.
-    Sent { enqueued: Enqueued, again_in: Duration },
 }

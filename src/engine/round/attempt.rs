@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::answer::{AcquireReply, Answer};
-use crate::engine::hold::held::{Grants, Won};
 use crate::engine::nodes::drive::Driver;
 use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::round::admission::Slot;
@@ -92,6 +91,42 @@ pub(crate) struct Attempt {
     pub(crate) round: Arc<Pending<AcquireRound>>,
     /// Others may begin when it has ended.
     slot: Slot,
+}
+
+/// What a won acquisition knows.
+pub(crate) struct Won {
+    pub(crate) name: LockName,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) owner: OwnerToken,
+    pub(crate) token: FencingToken,
+    /// The nodes were offered another one first.
+    pub(crate) raised: bool,
+    /// Whole milliseconds.
+    pub(crate) ttl: Duration,
+    pub(crate) renewed: bool,
+    pub(crate) sent: Moment,
+    /// The same moment.
+    pub(crate) asked: Tick,
+    pub(crate) use_until: Moment,
+    /// Nodes to which the acquire may have come.
+    pub(crate) reached: NodeSet,
+    pub(crate) grants: Grants,
+    /// The call may be in waiting lists, of nodes that refused it.
+    pub(crate) in_lists: bool,
+}
+
+/// Which nodes granted a lock: also those whose answers come, or came, when it was won already.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
+    /// Nodes on which it turned out to be gone.
+    pub(crate) gone: NodeSet,
+}
+
+impl Grants {
+    pub(crate) fn nodes(&self) -> NodeSet {
+        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(Answer::is_granted)).without(self.gone)
+    }
 }
 
 /// A lost attempt, with everything of it taken back.

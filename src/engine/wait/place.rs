@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::hold::held::Won;
 use crate::engine::nodes::drive::Driver;
 use crate::engine::park::Signal;
 use crate::engine::round::admission::{Slot, Turn};
-use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
+use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish, Won};
 use crate::engine::shared::Shared;
 use crate::engine::wait::queues::{Handover, Ticket};
 use crate::ids::NodeSet;

@@ -1,0 +1,203 @@
+//! One schedule for anything that can be due, on which one thread sleeps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::engine::nodes::outgoing::Enqueued;
+use crate::sys::sync::{AtomicU64, Condvar, Mutex};
+use crate::time::{self, Moment, Now, Tick};
+
+/// What is due within this time of each other is looked after together.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// While anything is entered, the clocks are compared this often: time spent in suspend, and steps of the wall clock, are
+/// not seen by the clock that the thread sleeps on, and a lease that they ended has to be announced.
+pub(crate) const COMPARE: Duration = Duration::from_secs(1);
+/// Everything is made due no more often, whatever nodes say about their clocks.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// How far the clocks may differ before it counts as a step.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Something that can be due.
+pub(crate) trait Due: Send + Sync {
+    /// Where it is entered.
+    fn slot(&self) -> &Slot;
+
+    /// It is due, and not entered any more. Says after what time it is due again; `None` if it is over, or enters itself.
+    ///
+    /// What it sends goes into `batch`: workers are woken once for all that is due together.
+    fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration>;
+
+    /// The schedule has stopped, so it will never be due.
+    fn on_stop(&self);
+}
+
+/// Where something is entered in the schedule.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    id: u64,
+    /// In nanoseconds since the start of the schedule; 0 if it is not entered.
+    at: AtomicU64,
+}
+
+impl Slot {
+    /// `id`: no two of one schedule have the same.
+    pub(crate) fn new(id: u64) -> Slot {
+        Slot { id, at: AtomicU64::new(0) }
+    }
+}
+
+/// When each thing is due.
+pub(crate) struct Schedule {
+    start: Tick,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// By time, in nanoseconds since the start, and id.
+    due: BTreeMap<(u64, u64), Arc<dyn Due>>,
+    /// The thread sleeps until then; `None` if it sleeps without end or is awake.
+    sleeps_until: Option<u64>,
+    asleep: bool,
+    /// Somebody wants the thread to look around, now.
+    woken: bool,
+    /// Everything is due now.
+    all: bool,
+    /// But not before then.
+    all_from: u64,
+    stopped: bool,
+}
+
+impl Schedule {
+    pub(crate) fn new() -> Schedule {
+        Schedule { start: time::tick(), queue: Mutex::default(), wake: Condvar::new() }
+    }
+
+    /// Enters something that is due after `wait`, in place of its old entry.
+    ///
+    /// The thread is woken only if it would come too late: with a steady stream of short locks of the same ttl it
+    /// wakes a few times per ttl, not once per lock.
+    ///
+    /// RACE: what is being looked after is not entered, so [`Schedule::stop`] does not find it. Whoever enters it again
+    /// after that learns here that nobody will look after it.
+    pub(crate) fn plan(&self, due: Arc<dyn Due>, wait: Duration) {
+        if let Err(due) = self.enter(due, wait) {
+            due.on_stop();
+        }
+    }
+
+    /// Gives it back once stopped.
+    fn enter(&self, due: Arc<dyn Due>, wait: Duration) -> Result<(), Arc<dyn Due>> {
+        // Zero means "not entered".
+        let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
+        let mut queue = self.queue.lock();
+        if queue.stopped {
+            return Err(due);
+        }
+        let Slot { id, at: entered } = due.slot();
+        let (id, old) = (*id, entered.swap(at, Ordering::Relaxed));
+        queue.due.remove(&(old, id));
+        queue.due.insert((at, id), due);
+        if queue.asleep && queue.sleeps_until.is_none_or(|it| at < it) {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, slot: &Slot) {
+        let removed = {
+            let mut queue = self.queue.lock();
+            let old = slot.at.swap(0, Ordering::Relaxed);
+            queue.due.remove(&(old, slot.id))
+        };
+        // Dropped with nothing locked.
+        drop(removed);
+    }
+
+    /// Makes the thread look around once, whether or not anything is due.
+    pub(crate) fn wake(&self) {
+        self.notify(|queue| queue.woken = true);
+    }
+
+    /// Makes everything due now.
+    pub(crate) fn look_at_all(&self) {
+        self.notify(|queue| queue.all = true);
+    }
+
+    fn notify(&self, why: impl FnOnce(&mut Queue)) {
+        let mut queue = self.queue.lock();
+        why(&mut queue);
+        if queue.asleep {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Ends the thread. What is still entered hears of it.
+    pub(crate) fn stop(&self) {
+        let due = {
+            let mut queue = self.queue.lock();
+            queue.stopped = true;
+            self.wake.notify_one();
+            std::mem::take(&mut queue.due)
+        };
+        due.into_values().for_each(|it| it.on_stop());
+    }
+
+    fn nanos(&self, at: Tick) -> u64 {
+        nanos(at.saturating_duration_since(self.start))
+    }
+
+    /// Sleeps until something is due, and takes all that is; `None` once stopped. With `at_most` it comes back after that
+    /// time, and in any case when it is [woken](Schedule::wake), with nothing. `last` is the caller's, between calls.
+    pub(crate) fn next(&self, last: &mut Now, at_most: Option<Duration>) -> Option<Vec<Arc<dyn Due>>> {
+        let mut queue = self.queue.lock();
+        let back_at = at_most.map(|it| self.nanos(time::tick()).saturating_add(nanos(it)));
+        loop {
+            if queue.stopped {
+                return None;
+            }
+            let tick = time::tick();
+            let now = self.nanos(tick);
+            let all = queue.all && queue.all_from <= now;
+            if all {
+                (queue.all, queue.all_from) = (false, now.saturating_add(nanos(LOOK_PAUSE)));
+            }
+            let limit = if clocks_differ(last, tick) || all { u64::MAX } else { now };
+            if queue.due.first_key_value().is_some_and(|((at, _), _)| *at <= limit) {
+                let rest = queue.due.split_off(&(limit.saturating_add(nanos(TOGETHER)), 0));
+                let due = std::mem::replace(&mut queue.due, rest);
+                due.values().for_each(|it| it.slot().at.store(0, Ordering::Relaxed));
+                return Some(due.into_values().collect());
+            }
+            if std::mem::take(&mut queue.woken) || back_at.is_some_and(|it| it <= now) {
+                return Some(Vec::new());
+            }
+            let first = queue.due.first_key_value().map(|((at, _), _)| *at);
+            let first = first.map(|it| it.min(now.saturating_add(nanos(COMPARE))));
+            let all_from = queue.all.then_some(queue.all_from);
+            queue.sleeps_until = [first, back_at, all_from].into_iter().flatten().min();
+            queue.asleep = true;
+            match queue.sleeps_until {
+                Some(until) => {
+                    self.wake.wait_for(&mut queue, Duration::from_nanos(until.saturating_sub(now)));
+                }
+                None => self.wake.wait(&mut queue),
+            }
+            queue.asleep = false;
+        }
+    }
+}
+
+/// Whether, since `last`, more time has passed on a lease's clocks than on the one that we sleep on.
+fn clocks_differ(last: &mut Now, tick: Tick) -> bool {
+    let now = Now { moment: Moment::now(), tick };
+    let last = std::mem::replace(last, now);
+    tick.saturating_duration_since(last.tick).saturating_add(STEP) < now.moment.since(last.moment)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
