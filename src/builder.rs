@@ -13,9 +13,8 @@ impl LockManager {
     /// Begins to build a manager for these nodes, given as URLs: `redis://[user:password@]host[:port][/database]`, or
     /// `redis+unix:///path[?db=…&user=…&pass=…]` for a socket in the file system. `valkey://` is understood as well.
     ///
-    /// Each must be a server of its own: a master that replicates to nobody that would be promoted in its place. Three
-    /// survive the failure of one, five of two. An even number is allowed and survives no more failures than one node
-    /// less would.
+    /// Each must be a server of its own: a master without a replica that would be promoted in its place. Three survive the
+    /// failure of one, five of two. An even number is allowed and survives no more failures than one node less would.
     ///
     /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
     /// apart from the URLs, with [`credentials`](Builder::credentials). There is no TLS yet: put a tunnel, such as stunnel,
@@ -165,11 +164,10 @@ impl Builder {
     /// Sets the pause between the attempts of a call that waits for a lock and is not told of its release: a random time
     /// between `shortest` and a limit that doubles with every attempt, up to `longest`.
     ///
-    /// That is where nodes cannot announce releases, and then it is half a second at most: a free lock is kept for such a
-    /// call for a second, and it has to come in that time. Usually nodes announce releases, and then the pause is only for releases that are
-    /// not announced: from about `longest` up to five times that. A waiter also wakes when the keys in its way can have
-    /// expired. Shorter takes such a lock over sooner; longer asks the nodes less. See
-    /// [`guide::waiting`](crate::guide::waiting).
+    /// That is where nodes cannot announce releases, and then it is half a second at most: a free lock is reserved for such a
+    /// call for a second. Usually nodes announce releases, and then the pause is only for releases that are not announced:
+    /// from about `longest` up to five times that. A call that waits also wakes when the keys in its way can have expired.
+    /// Shorter takes such a lock over sooner; longer asks the nodes less. See [`guide::waiting`](crate::guide::waiting).
     ///
     /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.
     pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Builder {
@@ -218,9 +216,10 @@ impl Builder {
     /// A server that was restarted without its data, was emptied, or whose clock was set forward, would grant locks that
     /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count, and for
     /// a second more if it was just started, as uptimes are whole seconds: eleven seconds by default. That is longer if any
-    /// client of the same nodes needs [longer](crate::guide::safety#for-how-long). `lock` waits through it, other calls report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal
-    /// goes on meanwhile. A server that has never been used for locks counts as one that was emptied; an operator who knows
-    /// better may [vouch](LockManager::vouch) for it.
+    /// client of the same nodes needs [longer](crate::guide::safety#for-how-long). `lock` waits through it, other calls
+    /// report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal goes on meanwhile. A
+    /// server that has never been used for locks counts as one that was emptied; an operator who knows better may
+    /// [vouch](LockManager::vouch) for it.
     ///
     /// How it is noticed: [`guide::safety`](crate::guide::safety). Switch it off for tests with fresh servers, where
     /// nothing is protected; not because of an outage.
@@ -235,9 +234,9 @@ impl Builder {
     /// locks has [no vote](Builder::quarantine).
     ///
     /// Set it where locks or programs have different ttls, to the same value everywhere. Nodes and clients tell each other
-    /// of longer ones, and then quarantines are longer, for up to two days after the last use: one program that says an hour makes
-    /// every node that restarts wait for an hour, for all programs. But if all nodes are restarted empty at once, and whoever has a
-    /// longer ttl is cut off from them, only what is said here keeps others out: see
+    /// of longer ones, and then quarantines are longer, for up to two days after the last use: one program that says an hour
+    /// makes every node that restarts wait for an hour, for all programs. But if all nodes are restarted empty at once, and
+    /// the programs with a longer ttl are cut off from them, only what is said here keeps others out: see
     /// [`guide::safety`](crate::guide::safety#for-how-long). A lock with a longer ttl is refused.
     ///
     /// Default: the [`ttl`](Builder::ttl), or 10 s if that is longer. Allowed: 100 ms to 1 h, at least the ttl.
@@ -298,14 +297,14 @@ impl Builder {
     }
 
     /// Sets what a lock says about its holder: its value on the nodes is a random number, a space, and
-    /// `host/process/label`, so that whoever looks for the holder of a lock finds the machine and the process. Refused calls
+    /// `host/process/label`, by which people find the machine and the process that hold a lock. Refused calls
     /// [report it](crate::NodeAnswer::Held), and the manager's connections have it as their name in `CLIENT LIST`.
     ///
     /// `Some(label)` adds a word of the program's own, such as the job it is; `Some("")` leaves `host/process`. `None` says
     /// nothing: the value is the random number alone, and the connections are called `quorlock`. For servers on which names
     /// of machines should not be seen.
     ///
-    /// Everybody who may read keys or list clients on the nodes can read it: no secrets. Of the label the first 32 characters
+    /// Every user that may read keys or list clients on the nodes can read it: no secrets. Of the label the first 32 characters
     /// are used, of the host's name what fits into 63 with the rest; what is not printable ASCII, or is a space, becomes `_`.
     ///
     /// Default: `Some("")`. Allowed: any.

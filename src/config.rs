@@ -87,9 +87,9 @@ impl Margin {
 
 pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
-/// The longest ttl of other programs, where nobody says what it is: the default ttl. Not less, however short our own is:
-/// nodes and clients tell each other of longer ones, but all nodes can forget at once. Then this is how long a holder with
-/// a longer one has for coming back to one of them.
+/// The longest ttl of other programs, if `max_ttl` was not given: the default ttl. Not less, however short our own is: nodes
+/// and clients tell each other of longer ones, but all nodes can lose their data at once. Then a holder with a longer ttl has
+/// this time to connect to one of them again.
 const MAX_TTL: Duration = Duration::from_secs(10);
 /// A renewal gets several tries within a ttl only if a try is much shorter than it.
 pub(crate) const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
@@ -143,18 +143,18 @@ impl Config {
         problems
     }
 
-    /// For how long a node that may have forgotten something has no vote; `None` for not at all.
+    /// How long a node is quarantined that may have lost data; `None` for not at all.
     pub(crate) fn quarantine_length(&self) -> Option<Duration> {
         self.quarantine.then(|| self.longest_life())
     }
 
-    /// For how long at most a lock rests on what a node has granted or confirmed.
+    /// How long a lock can rest at most on what a node has granted or confirmed.
     pub(crate) fn longest_life(&self) -> Duration {
         let longest = self.longest_ttl().unwrap_or(TTL_MAX);
         longest.saturating_add(self.margin.of(longest))
     }
 
-    /// Of any lock, in whatever program, if there is a limit.
+    /// The longest ttl of any lock, in whatever program, if there is a limit.
     fn longest_ttl(&self) -> Option<Duration> {
         self.max_ttl.or(self.quarantine.then(|| self.ttl.max(MAX_TTL)))
     }
@@ -179,7 +179,7 @@ impl Config {
         if ttl.checked_div(2)? < margin {
             return Some(BuildProblem::MarginTooLarge { ttl, margin });
         }
-        // Otherwise it is at most `max_ttl`, which is checked once.
+        // With a `max_ttl` that one is checked, by `problems`.
         if self.max_ttl.is_none() { self.fencing_problem(ttl) } else { None }
     }
 

@@ -120,8 +120,8 @@ impl From<FencingToken> for u64 {
 /// The secret that proves who holds a lock: the value of the lock key.
 ///
 /// A fresh random value for every round, never reused: a command of an old round that arrives late then matches
-/// nothing. Whoever knows it can release the lock, so its `Debug` form shows the first eight hex digits only: enough
-/// to match two log lines, too little to forge a release.
+/// nothing. With it the lock can be released, so its `Debug` form shows the first eight hex digits only: enough to match two
+/// log lines, too little to forge a release.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub(crate) struct OwnerToken(Uuid);
 
@@ -136,7 +136,7 @@ impl OwnerToken {
         Ok(OwnerToken(uuid::Builder::from_random_bytes(bytes).into_uuid()))
     }
 
-    /// A token that nobody draws: a release with it releases nothing.
+    /// A token that is never drawn: a release with it releases nothing.
     pub(crate) fn nobody() -> OwnerToken {
         OwnerToken(Uuid::nil())
     }
@@ -156,8 +156,8 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// Who a manager is, for people who look for the holder of a lock: `host/process[/label]`, printable ASCII without spaces.
-/// Empty if its program does not want to say.
+/// What a manager is called, for people who look for the holder of a lock: `host/process[/label]`, printable ASCII without
+/// spaces. Empty if the program wants it so.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct OwnerLabel(Arc<str>);
 
@@ -185,7 +185,7 @@ fn printable(text: &str, max: usize) -> String {
     text.chars().take(max).map(|it| if it.is_ascii_graphic() { it } else { '_' }).collect()
 }
 
-/// One manager, in the waiting lists and as a channel. Not a secret: whoever knows it can wake the manager for nothing.
+/// One manager, in the waiting lists and as a channel. Not a secret: all that it allows is to wake the manager for nothing.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct ClientId([u8; 16]);
 
@@ -208,8 +208,8 @@ impl ClientId {
     }
 }
 
-/// The name of a lock: any bytes. Shown as it is where it is text; what is not, or would not be seen, is escaped, and so are
-/// quotation marks and backslashes: a name is one word of one line, whatever it is.
+/// The name of a lock: any bytes. Text is shown as it is. Other bytes, characters that cannot be seen, quotation marks and
+/// backslashes are escaped, so that a name never breaks a line.
 #[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct LockName(Arc<[u8]>);
 

@@ -13,7 +13,7 @@ use crate::stats::Stats;
 ///
 /// Cheap to clone: clones are the same manager. Runs one thread per node and one for renewal, named `quorlock-n0`, …
 /// and `quorlock-renewal`. They end with the last handle: clones of the manager, lock descriptions and guards all count.
-/// The last one to go blocks for at most the [shutdown grace](crate::Builder::shutdown_grace), usually not at all.
+/// Dropping the last one blocks for at most the [shutdown grace](crate::Builder::shutdown_grace), usually not at all.
 ///
 /// After a `fork` the child has none of these threads: every attempt to lock there is
 /// [`AcquireError::Forked`](crate::AcquireError::Forked). Build a manager of its own in the child.
@@ -22,13 +22,13 @@ pub struct LockManager {
     engine: Arc<Engine>,
 }
 
-// No state of a manager is half changed while a caller's code runs, and its own mutexes are not poisoned: what a panic
-// leaves behind can be used.
+// No state of a manager is half changed while a caller's code runs, and its own mutexes are not poisoned: it can be used
+// after a panic.
 impl UnwindSafe for LockManager {}
 impl RefUnwindSafe for LockManager {}
 
 impl LockManager {
-    // Not `new`: rustc would offer it to whoever looks for a way to make one, which is `builder`.
+    // Not `new`: rustc would suggest it where a way to make a manager is missing, which is `builder`.
     pub(crate) fn of_engine(engine: Engine) -> LockManager {
         LockManager { engine: Arc::new(engine) }
     }
@@ -64,8 +64,8 @@ impl LockManager {
         shared.counters.snapshot(shared.fanout.quarantined())
     }
 
-    /// Looks at every node: whether its vote counts, and what weakens the locks although it does. For start-up, health pages and
-    /// command lines.
+    /// Looks at every node: whether its vote counts, and what weakens the locks although it does. For start-up, health
+    /// pages and command lines.
     ///
     /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
     /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
@@ -88,17 +88,17 @@ impl LockManager {
         self.engine.look()
     }
 
-    /// An operator's word: servers that are new have forgotten nothing, and may vote at once.
+    /// Says, for an operator who knows it, that the new servers have forgotten nothing. They vote at once then.
     ///
     /// **Two can hold a lock after this** if it is not true. A server that was restarted without its data, or replaced by an
     /// empty one, looks like one that is new, and may have forgotten locks that are held. So this is for the moment at which
     /// somebody sets up servers, and knows that no program has used them yet: a command of its own, or a step of an
     /// installation. Never call it when a program starts, nor because locks are not to be had.
     ///
-    /// It vouches for nodes that nobody has used for locks, as far as anybody knows
-    /// ([`Quarantine::New`](crate::Quarantine::New)), for the process that runs there now, and for all clients. Of a node that
-    /// is known to have been restarted, promoted, restored or emptied, by this manager or by what it has stored, nobody can
-    /// say that it has forgotten nothing: such nodes stay quarantined for their time.
+    /// It vouches for nodes that have not been used for locks, as far as they and this manager know
+    /// ([`Quarantine::New`](crate::Quarantine::New)), for the process that runs there now, and for all clients. A node that is
+    /// known to have been restarted, promoted, restored or emptied, by this manager or by what the node has stored, cannot be
+    /// vouched for: it stays quarantined for its time.
     ///
     /// Returns what [`check_nodes`](LockManager::check_nodes) finds then, a row for each node: a node that was vouched for
     /// votes; one that could not be told has the reason. Blocks like three of these calls. A client that was connected before

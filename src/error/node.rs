@@ -90,7 +90,7 @@ pub enum NodeAnswer {
         left: Option<Duration>,
         /// Who that is, if the key's value says so behind its secret part: `host/process`, and perhaps a label, of a
         /// [manager](crate::Builder::owner_label). `None`: another client's value, or that of a manager that does not want
-        /// to say. Cut, escaped, and as true as whoever wrote it.
+        /// to say. Cut, escaped, and no more reliable than the client that wrote it.
         holder: Option<Arc<str>>,
     },
     /// The lock is free there, but reserved for a call that has waited for it.

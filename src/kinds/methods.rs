@@ -41,7 +41,7 @@ macro_rules! setters {
             /// Sets whether the lock is handed out in the order in which calls began, in the whole fleet.
             ///
             /// With `true`, a node grants a free lock only to the call that has waited for longest, and a call that does
-            /// not wait does not get in before it. With `false`, a call gets a free lock whoever waits, unless another
+            /// not wait does not get in before it. With `false`, a call gets a free lock although others wait, unless another
             /// one has waited for it for more than a second: the lock is not idle while that one is on its way, and a
             /// process that takes the lock again and again keeps others out for about a second. Calls that wait are told
             /// of releases in both cases. Processes may differ in this; those that say `false` get in before those that

@@ -18,7 +18,8 @@ use crate::wire::{KeyTtls, Plan};
 ///
 /// Two descriptions with the same name are the same lock, in whatever process, if their managers were built with the
 /// same nodes, database numbers and prefix. Not reentrant: a thread that holds the lock and takes it again waits for
-/// itself; after a ttl the log warns. For code that calls itself there is [`reentrant_mutex`](crate::LockManager::reentrant_mutex).
+/// itself; after a ttl the log warns. For code that calls itself there is
+/// [`reentrant_mutex`](crate::LockManager::reentrant_mutex).
 #[derive(Clone)]
 pub struct Mutex {
     engine: Arc<Engine>,
@@ -61,7 +62,7 @@ impl Mutex {
         self.spec.check(&self.engine.shared().config)
     }
 
-    // Not `acquire`, which rustc would offer to whoever looks for `lock` under that name.
+    // Not `acquire`: rustc would suggest it where `lock` is called by that name.
     pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         self.check()?;
         let spec = &*self.spec;

@@ -35,9 +35,10 @@ use crate::sys::logging::debug;
 ///
 /// Unless the lock may soon run out: if less than a third of the [ttl](ReentrantMutex::ttl) of this description is left,
 /// it is extended by that ttl first, though not beyond the [maximum hold](crate::Builder::max_hold). That blocks for one
-/// round trip, at most one response timeout, whatever the waiting time of the call. If too few nodes confirm that, the call succeeds all the same, because the lock is still held until
-/// the time it had before; [`remaining`](LockGuard::remaining) says how long that is. Otherwise the hold stays as it was
-/// first taken: with its own ttl, with or without renewal.
+/// round trip, at most one response timeout, whatever the waiting time of the call. If too few nodes confirm that, the call
+/// succeeds all the same, because the lock is still held until the time it had before;
+/// [`remaining`](LockGuard::remaining) says how long that is. Otherwise the hold stays as it was first taken: with its own
+/// ttl, with or without renewal.
 ///
 /// A hold that was lost is not taken again: that is [`AcquireError::HoldLost`], until all guards of it are dropped.
 /// Another acquisition would let the outer code believe that it had held the lock all along.
@@ -115,7 +116,7 @@ impl ReentrantMutex {
         {
             debug!("{}: little left of it when taken again: {err}", self.spec().name);
         }
-        // Whatever the extension said. If nobody confirmed it, the hold has its old time, as its other guards have.
+        // Whatever came of the extension. Without a confirmation the hold has its old time, as its other guards have.
         guard.check().map_err(not_again)?;
         Ok(guard)
     }
@@ -262,7 +263,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(10);
 
-    /// A manager of a node that nobody asks anything.
+    /// A manager of a node that is never asked.
     fn engine() -> Arc<Engine> {
         let config = Config { response_timeout: Duration::from_millis(1), ..Config::default() };
         Arc::new(Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap())

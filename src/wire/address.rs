@@ -16,7 +16,7 @@ pub(crate) struct Address {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
-    /// What our connections are called there.
+    /// The name of our connections there.
     pub(crate) client_name: String,
     shown: Arc<str>,
 }
@@ -97,7 +97,7 @@ impl Address {
         }
     }
 
-    /// Adds to the name of our connections who we are.
+    /// Adds the owner's label to the name of our connections.
     pub(crate) fn call_us(&mut self, label: &OwnerLabel) {
         self.client_name = format!("{CLIENT_NAME}:{}", label.as_str());
     }
@@ -122,8 +122,8 @@ const PORT_TOO_LARGE: &str = "the port is above 65535";
 const PORT_NO_NUMBER: &str = "the port is not a number";
 const NO_BRACKETS: &str = "an IPv6 address stands in brackets: redis://[::1]:6379";
 
-/// What people get wrong in URLs, and a parser of URLs reports as something else or not at all: the rest of a password
-/// behind a `/` is a path to it, and what stood before that is the host.
+/// Mistakes in URLs that a parser reports as something else or not at all: to it, what follows a `/` in a password is a path,
+/// and what precedes it the host.
 fn mistake_in(url: &str) -> Option<&'static str> {
     let (scheme, rest) = url.split_once("://")?;
     if rest.contains('#') {

@@ -40,8 +40,8 @@ fn crc(bytes: &[u8]) -> u16 {
 
 /// A tag of three letters or digits whose slot is that of `crc`.
 ///
-/// Two bytes can make any CRC out of what a first byte has made: which two, the way back says. The first byte, and the
-/// two bits of the CRC that the slot leaves open, are chosen so that these two can be read: some choice does for each slot.
+/// After a first byte, two more bytes can make any CRC: calculating backwards finds them. The first byte, and the two bits of
+/// the CRC that do not count for the slot, are chosen so that these two are letters or digits. Each slot has such a choice.
 fn tag_for(crc: u16) -> [u8; 3] {
     let tags = (b'a'..=b'z').flat_map(|first| {
         [0, 1, 2, 3].map(|open| {

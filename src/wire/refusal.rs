@@ -75,13 +75,13 @@ pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
 }
 
 /// Text of a server, fit for a line of a log: cut, with control characters escaped, and of long hex numbers only the
-/// beginning. Servers repeat the arguments of commands that they do not like, and owner tokens are among ours: whoever
-/// knows one can release the lock. A server that writes them in another form, to have them in our log, is not stopped.
+/// beginning. Servers repeat the arguments of commands that they refuse, and owner tokens are among ours: with one the lock
+/// can be released. Not covered: a server that writes them in another form, to get them into our log.
 pub(crate) fn shown(text: &str) -> String {
     cut(text, SHOWN, HEX_SHOWN)
 }
 
-/// What a lock's value says about its holder, in the same way; `None` if that is nothing.
+/// The label in a lock's value, in the same way; `None` if there is none.
 pub(crate) fn shown_holder(label: &[u8]) -> Option<Arc<str>> {
     let shown = || cut(&String::from_utf8_lossy(label), OwnerLabel::MAX, HEX_SHOWN_OF_A_HOLDER);
     (!label.is_empty()).then(|| shown().into())

@@ -197,10 +197,10 @@ impl Claim {
             }
             EarlierCallsComeFirst => {
                 let name = format!("{PREFIX}k");
-                let (list, turn) = (lists::list(&name), lists::turn(&name));
+                let (list, reservation) = (lists::list(&name), lists::reservation(&name));
                 // Of a client that asks again by itself.
                 at.server.command(&["ZADD", &list, "1.5", "another"]).unwrap();
-                set(&at.server, &turn, "0 ");
+                set(&at.server, &reservation, "0 ");
                 let reserved = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Reserved { .. });
                 take("k").is_err_and(|it| reserved(&it))
             }

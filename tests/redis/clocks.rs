@@ -8,7 +8,7 @@ use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost, NodeFailure, 
 use crate::log_lines;
 use crate::support::*;
 
-/// How long nodes are silent here: nothing of it passes by itself while a test looks.
+/// The length of quarantines here: so long that none ends while a test runs.
 const QUARANTINE: Duration = secs(600);
 const HOUR: Duration = secs(3_600);
 
@@ -62,8 +62,8 @@ fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that
     assert_no_quorum(&err);
     assert!(is_quarantined(Some(failure(&err, 0))) && is_quarantined(Some(failure(&err, 1))), "{err}");
     assert_eq!(quarantined(&locks), [0, 1]);
-    let silent: Vec<_> = locks.stats().quarantined.iter().map(|(node, _)| node.index()).collect();
-    assert_eq!((silent, locks.stats().clock_steps), (vec![0, 1], 2));
+    let quarantined: Vec<_> = locks.stats().quarantined.iter().map(|(node, _)| node.index()).collect();
+    assert_eq!((quarantined, locks.stats().clock_steps), (vec![0, 1], 2));
     nothing_is_left(&servers);
     Ok(())
 }

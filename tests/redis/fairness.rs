@@ -1,4 +1,4 @@
-//! With `fair(true)`, whoever came first is first: across threads, managers and processes.
+//! With `fair(true)`, calls are served in the order in which they began: across threads, managers and processes.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,10 +13,11 @@ use crate::support::*;
 /// A process that is fair, and waits for notices only.
 const FAIR: Manner = Manner { far: true, fair: true, ..Manner::USUAL };
 
-/// A head that was told has a second to come. Machines can stop for so long; what happens then is another claim.
-const TURN_AT_LEAST: Duration = ms(900);
+/// The first client has a second to take the lock after its notice. Machines can stop for so long; what happens then is
+/// another claim.
+const RESERVED_AT_LEAST: Duration = ms(900);
 
-/// Runs a scenario with a lock of its own until nobody was so slow in it that his turn was over.
+/// Runs a scenario with a lock of its own until no client was so slow in it that its reservation was over.
 #[track_caller]
 fn assert_in_order(mut scenario: impl FnMut(&str) -> Order, expected: &[&str]) {
     for turn in 0..10 {
@@ -24,7 +25,7 @@ fn assert_in_order(mut scenario: impl FnMut(&str) -> Order, expected: &[&str]) {
         if order.names() == expected {
             return;
         }
-        assert!(TURN_AT_LEAST <= order.longest_gap(), "the order was {:?}", order.names());
+        assert!(RESERVED_AT_LEAST <= order.longest_gap(), "the order was {:?}", order.names());
     }
     panic!("the machine is too slow for the order to mean anything");
 }
@@ -101,8 +102,8 @@ fn a_newcomer_is_refused_a_free_lock_that_is_promised_to_the_head() -> TestResul
         held.release()?;
         servers.wait_until_free(NAME)?;
         let tried = lock.try_lock();
-        if TURN_AT_LEAST <= began.elapsed() {
-            // The turn may have been over when the newcomer came to ask. It begins anew with the next release.
+        if RESERVED_AT_LEAST <= began.elapsed() {
+            // The reservation may have been over when the newcomer asked. It begins anew with the next release.
             drop(tried);
             held = hold(&first, &servers, NAME);
             continue;
@@ -299,7 +300,7 @@ fn nobody_starves(processes: usize, sections: u64) {
     let asked_anyway = u64::try_from(processes).unwrap() * pauses;
     eprintln!("{processes} processes: {tally:?}, and {pauses} pauses");
     assert_eq!(tally.won, u64::try_from(processes).unwrap() * sections);
-    // Two and a half for each lock. Wide, for machines that do something else meanwhile: with turns, and notices to the
+    // Two and a half for each lock. Wide, for machines that do something else meanwhile: with reservations, and notices to the
     // head only, most rounds are won.
     assert!(2 * tally.rounds < 5 * tally.won + 2 * asked_anyway, "{tally:?}");
     // Less than once for each lock: a process that asks when the lock is free can be faster than one that is on its way.

@@ -9,7 +9,7 @@ use quorlock::{AcquireError, Builder, CancelHandle};
 
 use crate::support::*;
 
-/// The longest ttl, and so nearly how long nodes are silent that have forgotten.
+/// The longest ttl, and so nearly the length of a quarantine.
 const MAX_TTL: Duration = secs(1);
 /// How wrong clocks are here: far more than that, and far less than what nodes refuse.
 const WRONG: Duration = secs(30);
@@ -124,7 +124,7 @@ fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -
     for server in &servers {
         set(server, "quorlock:canary", "0");
     }
-    // It has forgotten something ten seconds ago, and is silent no longer.
+    // It has forgotten something ten seconds ago, and its quarantine is over.
     let forgot = now_at(&servers[0]) - 10_000_000;
     let run_id = servers[0].info("run_id").unwrap();
     set(&servers[0], "quorlock:canary", &format!("1 {forgot} {run_id} 0 0 0 new"));

@@ -103,9 +103,9 @@ fn the_values_of_other_clients_are_their_secrets_and_what_they_say_is_cut_and_es
     let servers = Servers::start(1)?;
     let hex = "0123456789abcdef0123456789abcdef";
     let long = format!("{hex} {}", "x".repeat(64));
-    let silent =
+    let without_label =
         ["foreign secret", "foreign", hex, &hex[1..], &format!("{hex}f x/1 foreign"), &long, &format!("{hex} "), ""];
-    for value in silent {
+    for value in without_label {
         set(&servers[0], "report", value);
         let err = refused(&servers, "report");
         assert_eq!(holder(&err, 0), None, "{value}");

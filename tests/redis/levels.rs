@@ -292,8 +292,8 @@ fn a_node_that_is_silent_is_news_once_however_often_it_says_so() -> TestResult {
         assert!(lines.len() <= 1, "{all}");
         assert!(lines.iter().all(|it| it.ends_with(": it is new, or has lost what it had stored")), "{all}");
     }
-    let silent = lines.iter().filter(|it| it.contains(": no vote for ")).count();
-    assert!(2 <= silent, "a majority was in the way: {all}");
+    let quarantined = lines.iter().filter(|it| it.contains(": no vote for ")).count();
+    assert!(2 <= quarantined, "a majority was in the way: {all}");
     Ok(())
 }
 

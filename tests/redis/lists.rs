@@ -1,4 +1,4 @@
-//! What the nodes know of those who wait: the lists, whose turn it is, and who listens for notices. And calls that wait.
+//! What the nodes know of clients that wait: the lists, the reservations, and the subscribers of notices. And calls that wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -12,8 +12,8 @@ use crate::support::*;
 /// The lock that the tests of waiting are about.
 pub(crate) const NAME: &str = "report";
 
-/// Options under which whoever waits asks again in a minute at the earliest, and no key expires: nothing but a notice
-/// lets him in before a test has run out of patience.
+/// Options under which a call that waits asks again in a minute at the earliest, and no key expires: nothing but a notice
+/// gives it the lock within `PATIENCE`.
 pub(crate) fn far(servers: &Servers) -> Builder {
     builder(servers.urls()).ttl(LONG).retry_delay(secs(50), secs(60))
 }
@@ -28,13 +28,13 @@ pub(crate) fn on_all(servers: &Servers, options: fn(&Servers) -> Builder) -> Loc
     connected(options(servers), u64::try_from(servers.len()).unwrap())
 }
 
-/// The list of those who wait for `name`.
+/// The waiting list of `name`.
 pub(crate) fn list(name: &str) -> String {
     format!("quorlock:waiters:{{{name}}}")
 }
 
-/// Whose turn it is to take `name`.
-pub(crate) fn turn(name: &str) -> String {
+/// The key that says for which client `name` is reserved.
+pub(crate) fn reservation(name: &str) -> String {
     format!("quorlock:turn:{{{name}}}")
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn wait_until_deaf(servers: &Servers, members: &[String]) {
     });
 }
 
-/// Waits until nothing is left on the servers but fencing counters: no lock, no list, no turn.
+/// Waits until nothing is left on the servers but fencing counters: no lock, no list, no reservation.
 #[track_caller]
 pub(crate) fn nothing_waits(servers: &Servers) {
     let is_counter = |key: &Reply| key.as_bytes().unwrap().starts_with(b"quorlock:fence");

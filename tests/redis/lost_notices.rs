@@ -273,7 +273,7 @@ fn keys_of_another_type_in_the_place_of_lists_and_turns_keep_nobody_out_for_ever
     ];
     let servers = Servers::start(3)?;
     for (kind, words) in kinds {
-        for key in [list(NAME), turn(NAME)] {
+        for key in [list(NAME), reservation(NAME)] {
             for fair in [false, true] {
                 eprintln!("{kind} at {key}, fair: {fair}");
                 let put = || servers.iter().for_each(|it| replace(it, &key, words));

@@ -41,11 +41,12 @@ mod quarantine;
 mod queue;
 mod reentrant;
 mod renewal;
+mod reservations;
 mod resource;
 mod scripts;
 mod secrets;
 mod sets;
 mod starving;
 mod support;
-mod turns;
+
 mod waiting;

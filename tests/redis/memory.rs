@@ -56,7 +56,7 @@ fn remember_all(servers: &Servers) {
 }
 
 /// For how long node 0 has no vote; zero if it has one.
-fn silence(locks: &LockManager) -> std::time::Duration {
+fn quarantine(locks: &LockManager) -> std::time::Duration {
     match locks.mutex("report").try_lock() {
         Ok(guard) => {
             drop(guard);
@@ -84,13 +84,13 @@ fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_n
     replica.command(&["REPLICAOF", "NO", "ONE"])?;
     del(replica, "report");
 
-    let first = silence(&strict([replica.url()]).build()?);
+    let first = quarantine(&strict([replica.url()]).build()?);
     assert!(secs(500) < first, "{first:?}");
     let kept = canary(replica);
     assert_eq!(kept[2], run_id(replica));
     // Whoever comes next hears how much of it is left.
     eventually("the next one hears of less", || {
-        let next = silence(&strict([replica.url()]).build().unwrap());
+        let next = quarantine(&strict([replica.url()]).build().unwrap());
         assert!(secs(300) < next && next <= first, "{next:?} after {first:?}");
         next + ms(500) < first
     });
@@ -111,7 +111,7 @@ fn h16_a_server_that_came_back_with_its_data_is_silent_for_clients_that_never_kn
     assert_eq!(canary(&server)[1], "1", "it has its data");
     server.step_clock_forward(HALF_AN_HOUR)?;
 
-    let left = silence(&strict([server.url()]).build()?);
+    let left = quarantine(&strict([server.url()]).build()?);
 
     assert!(secs(500) < left, "{left:?}");
     Ok(())
@@ -125,8 +125,8 @@ fn h16_a_snapshot_that_was_restored_elsewhere_or_a_swapped_disk_proves_nothing()
     let snapshot = snapshot.as_bytes().unwrap();
     servers[1].command(&[&b"RESTORE"[..], CANARY.as_bytes(), b"0", snapshot])?;
 
-    assert_eq!(silence(&strict([servers[0].url()]).build()?), secs(0), "the one that it was taken of");
-    assert!(secs(500) < silence(&strict([servers[1].url()]).build()?));
+    assert_eq!(quarantine(&strict([servers[0].url()]).build()?), secs(0), "the one that it was taken of");
+    assert!(secs(500) < quarantine(&strict([servers[1].url()]).build()?));
     Ok(())
 }
 
@@ -135,13 +135,13 @@ fn b6_an_operator_vouches_for_one_process_of_a_server() -> TestResult {
     let Some(servers) = aged(2, |it| it) else { return Ok(()) };
     set(&servers[0], CANARY, "0");
 
-    assert_eq!(silence(&strict([servers[0].url()]).build()?), secs(0));
+    assert_eq!(quarantine(&strict([servers[0].url()]).build()?), secs(0));
 
     let kept = canary(&servers[0]);
     assert_eq!((&kept[..3], &kept[6][..]), (&["1".to_owned(), "0".to_owned(), run_id(&servers[0])][..], "new"));
     // Nor does that vouch for another one.
     set(&servers[1], CANARY, &kept.join(" "));
-    assert!(secs(500) < silence(&strict([servers[1].url()]).build()?));
+    assert!(secs(500) < quarantine(&strict([servers[1].url()]).build()?));
     Ok(())
 }
 
@@ -155,12 +155,12 @@ fn b6_what_is_no_canary_or_was_one_of_an_older_version_proves_nothing() -> TestR
     let nonsense = ["1", "1763789369000000", "x", "-5", "", "1 1", &short, &odd, &future, "9 -1 a 0 0 0 old"];
     for nonsense in nonsense {
         set(server, CANARY, nonsense);
-        assert!(secs(500) < silence(&strict([server.url()]).build()?), "{nonsense}");
+        assert!(secs(500) < quarantine(&strict([server.url()]).build()?), "{nonsense}");
         assert_eq!((&canary(server)[0], &canary(server)[2]), (&"1".to_owned(), &run_id), "{nonsense}");
     }
     del(server, CANARY);
     server.command(&["LPUSH", CANARY, "a"])?;
-    assert!(secs(500) < silence(&strict([server.url()]).build()?));
+    assert!(secs(500) < quarantine(&strict([server.url()]).build()?));
     Ok(())
 }
 
@@ -170,7 +170,7 @@ fn what_a_later_version_of_the_canary_has_behind_the_fields_of_this_one_is_kept(
     let server = &servers[0];
     set(server, CANARY, &format!("2 1 {} 0 0 0 old a {}b", run_id(server), "%s"));
 
-    assert_eq!(silence(&strict([server.url()]).build()?), secs(0));
+    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
 
     let kept = canary(server);
     assert_eq!((&kept[0][..], &kept[1][..], &kept[7..]), ("2", "1", &["a".to_owned(), "%sb".to_owned()][..]));
@@ -288,8 +288,8 @@ fn h15_nodes_that_forgot_are_silent_for_as_long_as_those_that_remember_say() -> 
     Ok(())
 }
 
-/// Somebody who needs a silence of ten minutes has come while a client with a short ttl was connected, and has told all nodes.
-/// He holds the lock on nodes 0 and 2, and is cut off. Node 0 has forgotten that for longer than the client needs itself.
+/// A client that needs a quarantine of ten minutes has connected after a client with a short ttl, and has told all nodes. It
+/// holds the lock on nodes 0 and 2, and is cut off. Node 0 lost its data longer ago than the other client needs itself.
 fn forget_what_came_later(servers: &Servers) {
     servers.iter().for_each(|it| remember(it, today(it), 600_000, 0));
     set(&servers[2], "report", "somebody");
@@ -307,7 +307,7 @@ fn h15_a_client_hears_of_longer_silences_that_others_need_before_its_own_is_over
     let locks = connected(builder(urls).quarantine(true), 3);
     let begin = std::time::Instant::now();
     forget_what_came_later(&servers);
-    eventually("more than half of its own silence has passed", || secs(11) < begin.elapsed());
+    eventually("more than half of its own quarantine has passed", || secs(11) < begin.elapsed());
 
     // Node 1 knows. It answers when the grant of node 0 has been counted.
     proxies[1].set_delay(ms(200));
@@ -405,14 +405,14 @@ fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> T
     server.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
     let mute = || strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())]).build().unwrap();
 
-    assert!(secs(500) < silence(&mute()), "silent at the beginning of every connection");
-    assert_eq!(silence(&strict([server.url()]).build()?), secs(0));
+    assert!(secs(500) < quarantine(&mute()), "quarantined at the beginning of every connection");
+    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
 
     // What it begins itself names no process, and the first who can tell begins anew.
     del(server, CANARY);
-    assert!(secs(500) < silence(&mute()));
+    assert!(secs(500) < quarantine(&mute()));
     assert_eq!(canary(server)[2], "?");
-    assert!(secs(500) < silence(&strict([server.url()]).build()?));
+    assert!(secs(500) < quarantine(&strict([server.url()]).build()?));
     assert_eq!(canary(server)[2], run_id(server));
     Ok(())
 }
@@ -559,9 +559,9 @@ fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() 
 
     assert_eq!(rows[0].failure, Some(NodeFailure::OutOfMemory), "{rows:?}");
     server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
-    assert!(secs(500) < silence(&locks));
+    assert!(secs(500) < quarantine(&locks));
     assert_eq!(reasons(&locks.vouch()), [None]);
-    assert_eq!(silence(&locks), secs(0));
+    assert_eq!(quarantine(&locks), secs(0));
     Ok(())
 }
 

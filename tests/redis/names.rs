@@ -70,7 +70,7 @@ fn what_is_kept_beside_a_lock_is_in_its_slot() -> TestResult {
         let waiter = other.mutex(name);
         let waiter = thread::spawn(move || waiter.lock().map(drop));
         let mut keys = Vec::new();
-        eventually("a lock, its counter, those who wait for it and their turn", || {
+        eventually("a lock, its counter, its waiting list and its reservation", || {
             let found = servers[0].command(&["KEYS", "*"]).unwrap();
             keys = found.as_array().unwrap().iter().map(|it| it.as_bytes().unwrap().to_vec()).collect();
             keys.len() == 4

@@ -83,9 +83,9 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
         drop(held);
         held = join(waiter)?;
         for server in &servers {
-            // Whose turn it is, if that is written down at all. -2: it is not.
-            assert_ne!(server.pttl(turn(NAME)), -1, "a turn without an end");
-            let says = String::from_utf8(server.get(turn(NAME)).unwrap_or_default())?;
+            // The reservation, if there is one. -2: there is none.
+            assert_ne!(server.pttl(reservation(NAME)), -1, "a reservation without an end");
+            let says = String::from_utf8(server.get(reservation(NAME)).unwrap_or_default())?;
             let is_right = match says.split(' ').collect::<Vec<_>>()[..] {
                 [""] | ["0", ""] => true,
                 [until, member, began] => {
@@ -133,7 +133,7 @@ fn only_the_head_of_the_list_is_told() -> TestResult {
 fn a_notice_comes_also_when_two_of_five_nodes_were_killed_paused_or_restarted_meanwhile() -> TestResult {
     type Fault = fn(&Server) -> Result<(), devnodes::Error>;
     let faults: [(&str, Fault); 3] = [("kill", Server::kill), ("pause", Server::pause), ("restart", Server::restart)];
-    for (what, strike) in faults {
+    for (what, inject) in faults {
         eprintln!("{what}");
         let servers = Servers::start(5)?;
         let (first, second) = (on_all(&servers, far), on_all(&servers, far));
@@ -141,8 +141,8 @@ fn a_notice_comes_also_when_two_of_five_nodes_were_killed_paused_or_restarted_me
         let waiter = wait_in_thread(second.mutex(NAME));
         wait_until_listed(&servers, NAME, 1);
 
-        strike(&servers[3])?;
-        strike(&servers[4])?;
+        inject(&servers[3])?;
+        inject(&servers[4])?;
         drop(held);
 
         let guard = join(waiter)?;

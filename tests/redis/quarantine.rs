@@ -36,8 +36,9 @@ fn holders(servers: &Servers) -> Vec<bool> {
 
 /// Nodes that are quarantined, by the rows of an error.
 fn quarantined(err: &AcquireError) -> Vec<usize> {
-    let silent = |it: &&quorlock::NodeReport| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
-    err.nodes().iter().filter(silent).map(|it| it.node.index()).collect()
+    let is_quarantined =
+        |it: &&quorlock::NodeReport| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
+    err.nodes().iter().filter(is_quarantined).map(|it| it.node.index()).collect()
 }
 
 #[test]
@@ -55,8 +56,8 @@ fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_lon
             assert!(secs(1) < left && left < secs(620), "{left:?}");
         }
     }
-    let silent = locks.stats().quarantined;
-    assert!(!silent.is_empty() && silent.iter().all(|(_, left)| secs(1) < *left), "{silent:?}");
+    let quarantined = locks.stats().quarantined;
+    assert!(!quarantined.is_empty() && quarantined.iter().all(|(_, left)| secs(1) < *left), "{quarantined:?}");
     let checks = locks.check_nodes();
     assert!(checks.iter().all(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))), "{checks:?}");
     nothing_is_left(&servers);
@@ -244,8 +245,8 @@ fn d8_a_lock_survives_the_restart_of_all_five_nodes_one_after_another_each_empty
         eventually("the lock stands there again", || servers[i].exists("report"));
         assert!(guard.is_valid(), "{i}");
         assert!(other.mutex("report").try_lock().is_err(), "{i}");
-        // A majority must count: the next one may go when no more than one is silent.
-        eventually("it is silent", || !locks.stats().quarantined.is_empty());
+        // A majority must count: the next one may go when no more than one is quarantined.
+        eventually("it is quarantined", || !locks.stats().quarantined.is_empty());
         eventually("enough of them count", || locks.stats().quarantined.len() < 2);
     }
 

@@ -1,4 +1,5 @@
-//! Who waits gets in, in the end: also who cannot be told, who is behind the dead, and who meets unfair calls.
+//! Every call that waits gets the lock in the end: one that cannot be notified, one behind clients that are gone, and one
+//! among unfair calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,35 +11,35 @@ use quorlock::{LockManager, NodeAnswer, NodeReport};
 use crate::lists::*;
 use crate::support::*;
 
-/// How long what is written here for others is kept.
+/// Life of the keys that the tests write for other clients.
 const LIFE_MS: u64 = 600_000;
 
 fn micros() -> u128 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()
 }
 
-/// Enters `member`, whose call began at `since`, and lets it be nobody's turn.
+/// Enters `member`, whose call began at `since`, and reserves the lock for none.
 fn put_waiter(server: &Server, since: &str, member: &str) {
     server.command(&["ZADD", &list(NAME), since, member]).unwrap();
     server.command(&["PEXPIRE", &list(NAME), &LIFE_MS.to_string()]).unwrap();
-    set_px(server, &turn(NAME), "0 ", LIFE_MS);
+    set_px(server, &reservation(NAME), "0 ", LIFE_MS);
 }
 
-/// The score of a client that cannot be told.
+/// The score of a client that cannot be notified.
 fn deaf(since: u128) -> String {
     format!("{since}.5")
 }
 
-/// Somebody who listens for notices to `member`.
+/// A client that listens for notices to `member`.
 fn listener(server: &Server, member: &str) -> Client {
     let mut client = server.client().unwrap();
     client.command(&["SUBSCRIBE", &channel(member)]).unwrap();
     client
 }
 
-/// Whose turn the server says it is.
-fn turn_of(server: &Server) -> Option<String> {
-    let says = String::from_utf8(server.get(turn(NAME))?).unwrap();
+/// For which client the server has reserved the lock.
+fn reserved_for(server: &Server) -> Option<String> {
+    let says = String::from_utf8(server.get(reservation(NAME))?).unwrap();
     says.split(' ').nth(1).filter(|it| !it.is_empty()).map(str::to_owned)
 }
 
@@ -59,13 +60,13 @@ fn log_in_as(servers: &Servers, rules: &[&str]) -> Vec<String> {
     servers.iter().map(|it| format!("redis://ann:pw@{}", it.addr())).collect()
 }
 
-/// Takes the lock until no list and no turn is left. Turns do not end on all nodes at once: on one of them the lock may
-/// have been given back within it.
+/// Takes the lock until no list and no reservation is left. Reservations do not end on all nodes at once: on one of them the
+/// lock may have been given back within it.
 #[track_caller]
 fn nothing_waits_in_the_end(servers: &Servers, locks: &LockManager) {
-    eventually("nobody waits", || {
+    eventually("no client waits", || {
         drop(locks.mutex(NAME).lock().unwrap());
-        servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(turn(NAME)))
+        servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
     });
     nothing_waits(servers);
 }
@@ -75,8 +76,8 @@ fn nothing_waits_in_the_end(servers: &Servers, locks: &LockManager) {
 fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
     let holds = AtomicU64::new(0);
     let done = AtomicU64::new(0);
-    // Each time it waits for a few holds of the others, or some more if this machine made it miss its turn. Those who
-    // starved waited for thousands.
+    // Each time it waits for a few holds of the others, or some more if this machine made it miss its reservation. A call
+    // that starves waits for thousands.
     let many = 1_500;
     thread::scope(|scope| {
         for locks in looping {
@@ -151,11 +152,11 @@ fn h3_a_hand_over_gives_way_to_an_earlier_call_that_cannot_be_told_and_not_to_a_
         drop(held);
 
         if earlier {
-            eventually("it is the turn of the one that cannot be told", || {
-                servers.iter().all(|it| turn_of(it).as_deref() == Some("0123456789abcdef"))
+            eventually("the lock is reserved for the one that cannot be notified", || {
+                servers.iter().all(|it| reserved_for(it).as_deref() == Some("0123456789abcdef"))
             });
         }
-        // It does not come, and costs its turn once.
+        // It does not come, and costs the others one reservation.
         drop(join(waiter)?);
         assert_eq!(locks.stats().hand_overs, 1);
         assert_eq!(locks.stats().rounds_held == 0, !earlier);
@@ -173,9 +174,9 @@ fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestR
     let held = hold(&locks, &servers, NAME);
     servers.iter().for_each(|it| put_waiter(it, &deaf(micros()), "0123456789abcdef"));
     held.release()?;
-    eventually("it is its turn", || servers.iter().all(|it| turn_of(it).as_deref() == Some("0123456789abcdef")));
+    eventually("it is reserved", || servers.iter().all(|it| reserved_for(it).as_deref() == Some("0123456789abcdef")));
 
-    // By itself: nobody tells when that turn is over.
+    // By itself: nothing announces the end of that reservation.
     drop(other.mutex(NAME).lock()?);
 
     nothing_waits_in_the_end(&servers, &other);
@@ -207,27 +208,27 @@ fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_w
 
     let _listens = listener(&servers[0], "oflate");
     eventually("an unfair call comes within a second of one that waits", || {
-        servers[0].command(&["DEL", &list(NAME), &turn(NAME)]).unwrap();
+        servers[0].command(&["DEL", &list(NAME), &reservation(NAME)]).unwrap();
         let began = Instant::now();
         put_waiter(&servers[0], &micros().to_string(), "oflate");
         let tried = locks.mutex(NAME).fair(false).try_lock();
         assert!(tried.is_ok() || ms(900) <= began.elapsed(), "{tried:?}");
         tried.is_ok_and(|it| it.release().is_ok())
     });
-    servers[0].command(&["DEL", &list(NAME), &turn(NAME)])?;
+    servers[0].command(&["DEL", &list(NAME), &reservation(NAME)])?;
 
-    // Waits for a minute: it is told, and then it is its turn.
+    // One that has waited for a minute: it is notified, and the lock is reserved for it.
     put_waiter(&servers[0], &(micros() - 60_000_000).to_string(), member);
     assert_reserved(&locks, false);
     assert_eq!(hear().as_deref(), Some(NAME.as_bytes()));
     assert_reserved(&locks, false);
     assert_reserved(&locks, true);
-    assert_eq!(turn_of(&servers[0]).as_deref(), Some(member));
+    assert_eq!(reserved_for(&servers[0]).as_deref(), Some(member));
     Ok(())
 }
 
 #[test]
-fn a_call_that_comes_out_of_turn_leaves_nothing_of_itself_behind() -> TestResult {
+fn a_call_that_finds_the_lock_reserved_leaves_nothing_of_itself_behind() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
     for fair in [true, false] {
@@ -236,18 +237,18 @@ fn a_call_that_comes_out_of_turn_leaves_nothing_of_itself_behind() -> TestResult
         assert_reserved(&locks, fair);
 
         assert!(!servers[0].exists(NAME) && !servers[0].exists(fence(NAME)));
-        servers[0].command(&["DEL", &list(NAME), &turn(NAME)])?;
+        servers[0].command(&["DEL", &list(NAME), &reservation(NAME)])?;
     }
     Ok(())
 }
 
 #[test]
-fn what_is_no_turn_keeps_nobody_out() -> TestResult {
+fn what_is_no_reservation_keeps_no_call_out() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
-    let turn = turn(NAME);
-    for command in [&["HSET", &turn, "field", "value"][..], &["SET", &turn, "nobody's"], &["SET", &turn, ""]] {
-        servers[0].command(&["DEL", &turn])?;
+    let key = reservation(NAME);
+    for command in [&["HSET", &key, "field", "value"][..], &["SET", &key, "nobody's"], &["SET", &key, ""]] {
+        servers[0].command(&["DEL", &key])?;
         servers[0].command(command)?;
 
         let guard = locks.mutex(NAME).try_lock()?;
@@ -290,7 +291,7 @@ fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> Tes
     servers[0].command(&[vec!["ZADD".to_owned(), list(NAME)], dead].concat())?;
     del(&servers[0], NAME);
 
-    // Each strikes a bounded number, and the last finds one who lives.
+    // Each run removes a bounded number, and the last finds a client that is alive.
     let mut runs = 0;
     while !waiters_of(&servers[0], NAME).is_empty() {
         let left = waiters_of(&servers[0], NAME).len();
@@ -316,7 +317,7 @@ fn h3_no_turn_is_kept_without_an_end() -> TestResult {
     assert_held(&locks.mutex(NAME).try_lock_for(ms(200)).unwrap_err());
     eventually("what was granted is given back", || !servers[0].exists(NAME));
 
-    assert_eq!(servers[0].pttl(turn(NAME)), -2, "{:?}", servers[0].get(turn(NAME)));
+    assert_eq!(servers[0].pttl(reservation(NAME)), -2, "{:?}", servers[0].get(reservation(NAME)));
     Ok(())
 }
 
@@ -351,7 +352,7 @@ fn h3_a_farewell_whose_script_was_forgotten_strikes_no_later_call() -> TestResul
     servers[0].command(&["SCRIPT", "FLUSH"])?;
     let unrelated = other.mutex("unrelated").try_lock()?;
 
-    // The farewell, and behind it the acquire of the next call, which enters the list.
+    // The release that takes the call off the list, and after it the acquire of the next call, which enters the list.
     cancel.cancel();
     assert!(join(first).is_err());
     eventually("the next call has asked", || 2 <= locks.stats().rounds_held);

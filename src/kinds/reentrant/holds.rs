@@ -1,10 +1,10 @@
 //! Which locks this thread holds, so that it can take them again.
 //!
-//! Invariant: an entry has a hold for as long as that has a guard. The last guard removes it, so entries do not pile
-//! up, and one that has no hold any more counts for nothing.
+//! Invariant: an entry has a hold for as long as the hold has a guard. The last guard removes the entry, so entries do not
+//! pile up, and an entry without a hold counts for nothing.
 //!
-//! The table is not borrowed while anything else runs: giving back a lock blocks, ends managers and calls loggers, and
-//! any of that may come back here.
+//! The table is not borrowed while other code runs: a release blocks, ends managers and calls loggers, and each of these may
+//! use the table.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ thread_local! {
 
 /// One lock of one manager. The prefix is the manager's, so the name says which key it is.
 ///
-/// The address says which manager: that of one that is gone could become another's, but a hold keeps its manager, so
-/// an entry that counts has the address of one that is there.
+/// The address says which manager. Another manager could get the address of one that was dropped, but a hold keeps its
+/// manager alive, and an entry without a hold does not count.
 #[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Key {
     engine: *const Engine,
@@ -38,13 +38,13 @@ impl Key {
 
 /// One hold, shared by the thread's guards: they are counted by their `Rc`.
 pub(super) struct Hold {
-    // The first to go: a thread that is already giving the lock back does not hold it any more.
+    // Dropped first: a thread that is already releasing the lock does not hold it any more.
     entry: Entry,
     pub(super) guard: LockGuard,
 }
 
 impl Hold {
-    /// Gives the lock back, and says how that went.
+    /// Releases the lock, and says how that went.
     pub(super) fn release(self) -> Result<Released, ReleaseError> {
         let Hold { entry, guard } = self;
         drop(entry);
@@ -57,10 +57,10 @@ struct Entry(Key);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // The table is gone where a guard in another thread-local outlives it: then there is nothing to remove.
+        // A guard in another thread-local may outlive the table: then there is nothing to remove.
         let removed = HOLDS.try_with(|it| {
             let mut holds = it.borrow_mut();
-            // Only if nobody has the place now: where this hold was lost, and a logger ran in between, someone may.
+            // Only if the entry is still this hold's: where it was lost, a logger that ran since may have taken the lock again.
             let is_over = holds.get(&self.0).is_some_and(|it| it.strong_count() == 0);
             is_over.then(|| holds.remove(&self.0))
         });
@@ -68,7 +68,7 @@ impl Drop for Entry {
     }
 }
 
-/// This thread's hold of a lock, if there is one. Counted: whoever has it is a guard.
+/// This thread's hold of a lock, if there is one. It is counted by its `Rc`: make a guard of it.
 pub(super) fn find(key: &Key) -> Result<Option<Rc<Hold>>, AcquireError> {
     let found = HOLDS.try_with(|it| it.borrow().get(key).and_then(Weak::upgrade));
     found.map_err(|_| AcquireError::ThreadEnding)
@@ -78,7 +78,7 @@ pub(super) fn find(key: &Key) -> Result<Option<Rc<Hold>>, AcquireError> {
 pub(super) fn enter(key: Key, guard: LockGuard) -> Result<Rc<Hold>, AcquireError> {
     let hold = Rc::new(Hold { entry: Entry(key.clone()), guard });
     let replaced = HOLDS.try_with(|it| it.borrow_mut().insert(key, Rc::downgrade(&hold)));
-    // Not entered it could not be found again, and the thread would wait for itself: better given back.
+    // Without an entry the hold could not be found again, and the thread would wait for itself: rather release it.
     replaced.map(drop).map_err(|_| AcquireError::ThreadEnding)?;
     Ok(hold)
 }

@@ -1,4 +1,4 @@
-//! What is written down about those who wait, after each thing that can happen to one of them.
+//! What nodes store about a client that waits, after each thing that can happen to it.
 
 use std::time::{Instant, SystemTime};
 
@@ -12,18 +12,18 @@ use crate::support::*;
 /// A process that waits for notices only.
 const FAR: Manner = Manner { far: true, fair: true, ..Manner::USUAL };
 
-/// A turn lasts a second.
-const TURN_AT_LEAST: std::time::Duration = ms(900);
+/// A reservation lasts a second.
+const RESERVED_AT_LEAST: std::time::Duration = ms(900);
 
 /// Options under which nothing but a notice, or the end of what stands in the way, lets a waiter in.
 fn keen(servers: &Servers) -> Builder {
     far(servers).retry_delay(ms(1), secs(60))
 }
 
-/// Writes that it is `whose` turn for so many milliseconds more.
-fn put_turn(servers: &Servers, whose: &str, left: u128, key_left: u64) {
+/// Reserves the lock for `client` for so many milliseconds.
+fn reserve_for(servers: &Servers, client: &str, left: u128, key_left: u64) {
     let until = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() + left;
-    servers.iter().for_each(|it| set_px(it, &turn(NAME), &format!("{until} {whose}"), key_left));
+    servers.iter().for_each(|it| set_px(it, &reservation(NAME), &format!("{until} {client}"), key_left));
 }
 
 #[test]
@@ -36,15 +36,16 @@ fn who_gets_the_lock_unannounced_is_on_no_list_while_it_holds_it() -> TestResult
         wait_until_listed(&servers, NAME, 1);
         let to = channel(&waiters_of(&servers[0], NAME)[0]);
 
-        // No node has told it: nobody has struck it from a list.
+        // No node has notified it, so none has removed it from its list.
         servers.iter().for_each(|it| del(it, NAME));
         for server in &servers {
             server.command(&["PUBLISH", &to, NAME])?;
         }
 
         let guard = join(waiter)?;
-        eventually("it is on no list, and it is nobody's turn", || {
-            servers.holders(NAME) == 3 && servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(turn(NAME)))
+        eventually("it is on no list, and the lock is not reserved", || {
+            servers.holders(NAME) == 3
+                && servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
         });
         guard.release()?;
         nothing_waits(&servers);
@@ -67,7 +68,7 @@ fn a_waiter_asks_again_when_the_keys_that_it_was_told_of_can_have_expired() -> T
 }
 
 #[test]
-fn a_waiter_asks_again_when_the_turn_that_it_was_told_of_is_over() -> TestResult {
+fn a_waiter_asks_again_when_the_reservation_that_it_was_told_of_is_over() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, keen));
     let held = hold(&first, &servers, NAME);
@@ -75,7 +76,7 @@ fn a_waiter_asks_again_when_the_turn_that_it_was_told_of_is_over() -> TestResult
     head.lock();
     wait_until_listed(&servers, NAME, 1);
 
-    // Its turn begins, and it cannot come. Nobody will say that the turn is over.
+    // The lock is reserved for it, and it is stopped. Nothing announces the end of the reservation.
     head.stop();
     held.release()?;
     servers.wait_until_free(NAME)?;
@@ -89,12 +90,12 @@ fn a_waiter_asks_again_when_the_turn_that_it_was_told_of_is_over() -> TestResult
 }
 
 #[test]
-fn a_turn_that_ends_too_late_to_be_true_is_nobody_s() -> TestResult {
+fn a_reservation_that_ends_too_late_to_be_true_counts_for_nothing() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
 
     // Written by a clock that has been set back since.
-    put_turn(&servers, "0123456789abcdef", 3_600_000, 600_000);
+    reserve_for(&servers, "0123456789abcdef", 3_600_000, 600_000);
 
     drop(locks.mutex(NAME).fair(true).try_lock()?);
     nothing_waits(&servers);
@@ -118,7 +119,7 @@ fn the_turn_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResul
     wait_until_listed(&servers, NAME, 1);
 
     for server in &servers {
-        for key in [list(NAME), turn(NAME)] {
+        for key in [list(NAME), reservation(NAME)] {
             assert!(100_000 < server.pttl(&key), "{key} ends in {} ms", server.pttl(&key));
         }
     }
@@ -129,25 +130,25 @@ fn the_turn_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResul
 }
 
 #[test]
-fn the_turn_of_another_is_kept_for_as_long_as_the_list() -> TestResult {
+fn the_reservation_of_another_is_kept_for_as_long_as_the_list() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
 
-    // It is the turn of somebody who entered for a short time only.
-    put_turn(&servers, "0123456789abcdef", 900, 3_000);
+    // Reserved for a client that entered for a short time only.
+    reserve_for(&servers, "0123456789abcdef", 900, 3_000);
     let waiter = wait_in_thread(second.mutex(NAME));
     wait_until_listed(&servers, NAME, 1);
 
     for server in &servers {
-        assert!(100_000 < server.pttl(turn(NAME)), "it ends in {} ms", server.pttl(turn(NAME)));
+        assert!(100_000 < server.pttl(reservation(NAME)), "it ends in {} ms", server.pttl(reservation(NAME)));
     }
     let members = waiters_of(&servers[0], NAME);
-    eventually("that turn is over", || {
+    eventually("that reservation is over", || {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
         let until =
             |says: Vec<u8>| String::from_utf8(says).unwrap().split(' ').next().unwrap().parse::<u128>().unwrap();
-        servers.iter().all(|it| it.get(turn(NAME)).is_some_and(|says| until(says) < now))
+        servers.iter().all(|it| it.get(reservation(NAME)).is_some_and(|says| until(says) < now))
     });
     assert!(servers.iter().all(|it| waiters_of(it, NAME) == members));
     drop(held);
@@ -157,7 +158,7 @@ fn the_turn_of_another_is_kept_for_as_long_as_the_list() -> TestResult {
 }
 
 #[test]
-fn who_leaves_takes_nobody_s_turn_away() -> TestResult {
+fn a_call_that_leaves_takes_no_reservation_along() -> TestResult {
     for _ in 0..10 {
         let servers = Servers::start(3)?;
         let [first, second, third] = [(); 3].map(|()| on_all(&servers, far));
@@ -179,8 +180,8 @@ fn who_leaves_takes_nobody_s_turn_away() -> TestResult {
         cancel.cancel();
         assert!(matches!(join(leaver), Err(AcquireError::Cancelled { .. })));
         eventually("it is off the lists", || servers.iter().all(|it| waiters_of(it, NAME).len() <= 1));
-        if TURN_AT_LEAST <= began.elapsed() {
-            // The turn may have been over.
+        if RESERVED_AT_LEAST <= began.elapsed() {
+            // The reservation may have been over.
             third.shut_down();
             let _ = join(last);
             continue;
@@ -214,7 +215,7 @@ fn the_last_of_a_list_leaves_nothing_if_it_is_dead() -> TestResult {
 
     drop(held);
 
-    // List and turn would not expire before a test has run out of patience.
+    // List and reservation would expire after more than `PATIENCE`.
     nothing_waits(&servers);
     Ok(())
 }
@@ -339,19 +340,19 @@ fn a_hand_over_that_no_majority_answers_ends_as_an_outage() -> TestResult {
 }
 
 #[test]
-fn an_unfair_call_takes_a_free_lock_whosever_turn_it_is() -> TestResult {
+fn an_unfair_call_takes_a_free_lock_for_whomever_it_is_reserved() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     for tried in [false, true] {
-        put_turn(&servers, "0123456789abcdef", 900, 600_000);
+        reserve_for(&servers, "0123456789abcdef", 900, 600_000);
 
         let lock = locks.mutex(NAME).fair(false);
         let guard = if tried { lock.try_lock()? } else { lock.lock()? };
 
-        // At the first go, and not after that turn.
+        // At the first attempt, and not after the reservation.
         assert_eq!(locks.stats().rounds_held, 0);
         guard.release()?;
-        // Nobody waits behind that turn: it is forgotten when it is over.
+        // No other client waits, so nothing is left when the reservation is over.
         nothing_waits(&servers);
     }
     Ok(())
