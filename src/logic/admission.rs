@@ -182,6 +182,10 @@ mod tests {
         (0..10 * FIRST).for_each(|_| limit.on_round(plenty));
         assert_eq!(limit.rounds(), FIRST, "nobody needs more");
 
+        let mut slow = Limit::new(TIMEOUT);
+        slow.on_round(sample(&slow, start, ms(80)));
+        assert_eq!(slow.rounds(), FIRST * 3 / 4);
+
         limit.on_round(Sample { under_way: 40, ..sample(&limit, start, ms(80)) });
         assert_eq!(limit.rounds(), SLOW_MIN, "three quarters of 40 are fewer");
 
@@ -189,6 +193,17 @@ mod tests {
         assert_eq!(limit.rounds(), 2 * SLOW_MIN);
         repeat(&mut limit, start + ms(80), ms(30), SLOW_MIN * GOOD_FOR_ONE);
         assert_eq!(limit.rounds(), 2 * SLOW_MIN, "neither fast nor slow");
+    }
+
+    #[test]
+    fn h5_a_queue_may_take_half_of_what_the_fastest_round_leaves_and_grows_in_the_first_quarter() {
+        let (mut limit, start) = (Limit::new(TIMEOUT), time::tick());
+        assert!(!Limit::is_slow(TIMEOUT, ms(20), ms(60)) && Limit::is_slow(TIMEOUT, ms(20), ms(61)));
+        limit.on_round(sample(&limit, start, ms(20)));
+        assert_eq!(limit.fastest(), ms(20));
+        assert!(limit.is_good(ms(39)) && !limit.is_good(ms(40)));
+        limit.on_round(sample(&limit, start, ms(30)));
+        assert_eq!(limit.fastest(), ms(20));
     }
 
     #[test]

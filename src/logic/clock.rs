@@ -148,6 +148,38 @@ mod tests {
     }
 
     #[test]
+    fn c4_differences_up_to_the_grain_are_no_step_and_larger_ones_are() {
+        let grain = GRAIN as u64;
+        // An answer that takes no time, at the time of the one before: the clocks had no time to run apart.
+        let second = |node: u64| {
+            let mut clock = NodeClock::new(0.01);
+            assert_eq!(clock.on_answer(T, 100 * S, 100 * S), None);
+            clock.on_answer(node, 100 * S, 100 * S)
+        };
+        assert_eq!((second(T + grain), second(T - grain)), (None, None));
+        assert_eq!(second(T + grain + 1), Some(ClockStep::Forward(Duration::from_micros(grain + 1))));
+        assert_eq!(second(T - grain - 1), Some(ClockStep::Back(Duration::from_micros(grain + 1))));
+    }
+
+    #[test]
+    fn a_clock_is_known_as_well_as_its_answers_together_show_it() {
+        let (mut clock, ahead) = (NodeClock::new(0.0), |it: u64| (T - 100 * S + it) as i64);
+        assert_eq!(clock.offset(), None);
+        clock.on_answer(T + 100, 100 * S, 100 * S + 100);
+        assert_eq!(clock.offset(), Some((ahead(0), ahead(100))));
+        // The second answer leaves no other time than this one.
+        clock.on_answer(T + 150, 100 * S, 100 * S + 50);
+        assert_eq!(clock.offset(), Some((ahead(100), ahead(100))));
+        // The third says something else, within the grain: the latest is right.
+        clock.on_answer(T + 300, 100 * S, 100 * S + 50);
+        assert_eq!(clock.offset(), Some((ahead(250), ahead(300))));
+
+        clock.forget();
+        assert_eq!(clock.offset(), None);
+        assert_eq!(clock.on_answer(T + 900 * S, 100 * S, 100 * S), None, "another clock shows another time");
+    }
+
+    #[test]
     fn a_slow_answer_is_no_step() {
         let mut clock = NodeClock::new(0.01);
         assert_eq!(clock.on_answer(T, 100 * S, 100 * S), None);

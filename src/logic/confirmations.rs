@@ -105,6 +105,14 @@ mod tests {
     }
 
     #[test]
+    fn c4_a_node_that_confirms_after_the_decision_counts_as_the_others_do() {
+        let before = confirmations(3, &[0, 1]);
+        let lock = before.and(set(&[2]));
+        assert_eq!((lock.confirmed(), lock.since()), (set(&[0, 1, 2]), before.since()));
+        assert!(before.is_doubtful(set(&[0])) && !lock.is_doubtful(set(&[0])));
+    }
+
+    #[test]
     fn c4_a_doubt_is_founded_if_too_few_have_confirmed_and_none_else_is_sure() {
         let lock = confirmations(3, &[0, 1]);
         assert_eq!(lock.judge(set(&[0]), failed(&[], &[])), Verdict::Lost);

@@ -229,6 +229,28 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_can_be_extended_three_times_before_it_is_over_and_no_failure_makes_for_a_busy_loop() {
+        let (ttl, timeout) = (Duration::from_secs(30), Duration::from_millis(50));
+        let fit = ttl.as_nanos() / renew_after(ttl).as_nanos();
+        assert_eq!(fit, 3);
+        assert!(timeout <= retry_after(timeout) * 2 && retry_after(timeout) < timeout, "soon, and not at once");
+        assert!(
+            renew_after(ttl) <= check_pause(ttl) * 2 && check_pause(ttl) < renew_after(ttl),
+            "soon, and not at once"
+        );
+    }
+
+    #[test]
+    fn a_lease_knows_whether_it_is_renewed_and_how_it_was_lost() {
+        let mut lease = Lease::new(at(1_000), None, true);
+        assert!(lease.is_renewed() && !Lease::new(at(1_000), None, false).is_renewed());
+        assert_eq!(lease.lost(), None);
+        assert!(lease.lose(Lost::Gone) && !lease.lose(Lost::Expired));
+        assert_eq!((lease.lost(), lease.is_held()), (Some(Lost::Gone), false));
+        assert_eq!(lease.ends_in(at(400)), Duration::from_millis(600));
+    }
+
+    #[test]
     fn the_counter_of_a_lock_that_is_renewed_outlasts_a_ttl_without_answers() {
         let ttl = Duration::from_secs(30);
         for life in (60..100_000).map(Duration::from_secs) {

@@ -67,7 +67,9 @@ mod tests {
         assert_eq!(propose(1_000, 5), Some(1_000));
         assert_eq!(propose(1_000, 1_000), Some(1_001));
         assert_eq!(propose(1_000, 7_000), Some(7_001));
-        assert_eq!(propose(1_000, 1_000 + AHEAD_MAX), Some(1_000), "left to the raise");
+        let half_an_hour = 1_800_000_000;
+        assert_eq!(propose(1_000, 999 + half_an_hour), Some(1_000 + half_an_hour));
+        assert_eq!(propose(1_000, 1_000 + half_an_hour), Some(1_000), "left to the raise");
     }
 
     #[test]
@@ -79,10 +81,13 @@ mod tests {
         assert_eq!(seen(&[far, 5, 3]), 5, "a single node does not use up the range");
         assert_eq!(seen(&[far]), 0);
         assert_eq!(seen(&[far, far - 9, 3]), far - 9);
+        let day = 86_400_000_000;
+        assert_eq!((seen(&[now + day, 3]), seen(&[now + day + 1, 3])), (now + day, 3));
     }
 
     #[test]
     fn tokens_stay_below_what_a_double_can_tell_apart() {
+        assert_eq!(LIMIT, 9_007_199_254_740_992);
         assert_eq!(propose(LIMIT - 9, LIMIT - 2), Some(LIMIT - 1));
         assert_eq!(propose(0, LIMIT - 1), None);
         assert_eq!(propose(LIMIT, 0), None);

@@ -29,3 +29,25 @@ pub(crate) fn whole_millis(ttl: Duration) -> Duration {
 pub(crate) fn millis(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_stops_a_margin_before_the_nodes_can_let_the_lock_expire() {
+        let sent = Moment::at(Duration::from_secs(5), Duration::from_secs(1_000));
+        let after = |time| sent.checked_add(time);
+        let (ttl, margin) = (Duration::from_secs(10), Duration::from_millis(102));
+        assert_eq!(use_until(sent, ttl, margin), after(Duration::from_millis(9_898)));
+        assert_eq!(use_until(sent, margin, ttl), after(Duration::ZERO), "nothing of it is usable");
+        assert_eq!(use_until(sent, Duration::MAX, margin), None, "no clock shows that");
+    }
+
+    #[test]
+    fn the_holder_counts_with_the_ttl_that_the_nodes_are_sent() {
+        let ttl = Duration::from_micros(2_500_999);
+        assert_eq!((millis(ttl), whole_millis(ttl)), (2_500, Duration::from_millis(2_500)));
+        assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
+}
