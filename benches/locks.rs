@@ -1,24 +1,35 @@
 //! What locks cost, next to the raw floor and to other clients, on five real servers.
 //!
 //! ```text
-//! cargo bench --bench locks                       all of it, some ten minutes
-//! cargo bench --bench locks -- uncontended        one scenario
-//! cargo bench --bench locks -- --quick            all of it, about two minutes; take the numbers lightly
+//! cargo bench --bench locks                          all of it, some twenty minutes
+//! cargo bench --bench locks -- uncontended           one scenario
+//! cargo bench --bench locks -- uncontended threads   several
+//! cargo bench --bench locks -- --quick               all of it, a few minutes; take the numbers lightly
 //! ```
 //!
-//! | scenario | question |
-//! | --- | --- |
-//! | `uncontended` | what does an acquisition and its release cost when nobody else wants the lock? |
-//! | `threads` | how many pairs per second do many threads get through? |
-//! | `overload` | what becomes of many more threads than the servers can serve at once? |
-//! | `faults` | what does one sick node cost? |
-//! | `held` | what does it cost to hold very many locks? |
-//! | `handover` | how soon does a waiter have a lock that is released? |
-//! | `contended` | how well is a lock used that many want all the time, and how evenly? |
-//! | `idle` | what does it cost to wait for a lock that is not released? |
+//! | scenario | question | beside | columns to read |
+//! | --- | --- | --- | --- |
+//! | `uncontended` | what does an acquisition and its release cost when nobody else wants the lock? | both floors, other clients | `x floor`, `x scripts`; client's and servers' CPU |
+//! | `threads` | how many pairs per second do 8 and 64 threads get through, and at what cost? | both floors with as many pairs under way, `rslock` on both runtimes | `pairs/s`, `x scripts`; client's and servers' CPU |
+//! | `overload` | what becomes of many more threads than the servers can serve at once? | `rslock` | `% of best` |
+//! | `faults` | what does one sick node cost? | other clients | `x healthy` |
+//! | `held` | what does it cost to hold 10,000 locks? | | share of a core |
+//! | `handover` | how soon does a waiter have a lock that is released? | a raw notify, an uncontended pair, `rslock` | `x notify`, `x pair` |
+//! | `contended` | how well is a lock used that many want all the time, and how evenly? | a perfect queue, `rslock` | `held %`, `longest ms` |
+//! | `idle` | what does it cost to wait for a lock that is not released? | | commands, CPU |
+//! | `once` | what does it cost a program to lock once, from its start to its end? | a bare connection, a program that does nothing | `above ms` |
+//! | `network` | what is left of all that where a round trip takes 0.5 ms, or 5 ms? | the same floors behind the same network | the same |
 //!
-//! Read the ratios. All that is compared is run in the same minute, in turns, on the same servers; see
-//! `support/scenarios` for each question, `support/floor.rs` for what the floor is.
+//! Read the ratios. All that is compared is run in the same minute, in turns, on the same servers, three times over, and
+//! what is shown is the median of the three. "Client us" is the processor time of the client's process per pair,
+//! "servers us" that of all five servers. At the end all numbers that have a target are printed once more.
+//!
+//! The *floor* is one thread with five plain sockets, which sends what other clients send; the *floor with our scripts*
+//! is the same thread and sends what we send. See `support/floor.rs` for both, and for the raw notify; `support/proxy.rs`
+//! for the network; `support/scenarios` for each question.
+//!
+//! A CPU figure can be trusted while other programs run, a latency only beside a floor of the same run, and neither of
+//! a build without optimization (`--profile dev`), which is there to see that the benches work.
 
 #![allow(
     clippy::disallowed_methods,
@@ -38,13 +49,17 @@ mod support;
 use std::env;
 use std::process::ExitCode;
 
+use support::floor::process as floor;
 use support::peers::Peers;
-use support::scenarios::{contended, faults, handover, held, idle, overload, threads, uncontended};
-use support::{Result, Setting, worker};
+use support::scenarios::{
+    contended, faults, handover, held, idle, network, once as locks_once, overload, threads, uncontended,
+};
+use support::setting::Setting;
+use support::{Result, once, proxy, worker};
 
 type Scenario = fn(&Setting) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 8] = [
+const SCENARIOS: [(&str, Scenario); 10] = [
     ("uncontended", uncontended::run),
     ("threads", threads::run),
     ("overload", overload::run),
@@ -53,15 +68,22 @@ const SCENARIOS: [(&str, Scenario); 8] = [
     ("handover", handover::run),
     ("contended", contended::run),
     ("idle", idle::run),
+    ("once", locks_once::run),
+    ("network", network::run),
 ];
 
 /// Those whose numbers cannot be compared with other clients', so that they need not wait for a build.
-const ALONE: [&str; 2] = ["held", "idle"];
+const ALONE: [&str; 3] = ["held", "idle", "once"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
-    if let Some((worker::FLAG, urls)) = args.split_first().map(|(first, urls)| (first.as_str(), urls)) {
-        return worker::run(urls);
+    // The bench runs itself once more for whatever has to be a process of its own.
+    match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some((worker::FLAG, urls)) => return worker::run(urls),
+        Some((floor::FLAG, urls)) => return floor::run(urls),
+        Some((proxy::FLAG, args)) => return proxy::run(args),
+        Some((flag @ (once::OURS | once::BARE | once::NOTHING), urls)) => return once::run(flag, urls),
+        _ => {}
     }
     let has = |flag: &str| args.iter().any(|it| it == flag);
     if !has("--bench") {
@@ -77,7 +99,7 @@ fn main() -> ExitCode {
 
     let compares = wanted.is_empty() || wanted.iter().any(|it| !ALONE.contains(&it.as_str()));
     let peers = if compares { Peers::build() } else { None };
-    let setting = Setting { quick: has("--quick"), peers };
+    let setting = Setting::new(has("--quick"), peers);
     for (name, run) in SCENARIOS {
         if !wanted.is_empty() && !wanted.iter().any(|it| *it == name) {
             continue;
@@ -87,5 +109,6 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
+    setting.print_verdicts();
     ExitCode::SUCCESS
 }

@@ -2,16 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use super::floor::Floor;
+use super::Result;
+use super::floor::{Floor, Form};
 use super::ours::Ours;
 use super::peer::Peer;
 use super::peers::Peers;
 use super::servers::Nodes;
-use super::stats::{Batch, Samples, Window, process_cpu};
-use super::{Result, Setting};
+use super::setting::Setting;
+use super::stats::{Batch, Window, process_cpu};
 
 /// How long a peer may take for a batch before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The number of the floor where all take part; that of the floor with our scripts, and ours.
+pub(crate) const FLOOR: usize = 0;
+pub(crate) const SCRIPTS: usize = 1;
+pub(crate) const OURS: usize = 2;
 
 /// Someone who can run pairs.
 pub(crate) enum Contender {
@@ -21,8 +27,17 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) fn floor(nodes: &Nodes) -> Result<Self> {
-        Ok(Self::Floor(Floor::connect(&nodes.addrs())?))
+    /// Both floors, ours, then those of `clients` that there are: the first three have [numbers](FLOOR).
+    pub(crate) fn all(setting: &Setting, clients: &[&'static str], nodes: &Nodes) -> Result<Vec<Self>> {
+        let mut all = Self::ours_and(setting, clients, nodes)?;
+        let form = Form::record(nodes.client()?, |name| match &mut all[0] {
+            Self::Ours(ours) if ours.pairs(1, name).failed == 0 => Ok(()),
+            _ => Err("nothing to record: no lock".into()),
+        })?;
+        let addrs = nodes.addrs()?;
+        let floors = [Floor::plain(&addrs)?, Floor::with_scripts(&addrs, form)?];
+        all.splice(..0, floors.map(Self::Floor));
+        Ok(all)
     }
 
     pub(crate) fn ours(nodes: &Nodes) -> Result<Self> {
@@ -46,7 +61,7 @@ impl Contender {
 
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Floor(_) => "floor",
+            Self::Floor(floor) => floor.name(),
             Self::Ours(_) => "quorlock",
             Self::Peer(peer) => peer.name(),
         }
@@ -63,7 +78,7 @@ impl Contender {
 
     /// As [`pairs`](Self::pairs), and says how long a peer may take.
     pub(crate) fn pairs_within(&mut self, n: usize, patience: Duration) -> Result<Batch> {
-        let name = format!("bench:{}", self.name());
+        let name = format!("bench:{}", self.name().replace(' ', "_"));
         match self {
             Self::Floor(floor) => floor_pairs(floor, n, &name),
             Self::Ours(ours) => Ok(ours.pairs(n, &name)),
@@ -71,11 +86,17 @@ impl Contender {
         }
     }
 
-    /// Runs pairs on each of `n` threads for `window`, a name each. The floor has one thread, whatever `n`.
+    /// Runs pairs on each of `n` threads for `window`, a name each. A floor has one thread, and `n` pairs under way.
     pub(crate) fn threads(&mut self, n: usize, window: Duration) -> Result<Window> {
-        let name = format!("bench:{}:t", self.name());
+        let name = format!("bench:{}:t", self.name().replace(' ', "_"));
         match self {
-            Self::Floor(floor) => floor_window(floor, window, &name),
+            Self::Floor(floor) => {
+                let (start, cpu) = (Instant::now(), process_cpu());
+                let samples = floor.window(n, window, &name)?;
+                let elapsed = start.elapsed();
+                floor.settle()?;
+                Ok(Window::new(&samples, 0, elapsed, process_cpu().saturating_sub(cpu)))
+            }
             Self::Ours(ours) => Ok(ours.threads(n, window, &name)?),
             Self::Peer(peer) => Ok(peer.threads(n, window, &name)?),
         }
@@ -83,21 +104,8 @@ impl Contender {
 }
 
 fn floor_pairs(floor: &mut Floor, n: usize, name: &str) -> Result<Batch> {
-    let mut batch = Batch::default();
     let cpu = process_cpu();
-    for _ in 0..n {
-        batch.samples.push(floor.pair(name)?);
-    }
-    batch.cpu = process_cpu().saturating_sub(cpu);
-    Ok(batch)
-}
-
-fn floor_window(floor: &mut Floor, window: Duration, name: &str) -> Result<Window> {
-    let (start, cpu) = (Instant::now(), process_cpu());
-    let mut samples = Samples::default();
-    while start.elapsed() < window {
-        samples.push(floor.pair(name)?);
-    }
-    let (elapsed, cpu) = (start.elapsed(), process_cpu().saturating_sub(cpu));
-    Ok(Window::new(&samples, 0, elapsed, cpu))
+    let samples = floor.pairs(n, name)?;
+    floor.settle()?;
+    Ok(Batch { samples, failed: 0, cpu: process_cpu().saturating_sub(cpu) })
 }

@@ -1,167 +1,181 @@
 //! The raw floor: the least that a lock on a majority of servers can cost from one thread.
 //!
-//! Five sockets, the same plain command written to each, one `poll` over all of them, and back as soon as
-//! a majority has answered: no owner token, no script, no other thread, no time-out logic. A client that
-//! keeps the promises of a lock cannot be quicker from one thread, so its cost reads as a ratio to this.
+//! Five sockets, the same command written to each, one `poll` over all of them, and on as soon as a majority has
+//! answered: no other thread, no validity, no time-out logic. A client that keeps the promises of a lock cannot be
+//! quicker from one thread, so its cost reads as a ratio to this.
 //!
-//! Replies of the nodes that are not waited for are taken in later, by whichever round finds them, and
-//! counted off against what their node still owes. They are never mistaken for votes of a newer round.
+//! There are two: one sends the plain commands that other clients send, one sends [ours](form). The difference between
+//! them is what fencing and order cost on the servers; the difference between the latter and us is our client.
+//!
+//! With many locks at a time it is the same thread with as many pairs under way, and one write for all that is due. It
+//! goes at the pace of the quickest majority, as long as the others do not fall behind by [too much](LAG): otherwise two
+//! of the servers would do part of the work when nobody measures any more.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod form;
+mod notify;
+pub(crate) mod process;
+mod wire;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+pub(crate) use self::form::Form;
+use self::form::{DELETE, Pair};
+use self::wire::{Decided, Wire, hashes};
+use super::sections::{Job, Report, Section};
+use super::stats::{Samples, process_cpu, shared_clock, sleep_until};
 
-/// How long a round waits before it gives up. Only ever spent when a majority is gone.
-const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// So many commands for each pair under way may be unanswered by the slowest node. That is enough for one to which the
+/// way is ten times as long.
+const LAG: usize = 20;
+/// The same for few pairs.
+const LAG_MIN: usize = 128;
 
-/// One connection to each node.
+/// One connection to each node, and what is sent over them.
 pub(crate) struct Floor {
-    nodes: Vec<Node>,
-    quorum: usize,
-    command: Vec<u8>,
+    name: &'static str,
+    wire: Wire,
+    form: Form,
 }
 
 impl Floor {
-    /// Connects to every node.
+    /// With plain commands.
     ///
     /// # Errors
     ///
-    /// If one cannot be reached: the floor is measured on healthy servers.
-    pub(crate) fn connect(addrs: &[SocketAddr]) -> io::Result<Self> {
-        let nodes = addrs.iter().map(Node::connect).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { quorum: nodes.len() / 2 + 1, nodes, command: Vec::new() })
+    /// If a node cannot be reached: the floor is measured on healthy servers.
+    pub(crate) fn plain(addrs: &[SocketAddr]) -> io::Result<Self> {
+        let (wire, said) = Wire::connect(addrs, &[&["SCRIPT", "LOAD", DELETE]])?;
+        let [delete] = hashes(&said)?;
+        Ok(Self { name: "floor", wire, form: Form::plain(&delete) })
     }
 
-    /// Sets the key `name` where it is absent, then deletes it; each to a majority's answers.
+    /// With the commands in `form`, whose scripts the nodes know.
     ///
     /// # Errors
     ///
-    /// If a majority did not answer, or did not set the key, or a node answered with an error.
-    pub(crate) fn pair(&mut self, name: &str) -> io::Result<Duration> {
+    /// As for [`plain`](Self::plain).
+    pub(crate) fn with_scripts(addrs: &[SocketAddr], form: Form) -> io::Result<Self> {
+        let (wire, _) = Wire::connect(addrs, &[])?;
+        Ok(Self { name: "floor, our scripts", wire, form })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Acquires and releases `n` times, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// If a majority did not answer, or refused.
+    pub(crate) fn pairs(&mut self, n: usize, name: &str) -> io::Result<Samples> {
+        self.run(vec![self.form.of_lock(name)], |done| done < n)
+    }
+
+    /// Acquires and releases for `window`, `n` locks at a time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`pairs`](Self::pairs).
+    pub(crate) fn window(&mut self, n: usize, window: Duration, name: &str) -> io::Result<Samples> {
         let start = Instant::now();
-        // A token of the usual length, always the same: nobody else uses the name.
-        let set = ["SET", name, "0123456789abcdef", "PX", "10000", "NX"];
-        self.packed_round(&set)?;
-        self.packed_round(&["DEL", name])?;
-        Ok(start.elapsed())
+        let locks = (0..n).map(|i| self.form.of_lock(&format!("{name}:{i}"))).collect();
+        self.run(locks, |_| start.elapsed() < window)
     }
 
-    fn packed_round(&mut self, words: &[&str]) -> io::Result<()> {
-        let mut command = std::mem::take(&mut self.command);
-        pack(words, &mut command);
-        let done = self.round(&command);
-        self.command = command;
-        done
-    }
-
-    /// Writes `command` to all nodes and returns at the majority's last reply.
+    /// Waits until all nodes have answered everything, for which nobody else waits.
     ///
     /// # Errors
     ///
-    /// As for [`pair`](Self::pair). A refusal (a null) is an error too.
-    pub(crate) fn round(&mut self, command: &[u8]) -> io::Result<()> {
-        for node in &mut self.nodes {
-            node.send(command);
-        }
-        let mut answered = 0;
-        while answered < self.quorum {
-            let mut fds: Vec<PollFd<'_>> = self
-                .nodes
-                .iter()
-                .filter(|node| node.alive)
-                .map(|node| PollFd::new(&node.stream, PollFlags::IN))
-                .collect();
-            if fds.len() < self.quorum {
-                return Err(io::Error::other("a majority of the nodes is gone"));
-            }
-            match poll(&mut fds, Some(&PATIENCE)) {
-                Ok(0) => return Err(ErrorKind::TimedOut.into()),
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(err) => return Err(err.into()),
-            }
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            let alive = self.nodes.iter_mut().filter(|node| node.alive);
-            for (node, _) in alive.zip(ready).filter(|(_, ready)| *ready) {
-                if node.receive()? {
-                    answered += 1;
-                }
-            }
+    /// If one does not.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        while self.wire.owed() > 0 {
+            self.wire.turn(&mut Vec::new())?;
         }
         Ok(())
     }
-}
 
-/// A connection, and the replies it has not brought yet.
-struct Node {
-    stream: TcpStream,
-    /// Commands sent and not answered. The latest is answered when this reaches zero.
-    owed: usize,
-    /// Whether the next byte starts a reply.
-    at_start: bool,
-    alive: bool,
-}
-
-impl Node {
-    fn connect(addr: &SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(addr)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, owed: 0, at_start: true, alive: true })
-    }
-
-    fn send(&mut self, command: &[u8]) {
-        if !self.alive {
-            return;
-        }
-        // A command does not fit only if the node has not read for thousands of rounds; then it has no more say.
-        match self.stream.write(command) {
-            Ok(n) if n == command.len() => self.owed += 1,
-            Ok(_) | Err(_) => self.alive = false,
-        }
-    }
-
-    /// Reads what is there. True if that answered the latest command.
-    fn receive(&mut self) -> io::Result<bool> {
-        let mut bytes = [0; 1024];
-        let n = match self.stream.read(&mut bytes) {
-            Ok(0) => {
-                self.alive = false;
-                return Ok(false);
+    /// Runs pairs on each of the locks for as long as `goes_on` says, which is told how many there were.
+    fn run(&mut self, locks: Vec<Pair>, mut goes_on: impl FnMut(usize) -> bool) -> io::Result<Samples> {
+        let (mut samples, start) = (Samples::default(), Instant::now());
+        let most = LAG_MIN.max(locks.len() * LAG);
+        let mut callers: Vec<_> = locks.into_iter().map(|pair| Caller { pair, since: start, acquires: true }).collect();
+        // Those that begin a pair.
+        let mut ready: VecDeque<usize> = (0..callers.len()).collect();
+        let (mut running, mut decided) = (callers.len(), Vec::new());
+        while running > 0 {
+            while self.wire.owed() < most
+                && let Some(tag) = ready.pop_front()
+            {
+                self.wire.push(tag, |out| callers[tag].pair.acquire(out));
             }
-            Ok(n) => n,
-            Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Ok(false);
-            }
-            Err(_) => {
-                self.alive = false;
-                return Ok(false);
-            }
-        };
-        // The replies asked for here have one line each: `+OK`, `:1`, or `$-1` for a refusal.
-        for byte in bytes.iter().take(n) {
-            if self.at_start && matches!(byte, b'-' | b'$') {
-                let text = String::from_utf8_lossy(bytes.get(..n).unwrap_or_default());
-                return Err(io::Error::other(format!("floor refused: {text:?}")));
-            }
-            self.at_start = *byte == b'\n';
-            if self.at_start {
-                self.owed = self.owed.saturating_sub(1);
+            self.wire.turn(&mut decided)?;
+            for it in decided.drain(..) {
+                let caller = &mut callers[is_granted(it)?];
+                caller.acquires = !caller.acquires;
+                if !caller.acquires {
+                    self.wire.push(it.tag, |out| caller.pair.release(out));
+                    continue;
+                }
+                let now = Instant::now();
+                samples.push(now.duration_since(caller.since));
+                caller.since = now;
+                if goes_on(samples.len()) {
+                    ready.push_back(it.tag);
+                } else {
+                    running -= 1;
+                }
             }
         }
-        Ok(self.owed == 0)
+        Ok(samples)
+    }
+
+    /// A perfect queue: so many workers want one lock, and have it in turns. The release of one and the acquire of the
+    /// next go out in one write, so that between two of them there is one round.
+    ///
+    /// # Errors
+    ///
+    /// As for [`pairs`](Self::pairs).
+    pub(crate) fn queue(&mut self, workers: usize, job: &Job) -> io::Result<Report> {
+        let cpu = process_cpu();
+        let mut pair = self.form.of_lock(&job.name);
+        let mut report = Report { workers: vec![Vec::new(); workers], ..Report::default() };
+        let mut called = vec![job.begin; workers];
+        sleep_until(job.begin);
+        self.wire.push(0, |out| pair.acquire(out));
+        self.wire.turns(1)?.into_iter().try_for_each(|it| is_granted(it).map(drop))?;
+        for worker in (0..workers).cycle() {
+            let entered = shared_clock();
+            if job.end <= entered {
+                break;
+            }
+            thread::sleep(job.inside);
+            report.workers[worker].push(Section { called: called[worker], entered, left: shared_clock() });
+            self.wire.push(0, |out| pair.release(out));
+            self.wire.push(0, |out| pair.acquire(out));
+            self.wire.turns(2)?.into_iter().try_for_each(|it| is_granted(it).map(drop))?;
+            called[worker] = shared_clock();
+        }
+        self.wire.push(0, |out| pair.release(out));
+        self.wire.turns(1)?;
+        report.cpu = process_cpu().saturating_sub(cpu);
+        Ok(report)
     }
 }
 
-/// Writes `words` into `out` as a command for a Redis server.
-fn pack(words: &[&str], out: &mut Vec<u8>) {
-    out.clear();
-    out.extend(format!("*{}\r\n", words.len()).bytes());
-    for word in words {
-        out.extend(format!("${}\r\n", word.len()).bytes());
-        out.extend(word.bytes());
-        out.extend(b"\r\n");
-    }
+/// A lock with pairs under way.
+struct Caller {
+    pair: Pair,
+    since: Instant,
+    /// Otherwise it releases.
+    acquires: bool,
+}
+
+/// Whose command it was. Nobody else uses the names of a floor.
+fn is_granted(it: Decided) -> io::Result<usize> {
+    if it.granted { Ok(it.tag) } else { Err(io::Error::other("the floor was refused")) }
 }

@@ -128,3 +128,17 @@ impl Ours {
         self.locks.stats().locks_lost
     }
 }
+
+/// Locks once, as a program does that leaves all options as they are: when it began, and when the manager was built, the
+/// lock taken, released, and everything ended.
+pub(crate) fn once(urls: &[String], name: &str) -> Result<[Instant; 5]> {
+    let begin = Instant::now();
+    let locks = LockManager::builder(urls.to_vec()).build()?;
+    let built = Instant::now();
+    let guard = locks.mutex(name).try_lock_for(FIRST_LOCK)?;
+    let locked = Instant::now();
+    guard.release()?;
+    let released = Instant::now();
+    drop(locks);
+    Ok([begin, built, locked, released, Instant::now()])
+}

@@ -6,11 +6,12 @@ use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::str::FromStr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use super::floor::process as floor;
+use super::line::field;
 use super::sections::{Job, Report};
 use super::stats::{Batch, Samples, Window};
 use super::worker;
@@ -66,6 +67,15 @@ impl Peer {
     /// As for [`start`](Self::start).
     pub(crate) fn ours(urls: &[String]) -> io::Result<Self> {
         Self::start(&env::current_exe()?, worker::FLAG, "quorlock", urls)
+    }
+
+    /// Runs this program once more, as the floor.
+    ///
+    /// # Errors
+    ///
+    /// As for [`start`](Self::start).
+    pub(crate) fn floor(urls: &[String]) -> io::Result<Self> {
+        Self::start(&env::current_exe()?, floor::FLAG, "floor", urls)
     }
 
     /// Which client this is.
@@ -223,13 +233,4 @@ impl Drop for Peer {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-/// The value of `key=` in an answer.
-pub(crate) fn field<T: FromStr>(line: &str, key: &str) -> io::Result<T> {
-    line.split_whitespace()
-        .filter_map(|word| word.split_once('='))
-        .find(|(it, _)| *it == key)
-        .and_then(|(_, value)| value.parse().ok())
-        .ok_or_else(|| io::Error::other(format!("no {key} in the answer {line:.80?}")))
 }

@@ -42,8 +42,10 @@ impl Peers {
 fn build() -> io::Result<PathBuf> {
     // Set by cargo when it runs a bench; by hand it is the one on the path.
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // As this program: `--profile dev` is to see that it works, and need not build everything again.
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let out = Command::new(cargo)
-        .args(["build", "--release", "--package", "quorlock-peers"])
+        .args(["build", "--profile", profile, "--package", "quorlock-peers"])
         .args(["--message-format", "json"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stdin(Stdio::null())

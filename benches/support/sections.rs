@@ -8,7 +8,7 @@ use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::peer::field;
+use super::line::field;
 
 /// What every worker is to do: lock, stay inside for a while, release, and again until `end`.
 #[derive(Clone, Debug)]

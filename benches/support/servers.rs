@@ -1,29 +1,77 @@
 //! The five servers, started fresh for each scenario.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::Result;
+use super::line::addrs;
+use super::proxy::Proxy;
+use super::stats::cpu_of;
 
 /// The node that is paused and killed.
 const VICTIM: usize = 0;
+/// Until all servers have answered, and not only a majority.
+const STRAGGLE: Duration = Duration::from_millis(2);
 
 /// Five Redis servers on loopback; they die with this value.
 pub(crate) struct Nodes {
     servers: devnodes::Servers,
+    /// Between them and the clients.
+    proxy: Option<Proxy>,
 }
 
 impl Nodes {
     pub(crate) fn start() -> Result<Self> {
         let servers = devnodes::Servers::start(5)?;
-        Ok(Self { servers })
+        Ok(Self { servers, proxy: None })
     }
 
+    /// With a network before them on which a round trip takes so long.
+    pub(crate) fn behind_network(round_trip: Duration) -> Result<Self> {
+        let nodes = Self::start()?;
+        let proxy = Proxy::start(round_trip, &nodes.urls())?;
+        Ok(Self { proxy: Some(proxy), ..nodes })
+    }
+
+    /// Where clients connect to.
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.servers.urls()
+        match &self.proxy {
+            Some(proxy) => proxy.addrs().iter().map(|it| format!("redis://{it}")).collect(),
+            None => self.servers.urls(),
+        }
     }
 
-    pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
-        self.servers.iter().map(|it| it.addr()).collect()
+    /// The same, as addresses.
+    pub(crate) fn addrs(&self) -> Result<Vec<SocketAddr>> {
+        Ok(addrs(&self.urls())?)
+    }
+
+    /// A connection to one of them, past any network.
+    pub(crate) fn client(&self) -> Result<devnodes::Client> {
+        Ok(self.servers[0].client()?)
+    }
+
+    /// Processor time of all of them.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        let mut sum = Duration::ZERO;
+        for server in self.servers.iter() {
+            sum += cpu_of(server.pid())?;
+        }
+        Ok(sum)
+    }
+
+    /// Does the `work`; says how much processor time the servers needed for it.
+    pub(crate) fn metered<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
+        let before = self.cpu()?;
+        let done = work()?;
+        // What is still on its way counts for whoever sent it.
+        std::thread::sleep(STRAGGLE);
+        Ok((done, self.cpu()?.saturating_sub(before)))
+    }
+
+    /// Processor time of the network, if there is one: more than a core would make it a bottleneck.
+    pub(crate) fn network_cpu(&self) -> Result<Duration> {
+        Ok(self.proxy.as_ref().map(Proxy::cpu).transpose()?.unwrap_or_default())
     }
 
     /// Commands that the nodes have executed since they started, all nodes together.
@@ -44,7 +92,7 @@ impl Nodes {
     }
 
     /// Stops all nodes for this long.
-    pub(crate) fn pause_all(&self, time: std::time::Duration) -> Result {
+    pub(crate) fn pause_all(&self, time: Duration) -> Result {
         self.servers.iter().try_for_each(devnodes::Server::pause)?;
         std::thread::sleep(time);
         self.servers.iter().try_for_each(devnodes::Server::resume)?;

@@ -1,5 +1,6 @@
 //! Numbers out of samples, and the meters of this process.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::thread;
@@ -94,6 +95,15 @@ impl Batch {
     }
 }
 
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { samples, failed, cpu } = self;
+        let list: Vec<String> = samples.all_ns().iter().map(u64::to_string).collect();
+        let (ok, cpu, list) = (samples.len(), cpu.as_micros(), list.join(","));
+        write!(f, "pairs ok={ok} failed={failed} cpu_us={cpu} samples_ns={list}")
+    }
+}
+
 /// What a client did in one window of a closed loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
@@ -114,10 +124,14 @@ impl Window {
     pub(crate) fn pairs_per_s(&self) -> f64 {
         self.ok as f64 / self.elapsed.as_secs_f64()
     }
+}
 
-    /// Microseconds of processor time per acquired pair.
-    pub(crate) fn cpu_us_per_pair(&self) -> f64 {
-        self.cpu.as_secs_f64() * 1e6 / self.ok as f64
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ok, failed, elapsed, cpu, p50_us, p99_us } = self;
+        let (elapsed, cpu) = (elapsed.as_micros(), cpu.as_micros());
+        write!(f, "threads ok={ok} failed={failed} elapsed_us={elapsed} cpu_us={cpu}")?;
+        write!(f, " p50_ns={:.0} p99_ns={:.0}", p50_us * 1e3, p99_us * 1e3)
     }
 }
 
@@ -135,6 +149,22 @@ pub(crate) fn sleep_until(ns: u64) {
 /// User and system time of this process, all threads together.
 pub(crate) fn process_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+/// User and system time of another process, threads that have ended left out.
+///
+/// # Errors
+///
+/// Where there is no `/proc`, or the process has ended.
+pub(crate) fn cpu_of(process: u32) -> io::Result<Duration> {
+    let mut sum = Duration::ZERO;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        // Nanoseconds on a processor, those spent waiting for one, and how often.
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let ns = text.split_whitespace().next().and_then(|it| it.parse().ok());
+        sum += Duration::from_nanos(ns.ok_or_else(|| io::Error::other("an empty schedstat"))?);
+    }
+    Ok(sum)
 }
 
 /// Memory of this process that is in RAM, in KiB.
@@ -190,23 +220,4 @@ impl Table {
 /// `value` with `digits` after the point, or a dash where there is no number.
 pub(crate) fn num(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
-}
-
-/// Where a number is meant to be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Target {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-impl Target {
-    /// Prints what the number is, where it is meant to be, and whether it is there.
-    pub(crate) fn judge(self, what: &str, value: f64, digits: usize) {
-        let (bound, met) = match self {
-            Self::AtMost(limit) => (format!("at most {limit}"), value <= limit),
-            Self::AtLeast(limit) => (format!("at least {limit}"), limit <= value),
-        };
-        let verdict = if met { "met" } else { "MISSED" };
-        println!("  target: {what}: {}, meant to be {bound}: {verdict}", num(value, digits));
-    }
 }

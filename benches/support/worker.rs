@@ -3,6 +3,8 @@
 //! ```text
 //! -> pairs <n> <ttl_ms> <name>
 //! <- pairs ok=<k> failed=<k> cpu_us=<us> samples_ns=<ns>,<ns>,...
+//! -> threads <t> <seconds> <ttl_ms> <name>
+//! <- threads ok=<k> failed=<k> elapsed_us=<us> cpu_us=<us> p50_ns=<ns> p99_ns=<ns>
 //! -> lock <ttl_ms> <name> [fair]
 //! <- locked called_ns=<t> at_ns=<t>
 //! -> unlock <after_us>
@@ -14,19 +16,18 @@
 //! <- held                            <- released valid=<k>      <- commands commands=<k>
 //! ```
 //!
-//! The first four are the peers' too. The ttl is for them: ours is the manager's, and the same. Times are of the
+//! The first five are the peers' too. The ttl is for them: ours is the manager's, and the same. Times are of the
 //! clock that all processes share.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 
 use super::Result;
+use super::line::{answer_lines, number};
 use super::ours::{Guard, Ours};
 use super::sections::Job;
-use super::stats::{Batch, shared_clock};
+use super::stats::shared_clock;
 
 /// The first argument of such a process.
 pub(crate) const FLAG: &str = "--worker";
@@ -44,13 +45,7 @@ pub(crate) fn run(urls: &[String]) -> ExitCode {
 
 fn serve(urls: &[String]) -> Result {
     let mut worker = Worker { ours: Ours::open(urls)?, locked: None, held: Vec::new() };
-    for line in io::stdin().lines() {
-        let answer = worker.answer(&line?).unwrap_or_else(|err| format!("error {err}"));
-        let mut output = io::stdout().lock();
-        writeln!(output, "{answer}")?;
-        output.flush()?;
-    }
-    Ok(())
+    Ok(answer_lines(|line| worker.answer(line))?)
 }
 
 struct Worker {
@@ -63,7 +58,11 @@ impl Worker {
     fn answer(&mut self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
-            ["pairs", n, _, name] => Ok(pairs(&self.ours.pairs(number(n)?, name))),
+            ["pairs", n, _, name] => Ok(self.ours.pairs(number(n)?, name).to_string()),
+            ["threads", threads, seconds, _, name] => {
+                let window = Duration::from_secs_f64(number(seconds)?);
+                Ok(self.ours.threads(number(threads)?, window, name)?.to_string())
+            }
             ["lock", _, name, fair @ ..] => {
                 let mutex = self.ours.mutex(name, !fair.is_empty());
                 let called = shared_clock();
@@ -100,15 +99,4 @@ impl Worker {
             _ => Err(format!("{line:?} is not understood").into()),
         }
     }
-}
-
-fn pairs(batch: &Batch) -> String {
-    let Batch { samples, failed, cpu } = batch;
-    let list: Vec<String> = samples.all_ns().iter().map(u64::to_string).collect();
-    let (ok, cpu, list) = (samples.len(), cpu.as_micros(), list.join(","));
-    format!("pairs ok={ok} failed={failed} cpu_us={cpu} samples_ns={list}")
-}
-
-fn number<T: FromStr>(word: &str) -> Result<T> {
-    word.parse().map_err(|_| format!("{word:?} is no number").into())
 }

@@ -9,16 +9,22 @@
 //! worker who got most, to those of the one who got least. Commands are those a manager hands to the nodes, all nodes
 //! together, and scripts what the nodes say they ran; both per section, as are rounds.
 //!
-//! The windows of the clients alternate, in an order that rotates.
+//! The floor is a perfect queue: one thread with as many workers in its head, who get the lock in turns, with one round
+//! between two of them.
+//!
+//! The windows of the clients alternate, in an order that rotates. Held and the longest wait are medians of the
+//! windows; the rest is of all together.
 
 use std::time::Duration;
 
+use crate::support::Result;
 use crate::support::peer::Peer;
-use crate::support::sections::{Counts, Job, Report, overlaps};
+use crate::support::sections::{Counts, Job, Report, Section, overlaps};
 use crate::support::servers::{Calls, Nodes};
-use crate::support::stats::{Samples, Table, Target, num, shared_clock};
-use crate::support::{Result, Setting};
+use crate::support::setting::{Setting, Target};
+use crate::support::stats::{Samples, Table, median, num, shared_clock};
 
+const FLOOR: &str = "floor, a perfect queue";
 /// The peer to compare with, with the retries it comes with; beside threads it runs tasks.
 const PEER: &str = "rslock-mt";
 /// How long each worker stays inside.
@@ -28,7 +34,7 @@ const RUN_UP: Duration = Duration::from_millis(100);
 /// Beyond that, waits are so long that a peer's windows would measure who came first.
 const PEER_MAX: usize = 8;
 
-struct Group {
+pub(crate) struct Group {
     what: &'static str,
     processes: usize,
     threads: usize,
@@ -36,7 +42,7 @@ struct Group {
     targets: Option<(f64, f64)>,
 }
 
-const GROUPS: [Group; 4] = [
+pub(crate) const GROUPS: [Group; 4] = [
     Group { what: "8 threads of one process", processes: 1, threads: 8, targets: Some((88.0, 10.0)) },
     Group { what: "8 processes", processes: 8, threads: 1, targets: Some((75.0, 25.0)) },
     Group { what: "2 processes", processes: 2, threads: 1, targets: None },
@@ -47,24 +53,44 @@ const GROUPS: [Group; 4] = [
 const TURNS_MAX: f64 = 3.0;
 
 pub(crate) fn run(setting: &Setting) -> Result {
-    let windows = setting.size(3, 1);
-    let window = Duration::from_secs(setting.size(2, 1));
     let nodes = Nodes::start()?;
+    for (group, scores) in GROUPS.iter().zip(on(&nodes, setting, true, &GROUPS)?) {
+        let Some((held, commands)) = group.targets else { continue };
+        for score in scores.iter().filter(|it| !it.is_floor() && it.name != PEER) {
+            let judge = |target: Target, what: &str, value| {
+                setting.judge(target, &format!("{}: {}: {what}", group.what, score.name), value, 1)
+            };
+            judge(Target::AtLeast(held), "held, %", score.held_percent());
+            judge(Target::AtMost(TURNS_MAX), "longest wait, x turn", score.longest_in_turns());
+            judge(Target::AtMost(commands), "commands per section", score.per_section(|it| it.commands));
+            judge(Target::AtMost(0.0), "errors", score.errors.errors as f64);
+        }
+    }
+    Ok(())
+}
+
+/// Runs the groups, with the peer or without, and prints what became of them.
+pub(crate) fn on(nodes: &Nodes, setting: &Setting, with_peer: bool, groups: &[Group]) -> Result<Vec<Vec<Score>>> {
+    let windows = setting.runs();
+    let window = Duration::from_secs(setting.size(2, 1));
     let urls = nodes.urls();
-    let most = GROUPS.iter().map(|it| it.processes).max().unwrap_or(0);
+    let most = groups.iter().map(|it| it.processes).max().unwrap_or(0);
+    let mut floor = [Peer::floor(&urls)?];
     let mut ours = (0..most).map(|_| Peer::ours(&urls)).collect::<std::io::Result<Vec<_>>>()?;
     let mut others = Vec::new();
-    if let Some(peers) = &setting.peers {
+    if let Some(peers) = setting.peers.as_ref().filter(|_| with_peer) {
         for _ in 0..PEER_MAX {
             others.push(peers.start(PEER, &urls)?);
         }
     }
-    for process in ours.iter_mut().chain(&mut others) {
+    for process in floor.iter_mut().chain(&mut ours).chain(&mut others) {
         process.warm_up()?;
     }
-    for group in &GROUPS {
-        println!("\ncontended: {}, {INSIDE:?} inside, {windows} windows of {window:?}", group.what);
-        let mut scores = vec![Score::new("quorlock", false), Score::new("quorlock, fair", true)];
+    let mut all = Vec::new();
+    for group in groups {
+        setting.begin(&format!("contended: {}, {INSIDE:?} inside, {windows} windows of {window:?}", group.what));
+        let mut scores =
+            vec![Score::new(FLOOR, false), Score::new("quorlock", false), Score::new("quorlock, fair", true)];
         if group.processes <= others.len() {
             scores.push(Score::new(PEER, false));
         }
@@ -72,21 +98,29 @@ pub(crate) fn run(setting: &Setting) -> Result {
             let count = scores.len();
             for i in (0..count).map(|i| (i + turn) % count) {
                 let score = &mut scores[i];
-                let team = if score.name == PEER { &mut others } else { &mut ours };
-                score.window(&nodes, &mut team[..group.processes], group.threads, window)?;
+                let (team, threads) = match score.name {
+                    FLOOR => (&mut floor[..], group.processes * group.threads),
+                    PEER => (&mut others[..group.processes], group.threads),
+                    _ => (&mut ours[..group.processes], group.threads),
+                };
+                score.window(nodes, team, threads, window)?;
             }
         }
-        print(&scores, group);
+        print(&scores);
+        all.push(scores);
     }
-    Ok(())
+    Ok(all)
 }
 
 /// What one client did in all its windows.
-struct Score {
+pub(crate) struct Score {
     name: &'static str,
     fair: bool,
     wall_ns: u64,
-    inside_ns: u64,
+    /// Percent, of each window.
+    held: Vec<f64>,
+    /// The longest wait in each window, in milliseconds.
+    longest_ms: Vec<f64>,
     /// Sections of each worker that began within the windows.
     sections: Vec<usize>,
     /// All times that a lock was taken: after the end of a window, workers that wait still get it.
@@ -105,7 +139,8 @@ impl Score {
             name,
             fair,
             wall_ns: 0,
-            inside_ns: 0,
+            held: Vec::new(),
+            longest_ms: Vec::new(),
             sections: Vec::new(),
             taken: 0,
             waits: Samples::default(),
@@ -141,10 +176,11 @@ impl Score {
         self.overlaps += overlaps;
         self.wall_ns += end - begin;
         self.sections.resize(team.len() * threads, 0);
-        let mut worker = 0;
+        let (mut worker, mut inside_ns, mut longest_ns) = (0, 0, 0);
         for report in reports {
             for sections in &report.workers {
-                self.enter(worker, sections, end);
+                inside_ns += self.enter(worker, sections, end);
+                longest_ns = sections.iter().map(|it| it.entered - it.called).fold(longest_ns, u64::max);
                 worker += 1;
             }
             self.cpu += report.cpu;
@@ -156,22 +192,35 @@ impl Score {
             }
             self.errors.merge(Report { workers: Vec::new(), ..report });
         }
+        self.held.push(inside_ns as f64 / (end - begin) as f64 * 100.0);
+        self.longest_ms.push(longest_ns as f64 / 1e6);
         Ok(())
     }
 
-    fn enter(&mut self, worker: usize, sections: &[crate::support::sections::Section], end: u64) {
+    /// How long the worker was inside before the end.
+    fn enter(&mut self, worker: usize, sections: &[Section], end: u64) -> u64 {
         self.taken += sections.len();
+        let mut inside_ns = 0;
         for section in sections {
             self.waits.push_ns(section.entered - section.called);
             if section.entered < end {
                 self.sections[worker] += 1;
-                self.inside_ns += section.left.min(end) - section.entered;
+                inside_ns += section.left.min(end) - section.entered;
             }
         }
+        inside_ns
     }
 
-    fn held_percent(&self) -> f64 {
-        self.inside_ns as f64 / self.wall_ns as f64 * 100.0
+    fn is_floor(&self) -> bool {
+        self.name == FLOOR
+    }
+
+    pub(crate) fn held_percent(&self) -> f64 {
+        median(&self.held)
+    }
+
+    fn longest_ms(&self) -> f64 {
+        median(&self.longest_ms)
     }
 
     /// Microseconds between two turns of a worker if all of them take turns.
@@ -181,7 +230,7 @@ impl Score {
     }
 
     fn longest_in_turns(&self) -> f64 {
-        self.waits.max_us() / self.turn_us()
+        self.longest_ms() * 1e3 / self.turn_us()
     }
 
     fn luck(&self) -> String {
@@ -202,11 +251,12 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn print(scores: &[Score], group: &Group) {
+fn print(scores: &[Score]) {
     let heading = [
         "",
-        "sections/s",
+        "x floor",
         "held %",
+        "sections/s",
         "turn ms",
         "p50 wait ms",
         "p99 wait ms",
@@ -224,12 +274,13 @@ fn print(scores: &[Score], group: &Group) {
         let sections: usize = score.sections.iter().sum();
         table.row([
             score.name.to_owned(),
-            num(sections as f64 / score.wall_ns as f64 * 1e9, 0),
+            num(score.held_percent() / scores[0].held_percent(), 2),
             num(score.held_percent(), 1),
+            num(sections as f64 / score.wall_ns as f64 * 1e9, 0),
             num(score.turn_us() / 1e3, 1),
             num(score.waits.median_us() / 1e3, 1),
             num(score.waits.p99_us() / 1e3, 1),
-            num(score.waits.max_us() / 1e3, 1),
+            num(score.longest_ms(), 1),
             num(score.longest_in_turns(), 2),
             score.luck(),
             num(score.per_section(|it| it.commands), 1),
@@ -247,13 +298,5 @@ fn print(scores: &[Score], group: &Group) {
         if *overlaps != 0 {
             println!("  {name}: {overlaps} TIMES TWO WERE INSIDE AT ONCE");
         }
-    }
-    let Some((held, commands)) = group.targets else { return };
-    for score in scores.iter().filter(|it| it.name != PEER) {
-        let judge = |target: Target, what: &str, value| target.judge(&format!("{}: {what}", score.name), value, 1);
-        judge(Target::AtLeast(held), "held, %", score.held_percent());
-        judge(Target::AtMost(TURNS_MAX), "longest wait, x turn", score.longest_in_turns());
-        judge(Target::AtMost(commands), "commands per section", score.per_section(|it| it.commands));
-        judge(Target::AtMost(0.0), "errors", score.errors.errors as f64);
     }
 }

@@ -10,10 +10,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::Result;
 use crate::support::contenders::Contender;
 use crate::support::servers::{Fault, Nodes};
+use crate::support::setting::Setting;
 use crate::support::stats::{Batch, Table, num};
-use crate::support::{Result, Setting};
 
 /// Not `rslock-ct`: a runtime with one thread waits for all nodes like the other.
 const PEERS: [&str; 2] = ["rslock-mt", "redlock"];
@@ -28,7 +29,9 @@ pub(crate) fn run(setting: &Setting) -> Result {
     let cycles = setting.size(3, 1);
     let pairs = setting.size(500, 100);
     for fault in [Fault::Paused, Fault::Killed] {
-        println!("\nfaults: one of five {fault:?}, {cycles} cycles, blocks of up to {pairs} pairs or {BUDGET:?}");
+        setting.begin(&format!(
+            "faults: one of five {fault:?}, {cycles} cycles, blocks of up to {pairs} pairs or {BUDGET:?}"
+        ));
         let nodes = Nodes::start()?;
         let mut runs: Vec<Run> = Contender::ours_and(setting, &PEERS, &nodes)?.into_iter().map(Run::of).collect();
         for run in &mut runs {

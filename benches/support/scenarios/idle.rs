@@ -8,11 +8,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::Result;
 use crate::support::ours::Ours;
 use crate::support::peer::Peer;
 use crate::support::servers::{Calls, Nodes};
+use crate::support::setting::Setting;
 use crate::support::stats::{process_cpu, resident_kib};
-use crate::support::{Result, Setting};
 
 const THREADS: usize = 1000;
 /// Until every waiter has been refused once: before that, nothing is idle.
@@ -25,10 +26,8 @@ pub(crate) fn run(setting: &Setting) -> Result {
     let ours = Ours::open(&nodes.urls())?;
     holder.warm_up()?;
     for locks in [1, THREADS] {
-        println!(
-            "\nidle: {THREADS} threads wait for {locks} held lock{}, {window:?}",
-            if locks == 1 { "" } else { "s" }
-        );
+        let s = if locks == 1 { "" } else { "s" };
+        setting.begin(&format!("idle: {THREADS} threads wait for {locks} held lock{s}, {window:?}"));
         wait(&nodes, &ours, &mut holder, locks, window)?;
     }
     Ok(())

@@ -5,6 +5,8 @@ pub(crate) mod faults;
 pub(crate) mod handover;
 pub(crate) mod held;
 pub(crate) mod idle;
+pub(crate) mod network;
+pub(crate) mod once;
 pub(crate) mod overload;
 pub(crate) mod threads;
 pub(crate) mod uncontended;

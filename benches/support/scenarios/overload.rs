@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::Result;
 use crate::support::contenders::Contender;
 use crate::support::peer::Peer;
 use crate::support::servers::Nodes;
-use crate::support::stats::{Table, Target, Window, num};
-use crate::support::{Result, Setting};
+use crate::support::setting::{Setting, Target};
+use crate::support::stats::{Table, Window, num};
 
 const PEER: &str = "rslock-mt";
 /// How many threads each time, in all processes together.
@@ -38,7 +39,10 @@ pub(crate) fn run(setting: &Setting) -> Result {
         process.warm_up()?;
     }
     for slow in [false, true] {
-        println!("\noverload: a key each{}", if slow { ", servers that run a tenth of the time" } else { "" });
+        setting.begin(&format!(
+            "overload: a key each{}",
+            if slow { ", servers that run a tenth of the time" } else { "" }
+        ));
         let mut table = Table::new(&["", "threads", "pairs/s", "% of best", "p50 ms", "p99 ms", "failed"]);
         let mut seen: Vec<Vec<f64>> = all.iter().map(|_| Vec::new()).collect();
         let mut failed = 0;
@@ -62,8 +66,8 @@ pub(crate) fn run(setting: &Setting) -> Result {
         let (best, least) = ours.iter().fold((0.0_f64, f64::MAX), |(best, least), it| (best.max(*it), least.min(*it)));
         // Few threads cannot keep slow servers busy.
         let least = if slow { ours[THREADS.len() - 1].min(ours[THREADS.len() - 2]) } else { least };
-        Target::AtLeast(SHARE_MIN).judge("quorlock: pairs per second, % of the best", least / best * 100.0, 0);
-        Target::AtMost(0.0).judge("quorlock: failed", failed as f64, 0);
+        setting.judge(Target::AtLeast(SHARE_MIN), "quorlock: pairs per second, % of the best", least / best * 100.0, 0);
+        setting.judge(Target::AtMost(0.0), "quorlock: failed", failed as f64, 0);
     }
     Ok(())
 }
