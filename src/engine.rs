@@ -29,7 +29,7 @@ pub use crate::engine::listeners::LostReceiver;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
-pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish, Won};
+pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Request, Won};
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;
 pub(crate) use crate::engine::wait::place::{Place, Woken};

@@ -3,5 +3,5 @@
 mod acquire;
 mod guard;
 
-pub(crate) use acquire::{Patience, Request};
+pub(crate) use acquire::{Patience, acquire};
 pub use guard::LockGuard;

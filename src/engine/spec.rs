@@ -1,6 +1,5 @@
 //! What a lock is and how its calls take it, as data.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Config, NAME_MAX};
@@ -14,7 +13,7 @@ use crate::wire::Plan;
 #[derive(Clone)]
 pub(crate) struct LockSpec {
     pub(crate) name: LockName,
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Plan,
     /// As the caller gave it, not checked: see [`LockSpec::ttl`].
     pub(crate) given_ttl: Duration,
     pub(crate) renew: bool,
@@ -25,11 +24,17 @@ pub(crate) struct LockSpec {
 impl LockSpec {
     /// The lock called `name` with the options of its manager.
     pub(crate) fn new(config: &Config, name: &[u8], plan: Plan) -> LockSpec {
-        let (name, plan) = (LockName::new(name), Arc::new(plan));
-        LockSpec { name, plan, given_ttl: config.ttl, renew: config.renew, fair: true, cancel: None }
+        LockSpec {
+            name: LockName::new(name),
+            plan,
+            given_ttl: config.ttl,
+            renew: config.renew,
+            fair: true,
+            cancel: None,
+        }
     }
 
-    /// The ttl that nodes are asked for: in whole milliseconds.
+    /// The ttl that nodes are asked for: whole milliseconds.
     pub(crate) fn ttl(&self) -> Duration {
         validity::whole_millis(self.given_ttl)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::{Engine, LockSpec};
 use crate::error::AcquireError;
 use crate::kinds::methods::{lock_methods, run_methods, setters};
-use crate::lock::{LockGuard, Patience, Request};
+use crate::lock::{LockGuard, Patience, acquire};
 use crate::logic::validity;
 use crate::wire::{KeyTtls, Plan};
 
@@ -65,17 +65,7 @@ impl Mutex {
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.
     pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         self.check()?;
-        let spec = &*self.spec;
-        let request = Request {
-            engine: &self.engine,
-            name: &spec.name,
-            plan: &spec.plan,
-            ttl: spec.ttl(),
-            renewed: spec.renew,
-            fair: spec.fair,
-            cancel: spec.cancel.as_ref(),
-        };
-        request.acquire(patience)
+        acquire(&self.engine, &self.spec, patience)
     }
 }
 

@@ -272,14 +272,12 @@ mod tests {
     /// A lock that was won on no node; its release asks none.
     fn won(engine: &Arc<Engine>, token: u64) -> LockGuard {
         let sent = Moment::now();
+        let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
         let won = Won {
-            name: LockName::new(b"x"),
-            plan: Arc::new(Plan::mutex(b"", b"x", KeyTtls::default())),
+            spec: Arc::new(LockSpec { renew: false, ..spec }),
             owner: OwnerToken::draw().unwrap(),
             token: FencingToken::new(token),
             raised: false,
-            ttl: TTL,
-            renewed: false,
             sent,
             asked: crate::time::tick(),
             use_until: sent.checked_add(TTL).unwrap(),

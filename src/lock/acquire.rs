@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::{
-    self, Attempt, CancelHandle, Engine, HeldLock, Known, LostAttempt, NoAttempt, Place, Shared, Wish, Woken, Won,
+    self, Attempt, CancelHandle, Engine, HeldLock, Known, LockSpec, LostAttempt, NoAttempt, Place, Request, Shared,
+    Woken, Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer};
-use crate::ids::LockName;
 use crate::lock::LockGuard;
 use crate::logic::acquire::LossReason;
 use crate::logic::{outage, wait};
 use crate::sys::logging::{debug, warn};
 use crate::time::{self, About, Moment, Tick};
-use crate::wire::{Plan, QueueEntry, QueuePolicy};
+use crate::wire::{QueueEntry, QueuePolicy};
 
 /// Rounds of one `try_lock`, if those before may have been lost to contenders of whom none got the lock: they split the
 /// nodes between them, or pushed each other's fencing counters. Without a second try a fleet that starts a job at the
@@ -24,18 +24,6 @@ const UNDECIDED_MAX: u32 = 4;
 const REASONS: Duration = Duration::from_millis(20);
 /// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
 const PAUSES_IN_A_LIFE: u32 = 3;
-
-/// Everything that one call of a lock method needs.
-pub(crate) struct Request<'a> {
-    pub(crate) engine: &'a Arc<Engine>,
-    pub(crate) name: &'a LockName,
-    pub(crate) plan: &'a Arc<Plan>,
-    /// Whole milliseconds, checked.
-    pub(crate) ttl: Duration,
-    pub(crate) renewed: bool,
-    pub(crate) fair: bool,
-    pub(crate) cancel: Option<&'a CancelHandle>,
-}
 
 /// How long a call waits.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +38,9 @@ pub(crate) enum Patience {
 
 /// A call under way.
 struct Calling<'a> {
-    request: &'a Request<'a>,
+    engine: &'a Arc<Engine>,
+    /// Checked.
+    spec: &'a Arc<LockSpec>,
     began: Tick,
     /// Since when its own attempts have found no majority.
     outage: Option<Tick>,
@@ -58,38 +48,37 @@ struct Calling<'a> {
     lost: Option<LostAttempt>,
 }
 
-impl Request<'_> {
-    /// Acquires the lock, or says why not.
-    pub(crate) fn acquire(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
-        let shared = self.engine.shared();
-        if shared.is_forked() {
-            // Before anything is locked: see `Shared`.
-            return Err(AcquireError::Forked);
-        }
-        let Some(_call) = self.engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
-        let began = time::tick();
-        let mut calling = Calling { request: self, began, outage: None, lost: None };
-        let now = self.wait_for_contact(began);
-        match patience {
-            Patience::None => calling.once(true),
-            Patience::Until(until) if until <= now => calling.once(false),
-            Patience::Until(until) => calling.wait(Some(until)),
-            Patience::Forever => calling.wait(None),
-        }
+/// Acquires the lock that `spec` describes, which was checked, or says why not.
+pub(crate) fn acquire(
+    engine: &Arc<Engine>,
+    spec: &Arc<LockSpec>,
+    patience: Patience,
+) -> Result<LockGuard, AcquireError> {
+    if engine.shared().is_forked() {
+        // Before anything is locked: see `Shared`.
+        return Err(AcquireError::Forked);
     }
+    let Some(_call) = engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
+    let mut calling = Calling { engine, spec, began: time::tick(), outage: None, lost: None };
+    let now = calling.wait_for_contact();
+    match patience {
+        Patience::None => calling.once(true),
+        Patience::Until(until) if until <= now => calling.once(false),
+        Patience::Until(until) => calling.wait(Some(until)),
+        Patience::Forever => calling.wait(None),
+    }
+}
 
-    fn wish(&self, waits: bool) -> Wish {
+impl<'a> Calling<'a> {
+    fn request(&self, waits: bool) -> Request {
         let shared = self.engine.shared();
         let life = wait::longest_pause(shared.config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let entry = waits.then(|| QueueEntry { client: shared.queues.client(), life });
         let began = Moment::now();
-        Wish {
-            name: self.name.clone(),
-            plan: Arc::clone(self.plan),
-            ttl: self.ttl,
-            renewed: self.renewed,
-            policy: QueuePolicy { fair: self.fair, since: began.wall_micros(), entry, enters: waits },
+        Request {
+            spec: Arc::clone(self.spec),
+            policy: QueuePolicy { fair: self.spec.fair, since: began.wall_micros(), entry, enters: waits },
             began,
             place: OnceLock::new(),
         }
@@ -97,24 +86,24 @@ impl Request<'_> {
 
     /// Lets the first calls of a manager wait until the nodes' clocks are known, which is when they are connected: places
     /// and proposals go by them. When the call goes on.
-    fn wait_for_contact(&self, began: Tick) -> Tick {
+    fn wait_for_contact(&self) -> Tick {
         let fanout = &self.engine.shared().fanout;
         let waited = fanout.askable().is_some() && fanout.wait_for_contact(&self.signals());
-        if waited { time::tick() } else { began }
+        if waited { time::tick() } else { self.began }
     }
 
-    fn signals(&self) -> Vec<&engine::Signal> {
-        let cancel = self.cancel.map(CancelHandle::signal);
+    fn signals(&self) -> Vec<&'a engine::Signal> {
+        let cancel = self.spec.cancel.as_ref().map(CancelHandle::signal);
         [Some(self.engine.shut_down_signal()), cancel].into_iter().flatten().collect()
     }
 
     /// Why no further round may begin, if so.
-    fn stopped(&self, began: Tick) -> Option<AcquireError> {
+    fn stopped(&self) -> Option<AcquireError> {
         if self.engine.shut_down_signal().is_given() {
             return Some(AcquireError::ShutDown);
         }
-        let cancelled = self.cancel.is_some_and(CancelHandle::is_cancelled);
-        cancelled.then(|| AcquireError::Cancelled { waited: time::tick().saturating_duration_since(began) })
+        let cancelled = self.spec.cancel.as_ref().is_some_and(CancelHandle::is_cancelled);
+        cancelled.then(|| AcquireError::Cancelled { waited: time::tick().saturating_duration_since(self.began) })
     }
 
     /// The guard of a lock that was won. `note` notes the hold in the line of its lock.
@@ -137,26 +126,24 @@ impl Request<'_> {
         }
         Ok(guard)
     }
-}
 
-impl Calling<'_> {
     /// One attempt, out of line. `to_the_end`: repeated as long as it may be that nobody got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<LockGuard, AcquireError> {
-        let shared = self.request.engine.shared();
-        let wish = self.request.wish(false);
+        let shared = self.engine.shared();
+        let request = self.request(false);
         let mut known = Known::default();
         // For all tries together.
         let turn_until = self.turn_until();
         for tries in 0..UNDECIDED_MAX {
-            if let Some(err) = self.request.stopped(self.began) {
+            if let Some(err) = self.stopped() {
                 return Err(err);
             }
-            let Some(slot) = shared.admission.wait(turn_until, &self.request.signals()) else {
-                return Err(self.request.stopped(self.began).unwrap_or_else(|| self.not_asked()));
+            let Some(slot) = shared.admission.wait(turn_until, &self.signals()) else {
+                return Err(self.stopped().unwrap_or_else(|| self.not_asked()));
             };
-            match self.result(Attempt::run(shared, slot, &wish, known, None), known)? {
+            match self.result(Attempt::run(shared, slot, &request, known, None), known)? {
                 Ok(won) => {
-                    return self.request.guard(won, |id| shared.queues.begin_hold(self.request.plan.key(), id));
+                    return self.guard(won, |id| shared.queues.begin_hold(self.spec.plan.key(), id));
                 }
                 Err(lost) => {
                     known.seen = known.seen.max(lost.seen);
@@ -173,7 +160,7 @@ impl Calling<'_> {
                         break;
                     }
                     if tries.saturating_add(1) < UNDECIDED_MAX {
-                        engine::sleep(time::deadline(pause), &self.request.signals());
+                        engine::sleep(time::deadline(pause), &self.signals());
                     }
                 }
             }
@@ -183,16 +170,16 @@ impl Calling<'_> {
 
     /// Attempts until the lock is won, in line with others of this manager, until `until`.
     fn wait(&mut self, until: Option<Tick>) -> Result<LockGuard, AcquireError> {
-        let shared = self.request.engine.shared();
-        let signals = self.request.signals();
+        let shared = self.engine.shared();
+        let signals = self.signals();
         let own = self.held_by() == HeldBy::ThisThread;
-        let mut warn_at = if own { self.began.checked_add(self.request.ttl) } else { None };
-        let mut place = Place::join(shared, self.request.wish(true));
+        let mut warn_at = if own { self.began.checked_add(self.spec.ttl()) } else { None };
+        let mut place = Place::join(shared, self.request(true));
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
             let woken = place.wait(wake_at.or(until), &signals);
             if let (Woken::Stopped, Some(wake_at)) = (&woken, wake_at)
-                && self.request.stopped(self.began).is_none()
+                && self.stopped().is_none()
                 && wake_at <= time::tick()
             {
                 warn_at = None;
@@ -220,7 +207,7 @@ impl Calling<'_> {
                         // The lock was on its way to us.
                         Some(attempt) => place.finish(attempt),
                         None => {
-                            let stopped = self.request.stopped(self.began);
+                            let stopped = self.stopped();
                             let give_up = || if would_ask { self.not_asked() } else { self.give_up() };
                             return Err(stopped.unwrap_or_else(give_up));
                         }
@@ -229,13 +216,13 @@ impl Calling<'_> {
             };
             match result {
                 Ok(won) => {
-                    return self.request.guard(won, |id| place.leave_with(id));
+                    return self.guard(won, |id| place.leave_with(id));
                 }
                 Err(lost) => self.note(lost, place.pause()),
             }
             if stopped {
                 drop(place);
-                return Err(self.request.stopped(self.began).unwrap_or_else(|| self.give_up()));
+                return Err(self.stopped().unwrap_or_else(|| self.give_up()));
             }
             if self.is_hopeless() {
                 if let Some(lost) = self.lost.as_ref().filter(|it| it.finds_a_majority() == Some(false)) {
@@ -256,7 +243,7 @@ impl Calling<'_> {
         match result {
             Ok(result) => Ok(result),
             Err(NoAttempt::NoTokens) => {
-                Ok(Err(LostAttempt::without_tokens(self.request.engine.shared().fanout.len(), known.seen)))
+                Ok(Err(LostAttempt::without_tokens(self.engine.shared().fanout.len(), known.seen)))
             }
             Err(NoAttempt::NoRandomness(reason)) => Err(AcquireError::NoRandomness { reason }),
         }
@@ -264,7 +251,7 @@ impl Calling<'_> {
 
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
         let (took, pause) = (About(lost.took), About(pause));
-        debug!("{}: lost round ({:?}) in {took}, next try in {pause}", self.request.name, lost.why);
+        debug!("{}: lost round ({:?}) in {took}, next try in {pause}", self.spec.name, lost.why);
         self.note_quarantine(&lost);
         match lost.finds_a_majority() {
             Some(true) => self.outage = None,
@@ -279,13 +266,13 @@ impl Calling<'_> {
     /// The one thing that a newcomer waits for without anybody else having the lock: said once per manager.
     fn note_quarantine(&self, lost: &LostAttempt) {
         let Some((quarantined, left)) = lost.quarantine().filter(|_| lost.why == LossReason::NoQuorum) else { return };
-        let shared = self.request.engine.shared();
+        let shared = self.engine.shared();
         if !shared.said_quarantine.swap(true, Ordering::Relaxed) {
             warn!(
                 "{}: no lock can be taken for {} more, because {quarantined} of {} servers are new or were restarted, and may \
                  have forgotten locks that are still held: lock() waits, other calls say Quarantined; if the servers are \
                  new and nobody holds a lock, an operator may call LockManager::vouch",
-                self.request.name,
+                self.spec.name,
                 About(left),
                 shared.fanout.len(),
             );
@@ -294,7 +281,7 @@ impl Calling<'_> {
 
     /// How long a call that does not wait for locks waits for its turn to ask.
     fn turn_until(&self) -> Tick {
-        let config = &self.request.engine.shared().config;
+        let config = &self.engine.shared().config;
         time::deadline(config.outage_timeout.max(config.response_timeout))
     }
 
@@ -303,14 +290,14 @@ impl Calling<'_> {
         if self.lost.is_some() {
             return self.give_up();
         }
-        let shared = self.request.engine.shared();
+        let shared = self.engine.shared();
         let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
         AcquireError::NoQuorum { nodes, waited: time::tick().saturating_duration_since(self.began) }
     }
 
     /// Whether waiting is of no use any more.
     fn is_hopeless(&self) -> bool {
-        let shared = self.request.engine.shared();
+        let shared = self.engine.shared();
         let patience = shared.config.outage_timeout;
         let of_manager = || shared.outage.lock().since();
         self.lost.as_ref().is_some_and(|it| it.why == LossReason::KeyInUse)
@@ -318,7 +305,7 @@ impl Calling<'_> {
     }
 
     fn held_by(&self) -> HeldBy {
-        self.request.engine.shared().queues.held_by(self.request.plan.key())
+        self.engine.shared().queues.held_by(self.spec.plan.key())
     }
 
     /// Says that this thread has waited for a ttl for a lock that it took itself. Called when that is so.
@@ -330,7 +317,7 @@ impl Calling<'_> {
             warn!(
                 "{}: this thread has waited for {} for a lock that it took itself: if it still has the guard, it waits for \
                  itself; drop the guard first, or use a reentrant mutex",
-                self.request.name,
+                self.spec.name,
                 About(waited),
             );
         }
@@ -339,7 +326,7 @@ impl Calling<'_> {
     /// The error of the last attempt. Waits, within a response timeout, until what was granted is given back, so that
     /// nothing of the call is left where it can be helped.
     fn give_up(&mut self) -> AcquireError {
-        let shared = self.request.engine.shared();
+        let shared = self.engine.shared();
         let waited = time::tick().saturating_duration_since(self.began);
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or others of it were first: nobody had to be asked.
@@ -360,7 +347,7 @@ impl Calling<'_> {
         match lost.why {
             LossReason::Held | LossReason::Overtaken => AcquireError::Held { by: self.held_by(), nodes, waited },
             LossReason::NoQuorum => AcquireError::NoQuorum { nodes, waited },
-            LossReason::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.request.ttl },
+            LossReason::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.spec.ttl() },
             LossReason::KeyInUse => AcquireError::KeyInUse { nodes },
         }
     }
@@ -371,43 +358,39 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::ids::{FencingToken, NodeSet, OwnerToken};
-    use crate::wire::{Address, KeyTtls};
+    use crate::wire::{Address, KeyTtls, Plan};
 
     /// Here it ends at the first moment at which it can: nobody looks after locks any more.
     #[test]
     fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line() {
         let engine = Engine::start(Config::default(), vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap();
         let engine = Arc::new(engine);
-        let (name, plan) = (LockName::new(b"x"), Arc::new(Plan::mutex(b"", b"x", KeyTtls::default())));
-        let ttl = Duration::from_secs(10);
-        let request =
-            Request { engine: &engine, name: &name, plan: &plan, ttl, renewed: true, fair: true, cancel: None };
         let shared = engine.shared();
+        let plan = Plan::mutex(b"", b"x", KeyTtls::default());
+        let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
+        let calling = Calling { engine: &engine, spec: &spec, began: time::tick(), outage: None, lost: None };
         shared.schedule.stop();
         let won = || {
             let sent = Moment::now();
             Won {
-                name: name.clone(),
-                plan: Arc::clone(&plan),
+                spec: Arc::clone(&spec),
                 owner: OwnerToken::draw().unwrap(),
                 token: FencingToken::new(1),
                 raised: false,
-                ttl,
-                renewed: true,
                 sent,
                 asked: time::tick(),
-                use_until: sent.checked_add(ttl).unwrap(),
+                use_until: sent.checked_add(spec.ttl()).unwrap(),
                 reached: NodeSet::default(),
                 grants: Default::default(),
                 in_lists: false,
             }
         };
 
-        let tried = request.guard(won(), |id| shared.queues.begin_hold(plan.key(), id)).unwrap();
+        let tried = calling.guard(won(), |id| shared.queues.begin_hold(spec.plan.key(), id)).unwrap();
         assert!(shared.queues.is_empty() && !tried.is_valid(), "after a try");
 
-        let place = Place::join(shared, request.wish(true));
-        let waited = request.guard(won(), |id| place.leave_with(id)).unwrap();
+        let place = Place::join(shared, calling.request(true));
+        let waited = calling.guard(won(), |id| place.leave_with(id)).unwrap();
         assert!(shared.queues.is_empty() && !waited.is_valid(), "after a wait");
         drop((tried, waited));
         assert_eq!(shared.counters.snapshot(Vec::new()).locks_lost, 2);

@@ -58,7 +58,7 @@ impl Due for HeldLock {
             self.close(&pending);
             return None;
         }
-        let due = state.renewed_at.checked_add(lease::renew_after(self.ttl)).unwrap_or(moment);
+        let due = state.renewed_at.checked_add(lease::renew_after(self.spec.ttl())).unwrap_or(moment);
         let doubt = self.doubt(&state, tick);
         let wait = state.lease.next_event(due, moment).min(doubt.unwrap_or(Duration::MAX));
         if !wait.is_zero() {
@@ -68,7 +68,7 @@ impl Due for HeldLock {
             state.checked_at = Some(tick);
         }
         let ttl = if state.lease.is_renewed() {
-            self.ttl
+            self.spec.ttl()
         } else {
             // Nobody has asked for more than what is left.
             self.shared.config.margin.ttl_for(state.lease.ends_in(moment))
@@ -94,7 +94,7 @@ impl HeldLock {
         if stepped == NodeSet::default() || !state.confirmations().is_doubtful(stepped) {
             return None;
         }
-        let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.ttl)));
+        let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.spec.ttl())));
         Some(next.map_or(Duration::ZERO, |it| it.saturating_duration_since(tick)))
     }
 
@@ -153,7 +153,7 @@ impl HeldLock {
         let pending = Arc::new(Pending::with_hook(nodes, ExtendRound, hook));
         let (ttl_ms, quarantine) = (validity::millis(ttl), self.shared.fanout.quarantine());
         let keep = self.keeps_counter(state, tick);
-        let command = self.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep);
+        let command = self.spec.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep);
         let extension = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
         let enqueued = self.shared.fanout.enqueue(Outgoing::ask(command, &extension), tick);
         pending.set_reached(enqueued.taken);
@@ -186,7 +186,7 @@ impl HeldLock {
             }
             let fanout = &self.shared.fanout;
             let (ttl_ms, quarantine) = (validity::millis(ttl), fanout.quarantine());
-            let command = self.plan.heal(self.owner, ttl_ms, self.token.get(), quarantine);
+            let command = self.spec.plan.heal(self.owner, ttl_ms, self.token.get(), quarantine);
             let healing = Arc::new(Healing(Arc::clone(self)));
             let nodes = fanout.that_may_heal(nodes, tick);
             let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);
@@ -228,7 +228,7 @@ impl HeldLock {
                         let level = if again { Level::Info } else { Level::Debug };
                         let again = if again { "again " } else { "" };
                         let took = About(now.since(sent.at.moment));
-                        write_line!(level, "{}: extended {again}in {took}, {:?}", self.name, self.owner);
+                        write_line!(level, "{}: extended {again}in {took}, {:?}", self.spec.name, self.owner);
                     }
                     Extended::TooLate => {
                         let loss = self.end_by_clock(&mut state, now);
@@ -271,7 +271,7 @@ impl HeldLock {
         };
         let level = if said { Level::Debug } else { Level::Warn };
         let rows = self.shared.fanout.report(round.rows());
-        let (name, left, rows) = (&self.name, About(left), Rows(&rows));
+        let (name, left, rows) = (&self.spec.name, About(left), Rows(&rows));
         write_line!(level, "{name}: not extended, {left} left, {:?}: {rows}", self.owner);
     }
 
@@ -291,7 +291,7 @@ impl HeldLock {
                 return;
             }
             let due = if confirmed {
-                state.renewed_at.checked_add(lease::renew_after(self.ttl))
+                state.renewed_at.checked_add(lease::renew_after(self.spec.ttl()))
             } else {
                 now.checked_add(lease::retry_after(self.shared.fanout.response_timeout()))
             };
@@ -371,7 +371,7 @@ impl Sink for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
             count(&self.0.shared.counters.healed);
-            debug!("{}: set again on {node}", self.0.name);
+            debug!("{}: set again on {node}", self.0.spec.name);
         }
         true
     }

@@ -12,6 +12,7 @@ use crate::engine::round::pending::Pending;
 use crate::engine::round::run;
 use crate::engine::schedule::Slot;
 use crate::engine::shared::Shared;
+use crate::engine::spec::LockSpec;
 use crate::engine::wait::queues::Ticket;
 use crate::error::Lost;
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
@@ -24,18 +25,16 @@ use crate::sys;
 use crate::sys::logging::{Level, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Command, Plan, QueueUpdate};
+use crate::wire::{Command, QueueUpdate};
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
 pub(crate) struct HeldLock {
     pub(crate) id: u64,
     pub(super) slot: Slot,
-    pub(super) name: LockName,
-    pub(super) plan: Arc<Plan>,
+    pub(super) spec: Arc<LockSpec>,
     pub(super) owner: OwnerToken,
     pub(super) token: FencingToken,
     pub(super) raised: bool,
-    pub(super) ttl: Duration,
     pub(super) in_lists: bool,
     pub(super) shared: Arc<Shared>,
     pub(super) state: Mutex<State>,
@@ -98,7 +97,7 @@ impl State {
 impl fmt::Debug for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("HeldLock");
-        f.field("name", &self.name).field("owner", &self.owner).field("token", &self.token).finish_non_exhaustive()
+        f.field("name", &self.spec.name).field("owner", &self.owner).field("token", &self.token).finish_non_exhaustive()
     }
 }
 
@@ -106,14 +105,14 @@ impl HeldLock {
     pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> HeldLock {
         let hold_until = shared.config.max_hold.and_then(|it| won.sent.checked_add(it));
         let state = State {
-            lease: Lease::new(won.use_until, hold_until, won.renewed),
+            lease: Lease::new(won.use_until, hold_until, won.spec.renew),
             renewed_at: won.sent,
             renewal: None,
             confirmations: Confirmations::new(shared.fanout.len(), NodeSet::default(), won.asked),
             grants: won.grants,
             checked_at: None,
             counter_kept: won.asked,
-            longest_ttl: won.ttl,
+            longest_ttl: won.spec.ttl(),
             reached: won.reached,
             listeners: Listeners::default(),
             said_not_extended: false,
@@ -121,12 +120,10 @@ impl HeldLock {
         HeldLock {
             id,
             slot: Slot::new(id),
-            name: won.name,
-            plan: won.plan,
+            spec: won.spec,
             owner: won.owner,
             token: won.token,
             raised: won.raised,
-            ttl: won.ttl,
             in_lists: won.in_lists,
             shared,
             state: Mutex::new(state),
@@ -134,7 +131,7 @@ impl HeldLock {
     }
 
     pub(crate) fn name(&self) -> &LockName {
-        &self.name
+        &self.spec.name
     }
 
     pub(crate) fn token(&self) -> FencingToken {
@@ -214,7 +211,7 @@ impl HeldLock {
         let _slot = admission.enter();
         let deadline = time::deadline(fanout.response_timeout().saturating_mul(admission.turns()));
 
-        let next = queues.pass_on(self.plan.key(), self.id);
+        let next = queues.pass_on(self.spec.plan.key(), self.id);
         let update = match &next {
             Some(next) => QueueUpdate::HandOver { client: queues.client(), since: next.since(&self.shared) },
             None => self.update(),
@@ -231,7 +228,7 @@ impl HeldLock {
             }
             // RACE: not before the release was sent. The call asks at once, and its acquire has to come behind it.
             (Some(next), None) => next.make_none(),
-            (None, _) => queues.end_hold(self.plan.key(), self.id),
+            (None, _) => queues.end_hold(self.spec.plan.key(), self.id),
         }
         let end = run::wait(sent, round, deadline);
         if let Some(next) = next {
@@ -261,7 +258,7 @@ impl HeldLock {
         }
         if let Ok(ended) = self.end() {
             self.leave_lists(ended.reached);
-            self.shared.queues.end_hold(self.plan.key(), self.id);
+            self.shared.queues.end_hold(self.spec.plan.key(), self.id);
         }
         true
     }
@@ -310,13 +307,13 @@ impl HeldLock {
     /// acquire enters them again.
     fn leave_lists(&self, nodes: NodeSet) {
         if self.in_lists {
-            self.shared.queues.leave_lists(&self.shared.fanout, self.plan.key(), nodes, self.ttl);
+            self.shared.queues.leave_lists(&self.shared.fanout, self.spec.plan.key(), nodes, self.spec.ttl());
         }
     }
 
     /// Carries a token that was raised: a node that the raise did not come to may be all that remembers it one day.
     fn release_command(&self, update: QueueUpdate) -> Command {
-        self.plan.release(self.owner, self.raised.then(|| self.token.get()), update)
+        self.spec.plan.release(self.owner, self.raised.then(|| self.token.get()), update)
     }
 
     fn update(&self) -> QueueUpdate {
@@ -376,7 +373,7 @@ impl HeldLock {
         if self.shared.config.lock_delay {
             self.leave_lists(reached);
         }
-        self.shared.queues.end_hold(self.plan.key(), self.id);
+        self.shared.queues.end_hold(self.spec.plan.key(), self.id);
         self.tell(reason, renewed_at, listeners);
     }
 
@@ -386,6 +383,12 @@ impl HeldLock {
         let age = Moment::now().since(renewed_at);
         // A shutdown is what the program wanted.
         let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };
-        write_line!(level, "{}: LOST, last extended {} ago: {reason}, {:?}", self.name, time::About(age), self.owner);
+        write_line!(
+            level,
+            "{}: LOST, last extended {} ago: {reason}, {:?}",
+            self.spec.name,
+            time::About(age),
+            self.owner
+        );
     }
 }

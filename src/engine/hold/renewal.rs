@@ -53,9 +53,10 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::hold::held::HeldLock;
+    use crate::engine::spec::LockSpec;
     use crate::engine::{Engine, Won};
     use crate::error::Lost;
-    use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+    use crate::ids::{FencingToken, NodeSet, OwnerToken};
     use crate::time::{self, Moment};
     use crate::wire::{Address, KeyTtls, Plan};
 
@@ -69,14 +70,12 @@ mod tests {
     /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
     fn short_hold(engine: &Engine) -> Arc<HeldLock> {
         let sent = Moment::now();
+        let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
         let won = Won {
-            name: LockName::new(b"x"),
-            plan: Arc::new(Plan::mutex(b"", b"x", KeyTtls::default())),
+            spec: Arc::new(spec),
             owner: OwnerToken::draw().unwrap(),
             token: FencingToken::new(1),
             raised: false,
-            ttl: Duration::from_secs(10),
-            renewed: true,
             sent,
             asked: time::tick(),
             use_until: sent.checked_add(Duration::from_millis(20)).unwrap(),

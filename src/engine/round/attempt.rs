@@ -11,8 +11,9 @@ use crate::engine::round::admission::Slot;
 use crate::engine::round::pending::Pending;
 use crate::engine::round::run;
 use crate::engine::shared::Shared;
+use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure, Rows};
-use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+use crate::ids::{FencingToken, NodeSet, OwnerToken};
 use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
 use crate::logic::ballot::Ballot;
 use crate::logic::tally::ReleaseRound;
@@ -21,22 +22,18 @@ use crate::logic::{quorum, token, validity};
 use crate::stats::count;
 use crate::sys::logging::{debug, info, warn};
 use crate::time::{self, About, Moment, Tick};
-use crate::wire::{Command, Plan, QueuePolicy, QueueUpdate};
+use crate::wire::{Command, QueuePolicy, QueueUpdate};
 
-/// What a call wants.
-pub(crate) struct Wish {
-    pub(crate) name: LockName,
-    pub(crate) plan: Arc<Plan>,
-    /// Whole milliseconds, checked.
-    pub(crate) ttl: Duration,
-    pub(crate) renewed: bool,
-    /// But for the place: see [`Wish::since`].
+/// What a call asks for.
+pub(crate) struct Request {
+    pub(crate) spec: Arc<LockSpec>,
+    /// But for the place: see [`Request::since`].
     pub(crate) policy: QueuePolicy,
     pub(crate) began: Moment,
     pub(crate) place: OnceLock<u64>,
 }
 
-impl Wish {
+impl Request {
     /// When the call began, microseconds since 1970: calls of all clients are ordered by it.
     ///
     /// Does not change once the clocks of a majority are known. A call may have begun before that.
@@ -95,15 +92,11 @@ pub(crate) struct Attempt {
 
 /// What a won acquisition knows.
 pub(crate) struct Won {
-    pub(crate) name: LockName,
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) spec: Arc<LockSpec>,
     pub(crate) owner: OwnerToken,
     pub(crate) token: FencingToken,
     /// The nodes were offered another one first.
     pub(crate) raised: bool,
-    /// Whole milliseconds.
-    pub(crate) ttl: Duration,
-    pub(crate) renewed: bool,
     pub(crate) sent: Moment,
     /// The same moment.
     pub(crate) asked: Tick,
@@ -211,14 +204,18 @@ fn note_majority(shared: &Shared) {
 }
 
 /// None has.
-fn note_failure(shared: &Shared, wish: &Wish, lost: &LostAttempt) {
+fn note_failure(shared: &Shared, request: &Request, lost: &LostAttempt) {
     if lost.rows.contains(&NodeAnswer::Failed(NodeFailure::ShutDown)) {
         return;
     }
     let is_news = shared.outage.lock().on_failure(lost.asked, time::tick());
     if is_news {
         let rows = shared.fanout.report(lost.rows.clone());
-        warn!("{}: no lock can be taken, because no majority of the nodes has a vote: {}", wish.name, Rows(&rows));
+        warn!(
+            "{}: no lock can be taken, because no majority of the nodes has a vote: {}",
+            request.spec.name,
+            Rows(&rows)
+        );
     }
 }
 
@@ -241,22 +238,23 @@ impl Attempt {
     pub(crate) fn prepare(
         shared: &Shared,
         slot: Slot,
-        wish: &Wish,
+        request: &Request,
         known: Known,
         policy: QueuePolicy,
         on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Command), NoAttempt> {
         let owner = OwnerToken::draw().map_err(|err| NoAttempt::NoRandomness(err.to_string()))?;
         let (sent, asked) = (Moment::now(), time::tick());
-        let use_until = validity::use_until(sent, wish.ttl, shared.config.margin.of(wish.ttl));
-        let (seen, policy) = (known.seen, known.policy(QueuePolicy { since: wish.since(shared), ..policy }));
+        let ttl = request.spec.ttl();
+        let use_until = validity::use_until(sent, ttl, shared.config.margin.of(ttl));
+        let (seen, policy) = (known.seen, known.policy(QueuePolicy { since: request.since(shared), ..policy }));
         let proposal = token::propose(shared.fanout.time_for_all(sent), seen).ok_or(NoAttempt::NoTokens)?;
         let nodes = shared.fanout.len();
         let round = AcquireRound::new(proposal, use_until).after(seen);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
         let quarantine = shared.fanout.quarantine();
-        let command = wish.plan.acquire(owner, validity::millis(wish.ttl), proposal, quarantine, &policy);
+        let command = request.spec.plan.acquire(owner, validity::millis(ttl), proposal, quarantine, &policy);
         let (enters, deadline) = (policy.enters, shared.fanout.deadline(asked));
         let connects = shared.fanout.response_timeout() < deadline.saturating_duration_since(asked);
         let attempt =
@@ -268,7 +266,7 @@ impl Attempt {
     pub(crate) fn run(
         shared: &Shared,
         slot: Slot,
-        wish: &Wish,
+        request: &Request,
         known: Known,
         driver: Option<Driver<'_>>,
     ) -> Result<Result<Won, LostAttempt>, NoAttempt> {
@@ -278,7 +276,7 @@ impl Attempt {
         let _busy = shared.fanout.busy();
         // Looked at before the clocks are: see there.
         let askable = shared.fanout.askable();
-        let (attempt, command) = Attempt::prepare(shared, slot, wish, known, wish.policy, None)?;
+        let (attempt, command) = Attempt::prepare(shared, slot, request, known, request.policy, None)?;
         if let Some(askable) = askable {
             for (node, row) in shared.fanout.left_out(askable) {
                 attempt.round.leave_out(node, row);
@@ -286,20 +284,20 @@ impl Attempt {
         }
         let outgoing = Outgoing::ask(command, &attempt.round).to(askable).for_majority();
         let end = run::run(&shared.fanout, outgoing, &attempt.round, driver, attempt.deadline);
-        Ok(attempt.conclude(shared, wish, end))
+        Ok(attempt.conclude(shared, request, end))
     }
 
     /// Waits for an attempt that somebody else has sent.
-    pub(crate) fn finish(self, shared: &Shared, wish: &Wish) -> Result<Won, LostAttempt> {
+    pub(crate) fn finish(self, shared: &Shared, request: &Request) -> Result<Won, LostAttempt> {
         let _busy = shared.fanout.busy();
         let end = self.round.wait(self.deadline);
-        self.conclude(shared, wish, end)
+        self.conclude(shared, request, end)
     }
 
     /// Ends it, and takes back what it may have left.
-    pub(crate) fn abandon(self, shared: &Shared, wish: &Wish) {
+    pub(crate) fn abandon(self, shared: &Shared, request: &Request) {
         self.round.close();
-        self.take_back(shared, wish, &self.round.rows(), true);
+        self.take_back(shared, request, &self.round.rows(), true);
     }
 
     /// Lets the limit learn from how long the first round took. One that connected, or was over at once because nobody
@@ -312,7 +310,7 @@ impl Attempt {
         }
     }
 
-    fn conclude(self, shared: &Shared, wish: &Wish, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
+    fn conclude(self, shared: &Shared, request: &Request, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
         self.learn(end);
         let nodes = shared.fanout.len();
         let mut seen = self.seen.max(self.round.with_ballot(Ballot::<AcquireRound>::seen));
@@ -322,7 +320,7 @@ impl Attempt {
             count(&shared.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(token, self.use_until)));
             let deadline = time::deadline(shared.fanout.response_timeout());
-            let outgoing = Outgoing::ask(wish.plan.raise(self.owner, token), &raise);
+            let outgoing = Outgoing::ask(request.spec.plan.raise(self.owner, token), &raise);
             end = run::run(&shared.fanout, outgoing, &raise, None, deadline);
             seen = seen.max(token).max(raise.with_ballot(Ballot::<RaiseRound>::seen));
             gone = raise.nodes_with(Answer::is_gone);
@@ -342,21 +340,18 @@ impl Attempt {
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
             note_majority(shared);
             count(&shared.counters.rounds_won);
-            debug!("{}: won in {}, token {token}, {:?}", wish.name, About(took), self.owner);
+            debug!("{}: won in {}, token {token}, {:?}", request.spec.name, About(took), self.owner);
             return Ok(Won {
-                name: wish.name.clone(),
-                plan: Arc::clone(&wish.plan),
+                spec: Arc::clone(&request.spec),
                 owner: self.owner,
                 token: FencingToken::new(token),
                 raised,
-                ttl: wish.ttl,
-                renewed: wish.renewed,
                 sent: self.sent,
                 asked: self.asked,
                 use_until,
                 reached: self.round.reached(),
                 grants: Grants { round: Some(self.round), gone },
-                in_lists: wish.policy.entry.is_some(),
+                in_lists: request.policy.entry.is_some(),
             });
         }
         let why = if let AcquireEnd::Lost(why) = end { why } else { LossReason::Overtaken };
@@ -369,12 +364,12 @@ impl Attempt {
             self.round.amend(node, NodeAnswer::Failed(failure));
         }
         let rows = self.round.rows();
-        let release = self.take_back(shared, wish, &rows, wait::keeps_its_place(why));
+        let release = self.take_back(shared, request, &rows, wait::keeps_its_place(why));
         let entered = self.round.with_ballot(Ballot::entered);
         let lost = LostAttempt { why, rows, round: Some(self.round), asked: self.asked, took, seen, entered, release };
         match lost.finds_a_majority() {
             Some(true) => note_majority(shared),
-            Some(false) => note_failure(shared, wish, &lost),
+            Some(false) => note_failure(shared, request, &lost),
             None => {}
         }
         Err(lost)
@@ -383,7 +378,7 @@ impl Attempt {
     fn take_back(
         &self,
         shared: &Shared,
-        wish: &Wish,
+        request: &Request,
         answers: &[NodeAnswer],
         stays: bool,
     ) -> Option<Arc<Pending<ReleaseRound>>> {
@@ -407,17 +402,17 @@ impl Attempt {
         // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
         // Nobody counted that vote, so there is no second holder; the price is a node that refuses everyone until the
         // key expires.
-        let since = wish.since(shared);
-        let update = match wish.policy.entry {
+        let since = request.since(shared);
+        let update = match request.policy.entry {
             None => QueueUpdate::None,
             Some(entry) if stays => QueueUpdate::Stay { entry, since },
             Some(entry) => QueueUpdate::Leave(entry.client),
         };
-        let command = wish.plan.release(self.owner, None, update);
+        let command = request.spec.plan.release(self.owner, None, update);
         let fanout = &shared.fanout;
         let round = || run::of_release(fanout, ReleaseRound::new(granted), to);
         let round = (granted != 0).then(round);
-        let release = Outgoing::release(command, to, wish.ttl, round.as_ref());
+        let release = Outgoing::release(command, to, request.spec.ttl(), round.as_ref());
         fanout.send(release, None, None, time::tick()).finish();
         round
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::nodes::drive::Driver;
 use crate::engine::park::Signal;
 use crate::engine::round::admission::{Slot, Turn};
-use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish, Won};
+use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Request, Won};
 use crate::engine::shared::Shared;
 use crate::engine::wait::queues::{Handover, Ticket};
 use crate::ids::NodeSet;
@@ -52,13 +52,13 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// Goes to the end of the line.
-    pub(crate) fn join(shared: &'a Shared, wish: Wish) -> Place<'a> {
+    pub(crate) fn join(shared: &'a Shared, request: Request) -> Place<'a> {
         let joined = time::tick();
-        let ticket = Arc::new(Ticket { wish, joined, parker: Arc::default(), state: Mutex::default() });
+        let ticket = Arc::new(Ticket { request, joined, parker: Arc::default(), state: Mutex::default() });
         let queues = &shared.queues;
         let mut lines = queues.lines.lock();
         count(&queues.counters.waiting);
-        let line = lines.entry(Arc::clone(ticket.wish.plan.key())).or_default();
+        let line = lines.entry(Arc::clone(ticket.request.spec.plan.key())).or_default();
         line.tickets.push_back(Arc::clone(&ticket));
         line.set_up();
         drop(lines);
@@ -66,8 +66,8 @@ impl<'a> Place<'a> {
         Place { shared, ticket, tries: 0, pause, listed, turn: Turn::default(), reads: false, driver: None, held: None }
     }
 
-    pub(crate) fn wish(&self) -> &Wish {
-        &self.ticket.wish
+    pub(crate) fn request(&self) -> &Request {
+        &self.ticket.request
     }
 
     /// Waits until there is something to do, until `until`, or until one of `signals` is given.
@@ -136,14 +136,14 @@ impl<'a> Place<'a> {
             (state.told, state.told_at) = (NodeSet::default(), None);
             state.known
         };
-        let result = Attempt::run(self.shared, slot, &self.ticket.wish, known, self.driver.take())?;
+        let result = Attempt::run(self.shared, slot, &self.ticket.request, known, self.driver.take())?;
         Ok(result.map_err(|lost| self.note(lost)))
     }
 
     /// Waits for the attempt that was made for the call.
     pub(crate) fn finish(&mut self, attempt: Attempt) -> Result<Won, LostAttempt> {
         (self.driver, self.turn) = (None, Turn::default());
-        attempt.finish(self.shared, &self.ticket.wish).map_err(|lost| self.note(lost))
+        attempt.finish(self.shared, &self.ticket.request).map_err(|lost| self.note(lost))
     }
 
     /// Plans the next try after a lost one.
@@ -179,7 +179,7 @@ impl<'a> Place<'a> {
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
         let lost = Arc::new(lost.clone());
         let lines = self.shared.queues.lines.lock();
-        let Some(line) = lines.get(self.wish().plan.key()) else { return };
+        let Some(line) = lines.get(self.request().spec.plan.key()) else { return };
         let others = line.tickets.iter().filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
         for ticket in others {
             ticket.state.lock().given_up = Some(Arc::clone(&lost));
@@ -218,7 +218,7 @@ impl<'a> Place<'a> {
         let listed = std::mem::take(&mut self.listed);
         if self.held.is_none() && listed != NodeSet::default() {
             let shared = self.shared;
-            shared.queues.leave_lists(&shared.fanout, self.wish().plan.key(), listed, LEAVE_FOR);
+            shared.queues.leave_lists(&shared.fanout, self.request().spec.plan.key(), listed, LEAVE_FOR);
         }
     }
 
@@ -233,7 +233,7 @@ impl Drop for Place<'_> {
         while let Some(attempt) = self.stop() {
             // What is taken back enters the lists: see `take_back`.
             self.listed = self.listed.union(attempt.round.reached());
-            attempt.abandon(self.shared, self.wish());
+            attempt.abandon(self.shared, self.request());
         }
     }
 }
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::Engine;
-    use crate::ids::LockName;
+    use crate::engine::spec::LockSpec;
     use crate::time::Moment;
     use crate::wire::{Address, KeyTtls, LAST, Plan, QueueEntry, QueuePolicy};
 
@@ -256,13 +256,11 @@ mod tests {
         Engine::start(Config::default(), addresses).unwrap()
     }
 
-    fn wish(shared: &Shared) -> Wish {
+    fn request(shared: &Shared) -> Request {
         let entry = Some(QueueEntry { client: shared.queues.client(), life: 1000 });
-        Wish {
-            name: LockName::new(b"x"),
-            plan: Arc::new(Plan::mutex(b"", b"x", KeyTtls::default())),
-            ttl: Duration::from_secs(10),
-            renewed: false,
+        let spec = LockSpec::new(&shared.config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
+        Request {
+            spec: Arc::new(spec),
             policy: QueuePolicy { fair: true, since: 1, entry, enters: true },
             began: Moment::now(),
             place: OnceLock::new(),
@@ -284,9 +282,9 @@ mod tests {
     fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists() {
         let engine = engine();
         let shared = engine.shared();
-        let place = Place::join(shared, wish(shared));
-        shared.queues.begin_hold(place.wish().plan.key(), 7);
-        let ticket = shared.queues.pass_on(place.wish().plan.key(), 7).unwrap();
+        let place = Place::join(shared, request(shared));
+        shared.queues.begin_hold(place.request().spec.plan.key(), 7);
+        let ticket = shared.queues.pass_on(place.request().spec.plan.key(), 7).unwrap();
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
@@ -303,9 +301,9 @@ mod tests {
     fn a_call_that_ends_while_its_attempt_is_sent_waits_for_it_and_takes_it_back() {
         let engine = engine();
         let shared = engine.shared();
-        let place = Place::join(shared, wish(shared));
-        shared.queues.begin_hold(place.wish().plan.key(), 7);
-        let ticket = shared.queues.pass_on(place.wish().plan.key(), 7).unwrap();
+        let place = Place::join(shared, request(shared));
+        shared.queues.begin_hold(place.request().spec.plan.key(), 7);
+        let ticket = shared.queues.pass_on(place.request().spec.plan.key(), 7).unwrap();
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
@@ -331,10 +329,10 @@ mod tests {
     fn h4_a_call_that_reached_no_majority_is_behind_all_others_and_enters_no_list_until_it_does() {
         let engine = engine();
         let shared = engine.shared();
-        let mut place = Place::join(shared, wish(shared));
+        let mut place = Place::join(shared, request(shared));
         let ticket = Arc::clone(&place.ticket);
         assert!(attempt(shared, &ticket).enters);
-        assert_eq!(ticket.since(shared), place.wish().began.wall_micros());
+        assert_eq!(ticket.since(shared), place.request().began.wall_micros());
 
         let Ok(Err(lost)) = place.try_now(shared.admission.enter()) else { panic!("nobody was asked") };
 
@@ -342,7 +340,7 @@ mod tests {
         assert_eq!(ticket.since(shared), LAST);
         assert!(!attempt(shared, &ticket).enters);
         place.note(LostAttempt { why: crate::logic::acquire::LossReason::Held, ..lost });
-        assert_eq!(ticket.since(shared), place.wish().began.wall_micros());
+        assert_eq!(ticket.since(shared), place.request().began.wall_micros());
         assert!(attempt(shared, &ticket).enters);
     }
 
@@ -350,10 +348,10 @@ mod tests {
     fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_own() {
         let engine = engine();
         let shared = engine.shared();
-        let (first, mut second) = (Place::join(shared, wish(shared)), Place::join(shared, wish(shared)));
+        let (first, mut second) = (Place::join(shared, request(shared)), Place::join(shared, request(shared)));
         let last = LostAttempt::without_tokens(3, 0);
         while time::tick() <= last.asked {}
-        let mut third = Place::join(shared, wish(shared));
+        let mut third = Place::join(shared, request(shared));
 
         first.give_up_for_all(&last);
         drop(first);
@@ -368,7 +366,7 @@ mod tests {
         let engine = engine();
         let shared = engine.shared();
 
-        drop(Place::join(shared, wish(shared)));
+        drop(Place::join(shared, request(shared)));
 
         assert_eq!(commands(shared), 0);
         assert!(shared.queues.lines.lock().is_empty());

@@ -13,7 +13,7 @@ use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::park::Parker;
 use crate::engine::round::admission::Slot;
-use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Wish};
+use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Request};
 use crate::engine::round::pending::Pending;
 use crate::engine::shared::Shared;
 use crate::engine::wait::queue::{Hold, WaitQueue, WaitQueues};
@@ -37,7 +37,7 @@ pub(crate) struct Queues {
 
 /// One call's place in a line.
 pub(crate) struct Ticket {
-    pub(super) wish: Wish,
+    pub(super) request: Request,
     pub(super) joined: Tick,
     pub(super) parker: Arc<Parker>,
     pub(super) state: Mutex<State>,
@@ -156,7 +156,7 @@ impl Queues {
     }
 
     pub(super) fn remove(&self, lines: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
-        let key = ticket.wish.plan.key();
+        let key = ticket.request.spec.plan.key();
         let Some(line) = lines.get_mut(key) else { return };
         let before = line.tickets.len();
         line.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
@@ -192,7 +192,7 @@ impl Ticket {
 
     /// When the call began that comes next, as far as others who wait are concerned.
     pub(crate) fn since(&self, shared: &Shared) -> u64 {
-        if self.state.lock().known.has_no_place { LAST } else { self.wish.since(shared) }
+        if self.state.lock().known.has_no_place { LAST } else { self.request.since(shared) }
     }
 
     /// Prepares the attempt that the call will find made, see [`Queues::pass_on`]; the command has to be sent.
@@ -200,8 +200,8 @@ impl Ticket {
         let known = self.state.lock().known;
         let parker = Arc::clone(&self.parker);
         // Also for a lock that is not fair: the calls of a busy manager would hand it on among themselves for ever.
-        let policy = QueuePolicy { fair: true, ..self.wish.policy };
-        Attempt::prepare(shared, slot, &self.wish, known, policy, Some(Box::new(move || parker.wake())))
+        let policy = QueuePolicy { fair: true, ..self.request.policy };
+        Attempt::prepare(shared, slot, &self.request, known, policy, Some(Box::new(move || parker.wake())))
     }
 
     /// Gives the call its attempt, which has been sent.
