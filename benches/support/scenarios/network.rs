@@ -34,7 +34,7 @@ pub(crate) fn run(setting: &Setting) -> Result {
         let nodes = Nodes::behind_network(round_trip)?;
         // Ours alone beside the floors: the others' waits are longer than any of these.
         measured(&nodes, || {
-            let runs = uncontended::on(&nodes, setting, &[], setting.size(6, 2))?;
+            let runs = uncontended::on(&nodes, setting, &[], setting.size(10, 2))?;
             judge(setting, round_trip, &runs, FLOOR, uncontended::Run::median_us, uncontended::Run::p99_us);
             Ok(())
         })?;

@@ -39,8 +39,8 @@ pub(crate) fn run(setting: &Setting) -> Result {
     setting.begin(&format!("once: a program that locks once, {} runs of {processes} processes each", setting.runs()));
     let nodes = Nodes::start()?;
     let urls = nodes.urls();
-    // With all defaults, so new servers have no vote at first. One process has waited for that when it has its lock, but
-    // those that start right behind it may have to wait a little more.
+    // With all defaults, so new servers have no vote at first. One process has waited for that when it has its lock; those
+    // that start right behind it know how long the servers have been up by the second only, and may wait a little more.
     while QUICK_US < field::<f64>(&start(OURS, &urls)?.1, "lock_us")? {}
     let mut runs = Runs::new(PROGRAMS.map(|it| it.0));
     for _ in 0..setting.runs() {
