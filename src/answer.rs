@@ -230,6 +230,62 @@ impl ServerInfo {
 mod tests {
     use super::*;
 
+    /// What commands of a round can be answered with.
+    fn answers() -> Vec<Answer> {
+        use AcquireReply::{Accepted, Ahead, BadCounter, Behind, Forgot, Held, Reserved, WrongType};
+        use ExtendReply::{Extended, Healed, Superseded};
+        let left = Duration::from_secs(1);
+        let holder = Some(Arc::from("somebody"));
+        let mut answers = vec![Answer::NoScript, Answer::Failed(NodeFailure::Stalled)];
+        answers.extend(
+            [Accepted, Behind { counter: 1 }, Held { counter: 2, left: Some(left), entered: true, holder }]
+                .map(Answer::Acquire),
+        );
+        answers.extend([Reserved { counter: 3, left, entered: true }, Ahead { counter: 4 }].map(Answer::Acquire));
+        answers.extend([Forgot { left }, WrongType, BadCounter].map(Answer::Acquire));
+        let above = RaiseReply::Above { counter: 5 };
+        answers.extend([RaiseReply::Taken, above, RaiseReply::Gone, RaiseReply::Unusable].map(Answer::Raise));
+        answers.extend([Extended, Healed, Superseded, ExtendReply::Forgot { left }].map(Answer::Extend));
+        answers.extend([ExtendReply::Gone, ExtendReply::Taken, ExtendReply::Unusable].map(Answer::Extend));
+        answers.extend([ReleaseReply::Deleted, ReleaseReply::NotOurs].map(Answer::Release));
+        answers
+    }
+
+    #[test]
+    fn a_report_says_of_each_answer_what_a_round_has_counted() {
+        for answer in answers() {
+            let row = NodeAnswer::from(&answer);
+            assert_eq!(answer.is_granted(), row.is_granted(), "{answer:?}");
+            assert_eq!(answer.is_gone(), row == NodeAnswer::Gone, "{answer:?}");
+            assert_eq!(matches!(answer, Answer::Release(_)), row == NodeAnswer::Released, "{answer:?}");
+            assert_ne!(row, NodeAnswer::Pending);
+        }
+        assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 4);
+        assert_eq!(answers().iter().filter(|it| it.is_gone()).count(), 3);
+        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_report_says_what_is_wrong_with_a_node_that_cannot_vote() {
+        let left = Duration::from_secs(1);
+        let quarantined = NodeFailure::Quarantined { left, why: Quarantine::Emptied };
+        for (answer, failure) in [
+            (Answer::Acquire(AcquireReply::Forgot { left }), quarantined.clone()),
+            (Answer::Extend(ExtendReply::Forgot { left }), quarantined),
+            (Answer::Acquire(AcquireReply::Ahead { counter: 4 }), NodeFailure::ClockBehind),
+            (Answer::Acquire(AcquireReply::WrongType), NodeFailure::WrongType),
+            (Answer::Acquire(AcquireReply::BadCounter), NodeFailure::BadCounter),
+            (Answer::Raise(RaiseReply::Unusable), NodeFailure::BadCounter),
+            (Answer::Extend(ExtendReply::Unusable), NodeFailure::BadCounter),
+            (Answer::Failed(NodeFailure::Busy), NodeFailure::Busy),
+        ] {
+            assert_eq!(NodeAnswer::from(&answer), NodeAnswer::Failed(failure), "{answer:?}");
+        }
+        for other in [Answer::Time, Answer::Subscribed] {
+            assert!(matches!(NodeAnswer::from(&other), NodeAnswer::Failed(NodeFailure::Protocol { .. })));
+        }
+    }
+
     #[test]
     fn b4_everything_that_can_cost_a_lock_is_found_in_what_a_server_says_and_nothing_else_disqualifies_it() {
         let fine = || ServerInfo { run_id: Some("abc".to_owned()), pushes: true, ..ServerInfo::default() };

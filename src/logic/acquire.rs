@@ -174,3 +174,87 @@ impl Ballot<RaiseRound> {
         seen(&self.votes, self.round.token)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ids::NodeId;
+    use crate::logic::ballot::Step;
+
+    const ACCEPTED: Answer = Answer::Acquire(AcquireReply::Accepted);
+    const FAILED: Answer = Answer::Failed(NodeFailure::Stalled);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::at(Duration::from_secs(seconds), Duration::from_secs(seconds))
+    }
+
+    fn held(counter: u64, entered: bool) -> Answer {
+        Answer::Acquire(AcquireReply::Held { counter, left: None, entered, holder: Some(Arc::from("somebody")) })
+    }
+
+    fn reserved(counter: u64, entered: bool) -> Answer {
+        Answer::Acquire(AcquireReply::Reserved { counter, left: Duration::from_secs(1), entered })
+    }
+
+    /// A round of three nodes that proposed 10, after these votes, and its end.
+    fn round(known: u64, votes: [Answer; 3]) -> (Ballot<AcquireRound>, Option<AcquireEnd>) {
+        let mut ballot = Ballot::new(3, AcquireRound::new(10, Some(at(10))).after(known));
+        for (node, vote) in (0..).map(NodeId::new).zip(votes) {
+            let step = ballot.on_vote(node, vote, at(1));
+            assert_eq!(step == Step::Late, ballot.end().is_some() && !matches!(step, Step::Decided(_)));
+        }
+        let end = ballot.end();
+        (ballot, end)
+    }
+
+    #[test]
+    fn a2_a_token_is_larger_than_every_counter_that_was_seen_before_the_round() {
+        let won = |known| round(known, [ACCEPTED, ACCEPTED, FAILED]).1.unwrap();
+        assert_eq!(won(9), AcquireEnd::Won { token: 10 });
+        assert_eq!(won(10), AcquireEnd::Raise { token: 11 });
+        assert_eq!(won(17), AcquireEnd::Raise { token: 18 });
+    }
+
+    #[test]
+    fn a_round_knows_which_nodes_have_entered_the_call_and_the_largest_counter() {
+        let lost = Some(AcquireEnd::Lost(LossReason::Held));
+        for (votes, entered, seen) in [
+            ([ACCEPTED, held(3, true), reserved(4, true)], 2, 4),
+            ([ACCEPTED, held(5, false), reserved(4, true)], 1, 5),
+            ([ACCEPTED, held(3, true), reserved(4, false)], 1, 4),
+        ] {
+            let (ballot, end) = round(0, votes);
+            assert_eq!((ballot.entered(), ballot.seen(), end), (entered, seen, lost));
+        }
+    }
+
+    #[test]
+    fn a_round_is_lost_for_a_reason_that_alone_explains_it() {
+        let ahead = Answer::Acquire(AcquireReply::Ahead { counter: 7 });
+        let bad = Answer::Acquire(AcquireReply::BadCounter);
+        let wrong = [Answer::Acquire(AcquireReply::WrongType), Answer::Failed(NodeFailure::WrongType)];
+        for (votes, why) in [
+            ([ahead.clone(), FAILED, ACCEPTED], LossReason::NoQuorum),
+            ([ahead, held(1, false), ACCEPTED], LossReason::Held),
+            ([wrong[0].clone(), wrong[1].clone(), FAILED], LossReason::KeyInUse),
+            ([bad.clone(), wrong[1].clone(), held(1, false)], LossReason::KeyInUse),
+            ([bad.clone(), held(1, false), FAILED], LossReason::Held),
+            ([bad, FAILED, ACCEPTED], LossReason::NoQuorum),
+        ] {
+            let shown = format!("{votes:?}");
+            assert_eq!(round(0, votes).1, Some(AcquireEnd::Lost(why)), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a7_a_raise_shows_the_counters_that_have_overtaken_it() {
+        let mut ballot = Ballot::new(3, RaiseRound::new(20, Some(at(10))));
+        let mut vote = |node, reply| ballot.on_vote(NodeId::new(node), Answer::Raise(reply), at(1));
+        assert_eq!(vote(0, RaiseReply::Taken), Step::Wait);
+        assert_eq!(vote(1, RaiseReply::Above { counter: 23 }), Step::Decided(AcquireEnd::Lost(LossReason::Overtaken)));
+        assert_eq!(ballot.seen(), 23);
+    }
+}

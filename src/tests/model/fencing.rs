@@ -4,7 +4,7 @@
 //! connection to each node, on which its commands stay in order ([`Lines::InOrder`]); between connections there is no
 //! order at all. Commands and answers can be delayed for ever, and an attempt can give up at any time. Other mishaps
 //! come as often as the world says ([`Accidents`]): lost commands, commands that are executed twice, keys that vanish
-//! early, nodes that restart with or without what they had stored. Where keys last ([`Keys::Last`]), a key stands for
+//! early, nodes that restart with or without what they had stored. Where keys last ([`Keys::Last`]), a key lasts for
 //! as long as the attempt that counts on it. All states that can be reached are visited, but for those from which
 //! nothing can go wrong any more.
 //!
@@ -78,13 +78,13 @@ enum Clocks {
     /// A clock that is read later shows more than all numbers in use.
     Good,
     /// Nodes' clocks show the same time but for up to so much, and what a client proposes is what one of them shows,
-    /// whatever its own clock is. Time passes only while a node is quarantined: by [`SILENCE`].
+    /// whatever its own clock is. Time passes only while a node is quarantined: by [`QUARANTINE`].
     Apart(u8),
 }
 
 /// How far time goes on while a node is quarantined that has forgotten, where time goes on at all. More than counters can get
 /// ahead by what two attempts raise them.
-const SILENCE: u8 = 4;
+const QUARANTINE: u8 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lines {
@@ -113,7 +113,7 @@ enum Flaw {
     AcceptsItsOwn,
     /// A node acknowledges a raise to what its counter is already.
     TakesEqual,
-    /// A node raises its counter whosever key stands there.
+    /// A node raises its counter whosever key is set there.
     RaisesForAnyone,
     /// A node deletes the key whosever it is.
     DeletesAnyKey,
@@ -139,16 +139,16 @@ enum Flaw {
     CountsExtensionsInQuarantine,
     /// The client sends a heal behind the release.
     HealsBehindRelease,
-    /// A release lifts the counter whosever key stands there, and creates it.
+    /// A release lifts the counter whosever key is set there, and creates it.
     ReleaseLiftsForAnyone,
     /// A node that was quarantined accepts any proposal where it has no counter.
-    ForgetsItsSilence,
+    ForgetsItsQuarantine,
     /// A node is quarantined until nobody is left who knew it before, and no longer.
-    SilentForNoTime,
+    QuarantinedForNoTime,
 }
 
 impl Flaw {
-    /// Whether a node may do something for an attempt whose key does not stand there.
+    /// Whether a node may do something for an attempt whose key is not set there.
     fn acts_without_key(self) -> bool {
         matches!(self, Flaw::RaisesForAnyone | Flaw::DeletesAnyKey | Flaw::ReusesValue | Flaw::ReleaseLiftsForAnyone)
     }
@@ -218,7 +218,7 @@ impl<const A: usize> World<A> {
 
     fn start(&self) -> State<A> {
         let line =
-            Line { sent: 0, answer: Answer::None, doubtful: false, muted: false, rank: 0, counted: false, blocks: 0 };
+            Line { sent: 0, answer: Answer::None, doubtful: false, barred: false, rank: 0, counted: false, blocks: 0 };
         let attempt = Attempt {
             phase: Phase::Idle,
             late: false,

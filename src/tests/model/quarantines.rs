@@ -247,7 +247,7 @@ fn check_unsafe(world: World) {
 fn h15_a_holder_that_comes_back_to_servers_that_were_all_restarted_empty_keeps_others_out() {
     let world = World { holder_returns: true, ..WORLD };
     check_safe(world);
-    // It rests on the holder's number being kept, and on its coming back before a short quarantine is over.
+    // This needs the number of the holder to be kept, and the holder to come back before a short quarantine is over.
     check_unsafe(World { flaw: Flaw::NotKept, ..world });
     check_unsafe(World { flaw: Flaw::NotLengthened, ..world });
     check_unsafe(World { own: COMES_BACK - 1, ..world });

@@ -147,21 +147,21 @@ const ON_TIME: World<2> = World { clocks: Clocks::Apart(1), left: ONE_CRASH, ..T
 #[test]
 fn h1_clocks_of_nodes_that_are_apart_by_more_than_the_silence_are_found_out() {
     for guard in [Guard::Uptime, Guard::Canary] {
-        let world = World { guard, clocks: Clocks::Apart(SILENCE + 2), ..ON_TIME };
+        let world = World { guard, clocks: Clocks::Apart(QUARANTINE + 2), ..ON_TIME };
         find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
     }
 }
 
 #[test]
 fn h1_a_silence_that_is_cut_short_is_found_out() {
-    let world = World { guard: Guard::Uptime, flaw: Flaw::SilentForNoTime, ..ON_TIME };
+    let world = World { guard: Guard::Uptime, flaw: Flaw::QuarantinedForNoTime, ..ON_TIME };
     find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
 }
 
 /// An attempt that began in the quarantine is executed after it.
 #[test]
 fn h1_a_node_that_forgets_when_its_silence_ended_is_found_out() {
-    let world = World { guard: Guard::Canary, flaw: Flaw::ForgetsItsSilence, ..ON_TIME };
+    let world = World { guard: Guard::Canary, flaw: Flaw::ForgetsItsQuarantine, ..ON_TIME };
     find(World { claims: only(&[Violation::LaterStartSmallerToken]), ..world }, Violation::LaterStartSmallerToken);
 }
 

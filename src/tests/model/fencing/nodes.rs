@@ -57,7 +57,7 @@ impl<const A: usize> World<A> {
     /// Of an extension the node itself knows by the counter that is missing: neither extensions nor heals create it.
     fn is_quarantined(&self, answer: Said, counter: u8) -> bool {
         match answer {
-            // A canary silences none of those: an acquire sets nothing where there is no counter, and where there is one
+            // A canary keeps none of those out: an acquire sets nothing where there is no counter, and where there is one
             // nobody looks at it.
             Said::Accepted | Said::Behind(_) | Said::Taken => self.guard == Guard::Uptime,
             Said::Extended if self.flaw == Flaw::CountsExtensionsInQuarantine => false,
@@ -216,18 +216,18 @@ impl<const A: usize> World<A> {
         let mut state = *state;
         let ended = &mut state.nodes[node];
         let began = ended.quarantined.checked_sub(1).filter(|_| !ended.is_blocked())?;
-        let length = if self.flaw == Flaw::SilentForNoTime { 0 } else { SILENCE };
+        let length = if self.flaw == Flaw::QuarantinedForNoTime { 0 } else { QUARANTINE };
         state.clock = state.clock.max(began + length);
         ended.quarantined = 0;
         match self.guard {
-            // Whoever has asked before does not count what it is granted.
+            // A client that has asked before does not count the grant.
             Guard::Uptime => {
                 for (attempt, line) in state.attempts.iter().zip(&mut ended.lines) {
-                    line.muted |= attempt.phase.is_alive();
+                    line.barred |= attempt.phase.is_alive();
                 }
             }
             // The node does not know when it was asked. Its clock is not the first that shows this time.
-            Guard::Canary if self.flaw != Flaw::ForgetsItsSilence => ended.floor = began + length,
+            Guard::Canary if self.flaw != Flaw::ForgetsItsQuarantine => ended.floor = began + length,
             Guard::Canary | Guard::None => {}
         }
         Some(state)

@@ -225,7 +225,7 @@ fn h1_tokens_grow_over_nodes_that_forgot_if_the_clocks_of_nodes_are_apart_by_les
 
 #[test]
 fn h1_tokens_grow_whatever_clocks_show_as_long_as_nodes_remember() {
-    hold_and_win("h1, clocks far apart", World { clocks: Clocks::Apart(2 * SILENCE), ..TIMED });
+    hold_and_win("h1, clocks far apart", World { clocks: Clocks::Apart(2 * QUARANTINE), ..TIMED });
 }
 
 /// Whatever clocks show, and however far counters are ahead of them.

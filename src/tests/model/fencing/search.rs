@@ -62,7 +62,7 @@ pub(super) enum Move {
     ForgetCounter {
         node: usize,
     },
-    SilenceEnds {
+    QuarantineEnds {
         node: usize,
     },
 }
@@ -265,7 +265,7 @@ impl<const A: usize> World<A> {
             }
         }
         if let Some(next) = self.end_quarantine(state, node) {
-            visit(Move::SilenceEnds { node }, next, None);
+            visit(Move::QuarantineEnds { node }, next, None);
         }
         if let Some(next) = state.after(|it| &mut it.crashes) {
             self.restart(&next, node, false, &mut |it| visit(Move::Restart { node, memory: false }, it, None));

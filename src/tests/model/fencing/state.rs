@@ -48,7 +48,7 @@ pub(super) struct Line {
     /// The answer was given in quarantine.
     pub(super) doubtful: bool,
     /// Nothing that the attempt is granted here counts: it began when the node was quarantined.
-    pub(super) muted: bool,
+    pub(super) barred: bool,
     /// The place of the grant that is counted here among all that are, and of the present key.
     pub(super) rank: u8,
     /// This node is part of the attempt's majority.
@@ -259,7 +259,7 @@ impl<const A: usize> State<A> {
                 if phase.is_over() {
                     line.answer = Answer::None;
                     line.blocks = 0;
-                    line.muted = false;
+                    line.barred = false;
                     // Nothing that is under way here can do anything.
                     if !mine && line.sent & SETS == 0 && !world.flaw.acts_without_key() {
                         line.sent = 0;
@@ -321,7 +321,7 @@ impl<const A: usize> State<A> {
                     8,
                 );
                 bits.put(line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful), 4);
-                bits.put(u8::from(line.muted), 1);
+                bits.put(u8::from(line.barred), 1);
                 bits.put(line.rank, 3);
             }
             *word = bits.0;
@@ -388,8 +388,8 @@ impl<const A: usize> State<A> {
                 let (sent, said, flags) = (bits.take(8), bits.take(8), bits.take(4));
                 let answer = if said == 0 { Answer::None } else { Answer::OnItsWay(Said::from_code(said)) };
                 let (doubtful, counted, blocks) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
-                let muted = bits.take(1) != 0;
-                Line { sent, answer, doubtful, muted, counted, blocks, rank: bits.take(3) }
+                let barred = bits.take(1) != 0;
+                Line { sent, answer, doubtful, barred, counted, blocks, rank: bits.take(3) }
             });
             Node { key, key_rank, key_round, counter, quarantined, floor, lines }
         });
