@@ -36,7 +36,7 @@ const NEW_SERVERS: &str = "REPORT_NEW_SERVERS";
 /// The folder of the store.
 const STORE: &str = "REPORT_STORE";
 
-/// A job that somebody else is doing is nothing to wait for. But when a fleet starts at the same moment, each copy may
+/// There is no need to wait for a job that another copy does. But when a fleet starts at the same moment, each copy may
 /// get some of the servers and none a majority: `try_lock`, one attempt, could then be refused to all of them.
 const SETTLE: Duration = Duration::from_millis(250);
 
@@ -130,8 +130,8 @@ impl Store {
         Ok(Store { folder })
     }
 
-    /// Refuses a writer whose lock went on to somebody else, however late it comes. Should it slip in between the look
-    /// and the write, its result is still not the latest.
+    /// Refuses a writer whose lock went on to another one, however late it comes. If that one writes between the check
+    /// and the write here, the result of this one is still not the latest.
     fn put(&self, token: FencingToken, edition: &str, report: &str) -> Result {
         self.put_number(token.get(), edition, report)
     }
@@ -143,7 +143,7 @@ impl Store {
         {
             return Err(format!("refused: token {token} is not larger than {latest}").into());
         }
-        // In one step: nobody reads half a result.
+        // In one step: no reader finds half a result.
         let unfinished = self.folder.join(format!("unfinished-{}", process::id()));
         fs::write(&unfinished, format!("{edition}\n{report}\n"))?;
         Ok(fs::rename(unfinished, self.folder.join(token.to_string()))?)

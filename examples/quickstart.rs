@@ -89,7 +89,7 @@ fn on_servers_of_its_own() -> Result {
         Err(err @ AcquireError::NoQuorum { .. }) => explain("   ", "no quorum", &err),
         Err(err) => return Err(err.into()),
     }
-    println!("   Nobody gets a lock from a minority, because somebody else might have it from the majority.");
+    println!("   No program gets a lock from a minority, because another one might have it from the majority.");
 
     println!("\n5. They come back");
     for server in servers.iter().take(3) {

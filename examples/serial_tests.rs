@@ -34,7 +34,7 @@ use quorlock::{LockGuard, LockManager};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// Waits until nobody else in any process uses `name`, and keeps everybody else out until the guard is dropped.
+/// Waits until no other test in any process uses `name`, and keeps all others out until the guard is dropped.
 ///
 /// The servers are those in `REDIS_NODES`, with commas or spaces between the URLs; the same for all processes. Each
 /// process has one manager for all its tests, and connects when the first of them wants a lock. A process that is

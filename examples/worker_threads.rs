@@ -4,9 +4,9 @@
 //! cargo run --example worker_threads
 //! ```
 //!
-//! starts three servers on this machine and ends them. Three threads import one item each, part by part. Then somebody
-//! deletes the lock of one item from the servers, as a careless `FLUSHALL` would. The thread hears of it from
-//! `guard.lost()` while it waits for more work, and stops; the other two never notice.
+//! starts three servers on this machine and ends them. Three threads import one item each, part by part. Then the lock
+//! of one item is deleted from the servers, as by a careless `FLUSHALL`. The thread is told by `guard.lost()` while
+//! it waits for more work, and stops; the other two go on.
 
 use std::error::Error;
 use std::thread;

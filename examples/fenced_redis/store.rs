@@ -44,7 +44,7 @@ impl Tickets {
         Ok(Entered { store: self, token, left })
     }
 
-    /// For whoever only looks.
+    /// For a program that only looks.
     pub(crate) fn left(&mut self) -> Result<i64, StoreError> {
         Ok(redis::cmd("HGET").arg(KEY).arg("left").query(&mut self.server)?)
     }
@@ -67,7 +67,7 @@ impl Entered<'_> {
 /// Why the store did not do it.
 #[derive(Debug)]
 pub(crate) enum StoreError {
-    /// Somebody with a larger token was here.
+    /// A holder with a larger token was here.
     Refused {
         /// What was offered.
         token: FencingToken,

@@ -214,7 +214,7 @@ impl Claim {
                 guard.release().is_ok() && before < at.calls("publish")
             }),
             WaitersLeaveTheList => {
-                // Somebody else's lock, so that nobody's release clears up.
+                // Another client's lock, so that no release clears up.
                 set_px(&at.server, &format!("{PREFIX}waited for"), "another's", 60_000);
                 let waiter = at.manager();
                 let _ = waiter.mutex("waited for").try_lock_for(ms(100));

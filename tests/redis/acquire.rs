@@ -1,4 +1,4 @@
-//! Taking a lock: who gets it, who does not, and what is said about it.
+//! Taking a lock: which call gets it, which does not, and what is said about it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +72,7 @@ fn threads_of_two_managers_never_hold_one_lock_together() -> TestResult {
     const TURNS: u64 = 8;
     let servers = Servers::start(3)?;
     let managers = [manager(&servers), manager(&servers)];
-    // Read and written in two steps: holders who overlap lose counts.
+    // Read and written in two steps: holders that overlap lose counts.
     let count = AtomicU64::new(0);
     let inside = AtomicU64::new(0);
     let tokens = Mutex::new(Vec::new());

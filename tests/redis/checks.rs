@@ -84,7 +84,7 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     assert_eq!(Some(failure(&err, 1).clone()), disqualified(NodeFinding::Promoted), "{err}");
-    // Who is not strict has the votes of all.
+    // A manager that is not strict has the votes of all.
     drop(lock_in_the_end(&builder(&urls).build()?, "report"));
     // And one that is set right votes again.
     replica.command(&["REPLICAOF", "NO", "ONE"])?;

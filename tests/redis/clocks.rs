@@ -134,7 +134,7 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
     Ok(())
 }
 
-/// Renewals are far away, and who waits for a node that is stopped does not wait for long.
+/// Renewals are far away, and a call that waits for a node that is stopped does not wait for long.
 fn long(servers: &Servers) -> Builder {
     builder(servers.urls()).ttl(secs(600)).response_timeout(secs(1))
 }
@@ -321,7 +321,7 @@ fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token
 
     assert!(first.is_valid() && second.is_valid());
     assert!(first.fencing_token() < second.fencing_token());
-    // Those who have seen the nodes before know better.
+    // Managers that have seen the nodes before know better.
     assert_eq!(quarantined(&holder), [0, 1, 2]);
     Ok(())
 }
@@ -480,7 +480,7 @@ fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() 
     assert!(!servers[0].exists(fence("report")));
 
     servers[1].pause()?;
-    // Whatever stands in its counter.
+    // Whatever its counter holds.
     set(&servers[0], &fence("report"), "-5");
     let err = error_in_the_end(&locks, "report", |it| matches!(it, quorlock::AcquireError::NoQuorum { .. }));
     assert_eq!(*failure(&err, 0), NodeFailure::ClockBehind, "{err}");

@@ -163,7 +163,7 @@ pub(crate) struct Tally {
     pub(crate) won: u64,
     /// Of all ends.
     pub(crate) rounds: u64,
-    /// How often somebody got the lock before somebody else who had asked for it earlier.
+    /// How often a process got the lock before another one that had asked for it earlier.
     pub(crate) overtaken: usize,
 }
 

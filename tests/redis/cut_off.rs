@@ -172,7 +172,7 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
         });
     }
 
-    // Free, and nobody is told.
+    // Free, and no client is notified.
     servers.iter().for_each(|it| del(it, NAME));
     for it in &cut_off {
         it.ask(&servers, |server| {

@@ -92,7 +92,7 @@ fn a_newcomer_is_refused_a_free_lock_that_is_promised_to_the_head() -> TestResul
     let mut head = Contender::start(&servers, FAIR);
     head.lock();
     wait_until_listed(&servers, NAME, 1);
-    // It is told, and cannot come.
+    // It is notified, and is stopped.
     head.stop();
 
     let lock = newcomer.mutex(NAME).fair(true);
@@ -150,7 +150,7 @@ fn a_waiter_that_has_died_keeps_newcomers_out_for_a_while_only() -> TestResult {
     wait_until_listed(&servers, NAME, 1);
     let members = waiters_of(&servers[0], NAME);
 
-    // Nobody releases, so nobody is told: the key expires, and the list is what it was.
+    // There is no release and so no notice: the key expires, and the list stays as it was.
     head.kill();
     holder.kill();
     wait_until_deaf(&servers, &members);
@@ -206,7 +206,7 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
 fn the_order_of_arrival_holds_across_managers_with_several_threads() -> TestResult {
     let servers = Servers::start(3)?;
     let (a, b, c) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
-    // The lock is held by one of those who wait as well, or by none of them.
+    // The lock is held by one of the managers that wait, or by another one.
     for (holder, first_is_listed) in [(&a, false), (&c, true)] {
         let held = hold(holder, &servers, NAME);
         let order = Order::default();

@@ -71,7 +71,7 @@ fn child_that_takes_the_lock_once() {
 /// has forgotten the first.
 fn tokens_around_a_loss(first: impl FnOnce(&Servers) -> u64, second: impl FnOnce(&Servers) -> u64) -> (u64, u64) {
     let servers = Servers::start(3).unwrap();
-    // Somebody has vouched for them, so that only their uptime has to be waited for.
+    // An operator has vouched for them, so that only their uptime has to be waited for.
     servers.iter().for_each(|it| set(it, "quorlock:canary", "0"));
     servers[2].pause().unwrap();
     let first = first(&servers);
@@ -110,7 +110,7 @@ fn h1_a_client_whose_clock_is_behind_has_the_larger_token_also_when_one_node_has
     assert!(first < second, "{first} then {second}");
 }
 
-/// The clock of one node is far ahead of the others', so that what stands there for a counter can be told from what clients
+/// The clock of one node is far ahead of the others', so that what that node takes for a counter can be told from what clients
 /// propose.
 #[test]
 fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -> TestResult {
@@ -156,7 +156,7 @@ fn now_at(server: &Server) -> u64 {
     parts[0] * 1_000_000 + parts[1]
 }
 
-/// Who waits for the lock at a server, the one who comes first at the front.
+/// The clients in a server's waiting list, in order.
 fn waiters(server: &Server) -> Vec<Vec<u8>> {
     let waiters = server.command(&["ZRANGE", "quorlock:waiters:{report}", "0", "-1"]).unwrap();
     waiters.as_array().unwrap().iter().map(|it| it.as_bytes().unwrap().to_vec()).collect()

@@ -45,7 +45,7 @@ fn dropping_waits_until_a_majority_has_confirmed() -> TestResult {
     eventually("the release is on its way", || commands + 3 <= locks.stats().commands);
     proxies[0].release_requests();
     eventually("one node has released", || !servers[0].exists("report"));
-    // Time goes by, in which that is heard: somebody else has a hundred rounds.
+    // Time goes by, in which that is received: another manager has a hundred rounds.
     for _ in 0..100 {
         drop(other.mutex("other").try_lock()?);
     }

@@ -1,4 +1,4 @@
-//! Who holds a lock: written behind its random part, and told to whoever is refused.
+//! The label of a lock's holder: stored behind the random part of the value, and told to calls that are refused.
 
 use std::process;
 
@@ -22,7 +22,7 @@ fn holder(err: &AcquireError, node: usize) -> Option<&str> {
     }
 }
 
-/// The value of the lock "report": its random part, and what stands behind the space.
+/// The value of the lock "report": its random part, and the label.
 fn value(server: &Server) -> (String, Option<String>) {
     let value = String::from_utf8(server.get("report").unwrap()).unwrap();
     match value.split_once(' ') {

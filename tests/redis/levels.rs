@@ -1,4 +1,4 @@
-//! How loud each line of the log is, and how often it comes: what somebody has to look after is a warning, once.
+//! The level of each line of the log, and how often it comes: what an operator has to look after is a warning, once.
 
 use std::collections::BTreeMap;
 

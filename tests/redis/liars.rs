@@ -46,7 +46,7 @@ impl Liar {
         Liar::start(|server, lock| server.command(&[b"DEL", lock]).unwrap().as_int() == Some(1))
     }
 
-    /// Says that somebody else holds the lock, whoever asks.
+    /// Says to every client that another one holds the lock.
     fn that_refuses_everybody() -> Liar {
         Liar::start(|server, lock| server.command(&[b"SET", lock, b"nobody"]).is_ok())
     }
@@ -143,7 +143,7 @@ fn g6_of_four_nodes_a_liar_and_one_that_was_not_reached_make_no_second_majority(
     let second = beside(&liar, 0, vec![urls[0].clone(), urls[1].clone(), servers[2].url()]);
     late[2].hold_requests();
     let guard = first.mutex("report").try_lock()?;
-    // Those who refuse it are heard last.
+    // The nodes that refuse it answer last.
     late.iter().take(2).for_each(|it| it.set_delay(LATER));
 
     let mut counted = 0;

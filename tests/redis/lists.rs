@@ -109,7 +109,7 @@ pub(crate) fn nothing_waits(servers: &Servers) {
     panic!("something is left on the servers: {left:?}");
 }
 
-/// Takes the lock; returns once it stands on every server that can be asked, so that nothing of it is still to come.
+/// Takes the lock; returns once its key is set on every server that can be asked, so that no command of it is still to come.
 #[track_caller]
 pub(crate) fn hold(locks: &LockManager, servers: &Servers, name: &str) -> LockGuard {
     let guard = lock_in_the_end(locks, name);
@@ -144,7 +144,7 @@ pub(crate) fn queue(locks: &LockManager) -> Waiter {
     queue_up(locks, move || lock.lock())
 }
 
-/// Who has had the lock, and when.
+/// Which contenders have had the lock, and when.
 #[derive(Clone, Default)]
 pub(crate) struct Order(Arc<Mutex<Vec<(String, Instant)>>>);
 

@@ -1,4 +1,4 @@
-//! A lock that was lost: whoever finds it, everybody hears the same.
+//! A lock that was lost: whatever finds it, all listeners are told the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

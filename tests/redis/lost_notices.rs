@@ -175,7 +175,7 @@ fn a_notice_that_is_too_large_costs_a_connection_at_most() -> TestResult {
     Ok(())
 }
 
-/// Access lists of users who may lock, but not all that waiting needs.
+/// Access lists of users that may lock, but not everything that waiting needs.
 const RULES: [(&str, &[&str]); 6] = [
     ("deaf", &["+@all", "-subscribe", "&*"]),
     ("mute", &["+@all", "-publish", "&*"]),

@@ -88,7 +88,7 @@ fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_n
     assert!(secs(500) < first, "{first:?}");
     let kept = canary(replica);
     assert_eq!(kept[2], run_id(replica));
-    // Whoever comes next hears how much of it is left.
+    // The next client is told how much of it is left.
     eventually("the next one hears of less", || {
         let next = quarantine(&strict([replica.url()]).build().unwrap());
         assert!(secs(300) < next && next <= first, "{next:?} after {first:?}");
@@ -258,7 +258,7 @@ fn h15_a_node_is_silent_for_a_new_name_for_as_long_as_others_need_though_the_cli
         let locks = connected(builder([server.url()]).quarantine(true), 1);
         drop(locks.mutex("known").try_lock()?);
 
-        // It has forgotten something a minute ago: three times as long as we need. Somebody needs ten.
+        // It lost its data a minute ago: three times as long as we need. Another client needs ten minutes.
         let since = (server_time(server) - 60) * 1_000_000;
         set(server, CANARY, &format!("1 {since} {} {} {longest} {before} old", run_id(server), today(server)));
         let err = locks.mutex(format!("new-{longest}")).try_lock().unwrap_err();
@@ -358,7 +358,7 @@ fn a_server_that_cannot_write_says_what_it_remembers_all_the_same() -> TestResul
     assert!(matches!(failure(&err, 0), NodeFailure::OutOfMemory), "{err}");
     assert_eq!(canary(server), before);
 
-    // What it could not note it is told again, and until then it says what it knows.
+    // What it could not store it is told again, and until then it answers with what it has.
     server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
     eventually("it is told again", || {
         drop(locks.mutex("other").try_lock());
@@ -408,7 +408,7 @@ fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> T
     assert!(secs(500) < quarantine(&mute()), "quarantined at the beginning of every connection");
     assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
 
-    // What it begins itself names no process, and the first who can tell begins anew.
+    // The canary that it sets names no process, and the first client that can tell replaces it.
     del(server, CANARY);
     assert!(secs(500) < quarantine(&mute()));
     assert_eq!(canary(server)[2], "?");
@@ -518,7 +518,7 @@ fn b6_nobody_can_vouch_for_servers_that_are_known_to_have_been_used_before() -> 
     assert_eq!(reasons(&rows), known, "{rows:?}");
     assert!(rows.iter().all(|it| !it.to_string().contains("vouch")), "{rows:?}");
     assert!(servers.iter().all(|it| canary(it)[6] != "vouched"), "nor was anybody told that");
-    // Whoever comes anew knows less, and may do it where nothing is left that knows more.
+    // A new manager knows less, and may do it where nothing is left that knows more.
     assert_eq!(reasons(&strict(servers.urls()).build()?.vouch()), [Some(Quarantine::Restarted), None, None]);
     Ok(())
 }

@@ -105,7 +105,7 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
 
 #[test]
 fn only_the_head_of_the_list_is_told() -> TestResult {
-    // With one node nobody is granted the half of a lock, and nobody is told of its return.
+    // With one node no call is granted a minority of votes, and no notice comes when it is given back.
     let servers = Servers::start(1)?;
     let managers = repeat(4, || on_all(&servers, far));
     let mut held = hold(&managers[0], &servers, NAME);
@@ -282,7 +282,7 @@ fn a_head_that_is_killed_after_it_was_told_keeps_nobody_out_for_ever() -> TestRe
         let waiter = wait_in_thread(second.mutex(NAME).fair(fair));
         wait_until_listed(&servers, NAME, 2);
 
-        // Stopped, so that it is told and cannot come.
+        // Stopped, so that it is notified and does not ask.
         head.stop();
         held.release()?;
         head.kill();
@@ -326,7 +326,7 @@ fn foreign_keys_that_expire_let_everybody_in_without_a_notice() -> TestResult {
     Ok(())
 }
 
-/// Lets those who wait in, in whatever order they come.
+/// Lets all waiting contenders have the lock, in whatever order.
 #[track_caller]
 fn everybody_gets_in(mut waiters: Vec<Waiter>) -> TestResult {
     while !waiters.is_empty() {
@@ -363,7 +363,7 @@ fn is_off_the_lists(end: impl FnOnce(&LockManager, &CancelHandle), is_right: fn(
     assert_eq!(second.stats().waiting, 0);
     held.check()?;
     drop(held);
-    // Who was behind it is at the head now.
+    // The next one is the head now.
     drop(join(other)?);
     nothing_waits(&servers);
     Ok(())

@@ -17,7 +17,7 @@ fn failed_rounds(locks: &LockManager) -> u64 {
     locks.stats().rounds_without_quorum
 }
 
-/// A majority dies.
+/// Kills a majority.
 fn kill_two(servers: &Servers) {
     servers[0].kill().unwrap();
     servers[1].kill().unwrap();
@@ -44,7 +44,7 @@ fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -
     let ends: Vec<_> = calls.into_iter().map(join).collect();
     assert!(2 <= ends[0].1, "the first was patient");
     for (err, failed) in &ends {
-        // Whoever was behind the first one asks nobody: that none of them can be reached is known.
+        // The calls behind the first one ask no node: it is known that none can be reached.
         assert_eq!(*failed, ends[0].1, "the outage began anew for another call");
         assert!(matches!(err, AcquireError::NoQuorum { waited, .. } if ms(500) <= *waited), "{err:?}");
         for node in 0..2 {

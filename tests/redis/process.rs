@@ -161,7 +161,7 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
     servers.iter().for_each(|it| del(it, "report"));
     assert!(guard.extend(LONG).is_err());
 
-    // The callback after the one that panics is called, and everybody is told the same from now on.
+    // The callback after the one that panics is called, and all listeners are told the same from now on.
     assert_eq!(called.recv_timeout(PATIENCE)?, Lost::Gone);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         guard.on_lost(|_| panic!("on purpose"));

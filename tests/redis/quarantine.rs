@@ -110,7 +110,7 @@ fn an_outage_is_an_outage_whoever_else_is_quarantined() -> TestResult {
     Ok(())
 }
 
-/// Somebody holds a lock on the first two of three nodes, and one of those restarts empty. `other` wants the lock. True if
+/// A manager holds a lock on the first two of three nodes, and one of those restarts empty. `other` wants the lock. True if
 /// it gets it while it is held.
 fn breaks_a_lock(other: Builder, servers: &Servers, holder: Builder) -> Result<bool, Box<dyn std::error::Error>> {
     let (other, holder) = (other.build()?, holder.renew(false).build()?);

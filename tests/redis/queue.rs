@@ -19,7 +19,7 @@ fn threads_of_one_manager_get_the_lock_in_the_order_they_came() -> TestResult {
     let (elsewhere, locks) = (on_all(&servers, far), on_all(&servers, far));
     let names: Vec<_> = (0..8).map(|i| format!("thread {i}")).collect();
 
-    // Behind a guard of their own manager, and behind somebody else's.
+    // Behind a guard of their own manager, and behind another manager's.
     for holder in [&locks, &elsewhere] {
         let held = hold(holder, &servers, NAME);
         let order = Order::default();
@@ -40,7 +40,7 @@ fn threads_of_one_manager_get_the_lock_in_the_order_they_came() -> TestResult {
 #[test]
 fn while_a_guard_is_held_those_who_wait_in_its_manager_ask_no_node() -> TestResult {
     let servers = Servers::start(3)?;
-    // Whoever asked at all would ask again at once.
+    // A call that asked at all would ask again at once.
     let locks = connected(near(&servers).retry_delay(ms(1), ms(1)), 3);
     let other = manager(&servers);
     let held = hold(&locks, &servers, NAME);
@@ -49,7 +49,7 @@ fn while_a_guard_is_held_those_who_wait_in_its_manager_ask_no_node() -> TestResu
     let (order, lock) = (Order::default(), locks.mutex(NAME));
     let threads: Vec<_> = (0..20).map(|i| order.queue(&locks, lock.clone(), &i.to_string())).collect();
     assert_eq!(locks.stats().waiting, 20);
-    // Time goes by: somebody else has a hundred rounds.
+    // Time goes by: another manager has a hundred rounds.
     for _ in 0..100 {
         drop(other.mutex("other").try_lock()?);
     }
@@ -129,7 +129,7 @@ fn a_lock_that_is_handed_over_is_the_next_one_s_own_in_all_respects() -> TestRes
     Ok(())
 }
 
-/// Whether somebody is in the critical section.
+/// Whether a thread is in the critical section.
 #[derive(Default)]
 struct Section {
     busy: AtomicBool,

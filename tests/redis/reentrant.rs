@@ -141,7 +141,7 @@ fn another_thread_of_the_process_is_excluded_until_the_last_guard_goes() -> Test
     });
     eventually("the other thread waits", || locks.stats().waiting == 1);
     drop(first);
-    // It stands in the manager's own line, and is let in by the release alone.
+    // It waits in the manager's own queue, and only the release gives it the lock.
     assert_held(&locks.mutex("report").try_lock().unwrap_err());
     assert_eq!((locks.stats().waiting, locks.stats().hand_overs), (1, 0));
     drop(second);

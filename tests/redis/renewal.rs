@@ -46,7 +46,7 @@ impl Doors {
     fn assert_said_once(self, guard: LockGuard, lost: Lost) {
         assert_eq!(self.early.recv_timeout(PATIENCE), Ok(lost));
         assert_eq!(self.called.recv_timeout(PATIENCE), Ok(lost));
-        // Who asks after the loss hears of it as well.
+        // A listener that comes after the loss is told as well.
         assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(lost));
         assert_eq!(Doors::listen(&guard, &self.calls).recv_timeout(PATIENCE), Ok(lost));
 
@@ -237,7 +237,7 @@ fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestRes
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
 
-    // The nodes extend it in time and are heard too late: until then nobody knows who holds it.
+    // The nodes extend it in time, and their answers come too late.
     for proxy in &proxies {
         proxy.hold_replies();
     }

@@ -15,7 +15,7 @@ const FAR: Manner = Manner { far: true, fair: true, ..Manner::USUAL };
 /// A reservation lasts a second.
 const RESERVED_AT_LEAST: std::time::Duration = ms(900);
 
-/// Options under which nothing but a notice, or the end of what stands in the way, lets a waiter in.
+/// Options under which nothing but a notice, or the end of the keys in its way, gives a waiting call the lock.
 fn keen(servers: &Servers) -> Builder {
     far(servers).retry_delay(ms(1), secs(60))
 }
@@ -294,7 +294,7 @@ fn a_hand_over_to_a_call_that_reads_for_all_is_read_while_it_waits_for_it() -> T
     // It has asked, and waits for notices.
     let waiter = queue(&locks);
     wait_until_listed(&servers, NAME, 1);
-    // The lock is free unannounced, and somebody else of the manager is first. Not fair: it is in nobody's line.
+    // The lock is free without a notice, and another call of the manager takes it first. It is not fair, so it waits in no queue.
     servers.iter().for_each(|it| del(it, NAME));
     let held = locks.mutex(NAME).fair(false).try_lock()?;
     eventually("the lock is on all servers", || servers.holders(NAME) == 3);
@@ -393,7 +393,7 @@ fn a_waiter_that_may_not_listen_asks_often() -> TestResult {
         set(server, NAME, "foreign");
     }
     let urls = servers.iter().map(|it| format!("redis://ann:pw@{}", it.addr()));
-    // Who is told asks again after a minute, and who is not begins with a millisecond.
+    // A call that is notified asks again after a minute, and one that is not after a millisecond at first.
     let locks = connected(builder(urls).ttl(LONG).retry_delay(ms(1), secs(60)), 3);
 
     let waiter = wait_in_thread(locks.mutex(NAME));

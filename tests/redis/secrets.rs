@@ -51,7 +51,7 @@ fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -
     drop(guard);
     assert_eq!(locks.stats().connection_failures, 0);
 
-    // What stands in a URL goes before it.
+    // A password in a URL goes before it.
     let mut wrong = bare;
     wrong[0] = format!("redis://:hunt%2Ferror@{}", servers[0].addr());
     let locks = builder(&wrong).build()?;

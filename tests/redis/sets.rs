@@ -147,7 +147,7 @@ fn h15_strict_gives_no_vote_to_nodes_that_others_use_in_another_set() -> TestRes
     assert!(!refused(&err).is_empty() && refused(&err).iter().all(|it| *it < 3), "{err}");
     nothing_is_left(&servers);
 
-    // An operator's word that nobody does any more.
+    // An operator deletes what no program uses any more.
     drop(three);
     servers.iter().for_each(|it| del(it, SET));
     assert_eq!(found(&five), none(5));
@@ -173,7 +173,7 @@ fn h15_a_node_that_lost_everything_is_another_one_and_no_other_set_to_those_who_
     let after = stored(&servers[1]);
     assert_eq!((after.len(), before.len(), &after[1]), (5, 5, &before[1]));
     assert_ne!(after[2], before[2]);
-    // And to whoever comes later.
+    // And to managers that come later.
     assert_eq!(found(&program(&servers, &[0, 1, 2]).build()?), none(3));
     Ok(())
 }

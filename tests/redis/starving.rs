@@ -201,7 +201,7 @@ fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_w
     let mut notices = listener(&servers[0], member);
     let mut hear = || notices.receive().unwrap().as_array().unwrap()[2].as_bytes().map(<[u8]>::to_vec);
 
-    // Begins to wait in a minute, by its own word.
+    // Begins to wait in a minute, by its own score.
     put_waiter(&servers[0], &(micros() + 60_000_000).to_string(), member);
     assert_eq!(locks.mutex(NAME).fair(false).try_lock()?.release()?.confirmed, 1);
     assert_eq!(hear().as_deref(), Some(NAME.as_bytes()), "it is told when that one has ended");

@@ -47,7 +47,7 @@ pub(crate) fn impatient(urls: impl IntoIterator<Item = String>) -> Builder {
     builder(urls).response_timeout(ms(250)).ttl(LONG)
 }
 
-/// A manager that is connected to all its nodes, so that what follows does not depend on who comes first.
+/// A manager that is connected to all its nodes, so that a test does not depend on which connection comes first.
 pub(crate) fn connected(builder: Builder, nodes: u64) -> LockManager {
     let locks = builder.build().unwrap();
     connect(&locks, nodes);
@@ -167,7 +167,7 @@ pub(crate) fn error_in_the_end(locks: &LockManager, name: &str, looks: impl Fn(&
     panic!("no try ended as it should; the last: {last}");
 }
 
-/// Waits until the manager has had this many more refusals: somebody is really waiting.
+/// Waits until the manager has had this many more refusals: a call is really waiting.
 #[track_caller]
 pub(crate) fn wait_for_refusals(locks: &LockManager, more: u64) {
     let before = locks.stats().rounds_held;

@@ -18,7 +18,7 @@ use crate::wait::{PATIENCE, eventually};
 /// What every line that is meant for the parent begins with.
 const SAYS: &str = "child: ";
 
-/// A process that is told lines and says lines. Killed when dropped.
+/// A process that reads and writes lines. Killed when dropped.
 ///
 /// # Panics
 ///
@@ -64,7 +64,7 @@ impl ChildProcess {
         self.says.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(time).ok()
     }
 
-    /// Tells it a line. One that is dead hears nothing.
+    /// Sends it a line. Nothing happens if it has ended.
     pub fn tell(&mut self, line: &str) {
         let input = self.process.stdin.as_mut().expect("its input is a pipe");
         let _ = input.write_all(format!("{line}\n").as_bytes());

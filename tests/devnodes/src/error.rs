@@ -1,4 +1,4 @@
-//! The one error of this crate: a sentence for whoever reads a failed test.
+//! The one error of this crate: a sentence for the reader of a failed test.
 
 use std::fmt;
 

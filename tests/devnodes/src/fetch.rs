@@ -124,7 +124,7 @@ fn download_packages(stage: &Path, debs: &Path) -> Result<(), Error> {
         "Acquire::http::Timeout=20".into(),
         "Acquire::https::Timeout=20".into(),
         "Acquire::Retries=1".into(),
-        // As whoever runs this. Else root's apt-get becomes a user that may not enter the target folder.
+        // As the user that runs this. Else root's apt-get becomes a user that may not enter the target folder.
         "APT::Sandbox::User=root".into(),
     ];
     if download_with(&options, debs).is_ok() {
@@ -197,7 +197,7 @@ fn settle(out: &Path, folder: &Path, file: &str) -> Result<Found, Error> {
     };
     Found::check(&out.join(name))?;
     let place = folder.join(place);
-    // Only what did not run is still there, or a twin of this: whoever holds the lock, or a test.
+    // Only a server that did not run is still there, or the same one, fetched by another process or a test.
     let _ = fs::remove_dir_all(&place);
     fs::rename(out, &place).map_err(|e| Error::of(format_args!("moving to {}", place.display()), e))?;
     Found::check(&folder.join(file))

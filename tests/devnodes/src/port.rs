@@ -1,8 +1,8 @@
 //! Free ports on loopback, from below the range that the system hands to outgoing connections.
 //!
 //! Two things go wrong with ports from inside that range, as binding port 0 gives them. While a killed server's port
-//! is free, somebody's outgoing connection may take it, and the server cannot come back. And a client that keeps
-//! connecting to the dead port can be given that same port as its own end: it is then connected to itself.
+//! is free, an outgoing connection of another program may take it, and the server cannot come back. And a client that keeps
+//! connecting to the closed port can be given that same port as its own end: it is then connected to itself.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -252,7 +252,7 @@ impl Server {
         let child = loop {
             match launch(&self.spec, self.binary, self.folder.path(), &self.port, &mut watchdog) {
                 Ok(child) => break child,
-                // Somebody is passing through: it must be this port.
+                // Another program has the port for a moment, and it must be this port.
                 Err(Failed::PortTaken(_)) if tries < 50 => {
                     tries += 1;
                     thread::sleep(Duration::from_millis(100));

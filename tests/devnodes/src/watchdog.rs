@@ -3,7 +3,7 @@
 //! It blocks on reading a pipe whose other end only the test process has. However that process ends, the pipe closes,
 //! and the watchdog kills the server it was last told of and removes the server's folder.
 //!
-//! It must never be left knowing a process id that was reaped: the id may belong to somebody else by then. So the
+//! It must never be left knowing a process id that was reaped: the id may be another process's by then. So the
 //! server is told to it before it runs, and taken back after it was killed and before it is reaped. Pipes keep order,
 //! so it does not matter how late the watchdog reads.
 
@@ -50,7 +50,7 @@ impl Watchdog {
         self.tell(&format!("{pid}\n"))
     }
 
-    /// The server is dead: there is nothing to kill.
+    /// The server has ended: there is nothing to kill.
     pub(crate) fn forget(&mut self) -> Result<(), Error> {
         self.tell("\n")
     }
