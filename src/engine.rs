@@ -29,10 +29,12 @@ pub use crate::engine::listeners::LostReceiver;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
-pub(crate) use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Request, Won};
+pub(crate) use crate::engine::round::attempt::Attempt;
+pub(crate) use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
+pub(crate) use crate::engine::round::request::{Known, Request};
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;
-pub(crate) use crate::engine::wait::place::{Place, Woken};
+pub(crate) use crate::engine::wait::place::{Next, Place};
 
 use crate::engine::nodes::events::Events;
 use crate::engine::nodes::fanout::Fanout;
@@ -77,7 +79,7 @@ impl Engine {
     pub(crate) fn start(config: Config, addresses: Vec<Address>) -> io::Result<Engine> {
         let counters = Arc::new(Counters::default());
         let client = ClientId::draw().map_err(io::Error::other)?;
-        let queues = Arc::new(Queues::new(client, addresses.len(), Arc::clone(&counters)));
+        let queues = Arc::new(Queues::new(client, addresses.len(), &config, Arc::clone(&counters)));
         let schedule = Arc::new(Schedule::new());
         let events: Arc<dyn Events> = Arc::new(Hub { queues: Arc::clone(&queues), schedule: Arc::clone(&schedule) });
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;

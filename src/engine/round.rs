@@ -2,5 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod attempt;
+pub(crate) mod outcome;
 pub(crate) mod pending;
+pub(crate) mod request;
 pub(crate) mod run;

@@ -3,3 +3,4 @@
 pub(crate) mod place;
 pub(crate) mod queue;
 pub(crate) mod queues;
+pub(crate) mod ticket;

@@ -257,8 +257,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::{Engine, HeldLock, Won};
-    use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
-    use crate::time::Moment;
+    use crate::ids::{FencingToken, LockName};
     use crate::wire::{Address, KeyTtls, Plan};
 
     const TTL: Duration = Duration::from_secs(10);
@@ -271,20 +270,9 @@ mod tests {
 
     /// A lock that was won on no node; its release asks none.
     fn won(engine: &Arc<Engine>, token: u64) -> LockGuard {
-        let sent = Moment::now();
         let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
-        let won = Won {
-            spec: Arc::new(LockSpec { renew: false, ..spec }),
-            owner: OwnerToken::draw().unwrap(),
-            token: FencingToken::new(token),
-            raised: false,
-            sent,
-            asked: crate::time::tick(),
-            use_until: sent.checked_add(TTL).unwrap(),
-            reached: NodeSet::default(),
-            grants: Default::default(),
-            in_lists: false,
-        };
+        let spec = Arc::new(LockSpec { renew: false, ..spec });
+        let won = Won { token: FencingToken::new(token), ..Won::just_now(&spec, TTL) };
         LockGuard::of_hold(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.shared()), token, won)))
     }
 

@@ -1,20 +1,19 @@
 //! The blocking loop: an attempt, and if it was lost, wait and try again.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::{
-    self, Attempt, CancelHandle, Engine, HeldLock, Known, LockSpec, LostAttempt, NoAttempt, Place, Request, Shared,
-    Woken, Won,
+    self, Attempt, CancelHandle, Engine, HeldLock, Known, LockSpec, LostAttempt, Next, NotWon, Place, Request, Shared,
+    Won,
 };
-use crate::error::{AcquireError, HeldBy, NodeAnswer};
+use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::LockGuard;
 use crate::logic::acquire::LossReason;
 use crate::logic::{outage, wait};
-use crate::sys::logging::{debug, warn};
+use crate::sys::logging::{debug, info, warn};
 use crate::time::{self, About, Moment, Tick};
-use crate::wire::{QueueEntry, QueuePolicy};
 
 /// Rounds of one `try_lock`, if those before may have been lost to contenders of whom none got the lock: they split the
 /// nodes between them, or pushed each other's fencing counters. Without a second try a fleet that starts a job at the
@@ -22,8 +21,6 @@ use crate::wire::{QueueEntry, QueuePolicy};
 const UNDECIDED_MAX: u32 = 4;
 /// How long an error waits for the reasons of nodes that were not needed to decide it.
 const REASONS: Duration = Duration::from_millis(20);
-/// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
-const PAUSES_IN_A_LIFE: u32 = 3;
 
 /// How long a call waits.
 #[derive(Clone, Copy, Debug)]
@@ -36,19 +33,7 @@ pub(crate) enum Patience {
     Forever,
 }
 
-/// A call under way.
-struct Calling<'a> {
-    engine: &'a Arc<Engine>,
-    /// Checked.
-    spec: &'a Arc<LockSpec>,
-    began: Tick,
-    /// Since when its own attempts have found no majority.
-    outage: Option<Tick>,
-    /// The last lost attempt.
-    lost: Option<LostAttempt>,
-}
-
-/// Acquires the lock that `spec` describes, which was checked, or says why not.
+/// Acquires the lock, or says why not. `spec` was checked.
 pub(crate) fn acquire(
     engine: &Arc<Engine>,
     spec: &Arc<LockSpec>,
@@ -59,31 +44,28 @@ pub(crate) fn acquire(
         return Err(AcquireError::Forked);
     }
     let Some(_call) = engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
-    let mut calling = Calling { engine, spec, began: time::tick(), outage: None, lost: None };
-    let now = calling.wait_for_contact();
+    let mut call = Call { engine, spec, began: time::tick(), outage: None, lost: None };
+    let now = call.wait_for_contact();
     match patience {
-        Patience::None => calling.once(true),
-        Patience::Until(until) if until <= now => calling.once(false),
-        Patience::Until(until) => calling.wait(Some(until)),
-        Patience::Forever => calling.wait(None),
+        Patience::None => call.once(true),
+        Patience::Until(until) if until <= now => call.once(false),
+        Patience::Until(until) => call.wait(Some(until)),
+        Patience::Forever => call.wait(None),
     }
 }
 
-impl<'a> Calling<'a> {
-    fn request(&self, waits: bool) -> Request {
-        let shared = self.engine.shared();
-        let life = wait::longest_pause(shared.config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let entry = waits.then(|| QueueEntry { client: shared.queues.client(), life });
-        let began = Moment::now();
-        Request {
-            spec: Arc::clone(self.spec),
-            policy: QueuePolicy { fair: self.spec.fair, since: began.wall_micros(), entry, enters: waits },
-            began,
-            place: OnceLock::new(),
-        }
-    }
+/// A call under way.
+struct Call<'a> {
+    engine: &'a Arc<Engine>,
+    spec: &'a Arc<LockSpec>,
+    began: Tick,
+    /// Since when its own attempts have found no majority.
+    outage: Option<Tick>,
+    /// The last lost attempt.
+    lost: Option<LostAttempt>,
+}
 
+impl<'a> Call<'a> {
     /// Lets the first calls of a manager wait until the nodes' clocks are known, which is when they are connected: places
     /// and proposals go by them. When the call goes on.
     fn wait_for_contact(&self) -> Tick {
@@ -113,6 +95,7 @@ impl<'a> Calling<'a> {
     /// hold that nobody ends, and all later calls behind it.
     fn guard(&self, won: Won, note: impl FnOnce(u64)) -> Result<LockGuard, AcquireError> {
         let shared: &Arc<Shared> = self.engine.shared();
+        self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(HeldLock::new(Arc::clone(shared), id, won));
         // From here on the lock is given back whatever happens.
@@ -130,7 +113,7 @@ impl<'a> Calling<'a> {
     /// One attempt, out of line. `to_the_end`: repeated as long as it may be that nobody got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<LockGuard, AcquireError> {
         let shared = self.engine.shared();
-        let request = self.request(false);
+        let request = Request::new(self.spec, &shared.config, None);
         let mut known = Known::default();
         // For all tries together.
         let turn_until = self.turn_until();
@@ -141,11 +124,10 @@ impl<'a> Calling<'a> {
             let Some(slot) = shared.admission.wait(turn_until, &self.signals()) else {
                 return Err(self.stopped().unwrap_or_else(|| self.not_asked()));
             };
-            match self.result(Attempt::run(shared, slot, &request, known, None), known)? {
-                Ok(won) => {
-                    return self.guard(won, |id| shared.queues.begin_hold(self.spec.plan.key(), id));
-                }
-                Err(lost) => {
+            match Attempt::run(&shared.fanout, slot, &request, known, None) {
+                Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec.plan.key(), id)),
+                Err(NotWon::NoRandomness { reason }) => return Err(AcquireError::NoRandomness { reason }),
+                Err(NotWon::Lost(lost)) => {
                     known.seen = known.seen.max(lost.seen);
                     let again = to_the_end && lost.is_undecided();
                     let pause = wait::pause(
@@ -174,38 +156,27 @@ impl<'a> Calling<'a> {
         let signals = self.signals();
         let own = self.held_by() == HeldBy::ThisThread;
         let mut warn_at = if own { self.began.checked_add(self.spec.ttl()) } else { None };
-        let mut place = Place::join(shared, self.request(true));
+        let request = Request::new(self.spec, &shared.config, Some(shared.queues.client()));
+        let mut place = Place::join(&shared.fanout, &shared.queues, &shared.admission, request);
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
-            let woken = place.wait(wake_at.or(until), &signals);
-            if let (Woken::Stopped, Some(wake_at)) = (&woken, wake_at)
-                && self.stopped().is_none()
-                && wake_at <= time::tick()
-            {
-                warn_at = None;
-                self.note_own_hold();
-                continue;
-            }
-            let stopped = matches!(woken, Woken::Stopped);
-            let result = match woken {
-                Woken::Made(attempt) => place.finish(attempt),
-                Woken::Try(slot) => {
-                    // What was waited for others of this manager is no time without an answer.
-                    self.outage = self.outage.and_then(|it| it.checked_add(slot.waited()));
-                    let known = place.known();
-                    let result = place.try_now(slot);
-                    self.result(result, known)?
-                }
-                Woken::GivenUp(lost) => {
+            let (result, stopped) = match place.next(wake_at.or(until), &signals) {
+                Next::Ended(result) => (result, false),
+                Next::GivenUp(lost) => {
                     self.lost = Some(lost);
                     drop(place);
                     return Err(self.give_up());
                 }
-                Woken::Stopped => {
-                    let would_ask = place.turn.is_awaited();
+                Next::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) => {
+                    warn_at = None;
+                    self.note_own_hold();
+                    continue;
+                }
+                Next::Stopped => {
+                    let would_ask = place.waits_for_turn();
                     match place.stop() {
                         // The lock was on its way to us.
-                        Some(attempt) => place.finish(attempt),
+                        Some(result) => (result, true),
                         None => {
                             let stopped = self.stopped();
                             let give_up = || if would_ask { self.not_asked() } else { self.give_up() };
@@ -215,10 +186,9 @@ impl<'a> Calling<'a> {
                 }
             };
             match result {
-                Ok(won) => {
-                    return self.guard(won, |id| place.leave_with(id));
-                }
-                Err(lost) => self.note(lost, place.pause()),
+                Ok(won) => return self.guard(won, |id| place.leave_with(id)),
+                Err(NotWon::NoRandomness { reason }) => return Err(AcquireError::NoRandomness { reason }),
+                Err(NotWon::Lost(lost)) => self.note(lost, place.pause()),
             }
             if stopped {
                 drop(place);
@@ -234,33 +204,47 @@ impl<'a> Calling<'a> {
         }
     }
 
-    /// The result of an attempt, if there was one.
-    fn result(
-        &self,
-        result: Result<Result<Won, LostAttempt>, NoAttempt>,
-        known: Known,
-    ) -> Result<Result<Won, LostAttempt>, AcquireError> {
-        match result {
-            Ok(result) => Ok(result),
-            Err(NoAttempt::NoTokens) => {
-                Ok(Err(LostAttempt::without_tokens(self.engine.shared().fanout.len(), known.seen)))
-            }
-            Err(NoAttempt::NoRandomness(reason)) => Err(AcquireError::NoRandomness { reason }),
-        }
-    }
-
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
         let (took, pause) = (About(lost.took), About(pause));
         debug!("{}: lost round ({:?}) in {took}, next try in {pause}", self.spec.name, lost.why);
         self.note_quarantine(&lost);
+        // What was waited for others of this manager is no time without an answer.
+        self.outage = self.outage.and_then(|it| it.checked_add(lost.waited));
         match lost.finds_a_majority() {
-            Some(true) => self.outage = None,
+            Some(true) => {
+                self.outage = None;
+                self.note_majority();
+            }
             Some(false) => {
                 self.outage.get_or_insert_with(time::tick);
+                self.note_failure(&lost);
             }
             None => {}
         }
         self.lost = Some(lost);
+    }
+
+    /// A majority has answered, as far as the whole manager is concerned.
+    fn note_majority(&self) {
+        let outage = self.engine.shared().outage.lock().on_majority();
+        if let Some(since) = outage {
+            let lasted = About(time::tick().saturating_duration_since(since));
+            info!("a majority of the nodes answers again, after {lasted}");
+        }
+    }
+
+    /// None has.
+    fn note_failure(&self, lost: &LostAttempt) {
+        if lost.rows.contains(&NodeAnswer::Failed(NodeFailure::ShutDown)) {
+            return;
+        }
+        let shared = self.engine.shared();
+        let is_news = shared.outage.lock().on_failure(lost.asked, time::tick());
+        if is_news {
+            let rows = shared.fanout.report(lost.rows.clone());
+            let (name, rows) = (&self.spec.name, Rows(&rows));
+            warn!("{name}: no lock can be taken, because no majority of the nodes has a vote: {rows}");
+        }
     }
 
     /// The one thing that a newcomer waits for without anybody else having the lock: said once per manager.
@@ -357,7 +341,6 @@ impl<'a> Calling<'a> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::ids::{FencingToken, NodeSet, OwnerToken};
     use crate::wire::{Address, KeyTtls, Plan};
 
     /// Here it ends at the first moment at which it can: nobody looks after locks any more.
@@ -366,31 +349,18 @@ mod tests {
         let engine = Engine::start(Config::default(), vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap();
         let engine = Arc::new(engine);
         let shared = engine.shared();
-        let plan = Plan::mutex(b"", b"x", KeyTtls::default());
-        let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
-        let calling = Calling { engine: &engine, spec: &spec, began: time::tick(), outage: None, lost: None };
+        let spec = LockSpec::new(&shared.config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
+        let (spec, client) = (Arc::new(spec), Some(shared.queues.client()));
+        let call = Call { engine: &engine, spec: &spec, began: time::tick(), outage: None, lost: None };
         shared.schedule.stop();
-        let won = || {
-            let sent = Moment::now();
-            Won {
-                spec: Arc::clone(&spec),
-                owner: OwnerToken::draw().unwrap(),
-                token: FencingToken::new(1),
-                raised: false,
-                sent,
-                asked: time::tick(),
-                use_until: sent.checked_add(spec.ttl()).unwrap(),
-                reached: NodeSet::default(),
-                grants: Default::default(),
-                in_lists: false,
-            }
-        };
+        let won = || Won::just_now(&spec, Duration::from_secs(10));
 
-        let tried = calling.guard(won(), |id| shared.queues.begin_hold(spec.plan.key(), id)).unwrap();
+        let tried = call.guard(won(), |id| shared.queues.begin_hold(spec.plan.key(), id)).unwrap();
         assert!(shared.queues.is_empty() && !tried.is_valid(), "after a try");
 
-        let place = Place::join(shared, calling.request(true));
-        let waited = calling.guard(won(), |id| place.leave_with(id)).unwrap();
+        let place =
+            Place::join(&shared.fanout, &shared.queues, &shared.admission, Request::new(&spec, &shared.config, client));
+        let waited = call.guard(won(), |id| place.leave_with(id)).unwrap();
         assert!(shared.queues.is_empty() && !waited.is_valid(), "after a wait");
         drop((tried, waited));
         assert_eq!(shared.counters.snapshot(Vec::new()).locks_lost, 2);

@@ -11,7 +11,7 @@ use crate::answer::{Answer, ExtendReply};
 use crate::engine::hold::held::{HeldLock, State};
 use crate::engine::nodes::job::Sink;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
-use crate::engine::round::attempt::Grants;
+use crate::engine::round::outcome::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Due, Slot};
 use crate::error::{ExtendError, Lost, Rows};

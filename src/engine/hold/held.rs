@@ -7,13 +7,14 @@ use std::time::Duration;
 use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
 use crate::engine::nodes::outgoing::Outgoing;
-use crate::engine::round::attempt::{Attempt, Grants, Won};
+use crate::engine::round::attempt::Attempt;
+use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::round::run;
 use crate::engine::schedule::Slot;
 use crate::engine::shared::Shared;
 use crate::engine::spec::LockSpec;
-use crate::engine::wait::queues::Ticket;
+use crate::engine::wait::ticket::Ticket;
 use crate::error::Lost;
 use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
@@ -103,15 +104,15 @@ impl fmt::Debug for HeldLock {
 
 impl HeldLock {
     pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> HeldLock {
-        let hold_until = shared.config.max_hold.and_then(|it| won.sent.checked_add(it));
+        let hold_until = shared.config.max_hold.and_then(|it| won.sent.moment.checked_add(it));
         let state = State {
             lease: Lease::new(won.use_until, hold_until, won.spec.renew),
-            renewed_at: won.sent,
+            renewed_at: won.sent.moment,
             renewal: None,
-            confirmations: Confirmations::new(shared.fanout.len(), NodeSet::default(), won.asked),
+            confirmations: Confirmations::new(shared.fanout.len(), NodeSet::default(), won.sent.tick),
             grants: won.grants,
             checked_at: None,
-            counter_kept: won.asked,
+            counter_kept: won.sent.tick,
             longest_ttl: won.spec.ttl(),
             reached: won.reached,
             listeners: Listeners::default(),
@@ -213,10 +214,10 @@ impl HeldLock {
 
         let next = queues.pass_on(self.spec.plan.key(), self.id);
         let update = match &next {
-            Some(next) => QueueUpdate::HandOver { client: queues.client(), since: next.since(&self.shared) },
+            Some(next) => QueueUpdate::HandOver { client: queues.client(), since: next.since(fanout) },
             None => self.update(),
         };
-        let release = Outgoing::release(self.release_command(update), to, keep, Some(round));
+        let release = Outgoing::release(self.release_command(update), to, keep).answered_to(Some(round));
         let (attempt, acquire) = next.as_deref().and_then(|it| self.prepare_next(it)).unzip();
 
         let now = time::tick();
@@ -244,10 +245,9 @@ impl HeldLock {
         // The call pauses before its own round; it would not before one that is made for it.
         let waits = fanout.is_behind() || !fanout.pause().is_zero();
         let slot = if waits { None } else { admission.try_enter() };
-        let (attempt, command) = next.prepare(&self.shared, slot?).ok()?;
+        let prepared = next.prepare(fanout, slot?).ok()?;
         count(&counters.hand_overs);
-        let outgoing = Outgoing::ask(command, &attempt.round);
-        Some((attempt, outgoing))
+        Some(prepared)
     }
 
     /// Gives the lock up without telling the nodes, so that its keys expire: if that is wanted after a panic, and a panic
@@ -351,7 +351,7 @@ impl HeldLock {
             let round = ReleaseRound::new(quorum(fanout.len()));
             let round = awaited.then(|| run::of_release(fanout, round, to));
             let command = self.release_command(self.update());
-            let release = Outgoing::release(command, to, state.longest_ttl, round.as_ref());
+            let release = Outgoing::release(command, to, state.longest_ttl).answered_to(round.as_ref());
             // No node refuses it, and the workers are woken by `announce`.
             drop(fanout.enqueue(release, time::tick()));
             round

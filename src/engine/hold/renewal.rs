@@ -53,11 +53,9 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::hold::held::HeldLock;
-    use crate::engine::spec::LockSpec;
-    use crate::engine::{Engine, Won};
+    use crate::engine::{Engine, LockSpec, Won};
     use crate::error::Lost;
-    use crate::ids::{FencingToken, NodeSet, OwnerToken};
-    use crate::time::{self, Moment};
+    use crate::time;
     use crate::wire::{Address, KeyTtls, Plan};
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,20 +67,9 @@ mod tests {
 
     /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
     fn short_hold(engine: &Engine) -> Arc<HeldLock> {
-        let sent = Moment::now();
-        let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
-        let won = Won {
-            spec: Arc::new(spec),
-            owner: OwnerToken::draw().unwrap(),
-            token: FencingToken::new(1),
-            raised: false,
-            sent,
-            asked: time::tick(),
-            use_until: sent.checked_add(Duration::from_millis(20)).unwrap(),
-            reached: NodeSet::default(),
-            grants: Default::default(),
-            in_lists: false,
-        };
+        let plan = Plan::mutex(b"", b"x", KeyTtls::default());
+        let spec = Arc::new(LockSpec::new(&engine.shared().config, b"x", plan));
+        let won = Won::just_now(&spec, Duration::from_millis(20));
         Arc::new(HeldLock::new(Arc::clone(engine.shared()), 0, won))
     }
 

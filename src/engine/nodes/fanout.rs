@@ -31,6 +31,7 @@ use crate::wire::Address;
 
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
+    pub(crate) counters: Arc<Counters>,
     nodes: Vec<Arc<Node>>,
     run_ids: Arc<Mutex<RunIds>>,
     response_timeout: Duration,
@@ -90,7 +91,6 @@ impl Fanout {
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
         let run_ids = Arc::new(Mutex::new(RunIds::new(addresses.len(), config.longest_life())));
         let start = time::tick();
-        let counters = Arc::clone(counters);
         let contacts = Arc::new(Contacts::new(addresses.len()));
         let response_timeout = config.response_timeout;
         let quarantine_length =
@@ -99,7 +99,7 @@ impl Fanout {
             start,
             response_timeout,
             contacts: Arc::clone(&contacts),
-            counters,
+            counters: Arc::clone(counters),
             client,
             events: Arc::clone(events),
             quarantine_length: quarantine_length.clone(),
@@ -130,6 +130,7 @@ impl Fanout {
             (config.connect_timeout, AtomicUsize::new(0), Wheel::new(Arc::clone(events)));
         let pace = Default::default();
         let fanout = Fanout {
+            counters: Arc::clone(counters),
             nodes,
             run_ids,
             response_timeout,

@@ -49,14 +49,14 @@ impl Outgoing {
     }
 
     /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.
-    pub(crate) fn release<S: Sink + 'static>(
-        command: Command,
-        nodes: NodeSet,
-        keep: Duration,
-        sink: Option<&Arc<S>>,
-    ) -> Outgoing {
+    pub(crate) fn release(command: Command, nodes: NodeSet, keep: Duration) -> Outgoing {
+        Outgoing { command: Arc::new(command), sink: None, to: Some(nodes), takers: Takers::All(keep) }
+    }
+
+    /// Its answers go to `sink`, if that is some.
+    pub(crate) fn answered_to<S: Sink + 'static>(self, sink: Option<&Arc<S>>) -> Outgoing {
         let sink = sink.map(|it| -> Arc<dyn Sink> { Arc::<S>::clone(it) });
-        Outgoing { command: Arc::new(command), sink, to: Some(nodes), takers: Takers::All(keep) }
+        Outgoing { sink, ..self }
     }
 
     pub(super) fn goes_to(&self, node: NodeId) -> bool {

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::drive::Driver;
+use crate::engine::nodes::fanout::Fanout;
 use crate::engine::park::Signal;
-use crate::engine::round::admission::{Slot, Turn};
-use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Request, Won};
-use crate::engine::shared::Shared;
-use crate::engine::wait::queues::{Handover, Ticket};
+use crate::engine::round::admission::{Admission, Slot, Turn};
+use crate::engine::round::attempt::Attempt;
+use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
+use crate::engine::round::request::{Known, Request};
+use crate::engine::wait::queues::Queues;
+use crate::engine::wait::ticket::{Handover, Ticket};
 use crate::ids::NodeSet;
 use crate::logic::quorum;
 use crate::logic::wait;
@@ -20,8 +23,18 @@ use crate::time::{self, Tick};
 /// it costs others the time of one turn.
 const LEAVE_FOR: Duration = Duration::from_secs(5);
 
-/// What became of a call's wait.
-pub(crate) enum Woken {
+/// What comes next for a call that waits.
+pub(crate) enum Next {
+    /// An attempt has ended.
+    Ended(Result<Won, NotWon>),
+    /// The first in line has given up because of an outage, after this attempt: it is over for all of them.
+    GivenUp(LostAttempt),
+    /// Time is up, or a signal was given.
+    Stopped,
+}
+
+/// What a call waits for.
+enum Woken {
     /// The nodes may be asked now.
     Try(Slot),
     /// Somebody has asked them for us.
@@ -34,14 +47,16 @@ pub(crate) enum Woken {
 
 /// A call in line, until it is dropped.
 pub(crate) struct Place<'a> {
-    shared: &'a Shared,
+    fanout: &'a Fanout,
+    queues: &'a Queues,
+    admission: &'a Arc<Admission>,
     ticket: Arc<Ticket>,
     tries: u32,
     pause: Duration,
     /// Nodes that may have the call in their waiting lists.
     listed: NodeSet,
     /// To begin a round.
-    pub(crate) turn: Turn,
+    turn: Turn,
     /// It has asked, and waits for notices now: somebody must read them.
     reads: bool,
     /// It reads what the nodes say, for all, while it waits.
@@ -52,33 +67,63 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// Goes to the end of the line.
-    pub(crate) fn join(shared: &'a Shared, request: Request) -> Place<'a> {
+    pub(crate) fn join(
+        fanout: &'a Fanout,
+        queues: &'a Queues,
+        admission: &'a Arc<Admission>,
+        request: Request,
+    ) -> Place<'a> {
         let joined = time::tick();
         let ticket = Arc::new(Ticket { request, joined, parker: Arc::default(), state: Mutex::default() });
-        let queues = &shared.queues;
         let mut lines = queues.lines.lock();
         count(&queues.counters.waiting);
         let line = lines.entry(Arc::clone(ticket.request.spec.plan.key())).or_default();
         line.tickets.push_back(Arc::clone(&ticket));
         line.set_up();
         drop(lines);
-        let (pause, listed) = (Duration::ZERO, NodeSet::default());
-        Place { shared, ticket, tries: 0, pause, listed, turn: Turn::default(), reads: false, driver: None, held: None }
+        Place {
+            fanout,
+            queues,
+            admission,
+            ticket,
+            tries: 0,
+            pause: Duration::ZERO,
+            listed: NodeSet::default(),
+            turn: Turn::default(),
+            reads: false,
+            driver: None,
+            held: None,
+        }
     }
 
-    pub(crate) fn request(&self) -> &Request {
+    fn request(&self) -> &Request {
         &self.ticket.request
     }
 
+    fn key(&self) -> &Arc<[u8]> {
+        self.request().spec.plan.key()
+    }
+
+    /// Waits until the nodes may be asked and asks them, or until an attempt was made for the call and has ended; until
+    /// `until`, or until one of `signals` is given.
+    pub(crate) fn next(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Next {
+        match self.wait(until, signals) {
+            Woken::Try(slot) => Next::Ended(self.try_now(slot)),
+            Woken::Made(attempt) => Next::Ended(self.finish(attempt)),
+            Woken::GivenUp(lost) => Next::GivenUp(lost),
+            Woken::Stopped => Next::Stopped,
+        }
+    }
+
     /// Waits until there is something to do, until `until`, or until one of `signals` is given.
-    pub(crate) fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
+    fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
         let parker = Arc::clone(&self.ticket.parker);
         let _listed = parker.listed_with(signals);
         if std::mem::take(&mut self.reads) {
             // Not before: at the wheel a thread has things locked, and its lines for the log would wait.
-            self.driver = self.shared.fanout.take_wheel();
+            self.driver = self.fanout.take_wheel();
             if self.driver.is_none() {
-                self.shared.fanout.settle();
+                self.fanout.settle();
             }
         }
         loop {
@@ -99,14 +144,14 @@ impl<'a> Place<'a> {
                     return Woken::Stopped;
                 }
                 match &state.handover {
-                    Handover::None if state.up => match state.next_try(self.shared.queues.nodes) {
+                    Handover::None if state.up => match state.next_try(self.queues.nodes) {
                         Some(at) if now < at => (Some(until.map_or(at, |it| it.min(at))), false),
                         _ => (until, true),
                     },
                     _ => (until, false),
                 }
             };
-            if let Some(slot) = self.turn.wait(asks, &self.shared.admission, &parker) {
+            if let Some(slot) = self.turn.wait(asks, self.admission, &parker) {
                 return Woken::Try(slot);
             }
             match &mut self.driver {
@@ -120,40 +165,42 @@ impl<'a> Place<'a> {
         }
     }
 
-    pub(crate) fn known(&self) -> Known {
-        self.ticket.state.lock().known
-    }
-
     /// How long the call waits after its last attempt if it hears of nothing.
     pub(crate) fn pause(&self) -> Duration {
         self.pause
     }
 
+    /// Whether nothing but other rounds of this manager keeps the call from asking the nodes.
+    pub(crate) fn waits_for_turn(&self) -> bool {
+        self.turn.is_awaited()
+    }
+
     /// Asks the nodes.
-    pub(crate) fn try_now(&mut self, slot: Slot) -> Result<Result<Won, LostAttempt>, NoAttempt> {
+    fn try_now(&mut self, slot: Slot) -> Result<Won, NotWon> {
         let known = {
             let mut state = self.ticket.state.lock();
             (state.told, state.told_at) = (NodeSet::default(), None);
             state.known
         };
-        let result = Attempt::run(self.shared, slot, &self.ticket.request, known, self.driver.take())?;
-        Ok(result.map_err(|lost| self.note(lost)))
+        let driver = self.driver.take();
+        let result = Attempt::run(self.fanout, slot, self.request(), known, driver);
+        result.inspect_err(|err| self.note(err))
     }
 
     /// Waits for the attempt that was made for the call.
-    pub(crate) fn finish(&mut self, attempt: Attempt) -> Result<Won, LostAttempt> {
+    fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
         (self.driver, self.turn) = (None, Turn::default());
-        attempt.finish(self.shared, &self.ticket.request).map_err(|lost| self.note(lost))
+        let result = attempt.finish(self.fanout, self.request()).map_err(NotWon::Lost);
+        result.inspect_err(|err| self.note(err))
     }
 
     /// Plans the next try after a lost one.
-    fn note(&mut self, lost: LostAttempt) -> LostAttempt {
+    fn note(&mut self, err: &NotWon) {
+        let NotWon::Lost(lost) = err else { return };
         self.listed = self.listed.union(lost.round.as_ref().map(|it| it.reached()).unwrap_or_default());
-        let shared = self.shared;
-        let (min, max) = (shared.config.retry_min, shared.config.retry_max);
-        let free_in = lost.free_in();
-        let majority = quorum(shared.queues.nodes);
-        let told = majority <= lost.entered && majority <= shared.fanout.listening();
+        let ((min, max), free_in) = (self.queues.pauses, lost.free_in());
+        let majority = quorum(self.queues.nodes);
+        let told = majority <= lost.entered && majority <= self.fanout.listening();
         let has_no_place = !wait::keeps_its_place(lost.why);
         let pause = match (told, has_no_place) {
             (true, _) => wait::long_pause,
@@ -171,15 +218,14 @@ impl<'a> Place<'a> {
         state.given_up = None;
         drop(state);
         self.reads = true;
-        lost
     }
 
     /// Ends the wait of all in line who were there when `lost` began: what it found out about the nodes it found out for
     /// them. Who came later asks them once at least.
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
         let lost = Arc::new(lost.clone());
-        let lines = self.shared.queues.lines.lock();
-        let Some(line) = lines.get(self.request().spec.plan.key()) else { return };
+        let lines = self.queues.lines.lock();
+        let Some(line) = lines.get(self.key()) else { return };
         let others = line.tickets.iter().filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
         for ticket in others {
             ticket.state.lock().given_up = Some(Arc::clone(&lost));
@@ -187,12 +233,18 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Leaves the line. An attempt may have been made for the call meanwhile: its end is the result, and the call stays in
+    /// line until it leaves with what it has won, or is dropped.
+    pub(crate) fn stop(&mut self) -> Option<Result<Won, NotWon>> {
+        self.leave().map(|attempt| self.finish(attempt))
+    }
+
     /// Leaves the line, unless an attempt was made for the call meanwhile: that has to be finished first.
-    pub(crate) fn stop(&mut self) -> Option<Attempt> {
+    fn leave(&mut self) -> Option<Attempt> {
         (self.driver, self.turn) = (None, Turn::default());
         loop {
             {
-                let mut lines = self.shared.queues.lines.lock();
+                let mut lines = self.queues.lines.lock();
                 let mut state = self.ticket.state.lock();
                 match std::mem::take(&mut state.handover) {
                     Handover::Made(attempt) => return Some(attempt),
@@ -202,7 +254,7 @@ impl<'a> Place<'a> {
                         // that. The farewell is sent before it: behind it, it would strike him, and nobody would tell
                         // him of the release.
                         self.say_farewell();
-                        self.shared.queues.remove(&mut lines, &self.ticket, self.held);
+                        self.queues.remove(&mut lines, &self.ticket, self.held);
                         return None;
                     }
                     // RACE: whoever releases is just sending it. It is not ours to end before that.
@@ -217,8 +269,7 @@ impl<'a> Place<'a> {
     fn say_farewell(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         if self.held.is_none() && listed != NodeSet::default() {
-            let shared = self.shared;
-            shared.queues.leave_lists(&shared.fanout, self.request().spec.plan.key(), listed, LEAVE_FOR);
+            self.queues.leave_lists(self.fanout, self.key(), listed, LEAVE_FOR);
         }
     }
 
@@ -230,25 +281,23 @@ impl<'a> Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        while let Some(attempt) = self.stop() {
+        while let Some(attempt) = self.leave() {
             // What is taken back enters the lists: see `take_back`.
             self.listed = self.listed.union(attempt.round.reached());
-            attempt.abandon(self.shared, self.request());
+            attempt.abandon(self.fanout, self.request());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
     use std::thread;
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::Engine;
-    use crate::engine::spec::LockSpec;
-    use crate::time::Moment;
-    use crate::wire::{Address, KeyTtls, LAST, Plan, QueueEntry, QueuePolicy};
+    use crate::engine::{Engine, LockSpec, Shared};
+    use crate::logic::acquire::LossReason;
+    use crate::wire::{Address, KeyTtls, LAST, Plan};
 
     /// A manager of three nodes that nobody can reach.
     fn engine() -> Engine {
@@ -256,15 +305,11 @@ mod tests {
         Engine::start(Config::default(), addresses).unwrap()
     }
 
-    fn request(shared: &Shared) -> Request {
-        let entry = Some(QueueEntry { client: shared.queues.client(), life: 1000 });
-        let spec = LockSpec::new(&shared.config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
-        Request {
-            spec: Arc::new(spec),
-            policy: QueuePolicy { fair: true, since: 1, entry, enters: true },
-            began: Moment::now(),
-            place: OnceLock::new(),
-        }
+    fn join(shared: &Shared) -> Place<'_> {
+        let plan = Plan::mutex(b"", b"x", KeyTtls::default());
+        let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
+        let request = Request::new(&spec, &shared.config, Some(shared.queues.client()));
+        Place::join(&shared.fanout, &shared.queues, &shared.admission, request)
     }
 
     fn commands(shared: &Shared) -> u64 {
@@ -273,7 +318,7 @@ mod tests {
 
     /// An attempt that has come to all nodes, as far as anybody knows.
     fn attempt(shared: &Shared, ticket: &Ticket) -> Attempt {
-        let Ok((attempt, _)) = ticket.prepare(shared, shared.admission.enter()) else { panic!("no attempt") };
+        let Ok((attempt, _)) = ticket.prepare(&shared.fanout, shared.admission.enter()) else { panic!("no attempt") };
         attempt.round.set_reached(shared.fanout.ids().collect());
         attempt
     }
@@ -282,9 +327,9 @@ mod tests {
     fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists() {
         let engine = engine();
         let shared = engine.shared();
-        let place = Place::join(shared, request(shared));
-        shared.queues.begin_hold(place.request().spec.plan.key(), 7);
-        let ticket = shared.queues.pass_on(place.request().spec.plan.key(), 7).unwrap();
+        let place = join(shared);
+        shared.queues.begin_hold(place.key(), 7);
+        let ticket = shared.queues.pass_on(place.key(), 7).unwrap();
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
@@ -301,9 +346,9 @@ mod tests {
     fn a_call_that_ends_while_its_attempt_is_sent_waits_for_it_and_takes_it_back() {
         let engine = engine();
         let shared = engine.shared();
-        let place = Place::join(shared, request(shared));
-        shared.queues.begin_hold(place.request().spec.plan.key(), 7);
-        let ticket = shared.queues.pass_on(place.request().spec.plan.key(), 7).unwrap();
+        let place = join(shared);
+        shared.queues.begin_hold(place.key(), 7);
+        let ticket = shared.queues.pass_on(place.key(), 7).unwrap();
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
@@ -329,18 +374,18 @@ mod tests {
     fn h4_a_call_that_reached_no_majority_is_behind_all_others_and_enters_no_list_until_it_does() {
         let engine = engine();
         let shared = engine.shared();
-        let mut place = Place::join(shared, request(shared));
+        let mut place = join(shared);
         let ticket = Arc::clone(&place.ticket);
         assert!(attempt(shared, &ticket).enters);
-        assert_eq!(ticket.since(shared), place.request().began.wall_micros());
+        assert_eq!(ticket.since(&shared.fanout), place.request().began.wall_micros());
 
-        let Ok(Err(lost)) = place.try_now(shared.admission.enter()) else { panic!("nobody was asked") };
+        let Err(NotWon::Lost(lost)) = place.try_now(shared.admission.enter()) else { panic!("nobody was asked") };
 
-        assert_eq!(lost.why, crate::logic::acquire::LossReason::NoQuorum);
-        assert_eq!(ticket.since(shared), LAST);
+        assert_eq!(lost.why, LossReason::NoQuorum);
+        assert_eq!(ticket.since(&shared.fanout), LAST);
         assert!(!attempt(shared, &ticket).enters);
-        place.note(LostAttempt { why: crate::logic::acquire::LossReason::Held, ..lost });
-        assert_eq!(ticket.since(shared), place.request().began.wall_micros());
+        place.note(&LostAttempt { why: LossReason::Held, ..lost }.into());
+        assert_eq!(ticket.since(&shared.fanout), place.request().began.wall_micros());
         assert!(attempt(shared, &ticket).enters);
     }
 
@@ -348,10 +393,10 @@ mod tests {
     fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_own() {
         let engine = engine();
         let shared = engine.shared();
-        let (first, mut second) = (Place::join(shared, request(shared)), Place::join(shared, request(shared)));
+        let (first, mut second) = (join(shared), join(shared));
         let last = LostAttempt::without_tokens(3, 0);
         while time::tick() <= last.asked {}
-        let mut third = Place::join(shared, request(shared));
+        let mut third = join(shared);
 
         first.give_up_for_all(&last);
         drop(first);
@@ -366,7 +411,7 @@ mod tests {
         let engine = engine();
         let shared = engine.shared();
 
-        drop(Place::join(shared, request(shared)));
+        drop(join(shared));
 
         assert_eq!(commands(shared), 0);
         assert!(shared.queues.lines.lock().is_empty());

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::engine::wait::queues::Ticket;
+use crate::engine::wait::ticket::Ticket;
 use crate::error::HeldBy;
 use crate::sys::{ThreadId, this_thread};
 

@@ -9,72 +9,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::outgoing::Outgoing;
-use crate::engine::park::Parker;
-use crate::engine::round::admission::Slot;
-use crate::engine::round::attempt::{Attempt, Known, LostAttempt, NoAttempt, Request};
-use crate::engine::round::pending::Pending;
-use crate::engine::shared::Shared;
 use crate::engine::wait::queue::{Hold, WaitQueue, WaitQueues};
+use crate::engine::wait::ticket::{Handover, Ticket};
 use crate::error::HeldBy;
 use crate::ids::{ClientId, NodeId, NodeSet};
-use crate::logic::quorum;
-use crate::logic::tally::ReleaseRound;
-use crate::logic::wait;
 use crate::stats::{Counters, count, count_down};
 use crate::sys::sync::Mutex;
-use crate::time::{self, Tick};
-use crate::wire::{Command, LAST, Plan, QueuePolicy};
+use crate::time;
+use crate::wire::{Command, Plan};
 
 /// All lines of a manager.
 pub(crate) struct Queues {
     pub(super) client: ClientId,
     pub(super) nodes: usize,
+    /// The shortest and the longest pause between the attempts of a call.
+    pub(super) pauses: (Duration, Duration),
     pub(super) lines: Mutex<WaitQueues>,
     pub(super) counters: Arc<Counters>,
 }
 
-/// One call's place in a line.
-pub(crate) struct Ticket {
-    pub(super) request: Request,
-    pub(super) joined: Tick,
-    pub(super) parker: Arc<Parker>,
-    pub(super) state: Mutex<State>,
-}
-
-#[derive(Default)]
-pub(super) struct State {
-    /// First in line, and the manager does not hold the lock: the call asks the nodes.
-    pub(super) up: bool,
-    /// When it asks them next if it hears of nothing; at once if `None`.
-    pub(super) try_at: Option<Tick>,
-    /// Nodes that have announced a release since the last attempt began, and when the first of them did.
-    pub(super) told: NodeSet,
-    pub(super) told_at: Option<Tick>,
-    /// How long the others are waited for after that.
-    pub(super) grace: Duration,
-    pub(super) known: Known,
-    pub(super) handover: Handover,
-    /// The last attempt of the first in line, which has given up because of an outage.
-    pub(super) given_up: Option<Arc<LostAttempt>>,
-}
-
-/// An attempt that whoever releases the lock makes for the call.
-#[derive(Default)]
-pub(super) enum Handover {
-    #[default]
-    None,
-    /// It is being made. `awaited`: the call has nothing else to wait for any more.
-    Coming {
-        awaited: bool,
-    },
-    Made(Attempt),
-}
-
 impl Queues {
-    pub(crate) fn new(client: ClientId, nodes: usize, counters: Arc<Counters>) -> Queues {
-        Queues { client, nodes, lines: Mutex::default(), counters }
+    pub(crate) fn new(client: ClientId, nodes: usize, config: &Config, counters: Arc<Counters>) -> Queues {
+        let pauses = (config.retry_min, config.retry_max);
+        Queues { client, nodes, pauses, lines: Mutex::default(), counters }
     }
 
     pub(crate) fn client(&self) -> ClientId {
@@ -145,7 +105,7 @@ impl Queues {
 
     /// Takes this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
     pub(crate) fn leave_lists(&self, fanout: &Fanout, key: &[u8], nodes: NodeSet, keep: Duration) {
-        let leave = Outgoing::release::<Pending<ReleaseRound>>(Plan::leave(key, self.client), nodes, keep, None);
+        let leave = Outgoing::release(Plan::leave(key, self.client), nodes, keep);
         fanout.send(leave, None, None, time::tick()).finish();
     }
 
@@ -170,64 +130,5 @@ impl Queues {
         if line.is_empty() {
             lines.remove(key);
         }
-    }
-}
-
-impl State {
-    /// When to ask the nodes; `None` for at once.
-    pub(super) fn next_try(&self, nodes: usize) -> Option<Tick> {
-        let in_time = self.told_at.and_then(|it| it.checked_add(self.grace));
-        wait::next_try(self.try_at?, quorum(nodes), self.told.len(), in_time)
-    }
-}
-
-impl Ticket {
-    pub(super) fn tell(&self, node: NodeId) {
-        let mut state = self.state.lock();
-        state.told.insert(node);
-        state.told_at.get_or_insert_with(time::tick);
-        drop(state);
-        self.parker.wake();
-    }
-
-    /// When the call began that comes next, as far as others who wait are concerned.
-    pub(crate) fn since(&self, shared: &Shared) -> u64 {
-        if self.state.lock().known.has_no_place { LAST } else { self.request.since(shared) }
-    }
-
-    /// Prepares the attempt that the call will find made, see [`Queues::pass_on`]; the command has to be sent.
-    pub(crate) fn prepare(&self, shared: &Shared, slot: Slot) -> Result<(Attempt, Command), NoAttempt> {
-        let known = self.state.lock().known;
-        let parker = Arc::clone(&self.parker);
-        // Also for a lock that is not fair: the calls of a busy manager would hand it on among themselves for ever.
-        let policy = QueuePolicy { fair: true, ..self.request.policy };
-        Attempt::prepare(shared, slot, &self.request, known, policy, Some(Box::new(move || parker.wake())))
-    }
-
-    /// Gives the call its attempt, which has been sent.
-    ///
-    /// RACE: not before it was sent. The call may end it at once, and what it then takes back must run behind it. The
-    /// call's thread sleeps on, until the attempt is decided.
-    pub(crate) fn make(&self, attempt: Attempt) {
-        self.set_handover(Handover::Made(attempt));
-    }
-
-    /// Lets the call try by itself.
-    pub(crate) fn make_none(&self) {
-        self.state.lock().try_at = None;
-        self.set_handover(Handover::None);
-        self.parker.wake();
-    }
-
-    fn set_handover(&self, to: Handover) {
-        let before = std::mem::replace(&mut self.state.lock().handover, to);
-        if matches!(before, Handover::Coming { awaited: true }) {
-            self.parker.wake();
-        }
-    }
-
-    /// Sees to it that the call looks after its attempt, decided or not.
-    pub(crate) fn wake(&self) {
-        self.parker.wake();
     }
 }

@@ -1,0 +1,63 @@
+//! What a call asks the nodes for, and what it knows from its attempts so far.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::engine::nodes::fanout::Fanout;
+use crate::engine::spec::LockSpec;
+use crate::ids::ClientId;
+use crate::logic::wait;
+use crate::time::Moment;
+use crate::wire::{QueueEntry, QueuePolicy};
+
+/// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
+const PAUSES_IN_A_LIFE: u32 = 3;
+
+/// What a call asks the nodes for.
+pub(crate) struct Request {
+    pub(crate) spec: Arc<LockSpec>,
+    /// By how much the lease ends earlier for its holder than for the nodes.
+    pub(crate) margin: Duration,
+    /// But for the place: see [`Request::since`].
+    pub(crate) policy: QueuePolicy,
+    pub(crate) began: Moment,
+    place: OnceLock<u64>,
+}
+
+impl Request {
+    /// `client`: of a call that waits, and enters the waiting lists of the nodes.
+    pub(crate) fn new(spec: &Arc<LockSpec>, config: &Config, client: Option<ClientId>) -> Request {
+        let life = wait::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let entry = client.map(|client| QueueEntry { client, life });
+        let began = Moment::now();
+        let policy = QueuePolicy { fair: spec.fair, since: began.wall_micros(), entry, enters: client.is_some() };
+        let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));
+        Request { spec, margin, policy, began, place: OnceLock::new() }
+    }
+
+    /// When the call began, microseconds since 1970: calls of all clients are ordered by it.
+    ///
+    /// Does not change once the clocks of a majority are known. A call may have begun before that.
+    pub(crate) fn since(&self, fanout: &Fanout) -> u64 {
+        let time = || fanout.time_for_all(self.began);
+        if fanout.askable().is_none() { *self.place.get_or_init(time) } else { time() }
+    }
+}
+
+/// What a call knows from its attempts so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    /// The largest fencing counter that was seen.
+    pub(crate) seen: u64,
+    /// It could not win its last round, whoever has the lock: see [`wait::keeps_its_place`].
+    pub(crate) has_no_place: bool,
+}
+
+impl Known {
+    /// How the next attempt deals with those who wait.
+    pub(super) fn policy(self, policy: QueuePolicy) -> QueuePolicy {
+        if self.has_no_place { policy.without_place() } else { policy }
+    }
+}
