@@ -19,3 +19,8 @@ pub(crate) use system::{
     CAN_WAIT_FOR_SEVERAL, Events, OwnThread, Poll, Registry, Socket, ThreadId, Tick, Token, WakeFd, Waker, Watch,
     boot_clock, is_unwinding, run_aside, this_thread, tick, wait_readable, wall_clock,
 };
+
+/// What a wake-up of a poll is known by.
+pub(crate) const WAKE: Token = Token(0);
+/// What the socket of a poll is known by.
+pub(crate) const SOCKET: Token = Token(1);

@@ -2,6 +2,7 @@
 
 mod address;
 mod command;
+mod conn;
 mod frame;
 mod handshake;
 mod inbox;
@@ -12,7 +13,6 @@ mod reply;
 
 pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::{Command, Kind};
-pub(crate) use handshake::{Handshake, Next};
-pub(crate) use inbox::{Filled, Inbox};
+pub(crate) use conn::{Conn, Event};
 pub(crate) use plan::{KeyTtls, LAST, Plan, QueueEntry, QueuePolicy, QueueUpdate, greet, meet, vouch};
-pub(crate) use reply::{Push, Reply, push};
+pub(crate) use reply::Reply;

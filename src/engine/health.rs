@@ -27,7 +27,7 @@ impl Shared {
     /// of them.
     pub(crate) fn look(&self) -> Vec<NodeCheck> {
         let _busy = self.fanout.busy();
-        let (_, nodes) = self.fanout.wheel();
+        let nodes = self.fanout.nodes();
         let deadline = self.fanout.deadline(time::tick());
         let ask = || {
             let round = Arc::new(Pending::new(nodes.len(), ProbeRound));
@@ -61,7 +61,7 @@ impl Shared {
         }
         let failed = {
             let _busy = self.fanout.busy();
-            let (_, nodes) = self.fanout.wheel();
+            let nodes = self.fanout.nodes();
             let round = Arc::new(Pending::new(nodes.len(), ProbeRound));
             let deadline = self.fanout.deadline(time::tick());
             let outgoing = Outgoing::ask(wire::vouch(), &round).to(Some(new));
@@ -79,7 +79,7 @@ impl Shared {
 
     /// The same, where there is nobody to ask.
     pub(crate) fn look_at_nothing(&self) -> Vec<NodeCheck> {
-        let (_, nodes) = self.fanout.wheel();
+        let nodes = self.fanout.nodes();
         let row = |node: &Arc<Node>| NodeCheck {
             node: node.id,
             address: Arc::clone(&node.address),
@@ -92,15 +92,16 @@ impl Shared {
 
 fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
     let mut findings = Vec::new();
-    let left = node.quarantine_left(time::tick());
-    let failure = failure
-        .or_else(|| (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.quarantine_reason() }));
+    let left = node.status.quarantine_left(time::tick());
+    let failure = failure.or_else(|| {
+        (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.status.quarantine_reason() })
+    });
     if node.is_up()
-        && let Some(server_info) = node.server_info()
+        && let Some(server_info) = node.status.server_info()
     {
         findings.extend(server_info.findings());
         findings.extend(double.map(|other| NodeFinding::SameServer { other }));
-        findings.extend(node.other_nodes());
+        findings.extend(node.other_users.finding());
         findings.extend(clock_differs(node));
     }
     NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }
@@ -108,7 +109,7 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
 
 fn clock_differs(node: &Node) -> Option<NodeFinding> {
     let now = Moment::now();
-    let (low, high) = node.clock_shows(now)?;
+    let (low, high) = node.status.clock_shows(now)?;
     let wall = now.wall_micros();
     // Zero as long as ours lies between what is possible.
     let by = Duration::from_micros(wall.abs_diff(wall.clamp(low, high.max(low))));

@@ -3,18 +3,18 @@
 #[cfg_attr(quorlock_shuttle, path = "../tests/schedules/opening.rs")]
 pub(crate) mod connect;
 pub(crate) mod contacts;
+pub(crate) mod deliver;
 pub(crate) mod drive;
 pub(crate) mod events;
 pub(crate) mod fanout;
-pub(crate) mod intake;
 pub(crate) mod job;
 pub(crate) mod leaving;
+pub(crate) mod link;
+pub(crate) mod load;
 pub(crate) mod memory;
 pub(crate) mod node;
-pub(crate) mod outbox;
 pub(crate) mod outgoing;
 pub(crate) mod resend;
 pub(crate) mod sets;
-pub(crate) mod stall;
 pub(crate) mod status;
 pub(crate) mod worker;

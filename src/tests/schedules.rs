@@ -18,13 +18,13 @@
     reason = "test code: a panic is a finding"
 )]
 
+mod driving;
 mod leases;
 mod lines;
 mod rounds;
 mod server;
 mod stall;
 mod turns;
-mod wheel;
 mod workers;
 
 use std::collections::HashSet;

@@ -1,23 +1,11 @@
 //! The buffer in which replies are put together.
 
-use std::io;
 use std::ops::Range;
 
 use crate::wire::frame;
 
-/// How much a read found.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Filled {
-    /// Nothing was there.
-    Nothing,
-    /// Less than there was room for: the stream is empty, unless the other side has closed it.
-    Short,
-    /// As much as there was room for: there may be more.
-    Full,
-}
-
 /// Bytes that have come and are not complete replies yet. Lives and dies with its connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     /// Where the first reply that has not been taken begins.
@@ -29,12 +17,8 @@ pub(crate) struct Inbox {
 impl Inbox {
     const READ_SIZE: usize = 16 * 1024;
 
-    pub(crate) fn new() -> Inbox {
-        Inbox { bytes: vec![0; Self::READ_SIZE], start: 0, end: 0 }
-    }
-
-    /// Reads once; `read` gives `None` if nothing is there.
-    pub(crate) fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<Option<usize>>) -> io::Result<Filled> {
+    /// Room for what is read next. What was taken is forgotten.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
         self.bytes.copy_within(self.start..self.end, 0);
         self.end = self.end.saturating_sub(self.start);
         self.start = 0;
@@ -42,24 +26,21 @@ impl Inbox {
             // Bounded: a reply that would not fit is refused by its announced length before it has come.
             self.bytes.resize(self.end.saturating_add(Self::READ_SIZE), 0);
         }
-        let free = self.bytes.get_mut(self.end..).unwrap_or_default();
-        let room = free.len();
-        let Some(read) = read(free)? else { return Ok(Filled::Nothing) };
-        self.end = self.end.saturating_add(read);
-        Ok(if read == room { Filled::Full } else { Filled::Short })
+        self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// Finds the complete replies that have come and passes over them. They can be read with [`Inbox::get`] until the
-    /// next call. The error says why these bytes are not a Redis reply: close the connection.
-    pub(crate) fn take_replies(&mut self, replies: &mut Vec<Range<usize>>) -> Result<(), String> {
-        replies.clear();
-        loop {
-            let bytes = self.bytes.get(self.start..self.end).unwrap_or_default();
-            let Some(len) = frame::reply_len(bytes)? else { return Ok(()) };
-            let end = self.start.saturating_add(len);
-            replies.push(self.start..end);
-            self.start = end;
-        }
+    /// So many bytes were read into the [space](Inbox::space).
+    pub(crate) fn filled(&mut self, len: usize) {
+        self.end = self.end.saturating_add(len).min(self.bytes.len());
+    }
+
+    /// Takes the next complete reply; [`Inbox::get`] reads it. The error says why these bytes are not a Redis reply: close
+    /// the connection.
+    pub(crate) fn take_reply(&mut self) -> Result<Option<Range<usize>>, String> {
+        let bytes = self.bytes.get(self.start..self.end).unwrap_or_default();
+        let Some(len) = frame::reply_len(bytes)? else { return Ok(None) };
+        let end = self.start.saturating_add(len);
+        Ok(Some(std::mem::replace(&mut self.start, end)..end))
     }
 
     pub(crate) fn get(&self, reply: Range<usize>) -> &[u8] {

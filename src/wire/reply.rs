@@ -79,7 +79,7 @@ fn members_of(kind: Kind) -> usize {
 
 /// The numbers that the script of this kind returns; `None` if the reply has another form.
 ///
-/// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller at the wheel waits
+/// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller that drives waits
 /// for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
 fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
     let mut numbers = [0; NUMBERS_MAX];

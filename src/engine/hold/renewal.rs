@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::nodes::drive::LINGER;
+use crate::engine::nodes::drive::IDLE_MIN;
 use crate::engine::nodes::outgoing::Enqueued;
 use crate::engine::schedule::{COMPARE, Due};
 use crate::engine::shared::Shared;
@@ -16,10 +16,10 @@ use crate::time::Now;
 pub(crate) fn run(shared: &Arc<Shared>) {
     let mut last = Now::read();
     let mut rounds_seen = 0;
-    let (wheel, nodes) = shared.fanout.wheel();
-    while let Some(due) = shared.schedule.next(&mut last, wheel.is_lingering().then_some(LINGER)) {
-        if wheel.is_lingering() {
-            wheel.look_after(nodes, &mut rounds_seen);
+    let seat = shared.fanout.seat();
+    while let Some(due) = shared.schedule.next(&mut last, seat.has_idle().then_some(IDLE_MIN)) {
+        if seat.has_idle() {
+            seat.end_idle(shared.fanout.nodes(), &mut rounds_seen);
         }
         survive(shared, &due, || look_after(shared, &due));
     }

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::answer::ServerInfo;
-use crate::engine::nodes::worker::{Opened, Progress, SOCKET};
+use crate::engine::nodes::job::Job;
+use crate::engine::nodes::link::{self, Filled};
 use crate::error::{self, NodeFailure};
-use crate::sys::Poll;
-use crate::sys::Socket;
-use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Command, Filled, Handshake, Inbox, Next, Place};
+use crate::sys::{Poll, SOCKET, Socket};
+use crate::time::{self, Now, Tick};
+use crate::wire::{Address, Command, Conn, Event, Place};
 
 /// How many addresses of a name are tried: each is a connection, as long as none is established.
 const ADDRESSES_MAX: usize = 16;
@@ -37,13 +37,23 @@ pub(crate) struct Connecting {
 /// One address, on its way.
 struct Try {
     socket: Socket,
-    inbox: Inbox,
-    handshake: Option<Handshake>,
-    unsent: Vec<u8>,
-    /// When the handshake began.
-    asked: Tick,
-    /// The same moment.
-    asked_at: Moment,
+    /// Once it is connected: and when its login began.
+    login: Option<(Conn<Job>, Now)>,
+}
+
+/// How far an attempt to connect has come.
+pub(crate) enum Progress {
+    Wait,
+    Done(Box<Opened>),
+}
+
+/// A connection on which the node may vote.
+pub(crate) struct Opened {
+    pub(crate) socket: Socket,
+    pub(crate) conn: Conn<Job>,
+    pub(crate) server_info: ServerInfo,
+    /// When the server was asked what it says about itself, or before.
+    pub(crate) asked: Now,
 }
 
 /// Why a try has ended.
@@ -95,18 +105,18 @@ impl Connecting {
     /// Goes as far as it can now.
     pub(crate) fn step(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
         if self.deadline <= now {
-            let talks = self.tries.iter().any(|it| it.handshake.is_some());
+            let talks = self.tries.iter().any(|it| it.login.is_some());
             let reason = if talks { "no answer to the login in time" } else { "no connection in time" };
             return Err(NodeFailure::Connect { reason: reason.to_owned() });
         }
         let mut failure = None;
         let mut index = 0;
         while let Some(it) = self.tries.get_mut(index) {
-            match it.step(&self.address, self.greet.as_ref(), now) {
+            match it.step(&self.address, self.greet.as_ref()) {
                 Ok(None) => index = index.saturating_add(1),
                 Ok(Some(server_info)) => {
-                    let Try { socket, inbox, asked, asked_at, .. } = self.tries.swap_remove(index);
-                    return Ok(Progress::Done(Box::new(Opened { socket, inbox, server_info, asked, asked_at })));
+                    let Try { socket, login: Some((conn, asked)) } = self.tries.swap_remove(index) else { continue };
+                    return Ok(Progress::Done(Box::new(Opened { socket, conn, server_info, asked })));
                 }
                 Err(Ended::Server(failure)) => return Err(failure),
                 Err(Ended::Link(why)) => {
@@ -128,8 +138,7 @@ impl Connecting {
     fn begin_next(&mut self, poll: &Poll, now: Tick) -> Result<(), NodeFailure> {
         self.next_at = self.deadline;
         let socket = next_socket(&self.address, &mut self.untried, poll)?;
-        let (inbox, unsent, asked_at) = (Inbox::new(), Vec::new(), Moment::now());
-        self.tries.push(Try { socket, inbox, handshake: None, unsent, asked: now, asked_at });
+        self.tries.push(Try { socket, login: None });
         let left = self.deadline.saturating_duration_since(now);
         let shares = u32::try_from(self.untried.len()).unwrap_or(u32::MAX).saturating_add(1);
         if let Some(share) = left.checked_div(shares) {
@@ -141,57 +150,33 @@ impl Connecting {
 
 impl Try {
     /// Goes as far as it can now; what the server said, once the node may vote.
-    fn step(&mut self, address: &Address, greet: Option<&Command>, now: Tick) -> Result<Option<ServerInfo>, Ended> {
-        if self.handshake.is_none() {
-            match self.socket.is_connected() {
+    fn step(&mut self, address: &Address, greet: Option<&Command>) -> Result<Option<ServerInfo>, Ended> {
+        let socket = &self.socket;
+        let conn = match &mut self.login {
+            Some((conn, _)) => conn,
+            login @ None => match socket.is_connected() {
                 Ok(false) => return Ok(None),
-                Ok(true) => {
-                    let (handshake, bytes) = Handshake::begin(address, greet);
-                    (self.asked, self.asked_at) = (now, Moment::now());
-                    self.handshake = Some(handshake);
-                    self.unsent = bytes;
-                }
+                Ok(true) => &mut login.insert((Conn::begin(address, greet), Now::read())).0,
                 Err(err) => return Err(Ended::Link(cannot(&err))),
-            }
-        }
-        self.talk()
-    }
-
-    fn talk(&mut self) -> Result<Option<ServerInfo>, Ended> {
+            },
+        };
         loop {
-            let written = self.write();
-            let filled = self.inbox.fill(|into| self.socket.read(into));
-            let mut replies = Vec::new();
+            let written = link::write(conn, socket);
+            let filled = link::read(conn, socket);
             // What has come is read before the end of the connection is believed: a server that refuses says why
             // and closes.
-            let found = self.inbox.take_replies(&mut replies);
-            let Some(handshake) = &mut self.handshake else { return Ok(None) };
-            for reply in replies {
-                match handshake.on_reply(self.inbox.get(reply)).map_err(Ended::Server)? {
-                    Next::Read => {}
-                    Next::Write(bytes) => self.unsent.extend_from_slice(&bytes),
-                    Next::Done(server_info) => return Ok(Some(server_info)),
+            while let Some(event) = conn.poll_event().map_err(Ended::Server)? {
+                if let Event::Ready(server_info) = event {
+                    return Ok(Some(server_info));
                 }
             }
-            found.map_err(|reason| Ended::Server(NodeFailure::Protocol { reason }))?;
             match written.and(filled) {
-                Err(err) => return Err(handshake.failure().map_or_else(|| Ended::Link(lost(&err)), Ended::Server)),
+                Err(err) => return Err(conn.login_failure().map_or_else(|| Ended::Link(lost(&err)), Ended::Server)),
                 // Only now the system announces the next bytes.
                 Ok(Filled::Nothing) => return Ok(None),
                 Ok(Filled::Short | Filled::Full) => {}
             }
         }
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        while !self.unsent.is_empty() {
-            let written = self.socket.write(&self.unsent)?;
-            if written == 0 {
-                break;
-            }
-            self.unsent.drain(..written);
-        }
-        Ok(())
     }
 }
 

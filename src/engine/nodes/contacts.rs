@@ -4,14 +4,11 @@
 //! the first calls of a manager wait for that, before their first round, which would have to wait for it anyway.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use crate::engine::nodes::node::{Health, Node};
 use crate::engine::park::Signal;
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::contact::Contact;
 use crate::sys::sync::{AtomicBool, Mutex};
-use crate::time::Tick;
 
 pub(crate) struct Contacts {
     contact: Mutex<Contact>,
@@ -29,7 +26,7 @@ impl Contacts {
         }
     }
 
-    /// The node's clock is on status, and it may be asked from now on.
+    /// The node's clock is known, and it may be asked from now on.
     pub(crate) fn note_heard(&self, node: NodeId) {
         self.note(|it| it.on_heard(node));
     }
@@ -70,39 +67,5 @@ impl Contacts {
     /// that come up under it. So nobody else is asked.
     pub(crate) fn minority(&self) -> Option<NodeSet> {
         if self.has_majority() { None } else { Some(self.contact.lock().heard()) }
-    }
-}
-
-impl Node {
-    /// Until when a round that begins now may have to wait for a connection first.
-    pub(crate) fn connects_until(&self, now: Tick, connect_timeout: Duration) -> Option<Tick> {
-        if self.is_up() {
-            return None;
-        }
-        match self.health() {
-            Health::Unused => now.checked_add(connect_timeout),
-            Health::Connecting { until } => Some(until),
-            Health::Up | Health::Down(_) => None,
-        }
-    }
-
-    /// Makes the worker connect if nothing has done that before.
-    pub(crate) fn call_up(&self) {
-        self.called_up.store(true, Ordering::SeqCst);
-        self.wake_now();
-    }
-
-    pub(crate) fn is_called_up(&self) -> bool {
-        self.called_up.load(Ordering::SeqCst)
-    }
-
-    /// The first word of the node has come, and its clock is on status.
-    pub(crate) fn note_heard(&self) {
-        self.contacts.note_heard(self.id);
-    }
-
-    /// There is no connection.
-    pub(crate) fn note_failed(&self) {
-        self.contacts.note_failed(self.id);
     }
 }

@@ -1,19 +1,18 @@
-//! A caller that is alone does the work of the workers itself: it writes to all nodes, waits on all their sockets and
-//! reads what comes, as a program of one thread would. That spares five wake-ups a round, which cost more than all the
-//! rest of it. A call that waits for notices does so at the wheel, too: it reads what comes, for everybody else as well,
-//! and its next round costs no wake-up either.
+//! A caller that is alone drives the connections itself: it writes to all nodes, waits for all their sockets and reads what
+//! comes, as a program of one thread would. That spares five wake-ups a round, which cost more than all the rest of it. A
+//! call that waits for notices drives as well: it reads what comes, for all other calls too, and its next round costs no
+//! wake-up either.
 //!
-//! Who reads a node's connection is decided with its outbox locked: its worker, a caller at the wheel, or nobody for a
-//! moment. A worker that does not read has its socket's readiness switched off, so that it sleeps on. After a round
-//! the caller leaves the connections to nobody: often the next round follows at once. If none follows, the renewal
+//! After a round the caller leaves the connections idle: often the next round follows at once. If none follows, the renewal
 //! thread gives them back to their workers, a few milliseconds later; answers that were still open are read then.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::engine::nodes::deliver;
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::intake::Intake;
+use crate::engine::nodes::link::Driver;
 use crate::engine::nodes::node::Node;
 use crate::engine::park::Parker;
 use crate::ids::NodeSet;
@@ -22,29 +21,20 @@ use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, is_anything_wai
 use crate::sys::{Socket, WakeFd};
 use crate::time::{self, Tick};
 
-/// For how long connections are left to nobody after a round, at least; twice that at most.
-pub(crate) const LINGER: Duration = Duration::from_millis(2);
+/// For how long connections are idle after a round, at least; twice that at most.
+pub(crate) const IDLE_MIN: Duration = Duration::from_millis(2);
 /// With response timeouts shorter than this, an answer that lies unread for a moment could pass for a late one.
 const RESPONSE_TIMEOUT_MIN: Duration = Duration::from_millis(20);
 
-/// Who reads the connection of a node.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Reader {
-    #[default]
-    Worker,
-    Caller,
-    Nobody,
-}
-
-/// The one place at which a caller can sit, and what is left after it.
-pub(crate) struct Wheel {
+/// Lets one caller at a time drive the connections, and looks after those that it leaves.
+pub(crate) struct DriverSeat {
     events: Arc<dyn Events>,
     seat: Mutex<Seat>,
     /// Rounds that were driven.
     rounds: AtomicU64,
-    /// Connections may be left to nobody.
-    lingering: AtomicBool,
-    /// Wakes a caller who waits for notices at the wheel.
+    /// Connections may be idle.
+    has_idle: AtomicBool,
+    /// Wakes a caller that waits for notices.
     wake_fd: OnceLock<Option<Arc<WakeFd>>>,
 }
 
@@ -56,32 +46,31 @@ enum Seat {
     Closed,
 }
 
-/// A caller at the wheel. It reads all connections that are up and not stalled.
-pub(crate) struct Driver<'a> {
-    wheel: &'a Wheel,
+/// A caller that drives all connections that are up and not stalled, until this is dropped.
+pub(crate) struct Driving<'a> {
+    seat: &'a DriverSeat,
     nodes: Vec<Driven<'a>>,
-    _seat: MutexGuard<'a, Seat>,
+    _taken: MutexGuard<'a, Seat>,
 }
 
 struct Driven<'a> {
     node: &'a Node,
     socket: Arc<Socket>,
-    intake: MutexGuard<'a, Intake>,
 }
 
-impl Wheel {
-    pub(crate) fn new(events: Arc<dyn Events>) -> Wheel {
-        let (seat, rounds, lingering) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
-        Wheel { events, seat, rounds, lingering, wake_fd: OnceLock::new() }
+impl DriverSeat {
+    pub(crate) fn new(events: Arc<dyn Events>) -> DriverSeat {
+        let (seat, rounds, has_idle) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
+        DriverSeat { events, seat, rounds, has_idle, wake_fd: OnceLock::new() }
     }
 
-    /// Takes the wheel, if that is possible now; otherwise the workers do their work.
-    pub(crate) fn take<'a>(&'a self, nodes: &'a [Arc<Node>], now: Tick) -> Option<Driver<'a>> {
+    /// Lets the caller drive, if that is possible now; otherwise the workers do.
+    pub(crate) fn take<'a>(&'a self, nodes: &'a [Arc<Node>], now: Tick) -> Option<Driving<'a>> {
         if !sys::CAN_WAIT_FOR_SEVERAL || nodes.iter().any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN) {
             return None;
         }
-        let seat = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        let mut driver = Driver { wheel: self, nodes: Vec::with_capacity(nodes.len()), _seat: seat };
+        let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
+        let mut driving = Driving { seat: self, nodes: Vec::with_capacity(nodes.len()), _taken: taken };
         for node in nodes {
             if node.is_connecting() {
                 // Its worker delivers, and could decide the round while we wait for the others.
@@ -90,22 +79,15 @@ impl Wheel {
             if !node.is_up() {
                 continue;
             }
-            // RACE: the intake is locked only while reading is ours. A worker that finds it locked leaves what has come
-            // to us, and hears of it again only when we leave.
-            let socket = node.take_reading()?;
-            let Some(intake) = node.intake.try_lock() else {
-                node.leave_reading(Reader::Worker);
-                return None;
-            };
-            driver.nodes.push(Driven { node, socket, intake });
+            let socket = node.link.take()?;
             if node.is_stalled(now) {
                 // It does not answer, and its worker waits for it.
-                if let Some(driven) = driver.nodes.pop() {
-                    driven.leave(Reader::Worker);
-                }
+                node.link.leave(Driver::Worker);
+            } else {
+                driving.nodes.push(Driven { node, socket });
             }
         }
-        Some(driver)
+        Some(driving)
     }
 
     /// `None` if the system has no more of them.
@@ -113,68 +95,52 @@ impl Wheel {
         self.wake_fd.get_or_init(|| WakeFd::new().ok().map(Arc::new)).clone()
     }
 
-    /// Whether connections may have been left to nobody; then [`Wheel::look_after`] has to be called every
-    /// [`LINGER`].
-    pub(crate) fn is_lingering(&self) -> bool {
-        self.lingering.load(Ordering::Acquire)
+    /// Whether connections may be idle; then [`DriverSeat::end_idle`] has to be called every [`IDLE_MIN`].
+    pub(crate) fn has_idle(&self) -> bool {
+        self.has_idle.load(Ordering::Acquire)
     }
 
-    /// Gives all connections back to their workers, for good. Waits for a caller that is at the wheel, until `deadline`.
+    /// Gives all connections back to their workers, and lets no caller drive any more. Waits for one that does, until
+    /// `deadline`.
     pub(crate) fn close(&self, nodes: &[Arc<Node>], deadline: Tick) {
         if let Some(mut seat) = self.seat.try_lock_until(deadline) {
             *seat = Seat::Closed;
         }
         for node in nodes {
-            node.settle();
+            node.link.end_idle();
         }
     }
 
-    /// Gives connections that were left to nobody back to their workers, unless rounds go on. `seen` is the caller's,
-    /// between calls.
-    pub(crate) fn look_after(&self, nodes: &[Arc<Node>], seen: &mut u64) {
+    /// Gives idle connections back to their workers, unless rounds go on. `seen` is the caller's, between calls.
+    pub(crate) fn end_idle(&self, nodes: &[Arc<Node>], seen: &mut u64) {
         let rounds = self.rounds.load(Ordering::Acquire);
         if std::mem::replace(seen, rounds) != rounds {
             return;
         }
-        // RACE: taken back before the connections are looked at. A driver that leaves in between announces it anew.
-        self.lingering.store(false, Ordering::Release);
+        // RACE: taken back before the connections are looked at. A caller that leaves some in between announces it anew.
+        self.has_idle.store(false, Ordering::Release);
         for node in nodes {
-            node.settle();
+            node.link.end_idle();
         }
     }
 }
 
-impl Driven<'_> {
-    /// Stops reading. True if the connection is left to nobody.
-    fn leave(self, to: Reader) -> bool {
-        let Driven { node, intake, .. } = self;
-        let broken = intake.broken.is_some();
-        // RACE: the worker must find the intake unlocked when it gets up, and what has come is announced to it once.
-        drop(intake);
-        let is_left = node.leave_reading(to);
-        if broken {
-            node.report_broken();
-        }
-        is_left
-    }
-}
-
-/// Leaves the wheel: the workers read.
-impl Drop for Driver<'_> {
+/// From now on the workers drive.
+impl Drop for Driving<'_> {
     fn drop(&mut self) {
         self.give_back();
     }
 }
 
-impl Driver<'_> {
-    /// Whether an answer of one of `asked` would be read by somebody else.
+impl Driving<'_> {
+    /// Whether an answer of one of `asked` would be read by another thread.
     pub(crate) fn misses(&self, asked: NodeSet) -> bool {
         let mut missed = asked;
         self.nodes.iter().for_each(|it| missed.remove(it.node.id));
         missed != NodeSet::default()
     }
 
-    /// Reads until `is_over`, or until `deadline` has come, then leaves the wheel.
+    /// Drives until `is_over`, or until `deadline` has come, and leaves the connections idle: unless the caller is `in_company`.
     pub(crate) fn drive(mut self, is_over: &dyn Fn() -> bool, deadline: Tick, in_company: impl Fn() -> bool) {
         while !is_over() {
             let left = deadline.saturating_duration_since(time::tick());
@@ -183,36 +149,36 @@ impl Driver<'_> {
             }
             let Some(readable) = self.wait_readable(None, Some(left)) else { break };
             if !self.receive(readable) {
-                // Its worker ends the connection, and that can decide the round. We are told by the round then,
-                // not by a socket: back to the ordinary way of waiting.
+                // Its worker ends the connection, and that can decide the round. The round tells us of that, and no socket
+                // does: back to the ordinary way of waiting.
                 return;
             }
         }
-        self.wheel.rounds.fetch_add(1, Ordering::AcqRel);
+        self.seat.rounds.fetch_add(1, Ordering::AcqRel);
         if in_company() {
             return;
         }
-        let mut lingers = false;
+        let mut has_idle = false;
         for driven in self.nodes.drain(..) {
-            lingers |= driven.leave(Reader::Nobody);
+            has_idle |= driven.node.link.leave(Driver::Idle);
         }
-        let wheel = self.wheel;
+        let seat = self.seat;
         drop(self);
-        if lingers && !wheel.lingering.swap(true, Ordering::AcqRel) {
-            wheel.events.left_unread();
+        if has_idle && !seat.has_idle.swap(true, Ordering::AcqRel) {
+            seat.events.left_unread();
         }
     }
 
-    /// Waits at the wheel, for notices: reads what comes, for everybody, until `until`, or until `parker` is woken. False
-    /// if that is no longer possible, and the workers must read.
+    /// Waits for notices: reads once what comes, for everybody, before `until`, and before `parker` is woken. False if the
+    /// caller must not drive any more.
     pub(crate) fn listen(&mut self, until: Option<Tick>, parker: &Parker) -> bool {
-        let Some(wake_fd) = self.wheel.wake_fd() else { return false };
+        let Some(wake_fd) = self.seat.wake_fd() else { return false };
         let readable = parker.sleep_elsewhere(&wake_fd, || {
             let left = until.map(|it| it.saturating_duration_since(time::tick()));
             self.wait_readable(Some(&wake_fd), left)
         });
         match readable {
-            // With lines for the log it leaves the wheel: they are written when nothing is locked, and it may stay for long.
+            // Lines for the log are written when nothing is locked. While it drives something is, and that may take long.
             Some(Some(readable)) => self.receive(readable) && !is_anything_waiting(),
             Some(None) => false,
             None => true,
@@ -225,9 +191,8 @@ impl Driver<'_> {
 
     /// Reads what has come. False if a connection is of no use any more.
     fn receive(&mut self, readable: Vec<bool>) -> bool {
-        for (driven, readable) in self.nodes.iter_mut().zip(readable) {
-            if readable && let Err(failure) = driven.intake.receive(driven.node, &driven.socket) {
-                driven.intake.broken = Some(failure);
+        for (driven, readable) in self.nodes.iter().zip(readable) {
+            if readable && deliver::turn(driven.node, Driver::Caller).is_none() {
                 return false;
             }
         }
@@ -237,7 +202,7 @@ impl Driver<'_> {
     /// Gives all connections back to their workers, at once.
     fn give_back(&mut self) {
         for driven in self.nodes.drain(..) {
-            driven.leave(Reader::Worker);
+            driven.node.link.leave(Driver::Worker);
         }
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::nodes::contacts::Contacts;
-use crate::engine::nodes::drive::{Driver, Wheel};
+use crate::engine::nodes::drive::{DriverSeat, Driving};
 use crate::engine::nodes::events::Events;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::memory::QuarantineLength;
 use crate::engine::nodes::node::{Node, NodeContext, WorkerHandle};
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing, Refusal, Takers};
 use crate::engine::nodes::sets::Sets;
-use crate::engine::nodes::worker::{WAKE, Worker};
+use crate::engine::nodes::worker::Worker;
 use crate::engine::park::{self, Signal};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
@@ -25,7 +25,7 @@ use crate::logic::{clock, quorum};
 use crate::stats::Counters;
 use crate::sys::OwnThread;
 use crate::sys::sync::{AtomicUsize, Condvar, Mutex, unbounded};
-use crate::sys::{Poll, Waker};
+use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
 use crate::wire::Address;
 
@@ -38,7 +38,7 @@ pub(crate) struct Fanout {
     connect_timeout: Duration,
     /// Callers that wait for a round of theirs right now.
     busy: AtomicUsize,
-    wheel: Wheel,
+    seat: DriverSeat,
     /// Callers that wait for a node to keep up sleep here. Nobody wakes them.
     pace: (Mutex<()>, Condvar),
     contacts: Arc<Contacts>,
@@ -51,7 +51,7 @@ pub(crate) struct Fanout {
 pub(crate) struct Sent<'a> {
     fanout: &'a Fanout,
     enqueued: Enqueued,
-    driver: Option<Driver<'a>>,
+    driver: Option<Driving<'a>>,
     directly: bool,
 }
 
@@ -126,8 +126,8 @@ impl Fanout {
                 }
             }
         }
-        let (connect_timeout, busy, wheel) =
-            (config.connect_timeout, AtomicUsize::new(0), Wheel::new(Arc::clone(events)));
+        let (connect_timeout, busy, seat) =
+            (config.connect_timeout, AtomicUsize::new(0), DriverSeat::new(Arc::clone(events)));
         let pace = Default::default();
         let fanout = Fanout {
             counters: Arc::clone(counters),
@@ -136,7 +136,7 @@ impl Fanout {
             response_timeout,
             connect_timeout,
             busy,
-            wheel,
+            seat,
             pace,
             contacts,
             quarantine_length,
@@ -157,10 +157,10 @@ impl Fanout {
     /// Those of `nodes` that are quarantined, as far as we know now, for what they were asked at `asked`.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
         let asked_ones = self.nodes.iter().filter(|it| nodes.contains(it.id));
-        let quarantined = asked_ones.filter(|it| !it.quarantine_left(asked).is_zero());
+        let quarantined = asked_ones.filter(|it| !it.status.quarantine_left(asked).is_zero());
         let failure = |it: &Arc<Node>| NodeFailure::Quarantined {
-            left: it.quarantine_left(time::tick()),
-            why: it.quarantine_reason(),
+            left: it.status.quarantine_left(time::tick()),
+            why: it.status.quarantine_reason(),
         };
         quarantined.map(|it| (it.id, failure(it))).collect()
     }
@@ -216,8 +216,8 @@ impl Fanout {
 
     /// Lets the caller drive the connections if it is alone: it is faster then if it writes and reads by itself. In company,
     /// workers that do it for many are.
-    pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driver<'_>> {
-        if self.is_alone() { self.wheel.take(&self.nodes, now) } else { None }
+    pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
+        if self.is_alone() { self.seat.take(&self.nodes, now) } else { None }
     }
 
     /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
@@ -226,7 +226,7 @@ impl Fanout {
         &'a self,
         first: Outgoing,
         next: Option<Outgoing>,
-        driver: Option<Driver<'a>>,
+        driver: Option<Driving<'a>>,
         now: Tick,
     ) -> Sent<'a> {
         let directly = driver.is_some() || self.is_alone();
@@ -289,7 +289,7 @@ impl Fanout {
             return;
         }
         // Somebody must read meanwhile.
-        self.settle();
+        self.end_idle();
         let end = time::deadline(PAUSE_MAX);
         while !pause.is_zero() && time::tick() < end {
             let until = time::deadline(pace::spread(pause, fastrand::f64())).min(end);
@@ -304,9 +304,12 @@ impl Fanout {
         self.busy.load(Ordering::Relaxed) <= 1
     }
 
-    /// The wheel, and the nodes that it is about.
-    pub(crate) fn wheel(&self) -> (&Wheel, &[Arc<Node>]) {
-        (&self.wheel, &self.nodes)
+    pub(crate) fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    pub(crate) fn seat(&self) -> &DriverSeat {
+        &self.seat
     }
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
@@ -327,22 +330,22 @@ impl Fanout {
 
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
-        self.nodes.iter().filter(|it| some.contains(it.id) && it.may_heal(now)).map(|it| it.id).collect()
+        self.nodes.iter().filter(|it| some.contains(it.id) && it.status.may_heal(now)).map(|it| it.id).collect()
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.nodes.iter().filter(|it| it.has_stepped(since)).map(|it| it.id).collect()
+        self.nodes.iter().filter(|it| it.status.has_stepped(since)).map(|it| it.id).collect()
     }
 
-    /// Takes the wheel, to wait at it; `None` if the workers do that.
-    pub(crate) fn take_wheel(&self) -> Option<Driver<'_>> {
-        self.wheel.take(&self.nodes, time::tick())
+    /// Lets the caller drive the connections while it waits; `None` if the workers do.
+    pub(crate) fn drive_waiting(&self) -> Option<Driving<'_>> {
+        self.seat.take(&self.nodes, time::tick())
     }
 
-    /// Gives connections that were left to nobody back to their workers.
-    pub(crate) fn settle(&self) {
-        self.nodes.iter().for_each(|it| it.settle());
+    /// Gives idle connections back to their workers.
+    pub(crate) fn end_idle(&self) {
+        self.nodes.iter().for_each(|it| it.link.end_idle());
     }
 
     /// How many nodes announce releases to us.
@@ -374,14 +377,14 @@ impl Fanout {
     /// What time it is for all, microseconds since 1970: our wall clock at `now`, as far as the clocks of the nodes allow it
     /// to be right; see [`clock::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
-        let clocks = self.nodes.iter().filter_map(|it| it.clock_shows(now));
+        let clocks = self.nodes.iter().filter_map(|it| it.status.clock_shows(now));
         clock::time_for_all(now.wall_micros(), clocks, self.nodes.len())
     }
 
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
-        let left = |it: &Arc<Node>| (it.id, it.quarantine_left(now));
+        let left = |it: &Arc<Node>| (it.id, it.status.quarantine_left(now));
         self.nodes.iter().map(left).filter(|(_, left)| !left.is_zero()).collect()
     }
 

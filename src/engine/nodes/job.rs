@@ -32,6 +32,12 @@ pub(crate) struct Job {
     pub(crate) was_refused: bool,
 }
 
+impl AsRef<Command> for Job {
+    fn as_ref(&self) -> &Command {
+        &self.command
+    }
+}
+
 impl Job {
     /// A command whose answer matters only now.
     pub(crate) fn new(command: Arc<Command>, sink: Option<Arc<dyn Sink>>) -> Job {

@@ -1,40 +1,29 @@
-//! The callers' side of one node: give it a command, or hear at once why not.
+//! One node: give it a command, or hear at once why not.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::answer::{Answer, ServerInfo};
+use crate::answer::{Answer, GreetReply};
 use crate::engine::nodes::contacts::Contacts;
-use crate::engine::nodes::drive::Reader;
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::intake::Intake;
 use crate::engine::nodes::job::{Handed, Job};
 use crate::engine::nodes::leaving::Leaving;
+use crate::engine::nodes::link::{Link, State};
+use crate::engine::nodes::load::{BATCHES_MAX, Load};
 use crate::engine::nodes::memory::QuarantineLength;
-use crate::engine::nodes::outbox::{InFlight, Outbox};
 use crate::engine::nodes::resend::Unconfirmed;
-use crate::engine::nodes::sets::Sets;
+use crate::engine::nodes::sets::{OtherUsers, Sets};
 use crate::engine::nodes::status::Status;
-use crate::engine::nodes::worker::SOCKET;
 use crate::error::NodeFailure;
 use crate::ids::{ClientId, NodeId};
-use crate::logic::eligibility::Eligibility;
+use crate::logic::eligibility::{Change, Eligibility};
 use crate::stats::{Counters, count};
-use crate::sys::logging::debug;
-use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Sender, fence};
-use crate::sys::{Registry, Waker};
-use crate::sys::{Socket, Watch};
-use crate::time::{Moment, Tick};
-use crate::wire::Command;
-#[cfg(test)]
-use crate::{engine::nodes::worker::WAKE, sys::Poll, sys::sync::unbounded, time};
-
-/// How many batches of commands may be under way on a connection before further commands wait, to be written together
-/// when an answer comes. With fewer, commands wait longer for their turn where the network is slow; with more, batches
-/// are small, and every small batch costs a wake-up here and one at the server.
-pub(crate) const BATCHES_MAX: usize = 3;
+use crate::sys::logging::{debug, info};
+use crate::sys::sync::{AtomicBool, Mutex, Sender, fence};
+use crate::sys::{Registry, Socket, Waker};
+use crate::time::{Moment, Now, Tick};
+use crate::wire::{Command, Conn};
 
 /// What is known of a node's connection.
 #[derive(Clone, Debug)]
@@ -54,63 +43,37 @@ pub(crate) enum Health {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) address: Arc<str>,
-    pub(super) jobs: Sender<Job>,
-    pub(super) waker: Waker,
+    /// The worker's queue.
+    jobs: Sender<Job>,
     /// Set while the worker sleeps or is about to: only then it needs to be woken.
-    pub(super) asleep: AtomicBool,
-    pub(super) up: AtomicBool,
-    pub(super) health: Mutex<Health>,
-    pub(super) outbox: Mutex<Outbox>,
-    pub(crate) intake: Mutex<Intake>,
-    /// Where the worker waits for the socket.
-    pub(super) registry: Registry,
-    /// When the oldest owed answer was asked for, in nanoseconds since `start`, plus one; 0 if none is owed.
-    pub(super) oldest: AtomicU64,
-    /// Batches under way: see [`BATCHES_MAX`].
-    pub(super) batches: AtomicUsize,
-    /// How often somebody has begun or ended to read: odd while what has come is read and handed out.
-    pub(super) reads: AtomicU64,
-    /// How many answers are owed for commands that were put in line.
-    pub(super) owes: AtomicUsize,
-    /// When the last answer came, as `oldest`.
-    pub(super) answered_at: AtomicU64,
-    /// How many commands may be under way before callers wait: see [`Node::pause`].
-    pub(super) allowed: AtomicUsize,
-    /// How many nanoseconds each takes.
-    pub(super) each: AtomicU64,
-    /// Whether the log has said that the node does not respond.
-    pub(super) stall_logged: AtomicBool,
-    /// A caller that was reading found the connection of no use.
-    pub(super) broken: AtomicBool,
-    /// The worker has to take a turn before it sleeps.
-    pub(super) kicked: AtomicBool,
+    asleep: AtomicBool,
     /// The worker looks by itself at whether the connection is worth keeping.
-    pub(super) watched: AtomicBool,
+    watched: AtomicBool,
     /// Somebody waits for a connection, and has nothing to send yet.
-    pub(crate) called_up: AtomicBool,
-    pub(super) start: Tick,
-    pub(super) response_timeout: Duration,
-    /// Releases that the server refused.
-    pub(crate) refused: Mutex<Unconfirmed>,
-    pub(super) leaving: Arc<Leaving>,
-    pub(super) stop_at: Mutex<Option<Tick>>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) contacts: Arc<Contacts>,
-    pub(super) events: Arc<dyn Events>,
-    pub(super) subscribe: Arc<Command>,
-    /// Some call has waited, so a new connection listens from its beginning.
-    pub(super) wants_notices: AtomicBool,
-    /// The connection listens.
-    pub(super) listening: AtomicBool,
+    called_up: AtomicBool,
+    stop_at: Mutex<Option<Tick>>,
+    up: AtomicBool,
+    health: Mutex<Health>,
+    pub(crate) link: Link,
+    /// Whether what the node grants counts: for the thread that hands out its answers.
+    pub(super) eligibility: Mutex<Eligibility>,
     pub(crate) status: Status,
+    /// Whether the log has said that the node does not respond.
+    stall_logged: AtomicBool,
+    /// Releases that the server refused.
+    refused: Mutex<Unconfirmed>,
+    leaving: Arc<Leaving>,
+    subscribe: Arc<Command>,
+    /// Some call has waited, so a new connection listens from its beginning.
+    wants_notices: AtomicBool,
+    /// The connection listens.
+    listening: AtomicBool,
     /// For how long nodes are quarantined; nothing without quarantine.
-    pub(crate) quarantine_length: Option<Arc<QuarantineLength>>,
-    /// Which nodes others use; nothing without quarantine.
-    pub(crate) sets: Option<Arc<Sets>>,
-    /// How many nodes others use together with this one, if those are not ours; 0 if not.
-    pub(crate) used_otherwise: AtomicU64,
-    /// Fingerprint of our nodes when that was heard and not yet believed; 0 if it was not.
-    pub(crate) suspected: AtomicU64,
+    pub(super) quarantine_length: Option<Arc<QuarantineLength>>,
+    pub(crate) other_users: OtherUsers,
+    pub(super) counters: Arc<Counters>,
+    contacts: Arc<Contacts>,
+    events: Arc<dyn Events>,
 }
 
 /// Commands that go out together: at most a release, and the acquire of whoever comes next.
@@ -144,52 +107,37 @@ impl Node {
         NodeContext { start, response_timeout, contacts, counters, client, events, quarantine_length, sets }: NodeContext,
         eligibility: Eligibility,
     ) -> Node {
-        let subscribe = Arc::new(Command::subscribe(&client.channel()));
+        let length = quarantine_length.clone();
         Node {
+            status: Status::new(id, Arc::clone(&address), start, Arc::clone(&counters), length),
+            link: Link::new(id, Load::new(start, response_timeout), registry, waker),
+            other_users: OtherUsers::new(id, sets),
             id,
             address,
             jobs,
-            waker,
             asleep: AtomicBool::new(false),
-            up: AtomicBool::new(false),
-            health: Mutex::new(Health::Unused),
-            outbox: Mutex::default(),
-            intake: Mutex::new(Intake::new(eligibility)),
-            registry,
-            oldest: AtomicU64::new(0),
-            batches: AtomicUsize::new(0),
-            reads: AtomicU64::new(0),
-            owes: AtomicUsize::new(0),
-            answered_at: AtomicU64::new(0),
-            allowed: AtomicUsize::new(usize::MAX),
-            each: AtomicU64::new(0),
-            stall_logged: AtomicBool::new(false),
-            broken: AtomicBool::new(false),
-            kicked: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             called_up: AtomicBool::new(false),
-            start,
-            response_timeout,
+            stop_at: Mutex::new(None),
+            up: AtomicBool::new(false),
+            health: Mutex::new(Health::Unused),
+            eligibility: Mutex::new(eligibility),
+            stall_logged: AtomicBool::new(false),
             refused: Mutex::default(),
             leaving: Arc::default(),
-            stop_at: Mutex::new(None),
+            subscribe: Arc::new(Command::subscribe(&client.channel())),
+            wants_notices: AtomicBool::new(false),
+            listening: AtomicBool::new(false),
+            quarantine_length,
             counters,
             contacts,
             events,
-            subscribe,
-            wants_notices: AtomicBool::new(false),
-            listening: AtomicBool::new(false),
-            status: Status::default(),
-            quarantine_length,
-            sets,
-            used_otherwise: AtomicU64::new(0),
-            suspected: AtomicU64::new(0),
         }
     }
 
     /// Why the node is not to be asked now, if so.
     pub(crate) fn refusal(&self, now: Tick) -> Option<NodeFailure> {
-        if !self.up.load(Ordering::Acquire)
+        if !self.is_up()
             && let Some(failure) = self.why_not(now)
         {
             return Some(failure);
@@ -197,134 +145,11 @@ impl Node {
         if !self.is_stalled(now) {
             return None;
         }
-        // Callers write by themselves, so the worker may not have looked since the answers are owed.
+        // Callers write by themselves, so the worker may not have looked since the answers are due.
         if !self.watched.swap(true, Ordering::AcqRel) {
-            self.wake_now();
+            self.link.wake_worker();
         }
         Some(NodeFailure::Stalled)
-    }
-
-    /// Takes commands whatever the node's health, one behind the other and in one write: releases must not be dropped.
-    ///
-    /// `directly`: the caller writes them itself if the connection has nothing else to write. That spares the worker a
-    /// wake-up when there is little to do, and batching is better when there is much. Otherwise the worker must be
-    /// [woken](Node::wake).
-    pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
-        let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
-        for mut job in jobs.into_iter().flatten().flatten() {
-            count(&self.counters.commands);
-            job.handed = Some(Handed { at: now, ahead: self.owes() });
-            // The worker owns the receiver for as long as the node can be reached from here; if it has ended, the
-            // job comes back in the error and is dropped: its sender hears of it by its own time-out.
-            drop(self.jobs.send(job));
-        }
-    }
-
-    /// Wakes the worker if it sleeps; call after commands were given.
-    pub(crate) fn wake(&self) {
-        // RACE: the worker announces that it will sleep and then looks at its queue once more; we put into the queue
-        // and then look at the announcement. One of the two sees the other, in whatever order they run.
-        fence(Ordering::SeqCst);
-        if self.may_write() && self.asleep.load(Ordering::SeqCst) {
-            self.rouse();
-        }
-    }
-
-    fn rouse(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst)
-            && let Err(err) = self.waker.wake()
-        {
-            debug!("{}: cannot wake its thread: {err}", self.id);
-        }
-    }
-
-    /// Whether what has queued is written now, and not together with more when an answer comes.
-    ///
-    /// RACE: looked at after something was put into the queue, as the sleep is. Whoever takes an answer looks at the
-    /// queue after that.
-    pub(crate) fn may_write(&self) -> bool {
-        self.batches.load(Ordering::SeqCst) < BATCHES_MAX
-    }
-
-    /// How many commands are under way, or wait for the worker.
-    pub(super) fn owes(&self) -> usize {
-        self.owes.load(Ordering::Relaxed).saturating_add(self.jobs.len())
-    }
-
-    /// Whether commands wait for the worker.
-    pub(crate) fn has_queue(&self) -> bool {
-        !self.jobs.is_empty()
-    }
-
-    /// Writes them, or gives them back.
-    fn write_directly(&self, jobs: Jobs, now: Tick) -> Option<Jobs> {
-        let Some(mut outbox) = self.outbox.try_lock() else { return Some(jobs) };
-        // RACE: the worker takes commands out of the queue only with the outbox locked. So an empty queue, seen with
-        // the outbox locked, means that every command given earlier is in the outbox already, and ours goes behind it.
-        if !outbox.is_open() || !outbox.is_flushed() || !self.jobs.is_empty() {
-            return Some(jobs);
-        }
-        for job in jobs.into_iter().flatten() {
-            count(&self.counters.commands);
-            self.push(&mut outbox, job, now);
-        }
-        let flushed = outbox.flush();
-        self.note_oldest(&outbox);
-        if outbox.reader == Reader::Nobody {
-            self.set_reader(&mut outbox, Reader::Worker);
-        }
-        if flushed.is_err() || !outbox.is_flushed() {
-            // The worker writes the rest, or finds the same error and deals with it.
-            drop(outbox);
-            self.wake_now();
-        }
-        None
-    }
-
-    /// Puts a command in line, behind what it needs: the node knows how long a quarantine it is for, and tells of releases.
-    ///
-    /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
-    /// go over this connection, in this order.
-    pub(crate) fn push(&self, outbox: &mut Outbox, job: Job, now: Tick) {
-        self.greet_if_due(outbox, now);
-        self.meet_if_due(outbox, now);
-        if job.command.waits() {
-            self.wants_notices.store(true, Ordering::Relaxed);
-            self.listen(outbox, now);
-        }
-        outbox.push(job, now);
-    }
-
-    fn listen(&self, outbox: &mut Outbox, now: Tick) {
-        if outbox.pushes && !outbox.subscribed {
-            outbox.subscribed = true;
-            outbox.push(Job::of_connection(Arc::clone(&self.subscribe)), now);
-        }
-    }
-
-    /// Whether releases are announced on this connection.
-    pub(crate) fn is_listening(&self) -> bool {
-        self.listening.load(Ordering::Acquire)
-    }
-
-    /// The answer to the subscription has come.
-    pub(crate) fn set_listening(&self, answer: &Answer) {
-        let listening = *answer == Answer::Subscribed;
-        if !listening {
-            debug!("{}: releases cannot be announced, calls that wait try now and then: {answer:?}", self.id);
-            self.with_outbox(|it| it.is_deaf = true);
-        }
-        self.listening.store(listening, Ordering::Release);
-    }
-
-    /// The node has announced a release.
-    pub(crate) fn take_notice(&self, key: &[u8], now: Tick) {
-        self.events.released(self.id, key, &mut |leave| {
-            if let Some(answer) = self.leaving.begin(key) {
-                self.give([Some(Job::release(Arc::new(leave), Some(answer), now)), None], now, false);
-            }
-        });
-        self.wake();
     }
 
     /// Why commands are refused at once, if they are.
@@ -338,193 +163,57 @@ impl Node {
         }
     }
 
+    /// Whether the node is silent: an answer has been due for longer than the response timeout, and has not come. It is not
+    /// asked again until it has caught up: what was sent already will be answered in order, and more would only make its
+    /// backlog longer.
+    ///
+    /// An answer that has come and that nobody has read yet is not the node's delay: on a busy machine the thread that would
+    /// read it waits for a processor. So nobody goes by the age of what is under way alone.
+    ///
+    /// Reads nothing, so that it can be asked with anything locked but the connection.
+    pub(crate) fn is_stalled(&self, now: Tick) -> bool {
+        let stalled = self.link.load.is_overdue(now) && self.link.is_silent(now);
+        if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
+            info!("{}: not responding: {}", self.id, self.address);
+        }
+        stalled
+    }
+
+    /// Answers have come in time: says so once.
+    pub(crate) fn note_answers(&self) {
+        if self.stall_logged.load(Ordering::Acquire) && self.stall_logged.swap(false, Ordering::AcqRel) {
+            info!("{}: responding again: {}", self.id, self.address);
+        }
+    }
+
+    /// How long whoever begins a round waits first, so that this node keeps up.
+    pub(crate) fn pause(&self, now: Tick) -> Duration {
+        if self.is_up() { self.link.load.pause(self.jobs.len(), now) } else { Duration::ZERO }
+    }
+
     /// Whether a round that begins now may have to wait for a connection first.
     pub(crate) fn is_connecting(&self) -> bool {
-        !self.up.load(Ordering::Acquire) && matches!(*self.health.lock(), Health::Unused | Health::Connecting { .. })
+        !self.is_up() && matches!(*self.health.lock(), Health::Unused | Health::Connecting { .. })
+    }
+
+    /// Until when a round that begins now may have to wait for a connection first.
+    pub(crate) fn connects_until(&self, now: Tick, connect_timeout: Duration) -> Option<Tick> {
+        if self.is_up() {
+            return None;
+        }
+        match *self.health.lock() {
+            Health::Unused => now.checked_add(connect_timeout),
+            Health::Connecting { until } => Some(until),
+            Health::Up | Health::Down(_) => None,
+        }
     }
 
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
     }
 
-    pub(crate) fn start(&self) -> Tick {
-        self.start
-    }
-
-    pub(crate) fn nanos(&self, at: Tick) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
-    }
-}
-
-/// Who reads: see `wheel`.
-impl Node {
-    /// Lets the caller read from now on; the socket, if there is a connection. The intake must be locked.
-    pub(crate) fn take_reading(&self) -> Option<Arc<Socket>> {
-        let mut outbox = self.outbox.lock();
-        let socket = Arc::clone(outbox.socket()?);
-        if !outbox.is_flushed() {
-            // The worker waits for the socket to take more.
-            return None;
-        }
-        if self.set_reader(&mut outbox, Reader::Caller) {
-            return Some(socket);
-        }
-        outbox.reader = Reader::Worker;
-        None
-    }
-
-    /// The caller has stopped reading. True if the connection is left to nobody.
-    pub(crate) fn leave_reading(&self, to: Reader) -> bool {
-        let mut outbox = self.outbox.lock();
-        if outbox.reader != Reader::Caller {
-            // It was closed meanwhile.
-            return false;
-        }
-        let to = if outbox.shared { Reader::Worker } else { to };
-        self.set_reader(&mut outbox, to);
-        outbox.reader == Reader::Nobody
-    }
-
-    /// Gives the connection back to the worker if it was left to nobody.
-    pub(crate) fn settle(&self) {
-        let mut outbox = self.outbox.lock();
-        if outbox.reader == Reader::Nobody {
-            self.set_reader(&mut outbox, Reader::Worker);
-        }
-    }
-
-    /// Notes who reads, and lets the socket's readiness be announced to the worker or not. False if that failed.
-    fn set_reader(&self, outbox: &mut Outbox, reader: Reader) -> bool {
-        outbox.reader = reader;
-        outbox.shared = false;
-        self.set_watch(outbox)
-    }
-
-    /// After the worker has written.
-    pub(crate) fn after_write(&self, outbox: &mut Outbox, wrote: bool) {
-        match outbox.reader {
-            Reader::Nobody if wrote => {
-                self.set_reader(outbox, Reader::Worker);
-            }
-            Reader::Caller if wrote => {
-                outbox.shared = true;
-                self.set_watch(outbox);
-            }
-            _ if wrote => {
-                self.set_watch(outbox);
-            }
-            _ => {}
-        }
-    }
-
-    /// Has announced to the worker what it waits for: something to read if it reads, room if bytes are unsent.
-    fn set_watch(&self, outbox: &mut Outbox) -> bool {
-        let watch = match (outbox.reader, outbox.is_flushed()) {
-            (Reader::Worker, true) => Watch::Read,
-            (Reader::Worker, false) => Watch::ReadAndWrite,
-            (Reader::Caller | Reader::Nobody, true) => Watch::Nothing,
-            (Reader::Caller | Reader::Nobody, false) => Watch::Write,
-        };
-        if watch == outbox.watch {
-            return true;
-        }
-        let Some(socket) = outbox.socket() else { return false };
-        if let Err(err) = socket.watch(&self.registry, SOCKET, outbox.watch, watch) {
-            debug!("{}: cannot wait for its socket: {err}", self.id);
-            return false;
-        }
-        outbox.watch = watch;
-        true
-    }
-
-    /// Begins with a new connection, read by the worker, and writes what was left from the time before.
-    pub(crate) fn open(
-        &self,
-        socket: Arc<Socket>,
-        server_info: &ServerInfo,
-        carried: impl Iterator<Item = Job>,
-        now: Tick,
-    ) -> bool {
-        self.listening.store(false, Ordering::Release);
-        self.with_outbox(|outbox| {
-            outbox.open(socket, server_info.pushes);
-            self.plan_to_greet(outbox, server_info.memory.is_none_or(|it| it.kept), Moment::now());
-            if self.wants_notices.load(Ordering::Relaxed) {
-                self.listen(outbox, now);
-            }
-            carried.for_each(|job| self.push(outbox, job, now));
-            self.set_watch(outbox)
-        })
-    }
-
-    /// Ends with the connection: everything that is still owed on it.
-    pub(crate) fn close(&self) -> VecDeque<InFlight> {
-        self.listening.store(false, Ordering::Release);
-        self.forget_meeting();
-        self.with_outbox(Outbox::close)
-    }
-
-    /// Makes the worker take a turn, whatever is under way and whether or not it sleeps yet.
-    ///
-    /// RACE: what it has to look at is not in the queue that it looks at before it sleeps. The mark is.
-    pub(crate) fn wake_now(&self) {
-        self.kicked.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        self.rouse();
-    }
-
-    pub(crate) fn take_kick(&self) -> bool {
-        self.kicked.swap(false, Ordering::SeqCst)
-    }
-
-    /// Tells the worker that the connection is of no use.
-    pub(crate) fn report_broken(&self) {
-        self.broken.store(true, Ordering::Release);
-        self.wake_now();
-    }
-
-    pub(crate) fn take_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire) && self.broken.swap(false, Ordering::AcqRel)
-    }
-}
-
-/// The worker's side.
-impl Node {
-    /// Announces that the worker is about to sleep.
-    pub(crate) fn fall_asleep(&self) {
-        self.asleep.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-    }
-
-    pub(crate) fn wake_up(&self) {
-        self.asleep.store(false, Ordering::SeqCst);
-    }
-
-    pub(crate) fn with_outbox<T>(&self, work: impl FnOnce(&mut Outbox) -> T) -> T {
-        let mut outbox = self.outbox.lock();
-        let result = work(&mut outbox);
-        self.note_oldest(&outbox);
-        result
-    }
-
-    fn note_oldest(&self, outbox: &Outbox) {
-        self.batches.store(outbox.batches(), Ordering::SeqCst);
-        self.owes.store(outbox.owes(), Ordering::Relaxed);
-        let oldest = outbox.oldest().map_or(0, |it| self.nanos(it).saturating_add(1));
-        self.oldest.store(oldest, Ordering::Release);
-    }
-
     pub(crate) fn health(&self) -> Health {
         self.health.lock().clone()
-    }
-
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.response_timeout
-    }
-
-    /// Notes whether the worker looks by itself at what is owed.
-    pub(crate) fn set_watched(&self, watched: bool) {
-        self.watched.store(watched, Ordering::Release);
     }
 
     pub(crate) fn set_health(&self, health: Health) {
@@ -533,15 +222,271 @@ impl Node {
         self.up.store(up, Ordering::Release);
     }
 
-    /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
-    pub(crate) fn stop(&self, deadline: Tick) {
-        *self.stop_at.lock() = Some(deadline);
-        if let Err(err) = self.waker.wake() {
-            debug!("{}: cannot wake its thread: {err}", self.id);
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.link.load.response_timeout()
+    }
+}
+
+/// Commands.
+impl Node {
+    /// Takes commands whatever the node's health, one behind the other and in one write: releases must not be dropped.
+    ///
+    /// `directly`: the caller writes them itself if the connection has nothing else to write. That spares the worker a
+    /// wake-up when there is little to do, and batching is better when there is much. Otherwise the worker must be
+    /// [woken](Node::wake).
+    pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
+        let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
+        for mut job in jobs.into_iter().flatten().flatten() {
+            count(&self.counters.commands);
+            let ahead = self.link.load.in_flight().saturating_add(self.jobs.len());
+            job.handed = Some(Handed { at: now, ahead });
+            // The worker owns the receiver for as long as the node can be reached from here; if it has ended, the
+            // job comes back in the error and is dropped: its sender hears of it by its own time-out.
+            drop(self.jobs.send(job));
         }
     }
 
-    pub(crate) fn stop_at(&self) -> Option<Tick> {
+    /// Writes them, or gives them back.
+    fn write_directly(&self, jobs: Jobs, now: Tick) -> Option<Jobs> {
+        let mut jobs = Some(jobs);
+        let written = self.link.try_with(|state| {
+            // RACE: the worker takes commands out of the queue only with the connection locked. So an empty queue, seen
+            // with the connection locked, means that every command given earlier is on the connection already, and ours goes
+            // behind it.
+            if !state.is_open() || !state.conn().is_flushed() || !self.jobs.is_empty() {
+                return jobs.take();
+            }
+            for job in jobs.take().into_iter().flatten().flatten() {
+                count(&self.counters.commands);
+                self.enqueue(state, job, now);
+            }
+            state.flush();
+            state.end_idle();
+            None
+        });
+        // If it is broken the worker hears of it, and if bytes did not fit, it hears when there is room.
+        written.unwrap_or(jobs)
+    }
+
+    /// Puts a command behind all others, and before it what it needs: the node knows how long a quarantine it is for, and
+    /// tells of releases.
+    ///
+    /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
+    /// go over this connection, in this order.
+    pub(crate) fn enqueue(&self, state: &mut State, job: Job, now: Tick) {
+        let asked = Now { tick: now, moment: Moment::now() };
+        if let Some(length) = &self.quarantine_length
+            && let Some(greet) = state.greetings.due(length, asked.moment)
+        {
+            state.enqueue(Job::of_connection(Arc::new(greet)), asked);
+        }
+        if let Some(meet) = self.other_users.due(&mut state.meetings, now) {
+            state.enqueue(Job::of_connection(Arc::new(meet)), asked);
+        }
+        if job.command.waits() {
+            self.wants_notices.store(true, Ordering::Relaxed);
+            self.subscribe(state, asked);
+        }
+        state.enqueue(job, asked);
+    }
+
+    fn subscribe(&self, state: &mut State, asked: Now) {
+        if state.conn().may_subscribe() {
+            state.enqueue(Job::of_connection(Arc::clone(&self.subscribe)), asked);
+        }
+    }
+
+    /// Wakes the worker if it sleeps; call after commands were given.
+    pub(crate) fn wake(&self) {
+        // RACE: the worker announces that it will sleep and then looks at its queue once more; we put into the queue
+        // and then look at the announcement. One of the two sees the other, in whatever order they run.
+        fence(Ordering::SeqCst);
+        if self.link.load.may_write() && self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
+        {
+            self.link.wake_worker();
+        }
+    }
+
+    /// Whether commands wait for the worker.
+    pub(crate) fn has_queue(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// Makes the worker connect if nothing has done that before.
+    pub(crate) fn call_up(&self) {
+        self.called_up.store(true, Ordering::SeqCst);
+        self.link.wake_worker();
+    }
+
+    /// Asks the node ahead of the next command who else uses it, whenever it was asked last.
+    pub(crate) fn meet_again(&self) {
+        self.link.with(|it| it.meetings.ask_again());
+    }
+
+    /// Whether it has not been told yet which nodes we use, although we know.
+    pub(crate) fn is_to_be_met(&self) -> bool {
+        self.link.with(|it| self.other_users.is_to_be_told(&it.meetings))
+    }
+
+    /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
+    pub(crate) fn stop(&self, deadline: Tick) {
+        *self.stop_at.lock() = Some(deadline);
+        self.link.wake_worker();
+    }
+}
+
+/// Answers.
+impl Node {
+    /// Whether releases are announced on this connection.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
+    }
+
+    /// The answer to the subscription has come.
+    pub(super) fn set_listening(&self, answer: &Answer) {
+        let listening = *answer == Answer::Subscribed;
+        if !listening {
+            debug!("{}: releases cannot be announced, calls that wait try now and then: {answer:?}", self.id);
+        }
+        self.listening.store(listening, Ordering::Release);
+    }
+
+    /// The node has announced a release.
+    pub(super) fn take_notice(&self, key: &[u8], now: Tick) {
+        self.events.released(self.id, key, &mut |leave| {
+            if let Some(answer) = self.leaving.begin(key) {
+                self.give([Some(Job::release(Arc::new(leave), Some(answer), now)), None], now, false);
+            }
+        });
+        self.wake();
+    }
+
+    /// For how long a node is quarantined that has forgotten; `None` if that is switched off.
+    pub(super) fn quarantine_length(&self) -> Option<Duration> {
+        self.quarantine_length.as_ref().map(|it| it.get())
+    }
+
+    /// What the node is to be told and asked before it may vote; nothing without quarantine.
+    pub(super) fn greet(&self) -> Option<Command> {
+        self.quarantine_length.as_ref().map(|it| it.greet())
+    }
+
+    /// Takes in what the node has told of others.
+    pub(super) fn hear(&self, reply: GreetReply) {
+        if let Some(length) = &self.quarantine_length {
+            length.hear(self.id, reply);
+        }
+    }
+
+    /// Publishes what is known of the node now.
+    ///
+    /// RACE: published before the leases are looked at, and whoever enters one in the schedule looks at the status after
+    /// that: no step of its clock is missed.
+    pub(super) fn publish_eligibility(&self, eligibility: &Eligibility, news: Option<Change>, now: Tick) {
+        if self.status.publish_eligibility(eligibility, news, now) {
+            self.events.clock_stepped();
+        }
+    }
+
+    /// Keeps a release that the server has refused; the worker sends it again after a pause.
+    pub(super) fn retry_later(&self, job: Job, now: Tick) {
+        if self.refused.lock().keep_refused(job, now) {
+            self.status.say_overflow(now);
+        }
+        // It has to plan its sleep anew.
+        self.link.wake_worker();
+    }
+
+    /// The server has taken one that it had refused.
+    pub(super) fn retry_now(&self) {
+        if self.refused.lock().on_taken() {
+            self.link.wake_worker();
+        }
+    }
+
+    /// The node's clock is known, and it may be asked from now on.
+    pub(super) fn note_heard(&self) {
+        self.contacts.note_heard(self.id);
+    }
+
+    /// There is no connection.
+    pub(super) fn note_failed(&self) {
+        self.contacts.note_failed(self.id);
+    }
+}
+
+/// The worker's side.
+impl Node {
+    /// Begins with a new connection, and gives it what was left from the time before.
+    pub(crate) fn open(
+        &self,
+        socket: Socket,
+        conn: Conn<Job>,
+        memory: Option<GreetReply>,
+        carried: impl IntoIterator<Item = Job>,
+        now: Tick,
+    ) {
+        self.listening.store(false, Ordering::Release);
+        let asked = Now::read();
+        self.link.open(Arc::new(socket), conn, |state| {
+            if let Some(length) = &self.quarantine_length {
+                state.greetings.plan(length, memory.is_none_or(|it| it.kept), asked.moment);
+            }
+            if self.wants_notices.load(Ordering::Relaxed) {
+                self.subscribe(state, asked);
+            }
+            carried.into_iter().for_each(|job| self.enqueue(state, job, now));
+        });
+    }
+
+    /// Ends with the connection: everything that was not answered.
+    pub(super) fn close(&self) -> Vec<Job> {
+        self.listening.store(false, Ordering::Release);
+        self.other_users.forget();
+        self.link.close()
+    }
+
+    /// Writes what has `queued`, unless enough is under way; `again` before it.
+    pub(super) fn write(&self, state: &mut State, again: Vec<Job>, queued: impl Iterator<Item = Job>, now: Tick) {
+        let mut wrote = !state.conn().is_flushed() || !again.is_empty();
+        again.into_iter().for_each(|job| self.enqueue(state, job, now));
+        if state.conn().batches() < BATCHES_MAX {
+            for job in queued {
+                self.enqueue(state, job, now);
+                wrote = true;
+            }
+        }
+        state.flush();
+        if wrote {
+            state.note_shared();
+        }
+    }
+
+    /// Refused releases that are due again, and when to look again.
+    pub(super) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
+        self.refused.lock().take_probes(now)
+    }
+
+    /// Announces that the worker is about to sleep.
+    pub(super) fn fall_asleep(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn wake_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Notes whether the worker looks by itself at what has no answer.
+    pub(super) fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::Release);
+    }
+
+    pub(super) fn is_called_up(&self) -> bool {
+        self.called_up.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn stop_at(&self) -> Option<Tick> {
         *self.stop_at.lock()
     }
 }
@@ -549,12 +494,12 @@ impl Node {
 #[cfg(test)]
 impl Node {
     /// One that has no worker, and the poll of the worker that it does not have.
-    pub(crate) fn unattended(response_timeout: Duration) -> (Node, Poll) {
-        let poll = Poll::new().unwrap();
+    pub(crate) fn unattended(response_timeout: Duration) -> (Node, crate::sys::Poll) {
+        let poll = crate::sys::Poll::new().unwrap();
         let registry = poll.registry().try_clone().unwrap();
-        let waker = Waker::new(poll.registry(), WAKE).unwrap();
+        let waker = Waker::new(poll.registry(), crate::sys::WAKE).unwrap();
         let common = NodeContext {
-            start: time::tick(),
+            start: crate::time::tick(),
             response_timeout,
             contacts: Arc::new(Contacts::new(1)),
             client: ClientId::draw().unwrap(),
@@ -563,24 +508,12 @@ impl Node {
             quarantine_length: None,
             sets: None,
         };
-        let worker_handle = WorkerHandle { jobs: unbounded().0, registry, waker };
+        let worker_handle = WorkerHandle { jobs: crate::sys::sync::unbounded().0, registry, waker };
         (Node::new(NodeId::new(0), "n0".into(), worker_handle, common, Eligibility::new(None, 0.01)), poll)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_worker_that_is_woken_before_it_sleeps_learns_of_it_once() {
-        let (node, _poll) = Node::unattended(Duration::from_secs(1));
-        assert!(!node.take_kick());
-
-        node.wake_now();
-
-        node.fall_asleep();
-        assert!(node.take_kick());
-        assert!(!node.take_kick());
+    #[cfg(not(quorlock_shuttle))]
+    pub(crate) fn with_quarantine(self, length: Arc<QuarantineLength>, sets: Arc<Sets>) -> Node {
+        Node { quarantine_length: Some(length), other_users: OtherUsers::new(self.id, Some(sets)), ..self }
     }
 }

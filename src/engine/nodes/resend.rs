@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::node::Node;
 use crate::time::Tick;
 
 /// How many are kept of one kind for one node. A node can refuse every release and break every connection, and each is
@@ -61,8 +60,21 @@ impl Unconfirmed {
         self.take(now, usize::MAX)
     }
 
-    /// The same, but a few only where the server has refused those that are kept.
-    fn take_probes(&mut self, now: Tick) -> (Vec<Job>, Option<Tick>) {
+    /// Keeps a release that the server has refused; it is sent again after a pause. True if that should be said.
+    pub(crate) fn keep_refused(&mut self, mut job: Job, now: Tick) -> bool {
+        let again_at = now.checked_add(PAUSE).unwrap_or(now);
+        self.probe_at.get_or_insert(again_at);
+        job.was_refused = true;
+        self.keep(job, now, again_at)
+    }
+
+    /// The server has taken one that it had refused: it may take the others. True if they may go now.
+    pub(crate) fn on_taken(&mut self) -> bool {
+        self.probe_at.take().is_some()
+    }
+
+    /// The same as [`Unconfirmed::take_due`], but a few only where the server has refused those that are kept.
+    pub(crate) fn take_probes(&mut self, now: Tick) -> (Vec<Job>, Option<Tick>) {
         match self.probe_at {
             None => self.take_due(now),
             Some(probe_at) if now < probe_at => (Vec::new(), (!self.is_empty()).then_some(probe_at)),
@@ -94,38 +106,6 @@ impl Unconfirmed {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
-    }
-}
-
-/// Releases that the server refused.
-impl Node {
-    /// Keeps one; the worker sends it again after a pause.
-    pub(crate) fn put_back(&self, job: Job, now: Tick) {
-        let again_at = now.checked_add(PAUSE).unwrap_or(now);
-        let overflowed = {
-            let mut refused = self.refused.lock();
-            refused.probe_at.get_or_insert(again_at);
-            refused.keep(job, now, again_at)
-        };
-        if overflowed {
-            self.say_overflow(now);
-        }
-        // It has to plan its sleep anew.
-        self.wake_now();
-    }
-
-    /// Those that are due again, and when to look again.
-    pub(crate) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
-        let (mut jobs, next) = self.refused.lock().take_probes(now);
-        jobs.iter_mut().for_each(|it| it.was_refused = true);
-        (jobs, next)
-    }
-
-    /// The server has taken one that it had refused: it may take the others.
-    pub(crate) fn note_taken_again(&self) {
-        if self.refused.lock().probe_at.take().is_some() {
-            self.wake_now();
-        }
     }
 }
 

@@ -5,13 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::answer::MeetReply;
-use crate::engine::nodes::job::Job;
-use crate::engine::nodes::node::Node;
-use crate::engine::nodes::outbox::Outbox;
 use crate::error::NodeFailure;
 use crate::error::NodeFinding;
+use crate::ids::NodeId;
 use crate::logic::sets::Ids;
-use crate::sys::logging::warn;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::time::Tick;
 use crate::wire::{self, Command};
@@ -45,9 +42,9 @@ impl Sets {
         Sets { ids, nodes, own: AtomicU64::new(0), warned: AtomicBool::new(false), strict }
     }
 
-    fn forget(&self, node: usize) {
+    fn forget(&self, node: NodeId) {
         let mut ids = self.ids.lock();
-        ids.forget(node);
+        ids.forget(node.index());
         self.own.store(0, Ordering::Relaxed);
     }
 
@@ -58,88 +55,129 @@ impl Sets {
         Some(wire::meet(id.max(1), set, self.nodes, &earlier))
     }
 
-    fn hear(&self, node: usize, id: u64) {
+    fn hear(&self, node: NodeId, id: u64) {
         let mut ids = self.ids.lock();
-        ids.hear(node, id);
+        ids.hear(node.index(), id);
         self.own.store(ids.set().unwrap_or(0), Ordering::Relaxed);
     }
 }
 
-impl Node {
-    /// Asks it for its id, and tells it which nodes we use, before what comes next: if it is time, or if that has changed.
-    pub(crate) fn meet_if_due(&self, outbox: &mut Outbox, now: Tick) {
-        let Some(sets) = &self.sets else { return };
+/// When a node is asked again, on one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Meetings {
+    /// What it was last told of our nodes.
+    told: Option<u64>,
+    at: Option<Tick>,
+    /// Not before that is it told that they have changed.
+    news_at: Option<Tick>,
+}
+
+/// Who else uses a node.
+pub(crate) struct OtherUsers {
+    node: NodeId,
+    /// Nothing without quarantine.
+    sets: Option<Arc<Sets>>,
+    /// How many nodes others use together with this one, if those are not ours; 0 if not.
+    count: AtomicU64,
+    /// Fingerprint of our nodes when that was heard and not yet believed; 0 if it was not.
+    suspected: AtomicU64,
+}
+
+/// What follows from what a node has told of its other users.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Heard {
+    Nothing,
+    /// It is asked once more before it is believed.
+    Suspected,
+    /// Others use it with other nodes.
+    Believed {
+        is_news: bool,
+    },
+}
+
+impl Meetings {
+    /// Lets it be asked ahead of the next command, whenever it was asked last.
+    pub(crate) fn ask_again(&mut self) {
+        self.told = None;
+    }
+
+    /// Takes in what follows from its answer.
+    pub(crate) fn on_answer(&mut self, heard: Heard, now: Tick) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Suspected => self.ask_again(),
+            Heard::Believed { .. } => self.at = now.checked_add(MEET_AGAIN),
+        }
+    }
+}
+
+impl OtherUsers {
+    pub(crate) fn new(node: NodeId, sets: Option<Arc<Sets>>) -> OtherUsers {
+        OtherUsers { node, sets, count: AtomicU64::new(0), suspected: AtomicU64::new(0) }
+    }
+
+    /// Asks the node for its id, and tells it which nodes we use, before what comes next: if it is time, or if that has
+    /// changed.
+    pub(crate) fn due(&self, meetings: &mut Meetings, now: Tick) -> Option<Command> {
+        let sets = self.sets.as_ref()?;
         let own = sets.own.load(Ordering::Relaxed);
-        let may_tell = outbox.news_at.is_none_or(|it| it <= now);
-        let is_news = outbox.met.is_none_or(|it| own != 0 && own != it && may_tell);
-        if !is_news && outbox.meet_at.is_none_or(|it| now < it) {
-            return;
+        let may_tell = meetings.news_at.is_none_or(|it| it <= now);
+        let is_news = meetings.told.is_none_or(|it| own != 0 && own != it && may_tell);
+        if !is_news && meetings.at.is_none_or(|it| now < it) {
+            return None;
         }
-        outbox.met = Some(own);
-        outbox.news_at = now.checked_add(NEWS_EVERY);
-        outbox.meet_at = now.checked_add(MEET_EVERY);
-        if let Some(meet) = sets.meet() {
-            outbox.push(Job::of_connection(Arc::new(meet)), now);
-        }
+        let (at, news_at) = (now.checked_add(MEET_EVERY), now.checked_add(NEWS_EVERY));
+        *meetings = Meetings { told: Some(own), at, news_at };
+        sets.meet()
     }
 
-    /// Its connection has ended.
-    pub(crate) fn forget_meeting(&self) {
+    /// The node's connection has ended.
+    pub(crate) fn forget(&self) {
         if let Some(sets) = &self.sets {
-            sets.forget(self.id.index());
+            sets.forget(self.node);
         }
     }
 
-    /// Asks it ahead of the next command, whenever it was asked last.
-    pub(crate) fn meet_again(&self) {
-        self.with_outbox(|it| it.met = None);
-    }
-
-    /// Whether it has not been told yet which nodes we use, although we know.
-    pub(crate) fn is_to_be_met(&self) -> bool {
+    /// Whether the node has not been told yet which nodes we use, although we know.
+    pub(crate) fn is_to_be_told(&self, meetings: &Meetings) -> bool {
         let own = self.sets.as_ref().map_or(0, |it| it.own.load(Ordering::Relaxed));
-        own != 0 && self.with_outbox(|it| it.met != Some(own))
+        own != 0 && meetings.told != Some(own)
     }
 
     /// Takes in what the node has told.
-    pub(crate) fn take_meeting(&self, MeetReply { id, others }: MeetReply, now: Tick) {
-        let Some(sets) = &self.sets else { return };
+    pub(crate) fn hear(&self, MeetReply { id, others }: MeetReply) -> Heard {
+        let Some(sets) = &self.sets else { return Heard::Nothing };
         if let Some(id) = id {
-            sets.hear(self.id.index(), id);
+            sets.hear(self.node, id);
         }
         let own = sets.own.load(Ordering::Relaxed);
         if own == 0 {
             // One of our nodes is not connected, and may be another when it is: then nobody can tell whose set is which.
-            return;
+            return Heard::Nothing;
         }
         if others == 0 {
-            self.used_otherwise.store(0, Ordering::Relaxed);
+            self.count.store(0, Ordering::Relaxed);
             self.suspected.store(0, Ordering::Relaxed);
-            return;
+            return Heard::Nothing;
         }
         // RACE: it was told what we knew when it was asked. If one of our nodes has lost its data, others of us may have been
         // there before, and left what we are only about to hear. So it is asked once more before it is believed.
         if self.suspected.swap(own, Ordering::Relaxed) != own {
-            self.meet_again();
-            return;
+            return Heard::Suspected;
         }
-        self.used_otherwise.store(others, Ordering::Relaxed);
-        self.with_outbox(|it| it.meet_at = now.checked_add(MEET_AGAIN));
-        if !sets.warned.swap(true, Ordering::Relaxed) {
-            let finding = NodeFinding::OtherNodes { there: others, here: sets.nodes };
-            warn!("{}: {}: {finding}", self.id, self.address);
-        }
+        self.count.store(others, Ordering::Relaxed);
+        Heard::Believed { is_news: !sets.warned.swap(true, Ordering::Relaxed) }
     }
 
     /// That others use it together with other nodes, if that is so.
-    pub(crate) fn other_nodes(&self) -> Option<NodeFinding> {
-        let there = Some(self.used_otherwise.load(Ordering::Relaxed)).filter(|it| *it != 0)?;
+    pub(crate) fn finding(&self) -> Option<NodeFinding> {
+        let there = Some(self.count.load(Ordering::Relaxed)).filter(|it| *it != 0)?;
         Some(NodeFinding::OtherNodes { there, here: self.sets.as_ref()?.nodes })
     }
 
-    /// The same, where it has no vote because of that.
-    pub(crate) fn refused_for_other_nodes(&self) -> Option<NodeFailure> {
-        let finding = self.other_nodes().filter(|_| self.sets.as_ref().is_some_and(|it| it.strict))?;
+    /// The same, where the node has no vote because of that.
+    pub(crate) fn failure(&self) -> Option<NodeFailure> {
+        let finding = self.finding().filter(|_| self.sets.as_ref().is_some_and(|it| it.strict))?;
         Some(NodeFailure::Disqualified { finding })
     }
 }
@@ -148,57 +186,74 @@ impl Node {
 mod tests {
     use super::*;
     use crate::time;
-    use crate::wire::Kind;
 
-    fn node(sets: &Arc<Sets>) -> Node {
-        let (mut node, _) = Node::unattended(Duration::from_secs(1));
-        node.sets = Some(Arc::clone(sets));
-        node
+    fn users(sets: &Arc<Sets>) -> OtherUsers {
+        OtherUsers::new(NodeId::new(0), Some(Arc::clone(sets)))
     }
 
-    /// Whether the node is asked because of one more command.
-    fn is_met(node: &Node, outbox: &mut Outbox, now: Tick) -> bool {
-        node.push(outbox, Job::of_connection(Arc::new(Command::time())), now);
-        let sent: Vec<_> = std::iter::from_fn(|| outbox.pop().map(|it| it.job.kind())).collect();
-        assert!(matches!(sent[..], [Kind::Meet, Kind::Time] | [Kind::Time]), "{sent:?}");
-        sent.len() == 2
+    fn id(index: u8) -> NodeId {
+        NodeId::new(index)
     }
 
     #[test]
     fn a_node_is_asked_first_and_every_ten_minutes_and_when_there_is_news() {
         let sets = Arc::new(Sets::new(2, false));
-        let (node, mut outbox, start) = (node(&sets), Outbox::default(), time::tick());
+        let (users, mut meetings, start) = (users(&sets), Meetings::default(), time::tick());
         let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
-        assert!(is_met(&node, &mut outbox, start) && !is_met(&node, &mut outbox, after(599)));
-        assert!(is_met(&node, &mut outbox, after(600)) && !is_met(&node, &mut outbox, after(601)));
+        let mut is_met = |now| users.due(&mut meetings, now).is_some();
+        assert!(is_met(start) && !is_met(after(599)));
+        assert!(is_met(after(600)) && !is_met(after(601)));
 
-        sets.hear(0, 7);
-        assert!(!is_met(&node, &mut outbox, after(602)), "the other has said nothing yet");
-        sets.hear(1, 8);
-        assert!(is_met(&node, &mut outbox, after(603)) && !is_met(&node, &mut outbox, after(604)));
+        sets.hear(id(0), 7);
+        assert!(!is_met(after(602)), "the other has said nothing yet");
+        sets.hear(id(1), 8);
+        assert!(is_met(after(603)) && !is_met(after(604)));
         // One is not connected, and is the same when it is again.
-        sets.forget(1);
-        assert!(!is_met(&node, &mut outbox, after(605)));
-        sets.hear(1, 8);
-        assert!(!is_met(&node, &mut outbox, after(606)));
+        sets.forget(id(1));
+        assert!(!is_met(after(605)));
+        sets.hear(id(1), 8);
+        assert!(!is_met(after(606)));
     }
 
     #[test]
     fn a_node_that_says_another_id_each_time_makes_for_one_command_a_second() {
         let sets = Arc::new(Sets::new(1, false));
-        let (node, mut outbox, start) = (node(&sets), Outbox::default(), time::tick());
+        let (users, mut meetings, start) = (users(&sets), Meetings::default(), time::tick());
         let mut asked = 0;
         for millis in 0..10_000 {
             let now = start.checked_add(Duration::from_millis(millis)).unwrap();
-            asked += u32::from(is_met(&node, &mut outbox, now));
-            node.take_meeting(MeetReply { id: Some(millis + 1), others: 0 }, now);
+            asked += u32::from(users.due(&mut meetings, now).is_some());
+            meetings.on_answer(users.hear(MeetReply { id: Some(millis + 1), others: 0 }), now);
         }
         assert_eq!(asked, 10);
     }
 
     #[test]
+    fn a_node_that_others_use_with_other_nodes_is_asked_once_more_before_it_is_believed_and_often_after_that() {
+        let sets = Arc::new(Sets::new(1, true));
+        let (users, mut meetings, start) = (users(&sets), Meetings::default(), time::tick());
+        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
+        let reply = MeetReply { id: Some(7), others: 3 };
+        assert!(users.due(&mut meetings, start).is_some());
+
+        meetings.on_answer(users.hear(reply), start);
+        assert_eq!((users.failure(), users.due(&mut meetings, start).is_some()), (None, true));
+
+        let heard = users.hear(reply);
+        assert_eq!(heard, Heard::Believed { is_news: true });
+        meetings.on_answer(heard, start);
+        assert_eq!(
+            users.failure(),
+            Some(NodeFailure::Disqualified { finding: NodeFinding::OtherNodes { there: 3, here: 1 } })
+        );
+        assert!(users.due(&mut meetings, after(9)).is_none() && users.due(&mut meetings, after(10)).is_some());
+        assert_eq!(users.hear(reply), Heard::Believed { is_news: false });
+        assert_eq!(users.hear(MeetReply { id: Some(7), others: 0 }), Heard::Nothing);
+        assert_eq!(users.failure(), None);
+    }
+
+    #[test]
     fn without_quarantine_no_node_is_asked_which_it_is() {
-        let (node, _) = Node::unattended(Duration::from_secs(1));
-        assert!(!is_met(&node, &mut Outbox::default(), time::tick()));
+        assert!(OtherUsers::new(id(0), None).due(&mut Meetings::default(), time::tick()).is_none());
     }
 }

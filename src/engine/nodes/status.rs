@@ -1,6 +1,6 @@
-//! What is on status about a node, for everybody to read: whether it may vote, what its clock shows, what it said about
-//! itself.
+//! What is known of a node, for everybody to read: whether it may vote, what its clock shows, what it said about itself.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use crate::sys::logging::{Level, info, warn, write_line};
 use crate::sys::sync::{AtomicU64, Mutex};
 
 use crate::answer::ServerInfo;
-use crate::engine::nodes::node::Node;
+use crate::engine::nodes::memory::QuarantineLength;
 use crate::error::{FailureKind, NodeFailure, NodeFinding, Quarantine};
+use crate::ids::NodeId;
 use crate::logic::clock::ClockStep;
 use crate::logic::eligibility::{Change, Eligibility, QuarantineSpan};
-use crate::stats::count;
+use crate::stats::{Counters, count};
 use crate::time::{About, Moment, Tick};
 
 /// The log warns of steps of a node's clock no more often: a clock that is broken is set with every answer.
@@ -26,8 +27,13 @@ const OVERFLOW_SAID_EVERY: Duration = Duration::from_secs(60);
 const WHY: [Quarantine; 5] =
     [Quarantine::New, Quarantine::Restarted, Quarantine::Emptied, Quarantine::ClockStep, Quarantine::Unverifiable];
 
-/// See the module. Kept outside the intake, which whoever waits for an answer may have locked.
+/// See the module.
 pub(crate) struct Status {
+    id: NodeId,
+    address: Arc<str>,
+    start: Tick,
+    counters: Arc<Counters>,
+    quarantine_length: Option<Arc<QuarantineLength>>,
     /// Until when it is quarantined for a lock that it does not know, in nanoseconds since the node's start; 0 for never.
     told_until: AtomicU64,
     /// When the quarantine began that its restart has brought, likewise, and the one that a step of its clock has; the
@@ -52,9 +58,20 @@ pub(crate) struct Status {
     server_info: Mutex<Option<ServerInfo>>,
 }
 
-impl Default for Status {
-    fn default() -> Status {
+impl Status {
+    pub(crate) fn new(
+        id: NodeId,
+        address: Arc<str>,
+        start: Tick,
+        counters: Arc<Counters>,
+        quarantine_length: Option<Arc<QuarantineLength>>,
+    ) -> Status {
         Status {
+            id,
+            address,
+            start,
+            counters,
+            quarantine_length,
             told_until: AtomicU64::new(0),
             restarted: AtomicI64::new(i64::MIN),
             stepped: AtomicI64::new(i64::MIN),
@@ -67,28 +84,26 @@ impl Default for Status {
             server_info: Mutex::new(None),
         }
     }
-}
 
-impl Node {
     /// For how long its grants do not count yet; zero if they do.
     pub(crate) fn quarantine_left(&self, now: Tick) -> Duration {
-        let told = self.status.told_until.load(Ordering::Relaxed).saturating_sub(self.nanos(now));
-        let begun = self.left(&self.status.restarted, now).max(self.left(&self.status.stepped, now));
+        let told = self.told_until.load(Ordering::Relaxed).saturating_sub(self.nanos(now));
+        let begun = self.left(&self.restarted, now).max(self.left(&self.stepped, now));
         Duration::from_nanos(told).max(begun)
     }
 
     /// Why its grants do not count yet.
     pub(crate) fn quarantine_reason(&self) -> Quarantine {
-        let number = usize::from(self.status.why.load(Ordering::Relaxed));
+        let number = usize::from(self.why.load(Ordering::Relaxed));
         WHY.get(number).copied().unwrap_or(Quarantine::Restarted)
     }
 
     /// What is left of a quarantine that began at `began`.
     fn left(&self, began: &AtomicI64, now: Tick) -> Duration {
-        let (began, Some(length)) = (began.load(Ordering::Relaxed), self.quarantine_length()) else {
+        let (began, Some(length)) = (began.load(Ordering::Relaxed), &self.quarantine_length) else {
             return Duration::ZERO;
         };
-        let length = i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
+        let length = i64::try_from(length.get().as_nanos()).unwrap_or(i64::MAX);
         let end = if began == i64::MIN { began } else { began.saturating_add(length) };
         let now = i64::try_from(self.nanos(now)).unwrap_or(i64::MAX);
         Duration::from_nanos(u64::try_from(end.saturating_sub(now)).unwrap_or(0))
@@ -96,7 +111,7 @@ impl Node {
 
     /// What its clock shows now, at least and at most: microseconds since 1970.
     pub(crate) fn clock_shows(&self, now: Moment) -> Option<(u64, u64)> {
-        let [low, high] = &self.status.clock_offset;
+        let [low, high] = &self.clock_offset;
         let shows = |offset: &AtomicI64| {
             let offset = Some(offset.load(Ordering::Relaxed)).filter(|it| *it != i64::MIN)?;
             now.boot_micros().checked_add_signed(offset)
@@ -105,11 +120,11 @@ impl Node {
     }
 
     pub(crate) fn server_info(&self) -> Option<ServerInfo> {
-        self.status.server_info.lock().clone()
+        self.server_info.lock().clone()
     }
 
     pub(crate) fn publish_server_info(&self, server_info: &ServerInfo) {
-        let before = self.status.server_info.lock().replace(server_info.clone());
+        let before = self.server_info.lock().replace(server_info.clone());
         for finding in server_info.findings() {
             let is_known = before.as_ref().is_some_and(|it| it.findings().contains(&finding));
             let is_news = match finding {
@@ -125,38 +140,37 @@ impl Node {
         }
     }
 
-    /// Puts on status what is known of it now, and says what was news.
-    pub(crate) fn publish_eligibility(&self, eligibility: &Eligibility, news: Option<Change>, now: Tick) {
-        let began = |quarantine: Option<QuarantineSpan>| quarantine.map_or(i64::MIN, |it| it.began(self.start()));
-        self.status.restarted.store(began(eligibility.restarted()), Ordering::Relaxed);
-        self.status.stepped.store(began(eligibility.stepped()), Ordering::Relaxed);
+    /// Publishes what is known of it now, and says what was news. True if its clock was set forward.
+    pub(crate) fn publish_eligibility(&self, eligibility: &Eligibility, news: Option<Change>, now: Tick) -> bool {
+        let began = |quarantine: Option<QuarantineSpan>| quarantine.map_or(i64::MIN, |it| it.began(self.start));
+        self.restarted.store(began(eligibility.restarted()), Ordering::Relaxed);
+        self.stepped.store(began(eligibility.stepped()), Ordering::Relaxed);
         let why = eligibility.why(now);
         let number = WHY.iter().position(|it| *it == why).and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX);
-        self.status.why.store(number, Ordering::Relaxed);
-        self.status.told_until.store(eligibility.told_until().map_or(0, |it| self.nanos(it)), Ordering::Relaxed);
+        self.why.store(number, Ordering::Relaxed);
+        self.told_until.store(eligibility.told_until().map_or(0, |it| self.nanos(it)), Ordering::Relaxed);
         let (low, high) = eligibility.clock_offset().unwrap_or((i64::MIN, i64::MIN));
-        self.status.clock_offset[0].store(low, Ordering::Relaxed);
-        self.status.clock_offset[1].store(high, Ordering::Relaxed);
+        self.clock_offset[0].store(low, Ordering::Relaxed);
+        self.clock_offset[1].store(high, Ordering::Relaxed);
         if let Some(news) = news {
             self.say_news(news, eligibility.quarantine_left(now), now);
         }
-        if let Some(Change::Stepped(ClockStep::Forward(_))) = news {
-            // RACE: on status before the leases are looked at, and whoever enters one in the schedule looks at the status
-            // after that: none is missed.
-            self.status.stepped_at.store(self.nanos(now).saturating_add(1), Ordering::Relaxed);
-            self.events.clock_stepped();
+        let stepped = matches!(news, Some(Change::Stepped(ClockStep::Forward(_))));
+        if stepped {
+            self.stepped_at.store(self.nanos(now).saturating_add(1), Ordering::Relaxed);
         }
+        stepped
     }
 
     /// Whether its clock was seen to have been set forward at `since` or later.
     pub(crate) fn has_stepped(&self, since: Tick) -> bool {
-        self.nanos(since) < self.status.stepped_at.load(Ordering::Relaxed)
+        self.nanos(since) < self.stepped_at.load(Ordering::Relaxed)
     }
 
     /// Whether a lock that is gone there may be set again. Not for a while after a step of the node's clock: extensions
     /// are counted then, because a key that is there has been there all the time.
     pub(crate) fn may_heal(&self, now: Tick) -> bool {
-        self.left(&self.status.stepped, now).is_zero()
+        self.left(&self.stepped, now).is_zero()
     }
 
     /// `left`: how long the node is quarantined because of that.
@@ -200,7 +214,7 @@ impl Node {
 
     /// Whether the log has not warned of a step for a while; it does now.
     fn may_warn_of_step(&self, now: Tick) -> bool {
-        self.may_say(&self.status.step_said, STEP_SAID_EVERY, now)
+        self.may_say(&self.step_said, STEP_SAID_EVERY, now)
     }
 
     /// Whether nothing was said for so long, at `said`; it is now.
@@ -220,7 +234,7 @@ impl Node {
             return false;
         }
         let kind = failure.kind();
-        let mut said = self.status.failures_said.lock();
+        let mut said = self.failures_said.lock();
         let before = said.iter_mut().find(|(it, _)| *it == kind);
         match before {
             Some((_, at)) if now.saturating_duration_since(*at) < FAILURE_SAID_EVERY => return false,
@@ -238,7 +252,7 @@ impl Node {
     }
 
     pub(crate) fn say_overflow(&self, now: Tick) {
-        if self.may_say(&self.status.overflow_said, OVERFLOW_SAID_EVERY, now) {
+        if self.may_say(&self.overflow_said, OVERFLOW_SAID_EVERY, now) {
             warn!(
                 "{}: {}: too many releases wait for it: the oldest are given up, and their keys expire by themselves",
                 self.id, self.address
@@ -249,5 +263,9 @@ impl Node {
     /// Says that the node has lost its memory.
     pub(crate) fn note_forgotten(&self, left: Duration) {
         info!("{}: {}: no vote for {}: it is new, or has lost what it had stored", self.id, self.address, About(left));
+    }
+
+    fn nanos(&self, at: Tick) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
     }
 }

@@ -11,25 +11,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, ServerInfo};
+use crate::answer::Answer;
 use crate::config::Config;
-use crate::engine::nodes::connect::Connecting;
+use crate::engine::nodes::connect::{Connecting, Opened, Progress};
+use crate::engine::nodes::deliver;
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::node::{BATCHES_MAX, Health, Node};
+use crate::engine::nodes::link::{Driver, Filled};
+use crate::engine::nodes::node::{Health, Node};
 use crate::engine::nodes::resend::Unconfirmed;
-use crate::error::{self, NodeFailure, NodeFinding};
+use crate::error::{NodeFailure, NodeFinding};
 use crate::logic::eligibility::Times;
 use crate::logic::run_ids::{Double, RunIds};
 use crate::stats::count;
-use crate::sys::Socket;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::{Mutex, Receiver};
-use crate::sys::{Events, Poll, Token};
+use crate::sys::{Events, Poll, SOCKET};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Filled, Inbox};
-
-pub(crate) const WAKE: Token = Token(0);
-pub(crate) const SOCKET: Token = Token(1);
+use crate::wire::Address;
 
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -43,7 +41,7 @@ const MUTE_MIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Where the worker is with its connection.
-enum Link {
+enum Phase {
     /// Nobody has used the node yet.
     Unused,
     Connecting(Box<Connecting>),
@@ -53,30 +51,12 @@ enum Link {
     },
 }
 
+/// What is known of the socket of an open connection.
 struct Open {
-    socket: Arc<Socket>,
-    /// The socket may have something to read.
+    /// It may have something to read.
     readable: bool,
     /// The other side has closed: reads must go on to the end.
     closing: bool,
-}
-
-/// How far an attempt to connect has come.
-pub(crate) enum Progress {
-    Wait,
-    Done(Box<Opened>),
-}
-
-/// A connection on which the node may vote.
-pub(crate) struct Opened {
-    pub(crate) socket: Socket,
-    /// It may hold bytes that came behind the login.
-    pub(crate) inbox: Inbox,
-    pub(crate) server_info: ServerInfo,
-    /// When the server was asked what it says about itself, or before.
-    pub(crate) asked: Tick,
-    /// The same moment.
-    pub(crate) asked_at: Moment,
 }
 
 pub(crate) struct Worker {
@@ -89,7 +69,7 @@ pub(crate) struct Worker {
     jobs: Receiver<Job>,
     poll: Poll,
     events: Events,
-    link: Link,
+    phase: Phase,
     /// Releases that still have to be sent: the connection ended before they were confirmed.
     carried: Unconfirmed,
     /// Failed attempts to connect since the node was up.
@@ -125,7 +105,7 @@ impl Worker {
             jobs,
             poll,
             events: Events::with_capacity(8),
-            link: Link::Unused,
+            phase: Phase::Unused,
             carried: Unconfirmed::default(),
             failures: 0,
             down_since: None,
@@ -158,18 +138,18 @@ impl Worker {
         if self.node.stop_at().is_some_and(|deadline| deadline <= now || !self.has_work()) {
             return Flow::Stop;
         }
-        match std::mem::replace(&mut self.link, Link::Unused) {
-            Link::Unused if self.jobs.is_empty() && !self.node.is_called_up() => self.sleep(None),
-            Link::Unused => self.connect(now),
-            Link::Down { retry_at } if retry_at <= now => self.connect(now),
-            Link::Down { retry_at } => {
-                self.link = Link::Down { retry_at };
+        match std::mem::replace(&mut self.phase, Phase::Unused) {
+            Phase::Unused if self.jobs.is_empty() && !self.node.is_called_up() => self.sleep(None),
+            Phase::Unused => self.connect(now),
+            Phase::Down { retry_at } if retry_at <= now => self.connect(now),
+            Phase::Down { retry_at } => {
+                self.phase = Phase::Down { retry_at };
                 self.refuse_queue();
                 self.sleep(Some(retry_at));
             }
-            Link::Connecting(connecting) => self.go_on_opening(*connecting, now),
-            Link::Open(open) => {
-                self.link = Link::Open(open);
+            Phase::Connecting(connecting) => self.go_on_opening(*connecting, now),
+            Phase::Open(open) => {
+                self.phase = Phase::Open(open);
                 if let Err(failure) = self.serve(now) {
                     self.lose_connection(&failure);
                 }
@@ -181,15 +161,16 @@ impl Worker {
     /// Whether a worker that was asked to stop still has something to bring to its node.
     fn has_work(&self) -> bool {
         let queued = !self.jobs.is_empty() || !self.carried.is_empty();
-        match self.link {
-            // What a hung node owes is not waited for: it has what was written, and runs it when it goes on.
-            Link::Open(_) => {
-                let (flushed, settled) = self.node.with_outbox(|it| (it.is_flushed(), it.is_settled()));
-                queued || !flushed || !(settled || self.node.is_stalled(time::tick()))
+        match self.phase {
+            // The answers of a hung node are not waited for: it has what was written, and runs it when it goes on.
+            Phase::Open(_) => {
+                let (flushed, answered) =
+                    self.node.link.with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
+                queued || !flushed || !(answered || self.node.is_stalled(time::tick()))
             }
-            Link::Connecting(_) => queued,
-            Link::Unused => !self.jobs.is_empty(),
-            Link::Down { .. } => false,
+            Phase::Connecting(_) => queued,
+            Phase::Unused => !self.jobs.is_empty(),
+            Phase::Down { .. } => false,
         }
     }
 
@@ -200,13 +181,10 @@ impl Worker {
         let deadline = [deadline, stop_at].into_iter().flatten().min();
         self.node.fall_asleep();
         // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
-        let may_write = !matches!(self.link, Link::Open(_)) || self.node.may_write();
+        let may_write = !matches!(self.phase, Phase::Open(_)) || self.node.link.load.may_write();
         let queued = !self.jobs.is_empty() && may_write;
-        let timeout = if !queued && !self.node.take_kick() {
-            deadline.map(|it| it.saturating_duration_since(time::tick()))
-        } else {
-            Some(Duration::ZERO)
-        };
+        let timeout =
+            if !queued { deadline.map(|it| it.saturating_duration_since(time::tick())) } else { Some(Duration::ZERO) };
         self.wait(timeout);
         self.node.wake_up();
     }
@@ -221,7 +199,7 @@ impl Worker {
             self.said_cannot_wait = true;
             write_line!(level, "{}: cannot wait for its socket: {err}", self.node.id);
         }
-        if let Link::Open(open) = &mut self.link {
+        if let Phase::Open(open) = &mut self.phase {
             for event in self.events.iter().filter(|it| it.token() == SOCKET) {
                 let closing = event.is_error() || event.is_read_closed();
                 open.readable |= event.is_readable() || closing;
@@ -236,7 +214,7 @@ impl Worker {
             self.node.set_health(Health::Connecting { until });
         }
         match Connecting::begin(&self.address, self.node.greet(), self.connect_timeout, &self.poll) {
-            Ok(connecting) => self.link = Link::Connecting(Box::new(connecting)),
+            Ok(connecting) => self.phase = Phase::Connecting(Box::new(connecting)),
             Err(failure) => self.go_down(&failure),
         }
     }
@@ -247,7 +225,7 @@ impl Worker {
                 // Of a node that is down nobody waits for this attempt.
                 self.refuse_queue();
                 let deadline = self.node.stop_at().map_or(connecting.deadline(), |it| it.min(connecting.deadline()));
-                self.link = Link::Connecting(Box::new(connecting));
+                self.phase = Phase::Connecting(Box::new(connecting));
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
@@ -255,7 +233,7 @@ impl Worker {
         }
     }
 
-    fn come_up(&mut self, Opened { socket, inbox, server_info, asked, asked_at }: Opened) {
+    fn come_up(&mut self, Opened { socket, conn, server_info, asked }: Opened) {
         if self.strict
             && let Some(finding) = server_info.findings().into_iter().find(NodeFinding::disqualifies)
         {
@@ -276,30 +254,25 @@ impl Worker {
         if !self.flapping {
             self.log_up();
         }
-        let socket = Arc::new(socket);
         let now = time::tick();
         {
-            let mut intake = self.node.intake.lock();
-            intake.begin(inbox);
+            let mut eligibility = self.node.eligibility.lock();
             if let Some(memory) = server_info.memory {
-                self.node.take_memory(memory);
+                self.node.hear(memory);
             }
-            intake.eligibility.lasts(self.node.quarantine_length());
-            let times = Times { asked, asked_at, answered: now, answered_at: Moment::now() };
-            let news = intake.eligibility.on_connect(&server_info, times);
-            self.node.publish_eligibility(&intake.eligibility, news, now);
+            eligibility.lasts(self.node.quarantine_length());
+            let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now, answered_at: Moment::now() };
+            let news = eligibility.on_connect(&server_info, times);
+            self.node.publish_eligibility(&eligibility, news, now);
         }
-        self.node.publish_server_info(&server_info);
+        self.node.status.publish_server_info(&server_info);
         // RACE: before it is up. Whoever finds it up knows its clock.
         self.node.note_heard();
         // Releases of the time before come first: they are older than anything in the queue.
         let (carried, _) = self.carried.take_due(now);
-        if !self.node.open(Arc::clone(&socket), &server_info, carried.into_iter(), now) {
-            self.go_down(&NodeFailure::Internal);
-            return;
-        }
+        self.node.open(socket, conn, server_info.memory, carried, now);
         self.node.set_health(Health::Up);
-        self.link = Link::Open(Open { socket, readable: true, closing: false });
+        self.phase = Phase::Open(Open { readable: true, closing: false });
     }
 
     fn claim(&self, run_id: &str) -> Result<(), Double> {
@@ -321,64 +294,47 @@ impl Worker {
         let node = Arc::clone(&self.node);
         let (again, next_again) = node.take_refused(now);
         let patience = node.response_timeout().max(MUTE_MIN);
-        let (written, give_up_at) = node.with_outbox(|outbox| {
-            let mut wrote = !outbox.is_flushed() || !again.is_empty();
-            again.into_iter().for_each(|job| node.push(outbox, job, now));
-            if outbox.batches() < BATCHES_MAX {
-                self.jobs.try_iter().for_each(|job| {
-                    node.push(outbox, job, now);
-                    wrote = true;
-                });
-            }
-            let written = outbox.flush();
-            node.after_write(outbox, wrote);
-            let give_up_at = outbox.give_up_at(patience);
+        let (broken, has_answered, give_up_at) = node.link.with(|state| {
+            node.write(state, again, self.jobs.try_iter(), now);
+            let give_up_at = state.conn().give_up_at(patience);
             node.set_watched(give_up_at.is_some());
-            (written, give_up_at)
+            (state.broken(), state.has_answered(), give_up_at)
         });
-        written.map_err(|err| disconnected(&err))?;
-        let Link::Open(open) = &mut self.link else { return Ok(()) };
-        open.readable |= node.take_broken();
-        if !open.readable {
-            let look_at = match give_up_at {
-                Some(at) if at <= now => {
-                    // An answer that has come and that nobody has read yet makes it worth keeping.
-                    if node.is_stalled(now) {
-                        return Err(NodeFailure::Disconnected { reason: "no answer to anything any more".to_owned() });
-                    }
-                    now.checked_add(LOOK_AGAIN)
-                }
-                at => at,
-            };
-            self.sleep([next_again, look_at].into_iter().flatten().min());
-            return Ok(());
-        }
-        // RACE: a caller may have taken over reading since the socket was announced. It reads what is there, and what
-        // it leaves is announced again when it leaves.
-        let Some(mut intake) = node.intake.try_lock() else {
-            open.readable = false;
-            return Ok(());
-        };
-        if let Some(failure) = intake.broken.take() {
-            return Err(failure);
-        }
-        let filled = intake.receive(&node, &open.socket)?;
-        // After a short read the next bytes are announced, but not an end that had come with the last ones.
-        open.readable = filled == Filled::Full || (open.closing && filled == Filled::Short);
-        let answered = intake.answered;
-        drop(intake);
-        if answered && self.failures != 0 {
+        if has_answered && self.failures != 0 {
             self.failures = 0;
             self.flapping = false;
             self.log_up();
         }
+        if let Some(failure) = broken {
+            return Err(failure);
+        }
+        let Phase::Open(open) = &mut self.phase else { return Ok(()) };
+        if open.readable {
+            open.readable = match deliver::turn(&node, Driver::Worker) {
+                // After a short read the next bytes are announced, but not an end that had come with the last ones.
+                Some(filled) => filled == Filled::Full || (open.closing && filled == Filled::Short),
+                // A caller drives and reads what is there; or the connection is broken, and that is news.
+                None => false,
+            };
+            return Ok(());
+        }
+        let look_at = match give_up_at {
+            Some(at) if at <= now => {
+                // An answer that has come and that nobody has read yet makes it worth keeping.
+                if node.is_stalled(now) {
+                    return Err(NodeFailure::Disconnected { reason: "no answer to anything any more".to_owned() });
+                }
+                now.checked_add(LOOK_AGAIN)
+            }
+            at => at,
+        };
+        self.sleep([next_again, look_at].into_iter().flatten().min());
         Ok(())
     }
 
     /// The connection is of no use any more.
     fn lose_connection(&mut self, failure: &NodeFailure) {
-        // Where a caller is reading there were answers.
-        self.flapping = self.node.intake.try_lock().is_some_and(|it| !it.answered);
+        self.flapping = self.node.link.with(|it| !it.has_answered());
         if !self.flapping {
             self.failures = 0;
         }
@@ -393,7 +349,7 @@ impl Worker {
         let until = now.checked_add(self.connect_timeout).unwrap_or(now);
         self.node.set_health(Health::Connecting { until });
         self.disconnect(failure);
-        self.link = Link::Down { retry_at: now };
+        self.phase = Phase::Down { retry_at: now };
     }
 
     /// Ends the connection, or the attempt, and refuses what comes until the next one.
@@ -406,19 +362,19 @@ impl Worker {
         let pause = pause.saturating_add(pause.mul_f64(fastrand::f64() / 4.0));
         self.failures = self.failures.saturating_add(1);
         let now = time::tick();
-        self.link = Link::Down { retry_at: now.checked_add(pause).unwrap_or(now) };
+        self.phase = Phase::Down { retry_at: now.checked_add(pause).unwrap_or(now) };
     }
 
     /// Closes the connection: everybody who waits for an answer is told, and releases are kept.
     fn disconnect(&mut self, failure: &NodeFailure) {
-        self.link = Link::Unused;
-        let owed = self.node.close();
+        self.phase = Phase::Unused;
+        let unanswered = self.node.close();
         self.run_ids.lock().leave(self.node.id, time::tick());
         if *failure != NodeFailure::ShutDown {
             count(&self.node.counters.connection_failures);
             let (now, was_down) = (time::tick(), self.down_since.is_some());
             let level = match was_down {
-                _ if self.node.may_warn_of(failure, now) => Level::Warn,
+                _ if self.node.status.may_warn_of(failure, now) => Level::Warn,
                 false => Level::Info,
                 true => Level::Debug,
             };
@@ -426,9 +382,9 @@ impl Worker {
             write_line!(level, "{}: {still}down: {}: {failure}", self.node.id, self.node.address);
             self.down_since.get_or_insert(now);
         }
-        for mut owed in owed {
-            owed.job.answer(self.node.id, Answer::Failed(failure.clone()), true);
-            self.carry(owed.job);
+        for mut job in unanswered {
+            job.answer(self.node.id, Answer::Failed(failure.clone()), true);
+            self.carry(job);
         }
     }
 
@@ -445,11 +401,7 @@ impl Worker {
     fn carry(&mut self, job: Job) {
         let now = time::tick();
         if self.carried.keep(job, now, now) {
-            self.node.say_overflow(now);
+            self.node.status.say_overflow(now);
         }
     }
-}
-
-fn disconnected(err: &io::Error) -> NodeFailure {
-    NodeFailure::Disconnected { reason: error::reason(err) }
 }

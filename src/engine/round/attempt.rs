@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::answer::{AcquireReply, Answer};
-use crate::engine::nodes::drive::Driver;
+use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::round::admission::Slot;
@@ -82,7 +82,7 @@ impl Attempt {
         slot: Slot,
         request: &Request,
         known: Known,
-        driver: Option<Driver<'_>>,
+        driver: Option<Driving<'_>>,
     ) -> Result<Won, NotWon> {
         if driver.is_none() {
             fanout.keep_pace();

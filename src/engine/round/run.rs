@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::nodes::drive::Driver;
+use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::{Fanout, Sent};
 use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::round::pending::Pending;
@@ -17,7 +17,7 @@ pub(crate) fn run<R: Round>(
     fanout: &Fanout,
     outgoing: Outgoing,
     round: &Pending<R>,
-    driver: Option<Driver<'_>>,
+    driver: Option<Driving<'_>>,
     deadline: Tick,
 ) -> R::End {
     let now = time::tick();

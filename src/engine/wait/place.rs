@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::nodes::drive::Driver;
+use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::park::Signal;
 use crate::engine::round::admission::{Admission, Slot, Turn};
@@ -60,7 +60,7 @@ pub(crate) struct Place<'a> {
     /// It has asked, and waits for notices now: somebody must read them.
     reads: bool,
     /// It reads what the nodes say, for all, while it waits.
-    driver: Option<Driver<'a>>,
+    driver: Option<Driving<'a>>,
     /// The hold that it became.
     held: Option<u64>,
 }
@@ -120,10 +120,10 @@ impl<'a> Place<'a> {
         let parker = Arc::clone(&self.ticket.parker);
         let _listed = parker.listed_with(signals);
         if std::mem::take(&mut self.reads) {
-            // Not before: at the wheel a thread has things locked, and its lines for the log would wait.
-            self.driver = self.fanout.take_wheel();
+            // Not before: a thread that drives has something locked, and its lines for the log would wait.
+            self.driver = self.fanout.drive_waiting();
             if self.driver.is_none() {
-                self.fanout.settle();
+                self.fanout.end_idle();
             }
         }
         loop {

@@ -302,7 +302,7 @@ pub(crate) fn wait_readable<'a>(
     loop {
         let ready: Vec<bool> = sockets.iter().map(|it| it.0.state.lock().unwrap().is_readable()).collect();
         let rung = wake_fd.is_some_and(|it| std::mem::take(&mut it.state.lock().unwrap().rung));
-        trace(format_args!("waits at the wheel: {ready:?}, rung: {rung}"));
+        trace(format_args!("waits for several: {ready:?}, rung: {rung}"));
         if rung || ready.contains(&true) || deadline.is_some_and(|it| it <= now()) {
             return Some(ready);
         }

@@ -15,7 +15,7 @@ const DEAD_LINK: Duration = Duration::from_secs(15);
 /// An idle connection is probed after this time, for the same reason.
 const IDLE_PROBE: Duration = Duration::from_secs(15);
 
-/// A non-blocking stream. Reading and writing take `&self`: one thread reads, whoever has the outbox writes.
+/// A non-blocking stream. Reading and writing take `&self`: another thread may be waiting for it.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(mio::net::TcpStream),

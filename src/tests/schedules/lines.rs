@@ -141,7 +141,7 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
         let queues = Arc::clone(&locks.engine().shared().queues);
         let servers = world.end([locks.clone()]);
         assert!(queues.is_empty(), "a line was left behind");
-        // A server that did not run for longer than the ttl: see `Outbox::give_up_at`.
+        // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
         let given_up = locks.stats().connection_failures != 0;
         assert!(given_up || servers.iter().all(|it| it.locks == 0), "a key was left behind");
     });

@@ -3,16 +3,28 @@
 use std::time::Duration;
 
 use crate::answer::ServerInfo;
-use crate::engine::nodes::worker::{Opened, Progress, SOCKET};
+use crate::engine::nodes::job::Job;
 use crate::error::NodeFailure;
-use crate::sys::Poll;
-use crate::sys::Socket;
-use crate::time::{Moment, Tick};
-use crate::wire::{Address, Command, Inbox, Place};
+use crate::sys::{Poll, SOCKET, Socket};
+use crate::time::{Now, Tick};
+use crate::wire::{Address, Command, Conn, Place};
 
 pub(crate) struct Connecting {
     socket: Option<Socket>,
     run_id: String,
+}
+
+/// See `connect`.
+pub(crate) enum Progress {
+    Wait,
+    Done(Box<Opened>),
+}
+
+pub(crate) struct Opened {
+    pub(crate) socket: Socket,
+    pub(crate) conn: Conn<Job>,
+    pub(crate) server_info: ServerInfo,
+    pub(crate) asked: Now,
 }
 
 impl Connecting {
@@ -33,15 +45,10 @@ impl Connecting {
         crate::time::tick()
     }
 
-    pub(crate) fn step(&mut self, _poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
+    pub(crate) fn step(&mut self, _poll: &Poll, _now: Tick) -> Result<Progress, NodeFailure> {
         let Some(socket) = self.socket.take() else { return Ok(Progress::Wait) };
         let server_info = ServerInfo { run_id: Some(self.run_id.clone()), pushes: true, ..ServerInfo::default() };
-        Ok(Progress::Done(Box::new(Opened {
-            socket,
-            inbox: Inbox::new(),
-            server_info,
-            asked: now,
-            asked_at: Moment::now(),
-        })))
+        let conn = Conn::ready(true);
+        Ok(Progress::Done(Box::new(Opened { socket, conn, server_info, asked: Now::read() })))
     }
 }

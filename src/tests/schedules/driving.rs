@@ -1,24 +1,25 @@
-//! Who reads a connection.
+//! Who drives a connection.
 
 use super::{Section, Server, World, join, ms, patiently, sleep_until, spawn};
 use crate::engine::CancelHandle;
-use crate::engine::nodes::drive::{LINGER, Reader};
+use crate::engine::nodes::drive::IDLE_MIN;
+use crate::engine::nodes::link::Driver;
 use crate::error::AcquireError;
 use crate::manager::LockManager;
 use crate::sys::checked;
 
-/// Nobody has forgotten a connection.
-fn assert_readers(locks: &LockManager) {
-    let (_, nodes) = locks.engine().shared().fanout.wheel();
+/// Nobody has forgotten to give a connection back.
+fn assert_workers_drive(locks: &LockManager) {
+    let nodes = locks.engine().shared().fanout.nodes();
     for node in nodes {
-        let (reader, is_open) = node.with_outbox(|it| (it.reader, it.is_open()));
-        assert_eq!(reader, Reader::Worker, "open: {is_open}");
+        let (driver, is_open) = node.link.with(|it| (it.driver(), it.is_open()));
+        assert_eq!(driver, Driver::Worker, "open: {is_open}");
     }
 }
 
-/// The other manager's call waits at its wheel, and hears of the release there.
+/// The other manager's call drives its connections while it waits, and hears of the release there.
 #[test]
-fn a_waiter_at_the_wheel_hears_of_a_release_by_another_manager() {
+fn a_waiter_that_drives_hears_of_a_release_by_another_manager() {
     patiently(4_000, || {
         let world = World::new(1);
         let (ours, theirs) = (world.manager(), world.manager());
@@ -33,16 +34,16 @@ fn a_waiter_at_the_wheel_hears_of_a_release_by_another_manager() {
         waiter.join();
         assert_eq!(checked::now(), ms(0), "the notice lay unread");
         assert!(world.all_free());
-        sleep_until(LINGER * 4);
-        assert_readers(&ours);
-        assert_readers(&theirs);
+        sleep_until(IDLE_MIN * 4);
+        assert_workers_drive(&ours);
+        assert_workers_drive(&theirs);
         world.end([ours, theirs]);
     });
 }
 
-/// While one waits at the wheel, others of the same manager lock something else.
+/// While one waits and drives, others of the same manager lock something else.
 #[test]
-fn calls_beside_a_waiter_at_the_wheel_get_their_answers() {
+fn calls_beside_a_waiter_that_drives_get_their_answers() {
     patiently(4_000, || {
         let world = World::new(2);
         let (ours, theirs) = (world.manager(), world.manager());
@@ -67,14 +68,14 @@ fn calls_beside_a_waiter_at_the_wheel_get_their_answers() {
 
         assert_eq!(checked::now(), ms(0), "an answer or a signal was not heard");
         guard.release().unwrap();
-        sleep_until(LINGER * 4);
-        assert_readers(&theirs);
+        sleep_until(IDLE_MIN * 4);
+        assert_workers_drive(&theirs);
         world.end([ours, theirs]);
     });
 }
 
 #[test]
-fn a_connection_is_left_to_nobody_for_a_moment_only() {
+fn a_connection_is_idle_for_a_moment_only() {
     patiently(4_000, || {
         let world = World::new(2);
         let locks = world.manager();
@@ -87,7 +88,7 @@ fn a_connection_is_left_to_nobody_for_a_moment_only() {
                     section.pass(&guard);
                     guard.release().unwrap();
                     // When the renewal thread has seen no round for a while, and looks after what was left.
-                    sleep_until(LINGER * 2 * round);
+                    sleep_until(IDLE_MIN * 2 * round);
                 }
             })
         };
@@ -95,13 +96,13 @@ fn a_connection_is_left_to_nobody_for_a_moment_only() {
         join((0..2).map(take).collect::<Vec<_>>());
 
         assert_eq!(section.passed(), 6);
-        sleep_until(checked::now() + LINGER * 4);
-        assert_readers(&locks);
+        sleep_until(checked::now() + IDLE_MIN * 4);
+        assert_workers_drive(&locks);
         world.end([locks]);
     });
 }
 
-/// It breaks while a caller reads, while its worker does, or while it is left to nobody.
+/// It breaks while a caller drives, while its worker does, or while it is idle.
 #[test]
 fn a_connection_that_breaks_under_a_caller_is_ended_by_its_worker() {
     patiently(3_000, || end_of_connection(Server::hang_up));
@@ -125,8 +126,8 @@ fn end_of_connection(end: fn(&Server)) {
     end(&world.servers[0]);
 
     caller.join();
-    sleep_until(checked::now() + LINGER * 4);
-    assert_readers(&locks);
+    sleep_until(checked::now() + IDLE_MIN * 4);
+    assert_workers_drive(&locks);
     // The next one finds a connection that works.
     let before = checked::now();
     locks.mutex("b").try_lock().unwrap().release().unwrap();

@@ -1,0 +1,139 @@
+//! What an answer counts for, and to whom it goes.
+
+use std::time::Duration;
+
+use crate::answer::{AcquireReply, Answer, ExtendReply, GreetReply, RaiseReply};
+use crate::engine::nodes::link::{Answered, Batch, Driver, Filled};
+use crate::engine::nodes::node::Node;
+use crate::engine::nodes::sets::Heard;
+use crate::error::NodeFailure;
+use crate::logic::eligibility::{Eligibility, Times};
+use crate::stats::count;
+use crate::sys::logging::{trace, warn};
+use crate::time::Now;
+use crate::wire::{Kind, Reply};
+
+/// A node says with every answer for how long it is quarantined, and each is on its way for another time: the log has been told,
+/// unless it is longer by more than that.
+const QUARANTINE_IS_NEWS: Duration = Duration::from_secs(1);
+
+/// One turn at a connection that `me` drives: reads once, and hands out what has come. `None` if somebody else drives it, or
+/// if it is broken.
+pub(crate) fn turn(node: &Node, me: Driver) -> Option<Filled> {
+    let turn = node.link.turn(me)?;
+    if let Some(mut batch) = turn.batch {
+        deliver(node, &mut batch, turn.now);
+        node.link.end_turn(me, batch);
+    }
+    Some(turn.filled)
+}
+
+/// The connection is not locked meanwhile. What belongs to users comes after all of it.
+fn deliver(node: &Node, batch: &mut Batch, now: Now) {
+    let mut eligibility = node.eligibility.lock();
+    if std::mem::take(&mut batch.in_time) {
+        node.note_answers();
+    }
+    for Answered { mut job, asked, reply } in batch.answers.drain(..) {
+        trace!("{}: {:?}", node.id, reply.answer);
+        let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now.tick, answered_at: now.moment };
+        let answer = judge(node, &mut eligibility, reply, times);
+        match job.kind() {
+            Kind::Subscribe => node.set_listening(&answer),
+            Kind::Meet => {}
+            kind => {
+                if kind == Kind::Greet
+                    && let Some(length) = &node.quarantine_length
+                {
+                    let kept = matches!(answer, Answer::Greet(GreetReply { kept: true, .. }));
+                    node.link.with(|it| it.greetings.plan(length, kept, asked.moment));
+                }
+                let refused = matches!(answer, Answer::Failed(_));
+                if let Answer::Failed(failure) = &answer {
+                    node.status.note_refusal(failure, now.tick);
+                }
+                if !job.answer(node.id, answer, true) {
+                    count(&node.counters.late_answers);
+                }
+                if !refused && job.was_refused {
+                    node.retry_now();
+                }
+                if refused && job.is_worth_keeping(now.tick) {
+                    // A server that is busy or cannot write refuses releases as well, and the key would stay for its ttl.
+                    node.retry_later(job, now.tick);
+                }
+            }
+        }
+    }
+    for mut job in batch.unwanted.drain(..) {
+        job.answer(node.id, Answer::NoScript, true);
+        count(&node.counters.late_answers);
+    }
+    for key in batch.notices.drain(..) {
+        node.take_notice(&key, now.tick);
+    }
+    drop(eligibility);
+    // What waited for an answer, to be written together, is written now: by the worker, whoever has read this.
+    if node.has_queue() {
+        node.wake();
+    }
+}
+
+/// What an answer counts for: a grant of a node that may have forgotten who holds the lock is none.
+fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Reply, times: Times) -> Answer {
+    eligibility.lasts(node.quarantine_length());
+    if time.is_some() {
+        let news = eligibility.on_time(time, times);
+        node.publish_eligibility(eligibility, news, times.answered);
+    }
+    let left = match answer {
+        Answer::Acquire(AcquireReply::Forgot { left }) => {
+            let known = eligibility.quarantine_left(times.answered);
+            if known < left {
+                if known.saturating_add(QUARANTINE_IS_NEWS) < left {
+                    node.status.note_forgotten(left);
+                }
+                eligibility.quarantine(left, times.answered);
+                node.publish_eligibility(eligibility, None, times.answered);
+            }
+            // What the node says is not all that is known of it.
+            let left = left.max(eligibility.quarantine_left(times.answered));
+            return Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) });
+        }
+        Answer::Greet(reply) => {
+            node.hear(reply);
+            eligibility.lasts(node.quarantine_length());
+            let news = eligibility.on_memory(reply, times);
+            node.publish_eligibility(eligibility, news, times.answered);
+            return answer;
+        }
+        Answer::Meet(reply) => {
+            let heard = node.other_users.hear(reply);
+            node.link.with(|it| it.meetings.on_answer(heard, times.answered));
+            if heard == (Heard::Believed { is_news: true })
+                && let Some(finding) = node.other_users.finding()
+            {
+                warn!("{}: {}: {finding}", node.id, node.address);
+            }
+            return answer;
+        }
+        Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
+        | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => {
+            if let Some(failure) = node.other_users.failure() {
+                return Answer::Failed(failure);
+            }
+            eligibility.quarantine_left(times.asked)
+        }
+        // RACE: the key may have been set there since the restart, by an acquire or a healing of ours that was on its way.
+        // Before that the node may have granted the lock to another client, which counts that grant and is still collecting
+        // votes. Counted here, our lease would go on while our other keys run out, and that client would get the majority
+        // that we had.
+        Answer::Extend(ExtendReply::Extended) => eligibility.restarted_for(times.asked),
+        _ => return answer,
+    };
+    if left.is_zero() {
+        answer
+    } else {
+        Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) })
+    }
+}

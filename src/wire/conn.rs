@@ -1,0 +1,285 @@
+//! One connection as data: commands into bytes, bytes into answers. It has no socket, no thread, no clock and no log.
+//!
+//! ```text
+//!   login (one write, one read; or once more in the older protocol) ---> open
+//! ```
+//!
+//! Four kinds of methods: questions about it; `space`, `filled` and `wrote`, for what has happened to its bytes; what it is
+//! given to do; and `poll_write` and `poll_event`, for what is to be done next. An error of `poll_event` ends it.
+//!
+//! Two rules hold whatever is given to it and however its bytes are cut: an answer is that of the oldest command without
+//! one, and a command that was given later is sent later.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::answer::{Answer, ServerInfo};
+use crate::error::NodeFailure;
+use crate::time::{Now, Tick};
+use crate::wire::address::Address;
+use crate::wire::command::{Command, Kind};
+use crate::wire::handshake::{Handshake, Next};
+use crate::wire::inbox::Inbox;
+use crate::wire::reply::{Push, Reply, push};
+
+/// See the module. `T` is what a command is sent for, and comes back with the answer.
+#[derive(Debug)]
+pub(crate) struct Conn<T> {
+    /// Until the server may vote.
+    login: Option<Handshake>,
+    inbox: Inbox,
+    unsent: Vec<u8>,
+    /// Where the bytes begin that were not written yet.
+    unsent_from: usize,
+    /// How many bytes were written.
+    sent: u64,
+    in_flight: VecDeque<InFlight<T>>,
+    /// Batches that were written and are not answered to their end.
+    batches: usize,
+    /// The scripts whose source was given to it.
+    introduced: Vec<Kind>,
+    /// It can carry pushes.
+    pushes: bool,
+    /// The client's channel was asked for on it.
+    subscribed: bool,
+    /// The server has refused that.
+    is_deaf: bool,
+    /// Until when a lock can stand there because of any command on this connection.
+    stands_until: Option<Tick>,
+}
+
+/// A command that was written, or is about to be, and has no answer yet.
+#[derive(Debug)]
+struct InFlight<T> {
+    tag: T,
+    /// When it was given to the connection.
+    asked: Now,
+    /// Whether it carries the script's source.
+    with_source: bool,
+    /// Where its last byte is among all that were given to the connection.
+    end: u64,
+    /// The last command of a batch that was written at once.
+    ends_batch: bool,
+}
+
+/// What has come.
+#[derive(Debug)]
+pub(crate) enum Event<T> {
+    /// The login is over: the server may vote, as far as it says.
+    Ready(ServerInfo),
+    /// The answer to a command.
+    Answer { tag: T, asked: Now, reply: Reply },
+    /// The server does not know the script and has run nothing: see [`Conn::enqueue_again`].
+    UnknownScript { tag: T, asked: Now },
+    /// The lock `key` was released.
+    Released { key: Vec<u8> },
+}
+
+impl<T> Default for Conn<T> {
+    fn default() -> Conn<T> {
+        Conn {
+            login: None,
+            inbox: Inbox::default(),
+            unsent: Vec::new(),
+            unsent_from: 0,
+            sent: 0,
+            in_flight: VecDeque::new(),
+            batches: 0,
+            introduced: Vec::new(),
+            pushes: false,
+            subscribed: false,
+            is_deaf: false,
+            stands_until: None,
+        }
+    }
+}
+
+impl<T: AsRef<Command>> Conn<T> {
+    /// A connection that is established now, and begins with the login. `greet`: what to ask the server for its memory.
+    pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> Conn<T> {
+        let (handshake, unsent) = Handshake::begin(address, greet);
+        Conn { login: Some(handshake), unsent, ..Conn::default() }
+    }
+
+    /// One that has logged in.
+    #[cfg(test)]
+    pub(crate) fn ready(pushes: bool) -> Conn<T> {
+        Conn { pushes, ..Conn::default() }
+    }
+
+    /// Ends with the connection: what was never answered, in order.
+    pub(crate) fn close(self) -> impl Iterator<Item = T> {
+        self.in_flight.into_iter().map(|it| it.tag)
+    }
+
+    /// What has gone wrong in the login so far: the better reason if the server closes the connection after it.
+    pub(crate) fn login_failure(&self) -> Option<NodeFailure> {
+        self.login.as_ref()?.failure()
+    }
+
+    /// Nothing waits to be written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    /// How many commands have no answer.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// How many batches are under way.
+    pub(crate) fn batches(&self) -> usize {
+        self.batches
+    }
+
+    /// When the oldest command without an answer was given.
+    pub(crate) fn oldest(&self) -> Option<Tick> {
+        self.in_flight.front().map(|it| it.asked.tick)
+    }
+
+    /// When the connection is worth nothing any more if no answer comes: the oldest is due for `patience`, and whatever
+    /// its commands have set has expired. `None` if none is due. A node that does not answer is sent nothing that sets
+    /// anything, so this does not move on for ever.
+    ///
+    /// Before that nobody may give it up: a release that has to run behind an acquire is only sure to do so on the same
+    /// connection. After that it does not matter. One gap stays open, as it does when a connection breaks: a server that
+    /// was stopped can run the acquire when it goes on, from the old connection, and the key stays for one ttl. Nobody
+    /// counted that vote.
+    pub(crate) fn give_up_at(&self, patience: Duration) -> Option<Tick> {
+        self.stands_until.max(self.oldest()?.checked_add(patience))
+    }
+
+    /// Whether its client's channel can be asked for, and was not.
+    pub(crate) fn may_subscribe(&self) -> bool {
+        self.pushes && !self.subscribed
+    }
+
+    /// How many bytes are kept to be written.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Room for what is read next.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        self.inbox.space()
+    }
+
+    /// So many bytes were read into the [space](Conn::space).
+    pub(crate) fn filled(&mut self, len: usize) {
+        self.inbox.filled(len);
+    }
+
+    /// So many bytes of [`Conn::poll_write`] were written.
+    pub(crate) fn wrote(&mut self, len: usize) {
+        self.unsent_from = self.unsent_from.saturating_add(len);
+        self.sent = self.sent.saturating_add(wide(len));
+        if self.unsent.len() <= self.unsent_from {
+            self.unsent.clear();
+            self.unsent_from = 0;
+        } else if self.unsent.len() / 2 < self.unsent_from {
+            // Where more is always given than is written, all is never sent. Not each time, as the rest is moved.
+            self.unsent.drain(..self.unsent_from);
+            self.unsent_from = 0;
+        }
+    }
+
+    /// Puts a command behind all others. The first of a kind that the server need not know carries the script's source.
+    pub(crate) fn enqueue(&mut self, tag: T, asked: Now) {
+        let is_told = self.is_told();
+        let kind = tag.as_ref().kind();
+        self.subscribed |= kind == Kind::Subscribe;
+        let with_source = kind.is_introduced() && !self.introduced.contains(&kind);
+        if with_source {
+            self.introduced.push(kind);
+            tag.as_ref().write_with_source_to(&mut self.unsent, is_told);
+        } else {
+            tag.as_ref().write_to(&mut self.unsent, is_told);
+        }
+        self.expect(tag, asked, with_source);
+    }
+
+    /// Puts a command behind all others once more, whose script the server does not know. Only if it is still wanted: its
+    /// release may have been given meanwhile, and would run before it.
+    pub(crate) fn enqueue_again(&mut self, tag: T, asked: Now) {
+        let is_told = self.is_told();
+        tag.as_ref().write_again_to(&mut self.unsent, is_told);
+        self.expect(tag, asked, true);
+    }
+
+    fn is_told(&self) -> bool {
+        self.pushes && !self.is_deaf
+    }
+
+    fn expect(&mut self, tag: T, asked: Now, with_source: bool) {
+        self.stands_until = self.stands_until.max(asked.tick.checked_add(tag.as_ref().life()));
+        let end = self.sent.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
+        self.in_flight.push_back(InFlight { tag, asked, with_source, end, ends_batch: false });
+    }
+
+    /// What is to be written now; the commands in it are a batch.
+    pub(crate) fn poll_write(&mut self) -> &[u8] {
+        if let Some(last) = self.in_flight.back_mut()
+            && !last.ends_batch
+        {
+            last.ends_batch = true;
+            self.batches = self.batches.saturating_add(1);
+        }
+        self.unsent.get(self.unsent_from..).unwrap_or_default()
+    }
+
+    /// What has come next. Answers come in the order of commands, so an answer that is late is still that command's and
+    /// nobody else's. What nobody asked for is passed over.
+    pub(crate) fn poll_event(&mut self) -> Result<Option<Event<T>>, NodeFailure> {
+        while let Some(reply) = self.inbox.take_reply().map_err(protocol)? {
+            let frame = self.inbox.get(reply);
+            if let Some(handshake) = &mut self.login {
+                match handshake.on_reply(frame)? {
+                    Next::Read => {}
+                    Next::Write(bytes) => self.unsent.extend_from_slice(&bytes),
+                    Next::Done(server_info) => {
+                        (self.login, self.pushes) = (None, server_info.pushes);
+                        // It answers nothing.
+                        while let Ok(Some(_)) = self.inbox.take_reply() {}
+                        return Ok(Some(Event::Ready(server_info)));
+                    }
+                }
+                continue;
+            }
+            let first = self.in_flight.front();
+            match push(frame) {
+                Push::None => {}
+                Push::Subscribed if first.is_some_and(|it| it.tag.as_ref().kind() == Kind::Subscribe) => {}
+                Push::Message(key) => return Ok(Some(Event::Released { key })),
+                Push::Subscribed | Push::Other => continue,
+            }
+            // What is answered keeps nobody from sending more: a server that answers without reading could have any
+            // number of commands kept here.
+            if first.is_some_and(|it| self.sent < it.end) {
+                return Err(protocol("an answer to what was not sent yet".to_owned()));
+            }
+            let Some(InFlight { tag, asked, with_source, ends_batch, .. }) = self.in_flight.pop_front() else {
+                continue;
+            };
+            self.batches = self.batches.saturating_sub(usize::from(ends_batch));
+            let reply = Reply::read(tag.as_ref().kind(), frame);
+            self.is_deaf |= tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
+            return Ok(Some(match reply.answer {
+                Answer::NoScript if !with_source => Event::UnknownScript { tag, asked },
+                _ => Event::Answer { tag, asked, reply },
+            }));
+        }
+        Ok(None)
+    }
+}
+
+fn protocol(reason: String) -> NodeFailure {
+    NodeFailure::Protocol { reason }
+}
+
+fn wide(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

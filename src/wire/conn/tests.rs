@@ -1,0 +1,443 @@
+//! A connection against a model of a server: every split of every byte stream, and every order of what can happen to it.
+
+#![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::*;
+use crate::answer::ReleaseReply;
+use crate::ids::OwnerToken;
+use crate::wire::{KeyTtls, Plan, QueuePolicy, QueueUpdate};
+
+/// What a command of these tests is sent for: a number of its own, which is also the owner in it.
+#[derive(Debug)]
+struct Tag {
+    id: u8,
+    command: Command,
+}
+
+impl AsRef<Command> for Tag {
+    fn as_ref(&self) -> &Command {
+        &self.command
+    }
+}
+
+fn script(kind: Kind, id: u8) -> Tag {
+    Tag { id, command: Command::script(kind, &[b"key"], &[&[id], b"\r\n"]) }
+}
+
+/// A server as the rules have it: it runs commands one after another, each to its end, and answers each. A script that it
+/// does not know it does not run.
+#[derive(Default)]
+struct Server {
+    /// What has come and was not run.
+    bytes: Vec<u8>,
+    unknown: Vec<Kind>,
+    /// Of every script that has run: its kind and its owner.
+    ran: Vec<(Kind, u8)>,
+    /// The owners of all commands that were answered.
+    answered: Vec<u8>,
+}
+
+impl Server {
+    /// Takes the next complete command out of what has come.
+    fn next(&mut self) -> Option<Vec<Vec<u8>>> {
+        let mut at = 0;
+        let mut line = |sign: u8| {
+            let rest = &self.bytes[at..];
+            let len = rest.windows(2).position(|it| it == b"\r\n")?;
+            assert_eq!(rest[0], sign, "half a command was written, and then something else");
+            at += len + 2;
+            let number: usize = std::str::from_utf8(&rest[1..len]).unwrap().parse().unwrap();
+            let begin = at;
+            at += if sign == b'$' { number + 2 } else { 0 };
+            Some((number, begin))
+        };
+        let (count, _) = line(b'*')?;
+        let args: Option<Vec<_>> = (0..count)
+            .map(|_| line(b'$').and_then(|(len, begin)| self.bytes.get(begin..begin + len + 2).map(<[u8]>::to_vec)))
+            .collect();
+        let args = args?.into_iter().map(|mut it| it.drain(..it.len() - 2).collect()).collect();
+        self.bytes.drain(..at);
+        Some(args)
+    }
+
+    /// Runs one command, if one is there; what it says.
+    fn serve(&mut self) -> Option<Vec<u8>> {
+        let args = self.next()?;
+        let kind = match &args[0][..] {
+            b"SUBSCRIBE" => return Some(b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n".to_vec()),
+            b"TIME" => return Some(b"*2\r\n$1\r\n7\r\n$1\r\n7\r\n".to_vec()),
+            b"EVALSHA" => Kind::SCRIPTS.into_iter().find(|it| it.hash().as_bytes() == args[1]).unwrap(),
+            b"EVAL" => {
+                let kind = Kind::SCRIPTS.into_iter().find(|it| it.source().as_bytes() == args[1]).unwrap();
+                self.unknown.retain(|it| *it != kind);
+                kind
+            }
+            other => panic!("{}", other.escape_ascii()),
+        };
+        let id = args[4][0];
+        self.answered.push(id);
+        if self.unknown.contains(&kind) {
+            return Some(b"-NOSCRIPT No matching script.\r\n".to_vec());
+        }
+        self.ran.push((kind, id));
+        Some(match kind {
+            // A grant that is a time, and the time is the owner's number.
+            Kind::Acquire | Kind::Extend => format!(":{}\r\n", 2_000_000 + u64::from(id)).into_bytes(),
+            Kind::Release => b":1\r\n".to_vec(),
+            _ => b"*2\r\n:1\r\n:7\r\n".to_vec(),
+        })
+    }
+}
+
+fn write_all(conn: &mut Conn<Tag>) -> Vec<u8> {
+    let bytes = conn.poll_write().to_vec();
+    conn.wrote(bytes.len());
+    bytes
+}
+
+fn read(conn: &mut Conn<Tag>, bytes: &[u8]) {
+    conn.space()[..bytes.len()].copy_from_slice(bytes);
+    conn.filled(bytes.len());
+}
+
+/// All that has come, without the times.
+fn events(conn: &mut Conn<Tag>) -> Vec<String> {
+    let mut found = Vec::new();
+    loop {
+        found.push(match conn.poll_event() {
+            Ok(Some(Event::Answer { tag, reply, .. })) => format!("{} {reply:?}", tag.id),
+            Ok(Some(Event::UnknownScript { tag, .. })) => format!("{} is unknown", tag.id),
+            Ok(Some(other)) => format!("{other:?}"),
+            Ok(None) => return found,
+            Err(failure) => {
+                found.push(format!("{failure:?}"));
+                return found;
+            }
+        });
+    }
+}
+
+#[test]
+fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
+    let asked = || {
+        let mut conn = Conn::ready(true);
+        let subscribe = Tag { id: 9, command: Command::subscribe("x") };
+        let commands = [Kind::Acquire, Kind::Raise, Kind::Release, Kind::Raise, Kind::Extend].into_iter().zip(1..);
+        let commands = commands.map(|(kind, id)| script(kind, id));
+        commands.chain([subscribe]).for_each(|it| conn.enqueue(it, Now::read()));
+        (write_all(&mut conn), conn)
+    };
+    let mut server = Server { bytes: asked().0, unknown: vec![Kind::Release], ..Server::default() };
+    let mut said = server.serve().unwrap();
+    said.extend(b">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$3\r\nkey\r\n>2\r\n+invalidate\r\n*0\r\n");
+    while let Some(reply) = server.serve() {
+        said.extend(reply);
+    }
+    // An answer to nothing, and then what is no answer at all.
+    said.extend(b":1\r\n+OK\r\n?\r\n");
+    let mut whole = asked().1;
+    read(&mut whole, &said);
+    let expected = events(&mut whole);
+    assert_eq!(expected.len(), 6 + 1 + 1, "{expected:#?}");
+    assert!(expected[3].contains("3 is unknown") && expected[7].contains("begins with '?'"), "{expected:#?}");
+
+    for first in 0..said.len() {
+        for second in first..said.len() {
+            let (mut conn, mut found) = (asked().1, Vec::new());
+            for part in [&said[..first], &said[first..second], &said[second..]] {
+                read(&mut conn, part);
+                found.extend(events(&mut conn));
+                if found.len() == expected.len() {
+                    // Nobody reads on behind an error.
+                    break;
+                }
+            }
+            assert_eq!(found, expected, "cut at {first} and {second}");
+        }
+    }
+}
+
+#[test]
+fn however_the_answers_to_the_login_are_cut_the_server_is_ready_at_its_end() {
+    let answers = |hello: &str| {
+        let mut all = hello.to_owned();
+        all.extend(Kind::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
+        all.extend(["$12\r\nrun_id:abc\r\n\r\n"; 3]);
+        all + "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+    };
+    let address = Address::parse("redis://:password@a").unwrap();
+    // A server that knows the protocol; and one that does not, and is asked again in the older one.
+    let unknown = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
+    for (rounds, pushes) in [(vec![answers("%0\r\n")], true), (vec![unknown, answers("+OK\r\n+OK\r\n")], false)] {
+        for cut in 0..rounds[0].len() {
+            let mut conn = Conn::<Tag>::begin(&address, None);
+            let mut found = Vec::new();
+            for said in &rounds {
+                assert!(found.is_empty() && !write_all(&mut conn).is_empty() && conn.is_flushed());
+                for part in [&said[..cut.min(said.len())], &said[cut.min(said.len())..]] {
+                    read(&mut conn, part.as_bytes());
+                    while let Some(Event::Ready(info)) = conn.poll_event().unwrap() {
+                        found.push((info.run_id.clone().unwrap(), info.pushes));
+                    }
+                }
+            }
+            assert_eq!(found, [("abc".to_owned(), pushes)], "cut at {cut}");
+            assert_eq!(conn.may_subscribe(), pushes);
+        }
+    }
+}
+
+/// What can happen to a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Step {
+    /// A round begins.
+    Acquire,
+    /// The oldest round that is open ends, and releases what it may have.
+    End,
+    Write,
+    WriteSome,
+    Serve,
+    Read,
+    ReadSome,
+    /// The server forgets all scripts.
+    Forget,
+}
+
+const STEPS: [Step; 8] =
+    [Step::Acquire, Step::End, Step::Write, Step::WriteSome, Step::Serve, Step::Read, Step::ReadSome, Step::Forget];
+
+/// So many steps, in every order.
+const DEPTH: usize = 8;
+const ROUNDS: u8 = 2;
+
+/// A connection, its server, and what the rules say about them.
+#[derive(Default)]
+struct World {
+    conn: Conn<Tag>,
+    server: Server,
+    /// What the server has said and the connection has not read.
+    said: Vec<u8>,
+    /// Commands without an answer, by their owners.
+    expected: VecDeque<u8>,
+    begun: u8,
+    ended: u8,
+    /// The owners of all commands that were answered.
+    answered: Vec<u8>,
+}
+
+impl World {
+    /// Does what is possible; false if nothing is.
+    fn step(&mut self, step: Step) -> bool {
+        match step {
+            Step::Acquire if self.begun < ROUNDS => {
+                self.begun += 1;
+                self.enqueue(script(Kind::Acquire, self.begun));
+            }
+            Step::End if self.ended < self.begun => {
+                self.ended += 1;
+                self.enqueue(script(Kind::Release, self.ended));
+            }
+            Step::Write | Step::WriteSome if !self.conn.is_flushed() => {
+                let bytes = self.conn.poll_write();
+                let len = if step == Step::Write { bytes.len() } else { bytes.len().div_ceil(2) };
+                self.server.bytes.extend_from_slice(&bytes[..len]);
+                self.conn.wrote(len);
+            }
+            Step::Serve => match self.server.serve() {
+                Some(reply) => self.said.extend(reply),
+                None => return false,
+            },
+            Step::Read | Step::ReadSome if !self.said.is_empty() => {
+                let len = if step == Step::Read { self.said.len() } else { self.said.len().div_ceil(2) };
+                let bytes: Vec<_> = self.said.drain(..len).collect();
+                read(&mut self.conn, &bytes);
+                self.take_events();
+            }
+            Step::Forget if self.server.unknown.is_empty() => self.server.unknown = Kind::SCRIPTS.to_vec(),
+            _ => return false,
+        }
+        true
+    }
+
+    fn enqueue(&mut self, tag: Tag) {
+        self.expected.push_back(tag.id);
+        self.conn.enqueue(tag, Now::read());
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.conn.poll_event().unwrap() {
+            let (Event::Answer { tag, .. } | Event::UnknownScript { tag, .. }) = &event else { panic!("{event:?}") };
+            assert_eq!(self.expected.pop_front(), Some(tag.id), "an answer met another command");
+            self.answered.push(tag.id);
+            match event {
+                Event::Answer { tag, reply: Reply { answer, time }, .. } => match tag.command.kind() {
+                    Kind::Acquire => assert_eq!(time, Some(2_000_000 + u64::from(tag.id))),
+                    _ => assert_eq!(answer, Answer::Release(ReleaseReply::Deleted)),
+                },
+                // As whoever drives it does: see `link`.
+                Event::UnknownScript { tag, .. } if tag.command.kind() == Kind::Release || self.ended < tag.id => {
+                    self.expected.push_back(tag.id);
+                    self.conn.enqueue_again(tag, Now::read());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn assert_rules(&self) {
+        assert_eq!(self.answered, self.server.answered[..self.answered.len()], "answers met other commands");
+        assert_eq!(self.conn.in_flight(), self.expected.len());
+        let mut released = Vec::new();
+        for (kind, id) in &self.server.ran {
+            assert!(*kind == Kind::Release || !released.contains(&id), "{kind:?} of {id} came behind its release");
+            released.extend((*kind == Kind::Release).then_some(id));
+        }
+    }
+
+    /// Goes on until nothing happens any more.
+    fn finish(&mut self) {
+        while [Step::Write, Step::Serve, Step::Read].into_iter().any(|it| self.step(it)) {}
+        assert!(self.expected.is_empty(), "not all was answered");
+        assert_eq!((self.conn.batches(), self.conn.oldest()), (0, None));
+        let released = self.server.ran.iter().filter(|(kind, _)| *kind == Kind::Release).count();
+        assert_eq!(released, usize::from(self.ended), "each once, whatever the server has forgotten");
+    }
+}
+
+#[test]
+fn in_every_order_answers_meet_their_commands_and_nothing_runs_behind_its_owners_release() {
+    fn explore(steps: &[Step], seen: &mut usize) {
+        let replay = || {
+            let mut world = World::default();
+            steps.iter().for_each(|it| assert!(world.step(*it)));
+            world
+        };
+        for step in STEPS {
+            let mut world = replay();
+            if !world.step(step) {
+                continue;
+            }
+            *seen += 1;
+            world.assert_rules();
+            let open = world.expected.clone();
+            if steps.len() + 1 < DEPTH {
+                // It may end here: everybody is told.
+                assert_eq!(world.conn.close().map(|it| it.id).collect::<VecDeque<_>>(), open);
+                explore(&[steps, &[step]].concat(), seen);
+            } else {
+                world.finish();
+                world.assert_rules();
+            }
+        }
+    }
+    let mut seen = 0;
+    explore(&[], &mut seen);
+    assert!(10_000 < seen, "{seen}");
+}
+
+#[test]
+fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count() {
+    let mut conn = Conn::<Tag>::default();
+    [1, 2].into_iter().for_each(|id| conn.enqueue(script(Kind::Release, id), Now::read()));
+    let half = conn.poll_write().len() / 2;
+    conn.wrote(half);
+    read(&mut conn, b":1\r\n:1\r\n");
+
+    assert!(matches!(conn.poll_event(), Ok(Some(Event::Answer { tag: Tag { id: 1, .. }, .. }))));
+    assert!(matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })));
+
+    assert_eq!(conn.close().map(|it| it.id).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn h7_bytes_that_were_sent_are_not_kept_while_more_are_given_than_are_sent() {
+    let mut conn = Conn::<Tag>::default();
+    let mut length = Vec::new();
+    script(Kind::Release, 1).command.write_to(&mut length, false);
+    conn.enqueue(script(Kind::Release, 1), Now::read());
+    for _ in 0..100 {
+        conn.enqueue(script(Kind::Release, 1), Now::read());
+        assert!(length.len() < conn.poll_write().len());
+        conn.wrote(length.len());
+        assert!(conn.kept() <= 3 * length.len(), "{} bytes are kept", conn.kept());
+    }
+}
+
+#[test]
+fn a_script_that_a_server_need_not_know_comes_with_its_source_once_on_a_connection() {
+    let mut conn = Conn::<Tag>::default();
+    let mut with_source = |kind| {
+        conn.enqueue(script(kind, 1), Now::read());
+        write_all(&mut conn).windows(6).any(|it| it == b"\nEVAL\r")
+    };
+    assert_eq!(
+        [Kind::Raise, Kind::Raise, Kind::Acquire, Kind::Raise].map(&mut with_source),
+        [true, false, false, false]
+    );
+
+    // Sent with its source it is not sent again: the server has another reason.
+    read(&mut conn, b"-NOSCRIPT x\r\n-NOSCRIPT x\r\n");
+    assert!(matches!(conn.poll_event(), Ok(Some(Event::Answer { .. }))));
+    let Ok(Some(Event::UnknownScript { tag, .. })) = conn.poll_event() else { panic!() };
+    conn.enqueue_again(tag, Now::read());
+    assert!(write_all(&mut conn).windows(6).any(|it| it == b"\nEVAL\r"));
+}
+
+#[test]
+fn a_command_that_waits_says_that_nobody_is_told_where_the_subscription_was_refused() {
+    for (answer, told) in [(&b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"[..], b'1'), (b"-NOPERM x\r\n", b'0')] {
+        let mut conn = Conn::ready(true);
+        assert!(conn.may_subscribe());
+        conn.enqueue(Tag { id: 9, command: Command::subscribe("x") }, Now::read());
+        assert!(!conn.may_subscribe());
+        write_all(&mut conn);
+        read(&mut conn, answer);
+        assert_eq!(events(&mut conn).len(), 1);
+
+        let command = Command::script(Kind::Acquire, &[b"key"], &[b"x", Command::IS_TOLD]).that_waits();
+        conn.enqueue(Tag { id: 1, command }, Now::read());
+
+        assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&told));
+    }
+}
+
+#[test]
+fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_expired() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let plan = || Plan::mutex(b"", b"a", KeyTtls::default());
+    let acquire = |ttl_ms| {
+        let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false };
+        Tag { id: 1, command: plan().acquire(OwnerToken::nobody(), ttl_ms, 1, 0, &policy) }
+    };
+    let release = || Tag { id: 1, command: plan().release(OwnerToken::nobody(), None, QueueUpdate::None) };
+    let start = Now::read();
+    let after = |millis| start.tick.checked_add(Duration::from_millis(millis)).unwrap();
+    let at = |millis| Now { tick: after(millis), ..start };
+    let answer = |conn: &mut Conn<Tag>, answers| {
+        write_all(conn);
+        read(conn, &b":0\r\n".repeat(answers));
+        assert_eq!(events(conn).len(), answers);
+    };
+    let mut conn = Conn::default();
+    assert_eq!(conn.give_up_at(PATIENCE), None, "nothing is in flight");
+
+    conn.enqueue(release(), start);
+    assert_eq!(conn.give_up_at(PATIENCE), Some(after(1_000)), "it sets nothing");
+    conn.enqueue(acquire(20_000), at(100));
+    conn.enqueue(acquire(5_000), at(200));
+    conn.enqueue(release(), at(20_000));
+    assert_eq!(conn.give_up_at(PATIENCE), Some(after(20_100)), "the longest life, not the oldest or the last one");
+
+    answer(&mut conn, 4);
+    assert_eq!(conn.give_up_at(PATIENCE), None, "all is answered");
+    conn.enqueue(release(), at(15_000));
+    assert_eq!(conn.give_up_at(PATIENCE), Some(after(20_100)), "but the lock that it releases may stand");
+    answer(&mut conn, 1);
+    conn.enqueue_again(acquire(2_000), at(30_000));
+    assert_eq!(conn.give_up_at(PATIENCE), Some(after(32_000)), "what has expired does not count any more");
+    conn.enqueue_again(acquire(100), at(30_000));
+    assert_eq!(conn.give_up_at(Duration::from_secs(9)), Some(after(39_000)), "and patience is kept in any case");
+}
