@@ -115,25 +115,25 @@ impl Engine {
         begins.then(|| self.count(&mut calls))
     }
 
-    /// Looks at all nodes. Nobody is asked after a shutdown, nor in a forked child, which has no threads for it.
-    pub(crate) fn look(&self) -> Vec<NodeCheck> {
+    /// Checks all nodes. None is asked after a shutdown, nor in a forked child, which has no threads for it.
+    pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         if self.shared.is_forked() {
-            return self.shared.look_at_nothing();
+            return self.shared.check_nothing();
         }
         match self.begin_acquire() {
-            Some(_call) => self.shared.look(),
-            None => self.shared.look_at_nothing(),
+            Some(_call) => self.shared.check_nodes(),
+            None => self.shared.check_nothing(),
         }
     }
 
-    /// Vouches for all new nodes, like [`Engine::look`].
+    /// Vouches for all new nodes, like [`Engine::check_nodes`].
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
         if self.shared.is_forked() {
-            return self.shared.look_at_nothing();
+            return self.shared.check_nothing();
         }
         match self.begin_acquire() {
             Some(_call) => self.shared.vouch(),
-            None => self.shared.look_at_nothing(),
+            None => self.shared.check_nothing(),
         }
     }
 

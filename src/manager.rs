@@ -85,7 +85,7 @@ impl LockManager {
     #[doc(alias = "ping")]
     #[doc(alias = "health")]
     pub fn check_nodes(&self) -> Vec<NodeCheck> {
-        self.engine.look()
+        self.engine.check_nodes()
     }
 
     /// Says, for an operator who knows it, that the new servers have forgotten nothing. They vote at once then.

@@ -1,4 +1,4 @@
-//! A look at the nodes, for whoever wants to know what is wrong with them.
+//! The health check: every node is asked, and what is wrong with it is reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::wire::{self, Command};
 /// them turns out to be another meanwhile.
 const MEETINGS: usize = 3;
 
-/// Clocks that differ by less are not worth a word.
+/// A smaller difference of clocks is not reported.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// Asks every node for a sign of life, connecting where that has not been done, and says what was found. Waits for all
     /// of them.
-    pub(crate) fn look(&self) -> Vec<NodeCheck> {
+    pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let _busy = self.fanout.busy();
         let nodes = self.fanout.nodes();
         let deadline = self.fanout.deadline(time::tick());
@@ -50,14 +50,14 @@ impl Shared {
     }
 
     /// Says of every node that is new, as far as anybody knows, that it has forgotten nothing; then looks at all of them.
-    /// What is wrong with one that could not be told comes first.
+    /// The failure of a node that could not be told comes first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
         let is_new = |it: &NodeCheck| {
             matches!(it.failure, Some(NodeFailure::Quarantined { why: Quarantine::New, .. })).then_some(it.node)
         };
-        let new = self.look().iter().filter_map(is_new).collect::<NodeSet>();
+        let new = self.check_nodes().iter().filter_map(is_new).collect::<NodeSet>();
         if new == NodeSet::default() {
-            return self.look();
+            return self.check_nodes();
         }
         let failed = {
             let _busy = self.fanout.busy();
@@ -68,7 +68,7 @@ impl Shared {
             run::run(&self.fanout, outgoing, &round, None, deadline);
             nodes.iter().map(|it| round.with_ballot(|round| round.failure(it.id))).collect::<Vec<_>>()
         };
-        let mut rows = self.look();
+        let mut rows = self.check_nodes();
         for (row, failed) in rows.iter_mut().zip(failed) {
             if new.contains(row.node) && failed.is_some() {
                 row.failure = failed;
@@ -78,7 +78,7 @@ impl Shared {
     }
 
     /// The same, where there is nobody to ask.
-    pub(crate) fn look_at_nothing(&self) -> Vec<NodeCheck> {
+    pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
         let nodes = self.fanout.nodes();
         let row = |node: &Arc<Node>| NodeCheck {
             node: node.id,

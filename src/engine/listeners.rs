@@ -1,4 +1,4 @@
-//! Who wants to know of the loss of one lock, and how they are told.
+//! The listeners to the loss of one lock: channels and callbacks.
 
 pub(crate) mod callbacks;
 
@@ -51,7 +51,7 @@ impl Listeners {
     }
 
     /// Tells them all.
-    pub(crate) fn tell(mut self, lost: Lost, callbacks: &Arc<Callbacks>) {
+    pub(crate) fn notify(mut self, lost: Lost, callbacks: &Arc<Callbacks>) {
         for sender in self.take_senders().into_values() {
             // A channel of one place, used once.
             let _ = sender.try_send(lost);
@@ -70,7 +70,7 @@ impl Listeners {
     }
 }
 
-/// Without a word: the lock was not lost. The channels are closed, and the callbacks are dropped uncalled.
+/// Sends nothing: the lock was not lost. The channels are closed, and the callbacks are dropped uncalled.
 impl Drop for Listeners {
     fn drop(&mut self) {
         let nothing_of_users = self.callbacks.is_empty();
@@ -98,7 +98,7 @@ struct Place {
 
 impl LostReceiver {
     /// One that has its message already.
-    pub(crate) fn told(lost: Lost) -> LostReceiver {
+    pub(crate) fn of(lost: Lost) -> LostReceiver {
         let (sender, receiver) = bounded(1);
         // A fresh channel of one place has room.
         let _ = sender.try_send(lost);
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn receivers_that_are_gone_are_not_kept_and_each_that_is_there_is_told() {
+    fn receivers_that_are_gone_are_not_kept_and_each_that_is_there_is_notified() {
         let mut listeners = Listeners::default();
         let kept = [(); 3].map(|()| listeners.listen(Process::this()));
         for _ in 0..100_000 {
@@ -144,7 +144,7 @@ mod tests {
         }
         assert_eq!(listeners.channels(), 3);
 
-        listeners.tell(Lost::Expired, &Arc::default());
+        listeners.notify(Lost::Expired, &Arc::default());
 
         for receiver in kept {
             assert_eq!(receiver.recv(), Ok(Lost::Expired));

@@ -1,4 +1,4 @@
-//! Threads that wait for something that is not a reply, and how to wake them before their time.
+//! Parking: threads sleep on a `Parker`, and signals wake them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::sys::WakeFd;
 use crate::sys::sync::{Condvar, Mutex};
 use crate::time::Tick;
 
-/// A signal that is given once and stays given, and wakes everybody who sleeps on it.
+/// A signal that is given once and stays given, and wakes all threads that watch it.
 #[derive(Clone, Default)]
 pub(crate) struct Signal {
     shared: Arc<Mutex<Sleepers>>,
@@ -22,7 +22,7 @@ struct Sleepers {
     sleepers: HashMap<u64, Arc<Parker>>,
 }
 
-/// What one thread sleeps on; it may be listed with several signals.
+/// What one thread sleeps on. Several signals can wake it.
 #[derive(Default)]
 pub(crate) struct Parker {
     sleep: Mutex<Sleep>,
@@ -49,7 +49,7 @@ impl Parker {
         }
     }
 
-    /// Sleeps until `until` (`None`: without end), or until somebody wakes it.
+    /// Sleeps until `until` (`None`: without end), or until it is woken.
     pub(crate) fn sleep(&self, until: Option<Tick>) {
         let mut sleep = self.sleep.lock();
         while !sleep.woken {
@@ -62,7 +62,7 @@ impl Parker {
         sleep.woken = false;
     }
 
-    /// Lets `wait` wait for sockets and for the descriptor, unless somebody has woken the thread already.
+    /// Lets `wait` wait for sockets and for the descriptor, unless the thread has been woken already.
     pub(crate) fn sleep_elsewhere<T>(&self, wake_fd: &Arc<WakeFd>, wait: impl FnOnce() -> T) -> Option<T> {
         {
             let mut sleep = self.sleep.lock();
@@ -80,19 +80,19 @@ impl Parker {
     /// Lets `signals` wake it, while the result lives.
     ///
     /// RACE: a signal that was given before wakes nobody: look at it after this.
-    pub(crate) fn listed_with<'a>(self: &Arc<Parker>, signals: &'a [&'a Signal]) -> Listed<'a> {
-        Listed { entries: signals.iter().filter_map(|it| Some((*it, it.list(self)?))).collect() }
+    pub(crate) fn watch<'a>(self: &Arc<Parker>, signals: &'a [&'a Signal]) -> Watching<'a> {
+        Watching { entries: signals.iter().filter_map(|it| Some((*it, it.list(self)?))).collect() }
     }
 }
 
-/// See [`Parker::listed_with`].
-pub(crate) struct Listed<'a> {
+/// See [`Parker::watch`].
+pub(crate) struct Watching<'a> {
     entries: Vec<(&'a Signal, u64)>,
 }
 
-impl Drop for Listed<'_> {
+impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        self.entries.iter().for_each(|(signal, id)| signal.strike(*id));
+        self.entries.iter().for_each(|(signal, id)| signal.remove(*id));
     }
 }
 
@@ -110,7 +110,7 @@ impl Signal {
         self.shared.lock().given
     }
 
-    /// Lists a sleeper; false if the signal has been given already.
+    /// Lists a sleeper; `None` if the signal has been given already.
     fn list(&self, parker: &Arc<Parker>) -> Option<u64> {
         let mut shared = self.shared.lock();
         if shared.given {
@@ -122,7 +122,7 @@ impl Signal {
         Some(id)
     }
 
-    fn strike(&self, id: u64) {
+    fn remove(&self, id: u64) {
         self.shared.lock().sleepers.remove(&id);
     }
 }
@@ -130,7 +130,7 @@ impl Signal {
 /// Sleeps until `until`, or until one of the signals is given.
 pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
     let parker = Arc::new(Parker::default());
-    let _listed = parker.listed_with(signals);
+    let _watching = parker.watch(signals);
     if !signals.iter().any(|it| it.is_given()) {
         parker.sleep(Some(until));
     }
@@ -224,35 +224,35 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_elsewhere_is_woken_there_and_afterwards_in_its_bed() {
+    fn a_thread_that_waits_elsewhere_is_woken_there_and_afterwards_where_it_sleeps() {
         let (parker, wake_fd, until) = (Parker::default(), Arc::new(WakeFd::new().unwrap()), far());
 
-        let rung = parker.sleep_elsewhere(&wake_fd, || {
+        let woken = parker.sleep_elsewhere(&wake_fd, || {
             parker.wake();
             sys::wait_readable(std::iter::empty(), Some(&wake_fd), Some(Duration::from_secs(30)))
         });
         parker.wake();
         parker.sleep(Some(until));
 
-        assert!(rung.is_some());
+        assert!(woken.is_some());
         assert!(time::tick() < until);
     }
 
     #[test]
-    fn a_signal_wakes_all_who_are_listed_with_it_and_strikes_those_who_left() {
-        let (signal, beds) = (Signal::default(), [(); 3].map(|()| Arc::new(Parker::default())));
+    fn a_signal_wakes_all_who_are_watch_it_and_strikes_those_who_left() {
+        let (signal, parkers) = (Signal::default(), [(); 3].map(|()| Arc::new(Parker::default())));
         let until = far();
         {
             let signals = [&signal];
-            let _left = beds[0].listed_with(&signals);
+            let _left = parkers[0].watch(&signals);
         }
         assert!(signal.shared.lock().sleepers.is_empty());
 
         let signals = [&signal];
-        let _listed: Vec<_> = beds.iter().map(|it| it.listed_with(&signals)).collect();
+        let _watching: Vec<_> = parkers.iter().map(|it| it.watch(&signals)).collect();
         signal.give();
 
-        beds.iter().for_each(|it| it.sleep(Some(until)));
+        parkers.iter().for_each(|it| it.sleep(Some(until)));
         assert!(signal.is_given() && time::tick() < until);
     }
 }

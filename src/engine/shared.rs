@@ -17,7 +17,7 @@ use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::wire::Command;
 
-/// Hands on what the nodes tell.
+/// Hands on what the nodes report.
 pub(crate) struct Hub {
     pub(crate) queues: Arc<Queues>,
     pub(crate) schedule: Arc<Schedule>,
@@ -25,7 +25,7 @@ pub(crate) struct Hub {
 
 impl Events for Hub {
     fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Command)) {
-        self.queues.tell(node, key, leave);
+        self.queues.released(node, key, leave);
     }
 
     fn clock_stepped(&self) {
@@ -37,7 +37,7 @@ impl Events for Hub {
     }
 }
 
-/// Shared by callers, guards, workers and the renewal. Holds no thread, so that no thread keeps itself alive.
+/// Shared by callers, guards and the renewal thread. Holds no thread, so that no thread keeps itself alive.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) fanout: Fanout,

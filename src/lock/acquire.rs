@@ -88,10 +88,10 @@ impl<'a> Call<'a> {
         cancelled.then(|| AcquireError::Cancelled { waited: time::tick().saturating_duration_since(self.began) })
     }
 
-    /// The guard of a lock that was won. `note` notes the hold in the line of its lock.
+    /// The guard of a lock that was won. `note` notes the hold in the queue of its lock.
     ///
     /// RACE: it is noted before anybody else knows of it. From the moment at which it is in the schedule it can end: this
-    /// process may have been stopped for longer than its ttl. An end that came before the note would leave the line with a
+    /// process may have been stopped for longer than its ttl. An end that came before the note would leave the queue with a
     /// hold that nobody ends, and all later calls behind it.
     fn guard(&self, won: Won, note: impl FnOnce(u64)) -> Result<LockGuard, AcquireError> {
         let shared: &Arc<Shared> = self.engine.shared();
@@ -110,7 +110,7 @@ impl<'a> Call<'a> {
         Ok(guard)
     }
 
-    /// One attempt, out of line. `to_the_end`: repeated as long as it may be that nobody got the lock.
+    /// One attempt, without a place in the queue. `to_the_end`: repeated as long as it may be that nobody got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<LockGuard, AcquireError> {
         let shared = self.engine.shared();
         let request = Request::new(self.spec, &shared.config, None);
@@ -150,7 +150,7 @@ impl<'a> Call<'a> {
         Err(self.give_up())
     }
 
-    /// Attempts until the lock is won, in line with others of this manager, until `until`.
+    /// Attempts until the lock is won or until `until`, in the queue of this manager.
     fn wait(&mut self, until: Option<Tick>) -> Result<LockGuard, AcquireError> {
         let shared = self.engine.shared();
         let signals = self.signals();

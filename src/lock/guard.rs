@@ -163,7 +163,7 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // Of a loss the log has been told, or is being.
+        // A loss is in the log, or will be.
         let _ = self.end(|_, lock| {
             if lock.leave_after_panic() {
                 info!("{}: dropped by a panic, and left to expire", lock.name());

@@ -136,7 +136,7 @@ impl HeldLock {
         }
     }
 
-    /// Puts an extension in line. A renewal looks after its own end; whoever waits for one does that himself.
+    /// Enqueues an extension. A renewal looks after its own end; a caller that waits for one does that itself.
     fn send_extension(
         self: &Arc<Self>,
         state: &mut State,
@@ -178,8 +178,8 @@ impl HeldLock {
     fn heal(self: &Arc<Self>, nodes: NodeSet, ttl: Duration) {
         let Now { moment, tick } = Now::read();
         let enqueued = {
-            // RACE: put in line with the state locked, like an extension: see `release`. Behind the release it would leave
-            // a key that nobody deletes.
+            // RACE: enqueued with the state locked, like an extension: see `end`. Behind the release it would leave a key that
+            // nobody deletes.
             let mut state = self.state.lock();
             if !state.lease.may_extend(moment) {
                 return;
@@ -250,7 +250,7 @@ impl HeldLock {
             ExtendEnd::NotConfirmed => {
                 count(&counters.extensions_failed);
                 let gone = round.nodes_with(Answer::is_gone);
-                if self.has_lost_its_footing(sent, extended, gone) {
+                if self.is_lost_by_clock(sent, extended, gone) {
                     self.lose(Lost::NodeClock);
                     return;
                 }
@@ -276,7 +276,7 @@ impl HeldLock {
     }
 
     /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
-    fn has_lost_its_footing(&self, sent: Extending, extended: NodeSet, gone: NodeSet) -> bool {
+    fn is_lost_by_clock(&self, sent: Extending, extended: NodeSet, gone: NodeSet) -> bool {
         let confirmations = self.state.lock().confirmations();
         let stepped_since = |it: Tick| self.shared.fanout.stepped_since(it);
         let failed = Failed { extended, gone, stepped: stepped_since(sent.at.tick) };
@@ -345,11 +345,11 @@ impl Sink for Extension {
         let extended = answer == Answer::Extend(ExtendReply::Extended);
         let counted = self.round.deliver(node, answer, reached);
         if extended && !counted {
-            // The round needs it no more, and the lock stands the firmer.
+            // The round does not need it any more, but one more node has confirmed the lock.
             self.lock.note_confirmed(node, self.sent);
         }
-        // RACE: noted before it is delivered, and looked at after: whoever sees the round confirmed also sees every node
-        // that answered before that, and one that answers later sees it confirmed itself.
+        // RACE: noted before it is delivered, and looked at after that. The thread that sees the round confirmed also sees
+        // every node that answered before, and one that delivers a later answer sees it confirmed itself.
         if self.round.end() == Some(ExtendEnd::Confirmed) {
             let gone = std::mem::take(&mut *self.gone.lock());
             if gone != NodeSet::default() {
@@ -364,7 +364,7 @@ impl Sink for Extension {
     }
 }
 
-/// Who waits for the answer to a healing: nobody but the count.
+/// Takes the answers to a healing, only to count them.
 struct Healing(Arc<HeldLock>);
 
 impl Sink for Healing {

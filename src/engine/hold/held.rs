@@ -1,4 +1,4 @@
-//! A held lock: its state, its end, and who is told when it is lost.
+//! A held lock: its state, its end, and who is notified when it is lost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(super) struct State {
     pub(super) said_not_extended: bool,
 }
 
-/// A hold that its holder has ended in time: what is to be released, and who is to be told if that finds it lost.
+/// A hold that its holder has ended in time: what is to be released, and who is notified if that finds it lost.
 struct Ended {
     held: Held,
     reached: NodeSet,
@@ -160,11 +160,11 @@ impl HeldLock {
     pub(crate) fn lost(&self) -> LostReceiver {
         if self.shared.is_forked() {
             // Looked at before anything is locked: see `Process`.
-            return LostReceiver::told(Lost::Forked);
+            return LostReceiver::of(Lost::Forked);
         }
         let mut state = self.state.lock();
         match state.lease.lost() {
-            Some(lost) => LostReceiver::told(lost),
+            Some(lost) => LostReceiver::of(lost),
             None => state.listeners.listen(self.shared.process),
         }
     }
@@ -186,7 +186,8 @@ impl HeldLock {
 
     /// Gives the lock back: "not held" from here on. Waits until a majority has confirmed, for at most a response timeout.
     ///
-    /// If it was lost before, or turns out to have been, the error says how, and everybody has been told, or is being.
+    /// If it was lost before, or turns out to have been, the error says how. The listeners have been notified then, or are
+    /// being.
     pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
         let Ended { held, reached, keep, renewed_at, listeners } = self.end()?;
         let fanout = &self.shared.fanout;
@@ -195,7 +196,7 @@ impl HeldLock {
         let counters = &self.shared.counters;
         if end.lost {
             count(&counters.locks_lost);
-            self.tell(Lost::Gone, renewed_at, listeners);
+            self.notify(Lost::Gone, renewed_at, listeners);
             return Err(Lost::Gone);
         }
         count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
@@ -225,10 +226,10 @@ impl HeldLock {
         match (&next, attempt) {
             (Some(next), Some(attempt)) => {
                 attempt.round.set_reached(sent.taken());
-                next.make(attempt);
+                next.hand_over(attempt);
             }
             // RACE: not before the release was sent. The call asks at once, and its acquire has to come behind it.
-            (Some(next), None) => next.make_none(),
+            (Some(next), None) => next.let_ask(),
             (None, _) => queues.end_hold(self.spec.plan.key(), self.id),
         }
         let end = run::wait(sent, round, deadline);
@@ -242,7 +243,7 @@ impl HeldLock {
     /// The attempt of the call that comes next, and its command.
     fn prepare_next(&self, next: &Ticket) -> Option<(Attempt, Outgoing)> {
         let Shared { fanout, admission, counters, .. } = &*self.shared;
-        // The call pauses before its own round; it would not before one that is made for it.
+        // The call pauses before its own round; it would not before one that is sent for it.
         let waits = fanout.is_behind() || !fanout.pause().is_zero();
         let slot = if waits { None } else { admission.try_enter() };
         let prepared = next.prepare(fanout, slot?).ok()?;
@@ -270,8 +271,8 @@ impl HeldLock {
         let (lost, loss, reached) = {
             // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
             // first, so an extension that is answered "not yours", because our release got there before it, is not
-            // reported as a loss. Extensions are put in line with this state locked, so all of them run before the
-            // release that follows here.
+            // reported as a loss. Extensions are enqueued with this state locked, so all of them run before the release
+            // that follows here.
             let mut state = self.state.lock();
             match state.lease.release(now) {
                 Ending::Released { until } => {
@@ -285,7 +286,8 @@ impl HeldLock {
                     return Ok(Ended { held, reached, keep, renewed_at, listeners });
                 }
                 Ending::LostNow(reason) => (reason, Some(self.begin_loss(&mut state, reason, true)), state.reached),
-                // RACE: whoever ended it tells the listeners, and may just be about to; its release is in line.
+                // RACE: the thread that ended it notifies the listeners, and may not have done so yet. It has enqueued the
+                // release.
                 Ending::LostBefore(reason) => (reason, None, state.reached),
             }
         };
@@ -297,14 +299,14 @@ impl HeldLock {
                     release.wait(time::deadline(self.shared.fanout.response_timeout()));
                 }
             }
-            // He may not have come to it.
+            // The thread that ended it may not have come to that.
             None => self.shared.fanout.wake(reached, false),
         }
         Err(lost)
     }
 
-    /// Leaves the waiting lists in which the call may still be, without a release. Before the next one is let up, whose
-    /// acquire enters them again.
+    /// Leaves the waiting lists in which the call may still be, without a release. To be called before the next call may ask
+    /// the nodes, because its acquire enters them again.
     fn leave_lists(&self, nodes: NodeSet) {
         if self.in_lists {
             self.shared.queues.leave_lists(&self.shared.fanout, self.spec.plan.key(), nodes, self.spec.ttl());
@@ -320,7 +322,7 @@ impl HeldLock {
         if self.in_lists { QueueUpdate::Leave(self.shared.queues.client()) } else { QueueUpdate::None }
     }
 
-    /// Ends the lease for `reason` and tells everybody who asked, once; nothing happens if it was over already.
+    /// Ends the lease for `reason` and notifies the listeners, once. Nothing happens if it was over already.
     pub(crate) fn lose(&self, reason: Lost) {
         let loss = {
             let mut state = self.state.lock();
@@ -338,12 +340,12 @@ impl HeldLock {
         Some(self.begin_loss(state, reason, false))
     }
 
-    /// The lease has just been lost: counts that, and puts a release in line for what is left of it on the nodes. `awaited`:
-    /// somebody will wait for that.
+    /// The lease has just been lost: counts that, and enqueues a release for what is left of it on the nodes. `awaited`: the
+    /// caller will wait for that.
     ///
-    /// RACE: with the state locked, in which that has happened. Whoever finds the lock lost, its guard that is being dropped
-    /// for one, finds the release in line, and so whatever he sends comes behind it. And so does every extension: one that
-    /// arrives late must not keep alive what is lost.
+    /// RACE: with the state locked, in which that has happened. A thread that finds the lock lost, one that drops its guard
+    /// for instance, comes after the release was enqueued, and so do its commands. So does every extension: one that runs
+    /// later must not keep alive what is lost.
     fn begin_loss(&self, state: &mut State, reason: Lost, awaited: bool) -> Loss {
         count(&self.shared.counters.locks_lost);
         let release = (!self.shared.config.lock_delay).then(|| {
@@ -366,7 +368,7 @@ impl HeldLock {
         }
     }
 
-    /// Ends everything that goes with the hold, and tells everybody.
+    /// Ends everything that goes with the hold, and notifies the listeners.
     pub(super) fn announce(&self, Loss { reason, reached, renewed_at, listeners, .. }: Loss) {
         self.shared.fanout.wake(reached, false);
         self.shared.schedule.remove(&self.slot);
@@ -374,12 +376,12 @@ impl HeldLock {
             self.leave_lists(reached);
         }
         self.shared.queues.end_hold(self.spec.plan.key(), self.id);
-        self.tell(reason, renewed_at, listeners);
+        self.notify(reason, renewed_at, listeners);
     }
 
-    /// The log is told last: it may take its time.
-    fn tell(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
-        listeners.tell(reason, &self.shared.callbacks);
+    /// The log comes last, because it may take its time.
+    fn notify(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
+        listeners.notify(reason, &self.shared.callbacks);
         let age = Moment::now().since(renewed_at);
         // A shutdown is what the program wanted.
         let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };

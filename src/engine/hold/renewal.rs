@@ -1,7 +1,7 @@
 //! The renewal thread: one for all held locks, and it waits for none of them.
 //!
-//! It sleeps until the first lease is due, puts the extensions of all that are due in line, wakes each node once, and
-//! sleeps again. Answers are dealt with by the workers' threads, which enter the lease in the schedule anew.
+//! It sleeps until the first lease is due, enqueues the extensions of all that are due, wakes each worker once, and sleeps
+//! again. The thread that reads the deciding answer enters the lease in the schedule anew.
 
 use std::sync::Arc;
 

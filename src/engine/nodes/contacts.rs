@@ -1,4 +1,4 @@
-//! The first word of the nodes, and who waits for it.
+//! The first contact with the nodes, and the calls that wait for it.
 //!
 //! Fencing tokens and places in waiting lists go by the nodes' clocks. These are known as soon as nodes are connected: so
 //! the first calls of a manager wait for that, before their first round, which would have to wait for it anyway.

@@ -1,9 +1,9 @@
-//! What the nodes tell the floors above them.
+//! What the nodes report to the floors above them.
 
 use crate::ids::NodeId;
 use crate::wire::Command;
 
-/// Called by the thread that has found it out, which may be any. Must not block, nor call anything of users.
+/// Called by the thread that has noticed it, which may be any. Must not block, nor call anything of users.
 pub(crate) trait Events: Send + Sync {
     /// `node` has announced that the lock `key` was released. `leave` is called if no call waits for that, with the command
     /// that makes the node announce it to the next client.

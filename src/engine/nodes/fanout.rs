@@ -39,14 +39,14 @@ pub(crate) struct Fanout {
     /// Callers that wait for a round of theirs right now.
     busy: AtomicUsize,
     seat: DriverSeat,
-    /// Callers that wait for a node to keep up sleep here. Nobody wakes them.
+    /// Callers that wait for a node to keep up sleep here. Nothing wakes them.
     pace: (Mutex<()>, Condvar),
     contacts: Arc<Contacts>,
     quarantine_length: Option<Arc<QuarantineLength>>,
 }
 
-/// Commands on their way. Workers have to be woken for the rest, and whoever wants the answers of nodes that refused has to
-/// hear of that.
+/// Commands on their way. Their workers have to be woken, and the sinks of those that were refused have to be notified:
+/// [`Sent::finish`] and [`Sent::drive`] do both.
 #[must_use]
 pub(crate) struct Sent<'a> {
     fanout: &'a Fanout,
@@ -74,7 +74,7 @@ impl Sent<'_> {
         fanout.hand_over(enqueued, directly);
         match driver {
             Some(driver) if !driver.misses(asked) => driver.drive(is_over, deadline, || !fanout.is_alone()),
-            // Some answers would be read by workers: all are.
+            // Some answers would be read by workers. Then all are.
             other => drop(other),
         }
     }
@@ -120,7 +120,7 @@ impl Fanout {
             match OwnThread::spawn(format!("quorlock-{id}"), move || worker.run()) {
                 Ok(thread) => threads.push(thread),
                 Err(err) => {
-                    // Those that run already must not stay behind.
+                    // Workers that run already must not stay behind.
                     nodes.iter().for_each(|it| it.stop(start));
                     return Err(err);
                 }
@@ -270,13 +270,13 @@ impl Fanout {
         enqueued
     }
 
-    /// Wakes the workers for what was enqueued, and tells of the nodes that refused it. Call it with nothing locked.
+    /// Wakes the workers for what was enqueued, and reports the refusals to their sinks. Call it with nothing locked.
     pub(crate) fn hand_over(&self, enqueued: Enqueued, directly: bool) {
         self.wake(enqueued.asked, directly);
         enqueued.refused.into_iter().for_each(Refusal::report);
     }
 
-    /// How long whoever begins a round now waits first, so that all nodes keep up.
+    /// How long a call that begins a round now waits first, so that all nodes keep up.
     pub(crate) fn pause(&self) -> Duration {
         let now = time::tick();
         self.nodes.iter().map(|it| it.pause(now)).max().unwrap_or_default()
@@ -288,7 +288,7 @@ impl Fanout {
         if pause.is_zero() {
             return;
         }
-        // Somebody must read meanwhile.
+        // The workers must read meanwhile.
         self.end_idle();
         let end = time::deadline(PAUSE_MAX);
         while !pause.is_zero() && time::tick() < end {

@@ -1,4 +1,4 @@
-//! Who may begin a round now, and who waits for its turn: see "Overload" in the architecture page.
+//! Which calls may begin a round now, and which wait for their turn: see "Overload" in the architecture page.
 //!
 //! Everything that a caller waits for takes a slot until it is decided. Releases take one at once, whatever the limit:
 //! what holds up others must not wait for them. Acquire rounds begin as long as there is a slot within the limit, and
@@ -17,14 +17,14 @@ use crate::time::{self, Tick};
 /// How many times its share a release may wait for, see [`Admission::turns`].
 const TURNS_MAX: usize = 10;
 
-/// The rounds of a manager that are under way, and who waits to begin one.
+/// The rounds of a manager that are under way, and the calls that wait to begin one.
 pub(crate) struct Admission {
     /// How many may be under way.
     limit: AtomicUsize,
     under_way: AtomicUsize,
     /// How many wait.
     waiting: AtomicUsize,
-    line: Mutex<Line>,
+    waiters: Mutex<Queue>,
     response_timeout: Duration,
     /// What `limit` comes from.
     learned: Mutex<Limit>,
@@ -32,9 +32,9 @@ pub(crate) struct Admission {
     fastest: AtomicU64,
 }
 
-/// Who waits, in the order in which they came.
+/// The calls that wait, in the order in which they came.
 #[derive(Default)]
-struct Line {
+struct Queue {
     next: u64,
     waiters: BTreeMap<u64, Arc<Waiter>>,
 }
@@ -67,7 +67,7 @@ impl Admission {
             limit: AtomicUsize::new(learned.rounds()),
             under_way: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            line: Mutex::default(),
+            waiters: Mutex::default(),
             response_timeout,
             fastest: AtomicU64::new(nanos(learned.fastest())),
             learned: Mutex::new(learned),
@@ -90,8 +90,8 @@ impl Admission {
             return Some(slot);
         }
         let parker = Arc::new(Parker::default());
-        let _listed = parker.listed_with(signals);
-        let waiting = self.line_up(&parker);
+        let _watching = parker.watch(signals);
+        let waiting = self.enqueue(&parker);
         loop {
             if let Some(slot) = waiting.take() {
                 return Some(slot);
@@ -114,14 +114,14 @@ impl Admission {
     }
 
     /// Waits for a slot. `parker` is woken when it is there: see [`Waiting::take`].
-    pub(crate) fn line_up(self: &Arc<Self>, parker: &Arc<Parker>) -> Waiting {
+    pub(crate) fn enqueue(self: &Arc<Self>, parker: &Arc<Parker>) -> Waiting {
         let waiter = Arc::new(Waiter { parker: Arc::clone(parker), given: AtomicBool::new(false) });
         let id = {
-            let mut line = self.line.lock();
-            let id = line.next;
-            line.next = line.next.wrapping_add(1);
-            line.waiters.insert(id, Arc::clone(&waiter));
-            self.waiting.store(line.waiters.len(), SeqCst);
+            let mut queue = self.waiters.lock();
+            let id = queue.next;
+            queue.next = queue.next.wrapping_add(1);
+            queue.waiters.insert(id, Arc::clone(&waiter));
+            self.waiting.store(queue.waiters.len(), SeqCst);
             id
         };
         // RACE: who leaves gives its slot back and then looks whether anybody waits; we say that we wait and then look for
@@ -158,12 +158,12 @@ impl Admission {
     }
 
     fn next(&self) -> Option<Arc<Waiter>> {
-        let mut line = self.line.lock();
+        let mut queue = self.waiters.lock();
         if self.limit.load(Relaxed) <= self.under_way.load(SeqCst) {
             return None;
         }
-        let (_, waiter) = line.waiters.pop_first()?;
-        self.waiting.store(line.waiters.len(), SeqCst);
+        let (_, waiter) = queue.waiters.pop_first()?;
+        self.waiting.store(queue.waiters.len(), SeqCst);
         self.under_way.fetch_add(1, SeqCst);
         waiter.given.store(true, SeqCst);
         Some(waiter)
@@ -225,7 +225,7 @@ impl Turn {
             _ if !wants => None,
             Some(waiting) => Some(waiting.take()?),
             // It may be there at once: then the thread is woken for nothing.
-            None => admission.try_enter().or_else(|| self.0.insert(admission.line_up(parker)).take()),
+            None => admission.try_enter().or_else(|| self.0.insert(admission.enqueue(parker)).take()),
         };
         if slot.is_some() || !wants {
             self.0 = None;
@@ -242,11 +242,11 @@ impl Turn {
 impl Drop for Waiting {
     fn drop(&mut self) {
         {
-            let mut line = self.admission.line.lock();
-            line.waiters.remove(&self.id);
-            self.admission.waiting.store(line.waiters.len(), SeqCst);
+            let mut queue = self.admission.waiters.lock();
+            queue.waiters.remove(&self.id);
+            self.admission.waiting.store(queue.waiters.len(), SeqCst);
         }
-        // RACE: it was given a slot before it left the line, which nobody else would use.
+        // RACE: it was given a slot before it left the queue, and nobody else would use it.
         drop(self.take());
     }
 }
@@ -266,8 +266,8 @@ mod tests {
         admission
     }
 
-    fn line_up(admission: &Arc<Admission>) -> Waiting {
-        admission.line_up(&Arc::default())
+    fn enqueue(admission: &Arc<Admission>) -> Waiting {
+        admission.enqueue(&Arc::default())
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         let admission = admission(2);
         let (first, second) = (admission.try_enter().unwrap(), admission.try_enter().unwrap());
         assert!(admission.try_enter().is_none());
-        let [a, b, c] = [(); 3].map(|()| line_up(&admission));
+        let [a, b, c] = [(); 3].map(|()| enqueue(&admission));
 
         drop(first);
         assert!(admission.try_enter().is_none(), "others were first");
@@ -292,7 +292,7 @@ mod tests {
     fn h5_a_slot_that_came_when_nobody_waited_any_more_goes_to_the_next() {
         let admission = admission(1);
         let slot = admission.try_enter().unwrap();
-        let [gone, told, next] = [(); 3].map(|()| line_up(&admission));
+        let [gone, told, next] = [(); 3].map(|()| enqueue(&admission));
 
         drop(gone);
         drop(slot);
@@ -307,7 +307,7 @@ mod tests {
     fn h5_releases_never_wait_and_acquisitions_wait_for_them() {
         let admission = admission(2);
         let mut releases: Vec<_> = (0..5).map(|_| admission.enter()).collect();
-        let waiting = line_up(&admission);
+        let waiting = enqueue(&admission);
         assert_eq!(admission.turns(), 3, "five of two at a time");
 
         while releases.pop().is_some() {
@@ -332,7 +332,7 @@ mod tests {
     fn h5_when_more_is_allowed_those_who_wait_begin() {
         let admission = admission(1);
         let slot = admission.try_enter().unwrap();
-        let waiting = [(); 3].map(|()| line_up(&admission));
+        let waiting = [(); 3].map(|()| enqueue(&admission));
 
         for _ in 0..100 {
             slot.learn(time::tick(), Duration::from_millis(1), true);

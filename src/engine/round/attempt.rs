@@ -141,7 +141,7 @@ impl Attempt {
             granted = raise.nodes_with(Answer::is_granted);
             raised = true;
         }
-        // RACE: a grant was counted as far as quarantines were known then. A node whose grant came later may have told, right
+        // RACE: a grant was counted as far as quarantines were known then. A node whose grant came later may have said, right
         // before it, that somebody needs a longer one.
         let mut quarantined = Vec::new();
         if matches!(end, AcquireEnd::Won { .. }) && self.quarantine < fanout.quarantine() {
@@ -203,7 +203,7 @@ impl Attempt {
             }
         }
         // RACE: a node may grant the lock after we have given up on it. We do not wait to find out. The release goes
-        // into the same line as the acquire, and a worker talks to its node over one connection, so the node runs
+        // into the same queue as the acquire, and there is one connection to a node, so the node runs
         // them in that order: whatever the late acquire does, the release undoes.
         //
         // One gap stays open on purpose. If the connection itself breaks between the two, the node may still find the

@@ -51,7 +51,7 @@ impl Request {
 pub(crate) struct Known {
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
-    /// It could not win its last round, whoever has the lock: see [`wait::keeps_its_place`].
+    /// It could not win its last round even if nobody has the lock: see [`wait::keeps_its_place`].
     pub(crate) has_no_place: bool,
 }
 

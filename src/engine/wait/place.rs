@@ -1,4 +1,4 @@
-//! One call's way along a line: it waits, asks the nodes or takes what was asked for it, and leaves.
+//! One call's way along a queue: it waits, asks the nodes or takes the attempt that was made for it, and leaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 
 /// For how long it is worth to tell a node that a call has stopped waiting: its list forgets by itself, and until then
-/// it costs others the time of one turn.
+/// it costs others the time of one reservation.
 const LEAVE_FOR: Duration = Duration::from_secs(5);
 
 /// What comes next for a call that waits.
 pub(crate) enum Next {
     /// An attempt has ended.
     Ended(Result<Won, NotWon>),
-    /// The first in line has given up because of an outage, after this attempt: it is over for all of them.
+    /// The first call has given up because of an outage, after this attempt. It is over for all of them.
     GivenUp(LostAttempt),
     /// Time is up, or a signal was given.
     Stopped,
@@ -37,15 +37,15 @@ pub(crate) enum Next {
 enum Woken {
     /// The nodes may be asked now.
     Try(Slot),
-    /// Somebody has asked them for us.
-    Made(Attempt),
-    /// The first in line has given up because of an outage, after this attempt: it is over for all of them.
+    /// The thread that released the lock has asked them for this call.
+    Sent(Attempt),
+    /// The first call has given up because of an outage, after this attempt. It is over for all of them.
     GivenUp(LostAttempt),
     /// Time is up, or a signal was given.
     Stopped,
 }
 
-/// A call in line, until it is dropped.
+/// A call in its queue, until it is dropped.
 pub(crate) struct Place<'a> {
     fanout: &'a Fanout,
     queues: &'a Queues,
@@ -66,7 +66,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Goes to the end of the line.
+    /// Goes to the end of the queue.
     pub(crate) fn join(
         fanout: &'a Fanout,
         queues: &'a Queues,
@@ -75,12 +75,12 @@ impl<'a> Place<'a> {
     ) -> Place<'a> {
         let joined = time::tick();
         let ticket = Arc::new(Ticket { request, joined, parker: Arc::default(), state: Mutex::default() });
-        let mut lines = queues.lines.lock();
+        let mut by_key = queues.by_key.lock();
         count(&queues.counters.waiting);
-        let line = lines.entry(Arc::clone(ticket.request.spec.plan.key())).or_default();
-        line.tickets.push_back(Arc::clone(&ticket));
-        line.set_up();
-        drop(lines);
+        let queue = by_key.entry(Arc::clone(ticket.request.spec.plan.key())).or_default();
+        queue.tickets.push_back(Arc::clone(&ticket));
+        queue.admit_first();
+        drop(by_key);
         Place {
             fanout,
             queues,
@@ -109,7 +109,7 @@ impl<'a> Place<'a> {
     pub(crate) fn next(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Next {
         match self.wait(until, signals) {
             Woken::Try(slot) => Next::Ended(self.try_now(slot)),
-            Woken::Made(attempt) => Next::Ended(self.finish(attempt)),
+            Woken::Sent(attempt) => Next::Ended(self.finish(attempt)),
             Woken::GivenUp(lost) => Next::GivenUp(lost),
             Woken::Stopped => Next::Stopped,
         }
@@ -118,7 +118,7 @@ impl<'a> Place<'a> {
     /// Waits until there is something to do, until `until`, or until one of `signals` is given.
     fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
         let parker = Arc::clone(&self.ticket.parker);
-        let _listed = parker.listed_with(signals);
+        let _watching = parker.watch(signals);
         if std::mem::take(&mut self.reads) {
             // Not before: a thread that drives has something locked, and its lines for the log would wait.
             self.driver = self.fanout.drive_waiting();
@@ -130,7 +130,7 @@ impl<'a> Place<'a> {
             let (wake_at, asks) = {
                 let mut state = self.ticket.state.lock();
                 match std::mem::take(&mut state.handover) {
-                    Handover::Made(attempt) => return Woken::Made(attempt),
+                    Handover::Sent(attempt) => return Woken::Sent(attempt),
                     other => state.handover = other,
                 }
                 if let Some(lost) = &state.given_up
@@ -144,7 +144,7 @@ impl<'a> Place<'a> {
                     return Woken::Stopped;
                 }
                 match &state.handover {
-                    Handover::None if state.up => match state.next_try(self.queues.nodes) {
+                    Handover::None if state.may_ask => match state.next_try(self.queues.nodes) {
                         Some(at) if now < at => (Some(until.map_or(at, |it| it.min(at))), false),
                         _ => (until, true),
                     },
@@ -179,7 +179,7 @@ impl<'a> Place<'a> {
     fn try_now(&mut self, slot: Slot) -> Result<Won, NotWon> {
         let known = {
             let mut state = self.ticket.state.lock();
-            (state.told, state.told_at) = (NodeSet::default(), None);
+            (state.announced, state.announced_at) = (NodeSet::default(), None);
             state.known
         };
         let driver = self.driver.take();
@@ -187,7 +187,7 @@ impl<'a> Place<'a> {
         result.inspect_err(|err| self.note(err))
     }
 
-    /// Waits for the attempt that was made for the call.
+    /// Waits for the attempt that was made for this call.
     fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
         (self.driver, self.turn) = (None, Turn::default());
         let result = attempt.finish(self.fanout, self.request()).map_err(NotWon::Lost);
@@ -200,9 +200,9 @@ impl<'a> Place<'a> {
         self.listed = self.listed.union(lost.round.as_ref().map(|it| it.reached()).unwrap_or_default());
         let ((min, max), free_in) = (self.queues.pauses, lost.free_in());
         let majority = quorum(self.queues.nodes);
-        let told = majority <= lost.entered && majority <= self.fanout.listening();
+        let announced = majority <= lost.entered && majority <= self.fanout.listening();
         let has_no_place = !wait::keeps_its_place(lost.why);
-        let pause = match (told, has_no_place) {
+        let pause = match (announced, has_no_place) {
             (true, _) => wait::long_pause,
             (false, false) => wait::pause_in_a_list,
             (false, true) => wait::pause,
@@ -214,66 +214,66 @@ impl<'a> Place<'a> {
         state.known = Known { seen: state.known.seen.max(lost.seen), has_no_place };
         state.try_at = time::tick().checked_add(pause);
         state.grace = wait::grace(lost.took);
-        // Its own attempt is news.
+        // It knows something newer.
         state.given_up = None;
         drop(state);
         self.reads = true;
     }
 
-    /// Ends the wait of all in line who were there when `lost` began: what it found out about the nodes it found out for
-    /// them. Who came later asks them once at least.
+    /// Ends the wait of all calls of the queue that were there when `lost` began: what it found out about the nodes counts
+    /// for them, too. A call that came later asks the nodes once at least.
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
         let lost = Arc::new(lost.clone());
-        let lines = self.queues.lines.lock();
-        let Some(line) = lines.get(self.key()) else { return };
-        let others = line.tickets.iter().filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
+        let by_key = self.queues.by_key.lock();
+        let Some(queue) = by_key.get(self.key()) else { return };
+        let others = queue.tickets.iter().filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
         for ticket in others {
             ticket.state.lock().given_up = Some(Arc::clone(&lost));
             ticket.parker.wake();
         }
     }
 
-    /// Leaves the line. An attempt may have been made for the call meanwhile: its end is the result, and the call stays in
-    /// line until it leaves with what it has won, or is dropped.
+    /// Leaves the queue. An attempt may have been made for the call meanwhile. Then its end is the result, and the call stays
+    /// in the queue until it leaves with what it has won, or is dropped.
     pub(crate) fn stop(&mut self) -> Option<Result<Won, NotWon>> {
         self.leave().map(|attempt| self.finish(attempt))
     }
 
-    /// Leaves the line, unless an attempt was made for the call meanwhile: that has to be finished first.
+    /// Leaves the queue, unless an attempt was made for the call meanwhile: that has to be finished first.
     fn leave(&mut self) -> Option<Attempt> {
         (self.driver, self.turn) = (None, Turn::default());
         loop {
             {
-                let mut lines = self.queues.lines.lock();
+                let mut by_key = self.queues.by_key.lock();
                 let mut state = self.ticket.state.lock();
                 match std::mem::take(&mut state.handover) {
-                    Handover::Made(attempt) => return Some(attempt),
+                    Handover::Sent(attempt) => return Some(attempt),
                     Handover::None => {
                         drop(state);
-                        // RACE: whoever is next in line asks the nodes as soon as he is let, and enters their lists by
-                        // that. The farewell is sent before it: behind it, it would strike him, and nobody would tell
-                        // him of the release.
-                        self.say_farewell();
-                        self.queues.remove(&mut lines, &self.ticket, self.held);
+                        // RACE: send the leave command first. The next call asks the nodes as soon as it is the first,
+                        // and enters their lists by that. Sent later, the command would remove that entry, and the
+                        // release would notify nobody.
+                        self.leave_lists();
+                        self.queues.remove(&mut by_key, &self.ticket, self.held);
                         return None;
                     }
-                    // RACE: whoever releases is just sending it. It is not ours to end before that.
-                    Handover::Coming { .. } => state.handover = Handover::Coming { awaited: true },
+                    // RACE: another thread is just sending it. It must not be ended before that.
+                    Handover::Preparing { .. } => state.handover = Handover::Preparing { awaited: true },
                 }
             }
             self.ticket.parker.sleep(None);
         }
     }
 
-    /// Leaves the waiting lists. Called with the lines locked: see [`Queues::tell`].
-    fn say_farewell(&mut self) {
+    /// Leaves the waiting lists of the nodes. Called with the queues locked: see [`Queues::released`].
+    fn leave_lists(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         if self.held.is_none() && listed != NodeSet::default() {
             self.queues.leave_lists(self.fanout, self.key(), listed, LEAVE_FOR);
         }
     }
 
-    /// Leaves the line with the hold `id`.
+    /// Leaves the queue with the hold `id`.
     pub(crate) fn leave_with(mut self, id: u64) {
         self.held = Some(id);
     }
@@ -333,13 +333,13 @@ mod tests {
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
-        ticket.make(attempt);
+        ticket.hand_over(attempt);
         drop(place);
 
         assert!(round.is_over());
-        assert_eq!(commands(shared) - before, 2 * 3, "a release and a farewell for each node");
+        assert_eq!(commands(shared) - before, 2 * 3, "a release and a leave command for each node");
         assert_eq!(shared.counters.snapshot(Vec::new()).waiting, 0);
-        assert!(shared.queues.lines.lock().is_empty());
+        assert!(shared.queues.by_key.lock().is_empty());
     }
 
     #[test]
@@ -355,19 +355,19 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let until = time::tick().checked_add(Duration::from_secs(30)).unwrap();
-                while !matches!(ticket.state.lock().handover, Handover::Coming { awaited: true }) {
+                while !matches!(ticket.state.lock().handover, Handover::Preparing { awaited: true }) {
                     assert!(time::tick() < until, "it does not wait for its attempt");
                     thread::yield_now();
                 }
                 assert_eq!(commands(shared), before);
-                ticket.make(attempt);
+                ticket.hand_over(attempt);
             });
             drop(place);
         });
 
         assert!(round.is_over());
         assert_eq!(commands(shared) - before, 2 * 3);
-        assert!(shared.queues.lines.lock().is_empty());
+        assert!(shared.queues.by_key.lock().is_empty());
     }
 
     #[test]
@@ -407,13 +407,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_on_no_list_and_was_given_no_attempt_leaves_without_a_word() {
+    fn a_call_that_was_on_no_list_and_was_given_no_attempt_sends_nothing_when_it_leaves() {
         let engine = engine();
         let shared = engine.shared();
 
         drop(join(shared));
 
         assert_eq!(commands(shared), 0);
-        assert!(shared.queues.lines.lock().is_empty());
+        assert!(shared.queues.by_key.lock().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Who waits for one lock, and whether the manager holds it.
+//! The calls that wait for one lock, and whether the manager holds it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::sys::{ThreadId, this_thread};
 /// By lock key.
 pub(super) type WaitQueues = HashMap<Arc<[u8]>, WaitQueue>;
 
-/// Who waits for one lock.
+/// The queue of one lock.
 #[derive(Default)]
 pub(super) struct WaitQueue {
     /// The manager holds the lock.
@@ -22,7 +22,7 @@ pub(super) struct WaitQueue {
 #[derive(Clone, Copy)]
 pub(super) struct Hold {
     id: u64,
-    /// Who took it. The guard may be another thread's by now.
+    /// The thread that took it. The guard may be another thread's by now.
     taker: ThreadId,
 }
 
@@ -50,15 +50,15 @@ impl WaitQueue {
         self.holder.is_some_and(|it| it.id == id)
     }
 
-    /// Lets the first try if the manager does not hold the lock, and nobody otherwise.
-    pub(super) fn set_up(&self) {
+    /// Lets the first call ask the nodes if the manager does not hold the lock, and none otherwise.
+    pub(super) fn admit_first(&self) {
         let Some(first) = self.tickets.front() else { return };
         let mut state = first.state.lock();
-        let up = self.holder.is_none();
-        if up && !state.up {
+        let may_ask = self.holder.is_none();
+        if may_ask && !state.may_ask {
             state.try_at = None;
             first.parker.wake();
         }
-        state.up = up;
+        state.may_ask = may_ask;
     }
 }

@@ -1,10 +1,10 @@
-//! Calls of this manager that wait for the same lock: in line, first come first served.
+//! The wait queues of a manager: one for each lock that calls of it wait for, first come first served.
 //!
-//! Only the first asks the nodes, and nobody does while the manager holds the lock itself: a release sends the first
-//! one's acquire along, in the same write. Notices of releases come from the nodes and wake the first. They are hints:
-//! one too many costs a round, one too few the time until the next try.
+//! Only the first call of a queue asks the nodes, and none does while the manager holds the lock itself: a release sends
+//! the acquire of the first call along, in the same write. Notices of releases come from the nodes and wake the first
+//! call. They are hints: one too many costs a round, one too few the time until the next try.
 //!
-//! Locks are taken in this order: the lines, then a ticket.
+//! Mutexes are locked in this order: the queues, then a ticket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use crate::sys::sync::Mutex;
 use crate::time;
 use crate::wire::{Command, Plan};
 
-/// All lines of a manager.
+/// All wait queues of a manager.
 pub(crate) struct Queues {
     pub(super) client: ClientId,
     pub(super) nodes: usize,
     /// The shortest and the longest pause between the attempts of a call.
     pub(super) pauses: (Duration, Duration),
-    pub(super) lines: Mutex<WaitQueues>,
+    pub(super) by_key: Mutex<WaitQueues>,
     pub(super) counters: Arc<Counters>,
 }
 
 impl Queues {
     pub(crate) fn new(client: ClientId, nodes: usize, config: &Config, counters: Arc<Counters>) -> Queues {
         let pauses = (config.retry_min, config.retry_max);
-        Queues { client, nodes, pauses, lines: Mutex::default(), counters }
+        Queues { client, nodes, pauses, by_key: Mutex::default(), counters }
     }
 
     pub(crate) fn client(&self) -> ClientId {
@@ -43,62 +43,62 @@ impl Queues {
 
     /// Notes that the manager holds the lock, by the hold `id`.
     pub(crate) fn begin_hold(&self, key: &Arc<[u8]>, id: u64) {
-        let mut lines = self.lines.lock();
-        let line = lines.entry(Arc::clone(key)).or_default();
-        line.holder = Some(Hold::of_this_thread(id));
-        line.set_up();
+        let mut queues = self.by_key.lock();
+        let queue = queues.entry(Arc::clone(key)).or_default();
+        queue.holder = Some(Hold::of_this_thread(id));
+        queue.admit_first();
     }
 
     /// Whether the manager holds the lock itself, as the calling thread sees it.
     pub(crate) fn held_by(&self, key: &[u8]) -> HeldBy {
-        let lines = self.lines.lock();
-        lines.get(key).map_or(HeldBy::Other, WaitQueue::held_by)
+        let queues = self.by_key.lock();
+        queues.get(key).map_or(HeldBy::Other, WaitQueue::held_by)
     }
 
-    /// Notes that the hold `id` is over. The call that comes next, if one does, gets its attempt from the caller, who
-    /// must [make](Ticket::make) it or [leave it](Ticket::make_none) to the call.
+    /// Notes that the hold `id` is over, if a call waits. The caller prepares the attempt of that call, and then has to
+    /// [hand it over](Ticket::hand_over), or to [let the call ask](Ticket::let_ask) for itself.
     ///
-    /// RACE: with nobody in line the hold goes on until its release is sent, and [`Queues::end_hold`] is called. A call
-    /// that came in between would ask the nodes before that and be refused, and the release would strike it from their
-    /// waiting lists.
+    /// RACE: while no call waits, the hold goes on until its release is sent and [`Queues::end_hold`] is called. A call that
+    /// came in between would ask the nodes before that and be refused, and the release would remove it from their waiting
+    /// lists.
     pub(crate) fn pass_on(&self, key: &[u8], id: u64) -> Option<Arc<Ticket>> {
-        let mut lines = self.lines.lock();
-        let line = lines.get_mut(key).filter(|it| it.is_held_by(id))?;
-        let first = Arc::clone(line.tickets.front()?);
+        let mut queues = self.by_key.lock();
+        let queue = queues.get_mut(key).filter(|it| it.is_held_by(id))?;
+        let first = Arc::clone(queue.tickets.front()?);
         let mut state = first.state.lock();
         if !matches!(state.handover, Handover::None) {
-            // RACE: this hold came between an earlier release and the acquire that goes along with it, and that attempt
-            // is still being made, or not looked at. Put in its place, ours would leave it to nobody, with its keys.
+            // RACE: this hold came between an earlier release and the acquire that goes along with it, and the call has not
+            // seen that attempt yet. Ours would replace it, and nobody would take its keys back.
             return None;
         }
-        line.holder = None;
-        // Up, so that a notice that comes in between is not lost on it.
-        state.up = true;
-        (state.told, state.told_at) = (NodeSet::default(), None);
-        state.handover = Handover::Coming { awaited: false };
+        queue.holder = None;
+        // So that a notice that comes in between counts.
+        state.may_ask = true;
+        (state.announced, state.announced_at) = (NodeSet::default(), None);
+        state.handover = Handover::Preparing { awaited: false };
         drop(state);
         Some(first)
     }
 
     /// Notes that the hold `id` is over, for a reason that says nothing about the nodes. The next call tries by itself.
     pub(crate) fn end_hold(&self, key: &[u8], id: u64) {
-        let mut lines = self.lines.lock();
-        let Some(line) = lines.get_mut(key).filter(|it| it.is_held_by(id)) else { return };
-        line.holder = None;
-        line.set_up();
-        if line.is_empty() {
-            lines.remove(key);
+        let mut queues = self.by_key.lock();
+        let Some(queue) = queues.get_mut(key).filter(|it| it.is_held_by(id)) else { return };
+        queue.holder = None;
+        queue.admit_first();
+        if queue.is_empty() {
+            queues.remove(key);
         }
     }
 
-    /// A node has announced that the lock `key` was released. `leave` is called if nobody waits for that, so that the
-    /// node tells the next one; it must not block.
-    pub(crate) fn tell(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Command)) {
+    /// A node has announced that the lock `key` was released. `leave` is called if no call waits for that, with the command
+    /// that makes the node announce it to the next client; it must not block.
+    pub(crate) fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Command)) {
         count(&self.counters.notices);
-        // RACE: with the lines locked. A call that begins to wait now enters the list behind the farewell.
-        let lines = self.lines.lock();
-        match lines.get(key).filter(|it| it.holder.is_none()).and_then(|it| it.tickets.front()) {
-            Some(first) => first.tell(node),
+        // RACE: with the queues locked. A call that begins to wait now enters the list behind that command.
+        let queues = self.by_key.lock();
+        match queues.get(key).filter(|it| it.holder.is_none()).and_then(|it| it.tickets.front()) {
+            Some(first) => first.released(node),
             None => leave(Plan::leave(key, self.client)),
         }
     }
@@ -112,23 +112,23 @@ impl Queues {
     /// Nobody waits, and the manager holds nothing.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.lock().is_empty()
+        self.by_key.lock().is_empty()
     }
 
-    pub(super) fn remove(&self, lines: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
+    pub(super) fn remove(&self, queues: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
         let key = ticket.request.spec.plan.key();
-        let Some(line) = lines.get_mut(key) else { return };
-        let before = line.tickets.len();
-        line.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
-        if line.tickets.len() < before {
+        let Some(queue) = queues.get_mut(key) else { return };
+        let before = queue.tickets.len();
+        queue.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
+        if queue.tickets.len() < before {
             count_down(&self.counters.waiting);
         }
         if let Some(id) = held {
-            line.holder = Some(Hold::of_this_thread(id));
+            queue.holder = Some(Hold::of_this_thread(id));
         }
-        line.set_up();
-        if line.is_empty() {
-            lines.remove(key);
+        queue.admit_first();
+        if queue.is_empty() {
+            queues.remove(key);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A call that waits for a lock, as others see it: who hands it the lock, or tells it of a release.
+//! A call that waits for a lock, as others see it: those who hand it the lock, or tell it of a release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 use crate::wire::{LAST, QueuePolicy};
 
-/// One call's place in a line.
+/// One call's place in a queue.
 pub(crate) struct Ticket {
     pub(super) request: Request,
     pub(super) joined: Tick,
@@ -27,46 +27,47 @@ pub(crate) struct Ticket {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// First in line, and the manager does not hold the lock: the call asks the nodes.
-    pub(super) up: bool,
+    /// The call is the first in its queue, and the manager does not hold the lock.
+    pub(super) may_ask: bool,
     /// When it asks them next if it hears of nothing; at once if `None`.
     pub(super) try_at: Option<Tick>,
     /// Nodes that have announced a release since the last attempt began, and when the first of them did.
-    pub(super) told: NodeSet,
-    pub(super) told_at: Option<Tick>,
+    pub(super) announced: NodeSet,
+    pub(super) announced_at: Option<Tick>,
     /// How long the others are waited for after that.
     pub(super) grace: Duration,
     pub(super) known: Known,
     pub(super) handover: Handover,
-    /// The last attempt of the first in line, which has given up because of an outage.
+    /// The last attempt of the first call, which has given up because of an outage.
     pub(super) given_up: Option<Arc<LostAttempt>>,
 }
 
-/// An attempt that whoever releases the lock makes for the call.
+/// An attempt for the call, made by the thread that releases the lock.
 #[derive(Default)]
 pub(super) enum Handover {
     #[default]
     None,
-    /// It is being made. `awaited`: the call has nothing else to wait for any more.
-    Coming {
+    /// It is not sent yet. `awaited`: the call waits for nothing else any more.
+    Preparing {
         awaited: bool,
     },
-    Made(Attempt),
+    Sent(Attempt),
 }
 
 impl State {
     /// When to ask the nodes; `None` for at once.
     pub(super) fn next_try(&self, nodes: usize) -> Option<Tick> {
-        let in_time = self.told_at.and_then(|it| it.checked_add(self.grace));
-        wait::next_try(self.try_at?, quorum(nodes), self.told.len(), in_time)
+        let in_time = self.announced_at.and_then(|it| it.checked_add(self.grace));
+        wait::next_try(self.try_at?, quorum(nodes), self.announced.len(), in_time)
     }
 }
 
 impl Ticket {
-    pub(super) fn tell(&self, node: NodeId) {
+    /// `node` has announced a release.
+    pub(super) fn released(&self, node: NodeId) {
         let mut state = self.state.lock();
-        state.told.insert(node);
-        state.told_at.get_or_insert_with(time::tick);
+        state.announced.insert(node);
+        state.announced_at.get_or_insert_with(time::tick);
         drop(state);
         self.parker.wake();
     }
@@ -76,7 +77,7 @@ impl Ticket {
         if self.state.lock().known.has_no_place { LAST } else { self.request.since(fanout) }
     }
 
-    /// Prepares the attempt that the call will find made, see [`Queues::pass_on`]; the result has to be sent.
+    /// Prepares an attempt for the call. The result has to be sent.
     pub(crate) fn prepare(&self, fanout: &Fanout, slot: Slot) -> Result<(Attempt, Outgoing), NotWon> {
         let known = self.state.lock().known;
         let parker = Arc::clone(&self.parker);
@@ -85,16 +86,16 @@ impl Ticket {
         Attempt::prepare(fanout, slot, &self.request, known, policy, Some(Box::new(move || parker.wake())))
     }
 
-    /// Gives the call its attempt, which has been sent.
+    /// Hands the call its attempt, which has been sent.
     ///
     /// RACE: not before it was sent. The call may end it at once, and what it then takes back must run behind it. The
     /// call's thread sleeps on, until the attempt is decided.
-    pub(crate) fn make(&self, attempt: Attempt) {
-        self.set_handover(Handover::Made(attempt));
+    pub(crate) fn hand_over(&self, attempt: Attempt) {
+        self.set_handover(Handover::Sent(attempt));
     }
 
-    /// Lets the call try by itself.
-    pub(crate) fn make_none(&self) {
+    /// Lets the call ask the nodes for itself, at once.
+    pub(crate) fn let_ask(&self) {
         self.state.lock().try_at = None;
         self.set_handover(Handover::None);
         self.parker.wake();
@@ -102,7 +103,7 @@ impl Ticket {
 
     fn set_handover(&self, to: Handover) {
         let before = std::mem::replace(&mut self.state.lock().handover, to);
-        if matches!(before, Handover::Coming { awaited: true }) {
+        if matches!(before, Handover::Preparing { awaited: true }) {
             self.parker.wake();
         }
     }
