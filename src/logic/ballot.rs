@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(vote(&mut ballot, 0, Answer::NoScript), Step::Late);
         assert_eq!(vote(&mut ballot, 7, Answer::Time), Step::Late);
         assert_eq!(ballot.votes().get(NodeId::new(0)), Some(&Answer::Time));
-        assert_eq!((ballot.votes().open(), ballot.end()), (2, None));
+        assert_eq!((ballot.votes().open(), ballot.votes().is_open(), ballot.end()), (2, true, None));
     }
 
     #[test]
@@ -197,6 +197,7 @@ mod tests {
         assert_eq!(ballot.on_timeout(Moment::now()), Step::Late);
 
         assert_eq!((ballot.votes().count(|_| true), ballot.end()), (2, Some(2)));
+        assert!(!ballot.votes().is_open());
         assert_eq!(ballot.votes().get(NodeId::new(2)), Some(&Answer::NoScript));
         assert!(ballot.votes().nodes_with(|it| *it == Answer::NoScript).contains(NodeId::new(2)));
     }

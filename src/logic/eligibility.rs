@@ -345,6 +345,8 @@ mod tests {
         let (mut eligibility, start) = eligibility();
         assert_eq!(eligibility.met(server("a", 11, 0), None, at(start, 0)), None);
         assert_eq!(left(&eligibility, start, 0), 0);
+        let mut eligibility = Eligibility::new(Some(QUARANTINE), 0.01);
+        assert_eq!(eligibility.met(server("a", 11, 3_600), None, at(start, 0)), None, "its clock is right by an hour");
     }
 
     #[test]
@@ -454,6 +456,33 @@ mod tests {
         assert_eq!(left(&eligibility, start, 0), 7);
         assert_eq!(eligibility.met(server("b", 500, 20), old, at(start, 20)), Some(Change::Restarted));
         assert_eq!(left(&eligibility, start, 20), 10);
+    }
+
+    #[test]
+    fn what_is_published_of_a_node_is_what_it_is_judged_by() {
+        let (mut eligibility, start) = eligibility();
+        assert!(eligibility.restarted().is_none() && eligibility.told_until().is_none());
+        assert_eq!(eligibility.clock_offset(), None);
+
+        eligibility.met(server("a", 4, 0), None, at(start, 0));
+        eligibility.quarantine(Duration::from_secs(9), at(start, 0).answered);
+
+        assert_eq!(eligibility.until(eligibility.restarted()), Some(at(start, 7).asked));
+        assert_eq!(eligibility.told_until(), Some(at(start, 9).asked));
+        let offset = i64::try_from((WALL - 500) * 1_000_000).unwrap();
+        assert_eq!(eligibility.clock_offset(), Some((offset, offset)));
+        assert_eq!(eligibility.why(at(start, 6).asked), Quarantine::Restarted);
+        assert_eq!(eligibility.why(at(start, 7).asked), Quarantine::Emptied, "that it was restarted is over");
+        assert_eq!((left(&eligibility, start, 7), left(&eligibility, start, 9)), (2, 0));
+    }
+
+    #[test]
+    fn a_memory_that_is_old_enough_is_no_news_whatever_it_began_with() {
+        for canary in [Canary::Missing, Canary::Another, Canary::Kept, Canary::KeptFromNothing] {
+            let (mut eligibility, start) = eligibility();
+            assert_eq!(eligibility.met(server("a", 500, 0), memory(10, canary), at(start, 0)), None, "{canary:?}");
+            assert_eq!(left(&eligibility, start, 0), 0);
+        }
     }
 
     #[test]

@@ -40,8 +40,8 @@ impl QuarantineSpan {
 
     /// The one that began later: it ends later, however long they last.
     pub(super) fn or_later(self, other: Option<QuarantineSpan>) -> QuarantineSpan {
-        /// Longer than any quarantine, so that neither is over.
-        const LONG: Duration = Duration::from_secs(1_000 * 366 * 24 * 60 * 60);
+        /// A thousand years: longer than any quarantine, so that neither is over.
+        const LONG: Duration = Duration::from_secs(31_622_400_000);
         other.filter(|it| self.until(LONG) < it.until(LONG)).unwrap_or(self)
     }
 }
