@@ -253,6 +253,9 @@ mod tests {
     #[test]
     fn the_counter_of_a_lock_that_is_renewed_outlasts_a_ttl_without_answers() {
         let ttl = Duration::from_secs(30);
+        assert!(!renew_after(ttl).is_zero());
+        let day = Duration::from_secs(86_400);
+        assert!(100 * renew_after(ttl) < keep_counter_after(day), "few extensions have to do that");
         for life in (60..100_000).map(Duration::from_secs) {
             // Extensions come a third of a ttl apart, and one of them is the first that is late enough.
             let mut age = renew_after(ttl);
