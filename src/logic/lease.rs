@@ -224,6 +224,7 @@ mod tests {
         let mut lease = Lease::new(at(1_000), None, true);
 
         assert_eq!(lease.on_extended(at(700), at(500)), Extended::NotLonger);
+        assert_eq!(lease.on_extended(at(1_000), at(500)), Extended::Longer, "the nodes that confirmed it last count");
 
         assert_eq!(lease.valid_until(at(999)), Ok(at(1_000)));
     }
