@@ -72,6 +72,19 @@ fn no_files_use_each_other_in_a_circle() {
     assert!(wrong.is_empty(), "these files use themselves, by way of others:\n{}", wrong.join("\n"));
 }
 
+#[test]
+fn the_page_on_architecture_has_a_row_for_each_room_and_names_files_that_exist() {
+    let page = fs::read_to_string(root().join("src/guide/architecture.md")).unwrap();
+    for room in FLOORS.iter().flat_map(|it| it.iter()) {
+        assert!(page.contains(&format!("| `{room}` |")), "there is no row for {room}");
+    }
+    let files = page.split('`').filter(|it| it.ends_with(".rs") || it.ends_with(".lua"));
+    for file in files {
+        let exists = ["", "src", "src/wire/scripts"].iter().any(|it| root().join(it).join(file).exists());
+        assert!(exists, "{file} does not exist");
+    }
+}
+
 /// Of each file of the crate, without its tests: which others it uses, and in which lines. Files are named as their modules
 /// are, with slashes.
 fn imports() -> BTreeMap<String, Vec<(usize, String)>> {

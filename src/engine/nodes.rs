@@ -1,4 +1,4 @@
-//! The nodes: a connection and a worker for each, and the same command to all of them.
+//! The nodes: a connection and a worker for each, and one door to all of them.
 
 #[cfg_attr(quorlock_shuttle, path = "../tests/schedules/opening.rs")]
 pub(crate) mod connect;

@@ -1,4 +1,4 @@
-//! One round: votes in, a decision out, and an attempt to get a lock that is made of rounds.
+//! Rounds: votes in, a decision out; attempts to get a lock, which are made of rounds; and which of them may begin now.
 
 pub(crate) mod admission;
 pub(crate) mod attempt;

@@ -1,4 +1,4 @@
-//! Calls of this manager that wait for a lock.
+//! Calls of this manager that wait for the same lock: their queues, and the way of one call along its queue.
 
 pub(crate) mod place;
 pub(crate) mod queue;
