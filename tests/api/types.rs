@@ -186,6 +186,15 @@ fn a_manager_that_was_shut_down_says_so_and_can_be_shut_down_again() {
 }
 
 #[test]
+fn a_description_is_a_value_of_its_own_once_it_is_cloned() {
+    let shared = nowhere().mutex("report");
+    let changed = shared.clone().ttl(Duration::from_secs(7)).renew(false);
+
+    assert_eq!(format!("{shared:?}"), r#"Mutex { name: "report", ttl: 10s, renew: true, .. }"#);
+    assert_eq!(format!("{changed:?}"), r#"Mutex { name: "report", ttl: 7s, renew: false, .. }"#);
+}
+
+#[test]
 fn names_are_shown_escaped_in_debug_forms() {
     let lock = nowhere().mutex(b"a\n\xff");
 

@@ -25,6 +25,14 @@ fn row(checks: &[NodeCheck], node: usize) -> (Option<NodeFailure>, Vec<NodeFindi
     (checks[node].failure.clone(), checks[node].findings.clone())
 }
 
+/// A server that knows no `HELLO`, and so announces nothing.
+fn without_hello() -> Result<Server, devnodes::Error> {
+    // The other option makes the number of words even.
+    let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
+    let server = Server::builder().arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]);
+    server.arg(limit[3], limit[4]).start()
+}
+
 /// What a strict manager says of it.
 fn disqualified(finding: NodeFinding) -> Option<NodeFailure> {
     Some(NodeFailure::Disqualified { finding })
@@ -44,21 +52,26 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     // Both are needed.
     assert!(locks.mutex("report").try_lock()?.is_valid());
 
+    servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
     let mut child = child("clocks::child_that_looks_at_its_nodes", &servers.urls());
     assert_eq!(child.hear(), "looked");
-    servers[0].command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
+    for server in &servers {
+        server.command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
+    }
     child.go_on();
+    // Once each, although it has connected twice.
     let lines = clocks::warnings(&child);
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].starts_with("WARN n0: ") && lines[0].contains("has been promoted"), "{lines:?}");
+    let one = |node: &str, says: &str| lines.iter().filter(|it| it.starts_with(node) && it.contains(says)).count() == 1;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(one("WARN n0: ", "has been promoted") && one("WARN n1: ", "would evict locks"), "{lines:?}");
     Ok(())
 }
 
 #[test]
 fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> TestResult {
     let fresh = Server::start;
-    let (fine, promoted, would_evict, has_replica, replica, mute) =
-        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
+    let (fine, promoted, would_evict, has_replica, replica, mute, silent) =
+        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, without_hello()?);
     promote(&promoted, &fine)?;
     replicate(&replica, &has_replica)?;
     eventually("the other one has left it", || fine.info("connected_slaves").as_deref() == Some("0"));
@@ -66,6 +79,7 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     mute.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
     let mut urls: Vec<_> = [&fine, &promoted, &would_evict, &has_replica].map(Server::url).into();
     urls.push(format!("redis://locks:pw@{}", mute.addr()));
+    urls.push(silent.url());
 
     let locks = impatient(urls.clone()).strict(true).build()?;
     eventually("all have been asked", || {
@@ -81,6 +95,7 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     assert_eq!(row(&checks, 2), (disqualified(NodeFinding::WouldEvict { policy: "allkeys-lru".to_owned() }), vec![]));
     assert_eq!(row(&checks, 3), (disqualified(NodeFinding::HasReplicas { count: 1 }), vec![]));
     assert_eq!(row(&checks, 4), (disqualified(NodeFinding::Unverifiable), vec![]));
+    assert_eq!(row(&checks, 5), (None, vec![NodeFinding::NoNotices]), "that costs no lock");
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     assert_eq!(Some(failure(&err, 1).clone()), disqualified(NodeFinding::Promoted), "{err}");
@@ -124,10 +139,7 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     let fresh = Server::start;
     let (fine, promoted, would_evict, evicts, has_replica) = (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
     let (unverifiable, replica, down) = (fresh()?, fresh()?, fresh()?);
-    // Too old for `HELLO`; the other option makes the words even.
-    let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-    let silent = Server::builder().arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]);
-    let silent = silent.arg(limit[3], limit[4]).start()?;
+    let silent = without_hello()?;
     let double = Proxy::start(fine.addr())?;
     promote(&promoted, &has_replica)?;
     replicate(&replica, &has_replica)?;

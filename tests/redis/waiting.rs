@@ -100,6 +100,30 @@ fn a_deadline_in_the_past_and_a_limit_of_zero_make_one_attempt() -> TestResult {
 }
 
 #[test]
+fn a_call_with_a_deadline_waits_until_then_and_no_longer() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (manager(&servers), manager(&servers));
+    let held = first.mutex("report").lock()?;
+
+    let soon = Instant::now() + ms(300);
+    assert_held(&second.mutex("report").try_lock_until(soon).unwrap_err());
+    assert!(soon <= Instant::now());
+
+    let (plain, reentrant, later) =
+        (second.mutex("report"), second.reentrant_mutex("report"), Instant::now() + PATIENCE);
+    let waiters = [
+        thread::spawn(move || plain.try_lock_until(later).map(drop)),
+        thread::spawn(move || reentrant.try_lock_until(later).map(drop)),
+    ];
+    eventually("both wait", || second.stats().waiting == 2);
+    held.release()?;
+    for waiter in waiters {
+        waiter.join().unwrap()?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_limit_that_no_clock_can_show_means_as_long_as_it_takes() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (manager(&servers), manager(&servers));
