@@ -1,6 +1,5 @@
 //! The nodes: a connection and a worker for each, and one door to all of them.
 
-#[cfg_attr(quorlock_shuttle, path = "../tests/schedules/opening.rs")]
 pub(crate) mod connect;
 pub(crate) mod contacts;
 pub(crate) mod deliver;

@@ -8,8 +8,7 @@
 //! `-- --nocapture` and the name of one check says what happened before it failed.
 //!
 //! What is run is the crate itself, on the checker's mutexes, sockets and clock (`src/sys/checked.rs`), against servers that
-//! live in the same run. Not looked for: what weaker memory orderings allow; and the opening of a connection, which is
-//! stood in for.
+//! live in the same run. Not looked for: what weaker memory orderings allow.
 
 #![allow(
     clippy::unwrap_used,

@@ -204,6 +204,8 @@ fn lost(err: &io::Error) -> NodeFailure {
     NodeFailure::Disconnected { reason: error::reason(err) }
 }
 
+/// With sockets of the system.
+#[cfg(not(quorlock_shuttle))]
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;

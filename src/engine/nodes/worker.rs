@@ -147,7 +147,7 @@ impl Worker {
                 self.refuse_queue();
                 self.sleep(Some(retry_at));
             }
-            Phase::Connecting(connecting) => self.go_on_opening(*connecting, now),
+            Phase::Connecting(connecting) => self.go_on_connecting(*connecting, now),
             Phase::Open(open) => {
                 self.phase = Phase::Open(open);
                 if let Err(failure) = self.serve(now) {
@@ -219,7 +219,7 @@ impl Worker {
         }
     }
 
-    fn go_on_opening(&mut self, mut connecting: Connecting, now: Tick) {
+    fn go_on_connecting(&mut self, mut connecting: Connecting, now: Tick) {
         match connecting.step(&self.poll, now) {
             Ok(Progress::Wait) => {
                 // Of a node that is down nobody waits for this attempt.

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -81,7 +83,6 @@ struct Net {
 
 struct Port {
     server: Arc<Sleeper>,
-    room: usize,
     new: Vec<Peer>,
 }
 
@@ -94,27 +95,43 @@ pub(crate) fn reset_net() {
 }
 
 /// Takes the connections to `port` that are new. `server` is woken by the next one.
-pub(crate) fn accept(port: u16, room: usize, server: &Arc<Sleeper>) -> Vec<Peer> {
+pub(crate) fn accept(port: u16, server: &Arc<Sleeper>) -> Vec<Peer> {
     NET.with_borrow_mut(|net| {
-        let entry = net.ports.entry(port).or_insert_with(|| Port { server: Arc::clone(server), room, new: Vec::new() });
+        let entry = net.ports.entry(port).or_insert_with(|| Port { server: Arc::clone(server), new: Vec::new() });
         entry.server = Arc::clone(server);
         std::mem::take(&mut entry.new)
     })
 }
 
 impl Socket {
-    pub(crate) fn connect(port: u16, registry: &Registry, token: Token) -> io::Result<Socket> {
+    /// Every name is this machine's.
+    pub(crate) fn resolve(_host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
+    }
+
+    /// It is established at once.
+    pub(crate) fn connect_tcp(address: SocketAddr) -> io::Result<Socket> {
         point();
         NET.with_borrow_mut(|net| {
-            let port = net.ports.get_mut(&port).ok_or(io::ErrorKind::ConnectionRefused)?;
+            let port = net.ports.get_mut(&address.port()).ok_or(io::ErrorKind::ConnectionRefused)?;
             let pipe = Arc::new(Pipe::default());
-            pipe.state.lock().unwrap().room = port.room;
             port.new.push(Peer(Arc::clone(&pipe)));
             port.server.wake();
-            let socket = Socket(pipe);
-            socket.set_watch(registry, token, Watch::ReadAndWrite);
-            Ok(socket)
+            Ok(Socket(pipe))
         })
+    }
+
+    pub(crate) fn connect_unix(_path: &Path) -> io::Result<Socket> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn is_connected(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.set_watch(registry, token, Watch::ReadAndWrite);
+        Ok(())
     }
 
     pub(crate) fn watch(&self, registry: &Registry, token: Token, _from: Watch, to: Watch) -> io::Result<()> {
@@ -208,6 +225,11 @@ impl Readiness for Pipe {
 }
 
 impl Peer {
+    /// From now on no more than `room` bytes are on their way to the server; any number if 0.
+    pub(crate) fn set_room(&self, room: usize) {
+        self.0.state.lock().unwrap().room = room;
+    }
+
     /// Lets `server` be woken when something comes.
     pub(crate) fn wait(&self, server: &Arc<Sleeper>) {
         let mut state = self.0.state.lock().unwrap();

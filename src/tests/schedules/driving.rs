@@ -117,6 +117,8 @@ fn end_of_connection(end: fn(&Server)) {
     let world = World::new(1);
     let locks = world.manager();
     let lock = locks.mutex("a");
+    // From now on it is connected: a node that breaks the login is down for a while.
+    drop(lock.try_lock().unwrap());
     let caller = spawn("caller", move || {
         for _ in 0..2 {
             drop(lock.try_lock());

@@ -49,11 +49,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts server number `index`. No more than `room` bytes are on their way to it on one connection, if not 0.
+    /// Starts server number `index`. No more than `room` bytes are on their way to it on one connection, if not 0, once its
+    /// client has logged in.
     pub(super) fn start(index: u16, room: usize) -> Server {
         let data: Arc<Mutex<Data>> = Arc::default();
         let port = FIRST_PORT + index;
-        let peers = checked::accept(port, room, &Sleeper::new());
+        let peers = checked::accept(port, &Sleeper::new());
         assert!(peers.is_empty());
         let theirs = Arc::clone(&data);
         let thread = OwnThread::spawn(format!("server {index}"), move || serve(&theirs, port, room)).unwrap();
@@ -156,7 +157,7 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
             }
             data.stop
         };
-        let new = checked::accept(port, room, &sleeper);
+        let new = checked::accept(port, &sleeper);
         clients.extend(new.into_iter().map(|peer| Client { peer, bytes: Vec::new() }));
         clients.iter().filter(|it| !it.peer.is_over()).for_each(|it| it.peer.wait(&sleeper));
         sleeper.sleep(None);
@@ -180,6 +181,11 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
             let mut commands = 0;
             while let Some((args, len)) = command(&client.bytes) {
                 client.bytes.drain(..len);
+                if let Some(reply) = login(port, &args) {
+                    client.peer.set_room(room);
+                    replies.push((number, reply));
+                    continue;
+                }
                 commands += 1;
                 let mut data = data.lock().unwrap();
                 replies.extend(data.run(number, &args));
@@ -192,6 +198,20 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
         if stop {
             return;
         }
+    }
+}
+
+/// What it says to a command of the login.
+fn login(port: u16, args: &[Vec<u8>]) -> Option<Vec<u8>> {
+    match &args[0][..] {
+        b"HELLO" => Some(b"%1\r\n+server\r\n+redis\r\n".to_vec()),
+        b"SCRIPT" => {
+            let kind = Kind::SCRIPTS.into_iter().find(|it| it.source().as_bytes() == args[2]).unwrap();
+            Some(bulk(kind.hash().as_bytes()))
+        }
+        b"INFO" => Some(bulk(format!("run_id:{port}\r\n").as_bytes())),
+        b"ROLE" => Some([b"*3\r\n", &bulk(b"master")[..], b":0\r\n*0\r\n"].concat()),
+        _ => None,
     }
 }
 

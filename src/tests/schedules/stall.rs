@@ -1,5 +1,6 @@
 //! Who calls a node silent while others read.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{ms, patiently, spawn};
@@ -17,9 +18,10 @@ const PORT: u16 = 7000;
 /// A node without a worker, that has sent one command, and the other end of its connection.
 fn node() -> (Arc<Node>, Peer) {
     let (node, poll) = Node::unattended(ms(100));
-    accept(PORT, 0, &Sleeper::new());
-    let socket = Socket::connect(PORT, poll.registry(), SOCKET).unwrap();
-    let peer = accept(PORT, 0, &Sleeper::new()).pop().unwrap();
+    accept(PORT, &Sleeper::new());
+    let mut socket = Socket::connect_tcp(SocketAddr::from(([127, 0, 0, 1], PORT))).unwrap();
+    socket.register(poll.registry(), SOCKET).unwrap();
+    let peer = accept(PORT, &Sleeper::new()).pop().unwrap();
     node.open(socket, Conn::ready(false), None, [], time::tick());
     node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], time::tick(), true);
     (Arc::new(node), peer)
