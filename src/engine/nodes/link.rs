@@ -31,7 +31,7 @@ use crate::error::{self, NodeFailure};
 use crate::ids::NodeId;
 use crate::logic::pace::{Allowance, Sample};
 use crate::sys::logging::{debug, trace};
-use crate::sys::sync::{Mutex, MutexGuard};
+use crate::sys::sync::Mutex;
 use crate::sys::{Registry, SOCKET, Socket, Waker, Watch};
 use crate::time::{Now, Tick};
 use crate::wire::{Command, Conn, Event, Reply};
@@ -171,7 +171,7 @@ impl Link {
     }
 
     /// At the end of every change.
-    fn settle(&self, state: &mut MutexGuard<'_, State>) {
+    fn settle(&self, state: &mut State) {
         let watch = match (state.driver, state.conn.is_flushed()) {
             (Driver::Worker, true) => Watch::Read,
             (Driver::Worker, false) => Watch::ReadAndWrite,

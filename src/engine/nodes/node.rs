@@ -423,7 +423,7 @@ impl Node {
         socket: Socket,
         conn: Conn<Job>,
         memory: Option<GreetReply>,
-        carried: impl IntoIterator<Item = Job>,
+        again: impl IntoIterator<Item = Job>,
         now: Tick,
     ) {
         self.listening.store(false, Ordering::Release);
@@ -435,7 +435,7 @@ impl Node {
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.subscribe(state, asked);
             }
-            carried.into_iter().for_each(|job| self.enqueue(state, job, now));
+            again.into_iter().for_each(|job| self.enqueue(state, job, now));
         });
     }
 

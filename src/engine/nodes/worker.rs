@@ -71,7 +71,7 @@ pub(crate) struct Worker {
     events: Events,
     phase: Phase,
     /// Releases that still have to be sent: the connection ended before they were confirmed.
-    carried: Unconfirmed,
+    unconfirmed: Unconfirmed,
     /// Failed attempts to connect since the node was up.
     failures: u32,
     /// Since when the log says that the node is down.
@@ -106,7 +106,7 @@ impl Worker {
             poll,
             events: Events::with_capacity(8),
             phase: Phase::Unused,
-            carried: Unconfirmed::default(),
+            unconfirmed: Unconfirmed::default(),
             failures: 0,
             down_since: None,
             flapping: false,
@@ -160,7 +160,7 @@ impl Worker {
 
     /// Whether a worker that was asked to stop still has something to bring to its node.
     fn has_work(&self) -> bool {
-        let queued = !self.jobs.is_empty() || !self.carried.is_empty();
+        let queued = !self.jobs.is_empty() || !self.unconfirmed.is_empty();
         match self.phase {
             // The answers of a hung node are not waited for: it has what was written, and runs it when it goes on.
             Phase::Open(_) => {
@@ -269,8 +269,8 @@ impl Worker {
         // RACE: before it is up. Whoever finds it up knows its clock.
         self.node.note_heard();
         // Releases of the time before come first: they are older than anything in the queue.
-        let (carried, _) = self.carried.take_due(now);
-        self.node.open(socket, conn, server_info.memory, carried, now);
+        let (again, _) = self.unconfirmed.take_due(now);
+        self.node.open(socket, conn, server_info.memory, again, now);
         self.node.set_health(Health::Up);
         self.phase = Phase::Open(Open { readable: true, closing: false });
     }
@@ -384,7 +384,7 @@ impl Worker {
         }
         for mut job in unanswered {
             job.answer(self.node.id, Answer::Failed(failure.clone()), true);
-            self.carry(job);
+            self.keep(job);
         }
     }
 
@@ -393,14 +393,14 @@ impl Worker {
         let Health::Down(failure) = self.node.health() else { return };
         while let Ok(mut job) = self.jobs.try_recv() {
             job.answer(self.node.id, Answer::Failed(failure.clone()), false);
-            self.carry(job);
+            self.keep(job);
         }
     }
 
     /// Keeps a release for the next connection.
-    fn carry(&mut self, job: Job) {
+    fn keep(&mut self, job: Job) {
         let now = time::tick();
-        if self.carried.keep(job, now, now) {
+        if self.unconfirmed.keep(job, now, now) {
             self.node.status.say_overflow(now);
         }
     }
