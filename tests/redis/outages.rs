@@ -7,8 +7,8 @@ use quorlock::{AcquireError, LockManager, NodeAnswer};
 
 use crate::support::*;
 
-/// Tries again soon, so that an outage is seen many times within the patience.
-fn builder_with_patience(servers: &Servers) -> quorlock::Builder {
+/// Tries again soon, so that an outage is seen many times within the outage timeout.
+fn builder_with_timeout(servers: &Servers) -> quorlock::Builder {
     builder(servers.urls()).outage_timeout(ms(500)).retry_delay(ms(5), ms(10))
 }
 
@@ -26,7 +26,7 @@ fn kill_two(servers: &Servers) {
 #[test]
 fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder_with_patience(&servers).build()?;
+    let locks = builder_with_timeout(&servers).build()?;
     servers.iter().for_each(|it| set(it, "report", "foreign"));
     let calls = repeat(8, || {
         let locks = locks.clone();
@@ -58,7 +58,7 @@ fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -
 #[test]
 fn h8_a_call_that_begins_in_an_outage_that_is_longer_than_the_patience_makes_one_round() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder_with_patience(&servers).build()?;
+    let locks = builder_with_timeout(&servers).build()?;
     kill_two(&servers);
     assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
 
@@ -74,10 +74,10 @@ fn h8_a_call_that_begins_in_an_outage_that_is_longer_than_the_patience_makes_one
 #[test]
 fn h8_an_outage_that_single_tries_have_noticed_is_known_to_waiting_calls() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder_with_patience(&servers).build()?;
+    let locks = builder_with_timeout(&servers).build()?;
     kill_two(&servers);
     assert_no_quorum(&locks.mutex("report").try_lock().unwrap_err());
-    thread::sleep(ms(500)); // the patience, not an event
+    thread::sleep(ms(500)); // the outage timeout, not an event
 
     let before = failed_rounds(&locks);
     assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
@@ -89,7 +89,7 @@ fn h8_an_outage_that_single_tries_have_noticed_is_known_to_waiting_calls() -> Te
 #[test]
 fn h8_the_patience_counts_anew_once_a_majority_has_answered() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder_with_patience(&servers).build()?;
+    let locks = builder_with_timeout(&servers).build()?;
     kill_two(&servers);
     assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
     servers[0].restart()?;
@@ -106,7 +106,7 @@ fn h8_the_patience_counts_anew_once_a_majority_has_answered() -> TestResult {
 #[test]
 fn h8_a_held_lock_in_between_is_no_outage() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder_with_patience(&servers).build()?;
+    let locks = builder_with_timeout(&servers).build()?;
     kill_two(&servers);
     assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
     servers[0].restart()?;
