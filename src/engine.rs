@@ -54,7 +54,7 @@ use crate::sys::sync::{Condvar, Mutex};
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
-    /// Given at shutdown: wakes everybody who waits.
+    /// Given at shutdown: wakes all calls that wait.
     shut_down: Signal,
     calls: Mutex<Calls>,
     call_ended: Condvar,
@@ -65,7 +65,7 @@ pub(crate) struct Engine {
 #[derive(Default)]
 struct Calls {
     under_way: usize,
-    /// The shutdown has waited for them; what is still held is released by it, and by nobody else.
+    /// The shutdown has waited for them; what is still held is released by the shutdown alone.
     closed: bool,
 }
 

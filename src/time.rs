@@ -82,7 +82,7 @@ impl Moment {
         u64::try_from(self.wall.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Microseconds on the clock that runs in suspend and that nobody steps, for comparing other clocks with it.
+    /// Microseconds on the clock that runs in suspend and is never stepped, for comparing other clocks with it.
     pub(crate) fn boot_micros(self) -> u64 {
         u64::try_from(self.boot.as_micros()).unwrap_or(u64::MAX)
     }

@@ -49,7 +49,7 @@ impl Shared {
         nodes.iter().map(row).collect()
     }
 
-    /// Says of every node that is new, as far as anybody knows, that it has forgotten nothing; then looks at all of them.
+    /// Says of every node that is new, as far as is known, that it has forgotten nothing; then checks all of them.
     /// The failure of a node that could not be told comes first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
         let is_new = |it: &NodeCheck| {
@@ -77,7 +77,7 @@ impl Shared {
         rows
     }
 
-    /// The same, where there is nobody to ask.
+    /// The same, where no node can be asked.
     pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
         let nodes = self.fanout.nodes();
         let row = |node: &Arc<Node>| NodeCheck {

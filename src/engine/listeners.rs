@@ -23,7 +23,7 @@ pub(crate) struct Listeners {
     callbacks: Vec<Callback>,
 }
 
-/// The sending ends, for as long as somebody has the other one.
+/// The sending ends, for as long as the receiving end exists.
 #[derive(Default)]
 struct Channels(Mutex<Open>);
 

@@ -79,7 +79,7 @@ impl Parker {
 
     /// Lets `signals` wake it, while the result lives.
     ///
-    /// RACE: a signal that was given before wakes nobody: look at it after this.
+    /// RACE: a signal that was given before does not wake it: look at it after this.
     pub(crate) fn watch<'a>(self: &Arc<Parker>, signals: &'a [&'a Signal]) -> Watching<'a> {
         Watching { entries: signals.iter().filter_map(|it| Some((*it, it.list(self)?))).collect() }
     }

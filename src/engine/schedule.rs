@@ -62,7 +62,7 @@ struct Queue {
     /// The thread sleeps until then; `None` if it sleeps without end or is awake.
     sleeps_until: Option<u64>,
     asleep: bool,
-    /// Somebody wants the thread to look around, now.
+    /// The thread has to look around now.
     woken: bool,
     /// Everything is due now.
     all: bool,
@@ -81,8 +81,8 @@ impl Schedule {
     /// The thread is woken only if it would come too late: with a steady stream of short locks of the same ttl it
     /// wakes a few times per ttl, not once per lock.
     ///
-    /// RACE: what is being looked after is not entered, so [`Schedule::stop`] does not find it. Whoever enters it again
-    /// after that learns here that nobody will look after it.
+    /// RACE: what is being looked after is not entered, so [`Schedule::stop`] does not find it. A thread that enters it
+    /// again after that learns here that it will never be due.
     pub(crate) fn plan(&self, due: Arc<dyn Due>, wait: Duration) {
         if let Err(due) = self.enter(due, wait) {
             due.on_stop();
@@ -123,7 +123,7 @@ impl Schedule {
     }
 
     /// Makes everything due now.
-    pub(crate) fn look_at_all(&self) {
+    pub(crate) fn make_all_due(&self) {
         self.notify(|queue| queue.all = true);
     }
 

@@ -29,7 +29,7 @@ impl Events for Hub {
     }
 
     fn clock_stepped(&self) {
-        self.schedule.look_at_all();
+        self.schedule.make_all_due();
     }
 
     fn left_unread(&self) {

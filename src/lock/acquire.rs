@@ -92,7 +92,7 @@ impl<'a> Call<'a> {
     ///
     /// RACE: it is noted before anybody else knows of it. From the moment at which it is in the schedule it can end: this
     /// process may have been stopped for longer than its ttl. An end that came before the note would leave the queue with a
-    /// hold that nobody ends, and all later calls behind it.
+    /// hold that never ends, and all later calls behind it.
     fn guard(&self, won: Won, note: impl FnOnce(u64)) -> Result<LockGuard, AcquireError> {
         let shared: &Arc<Shared> = self.engine.shared();
         self.note_majority();
@@ -103,7 +103,7 @@ impl<'a> Call<'a> {
         note(id);
         lock.plan_next(true, Moment::now());
         if self.engine.shut_down_signal().is_given() {
-            // Nobody would look after it. Dropped here, it is released before the workers end.
+            // No thread would extend it. Dropped here, it is released before the workers end.
             drop(guard);
             return Err(AcquireError::ShutDown);
         }
@@ -313,7 +313,7 @@ impl<'a> Call<'a> {
         let shared = self.engine.shared();
         let waited = time::tick().saturating_duration_since(self.began);
         let Some(lost) = self.lost.take() else {
-            // The manager holds the lock itself, or others of it were first: nobody had to be asked.
+            // The manager holds the lock itself, or other calls were first: no node had to be asked.
             let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
             return AcquireError::Held { by: self.held_by(), nodes, waited };
         };

@@ -70,7 +70,7 @@ impl Due for HeldLock {
         let ttl = if state.lease.is_renewed() {
             self.spec.ttl()
         } else {
-            // Nobody has asked for more than what is left.
+            // No more than what is left was asked for.
             self.shared.config.margin.ttl_for(state.lease.ends_in(moment))
         };
         // Enqueued with the state locked: see `end`.

@@ -1,4 +1,4 @@
-//! A held lock: its state, its end, and who is notified when it is lost.
+//! A held lock: its state, its end, and the listeners that are notified when it is lost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(super) struct State {
     pub(super) said_not_extended: bool,
 }
 
-/// A hold that its holder has ended in time: what is to be released, and who is notified if that finds it lost.
+/// A hold that its holder has ended in time: what is to be released, and the listeners, if that finds it lost.
 struct Ended {
     held: Held,
     reached: NodeSet,
@@ -228,7 +228,7 @@ impl HeldLock {
                 attempt.round.set_reached(sent.taken());
                 next.hand_over(attempt);
             }
-            // RACE: not before the release was sent. The call asks at once, and its acquire has to come behind it.
+            // Not before the release was sent: the call asks at once, and would be refused if its acquire came first.
             (Some(next), None) => next.let_ask(),
             (None, _) => queues.end_hold(self.spec.plan.key(), self.id),
         }

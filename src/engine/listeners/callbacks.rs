@@ -14,7 +14,7 @@ pub(crate) type Callback = Box<dyn FnOnce(Lost) + Send>;
 
 /// The callbacks of one manager that are due. They may block, and may drop guards and the manager: so they run on a
 /// thread of their own, which has nothing locked. There is one however many locks are lost at once, it is started when
-/// there is something to call, and it ends when nothing is left. Nobody waits for it: at a shutdown, too, it calls what
+/// there is something to call, and it ends when nothing is left. No thread waits for it: at a shutdown, too, it calls what
 /// is due, and it keeps nothing of the manager.
 #[derive(Default)]
 pub(crate) struct Callbacks {
@@ -50,7 +50,7 @@ impl Callbacks {
             let next = {
                 let mut queue = self.queue.lock();
                 let next = queue.due.pop_front();
-                // RACE: with the queue locked. Whoever puts something there after this starts a thread.
+                // RACE: with the queue locked. A thread that puts something there after this starts another one.
                 queue.runs = next.is_some();
                 next
             };

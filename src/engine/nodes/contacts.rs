@@ -64,7 +64,7 @@ impl Contacts {
     /// The nodes that were heard, as long as these are no majority.
     ///
     /// RACE: a round that goes by our own clock, because it began before a majority was heard, must not be won with nodes
-    /// that come up under it. So nobody else is asked.
+    /// that come up under it. So no other node is asked.
     pub(crate) fn minority(&self) -> Option<NodeSet> {
         if self.has_majority() { None } else { Some(self.contact.lock().heard()) }
     }

@@ -15,7 +15,7 @@ pub(crate) trait Events: Send + Sync {
     /// A node's clock was set forward, and its status says so already.
     fn clock_stepped(&self);
 
-    /// Connections were left that nobody reads: somebody has to look after them.
+    /// Connections were left that no thread reads. They have to be given back to their workers in a moment.
     fn left_unread(&self);
 }
 

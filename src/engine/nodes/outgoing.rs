@@ -9,7 +9,7 @@ use crate::error::NodeFailure;
 use crate::ids::{NodeId, NodeSet};
 use crate::wire::Command;
 
-/// A command for several nodes, and who wants their answers.
+/// A command for several nodes, and the sink of their answers.
 pub(crate) struct Outgoing {
     pub(super) command: Arc<Command>,
     pub(super) sink: Option<Arc<dyn Sink>>,
@@ -42,7 +42,7 @@ impl Outgoing {
     }
 
     /// It is of no use at fewer nodes than a majority. So while that many are stalled it is sent to none: what the others
-    /// would be asked, and would have to be asked to take back, is all that many callers who try again and again would keep
+    /// would be asked, and would have to be asked to take back, is all that many callers that try again and again would keep
     /// them busy with, and they might never catch up.
     pub(crate) fn for_majority(self) -> Outgoing {
         Outgoing { takers: Takers::ReadyMajority, ..self }
@@ -75,7 +75,7 @@ pub(crate) struct Enqueued {
     pub(super) refused: Vec<Refusal>,
 }
 
-/// A command that a node did not take, and who has to hear of it.
+/// A command that a node did not take, and the sink that has to be notified.
 pub(super) struct Refusal {
     pub(super) node: NodeId,
     pub(super) failure: NodeFailure,

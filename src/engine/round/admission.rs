@@ -52,7 +52,7 @@ pub(crate) struct Slot {
     waited: Duration,
 }
 
-/// A place among those who wait for a slot, given up when it is dropped.
+/// A place among the calls that wait for a slot, given up when it is dropped.
 pub(crate) struct Waiting {
     admission: Arc<Admission>,
     id: u64,
@@ -74,7 +74,7 @@ impl Admission {
         }
     }
 
-    /// A slot, if nobody has to wait.
+    /// A slot, if no call has to wait for one.
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Slot> {
         if self.waiting.load(SeqCst) != 0 {
             return None;
@@ -124,8 +124,8 @@ impl Admission {
             self.waiting.store(queue.waiters.len(), SeqCst);
             id
         };
-        // RACE: who leaves gives its slot back and then looks whether anybody waits; we say that we wait and then look for
-        // slots. One of the two sees the other.
+        // RACE: a call that ends gives its slot back and then looks for calls that wait; this one says that it waits and then
+        // looks for slots. One of the two sees the other.
         self.let_in();
         Waiting { admission: Arc::clone(self), id, waiter, since: time::tick() }
     }
@@ -136,7 +136,7 @@ impl Admission {
         self.limit.store(rounds, SeqCst);
     }
 
-    /// Nothing is under way, and nobody waits.
+    /// Nothing is under way, and no call waits.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.under_way.load(SeqCst) == 0 && self.waiting.load(SeqCst) == 0
@@ -150,7 +150,7 @@ impl Admission {
         u32::try_from(turns.clamp(1, TURNS_MAX)).unwrap_or(1)
     }
 
-    /// Gives slots to those who came first, as long as there are any.
+    /// Gives slots to the calls that came first, as long as there are any.
     fn let_in(&self) {
         while let Some(waiter) = self.next() {
             waiter.parker.wake();
@@ -246,7 +246,7 @@ impl Drop for Waiting {
             queue.waiters.remove(&self.id);
             self.admission.waiting.store(queue.waiters.len(), SeqCst);
         }
-        // RACE: it was given a slot before it left the queue, and nobody else would use it.
+        // RACE: it was given a slot before it left the queue, and no other call would use it.
         drop(self.take());
     }
 }

@@ -101,7 +101,7 @@ impl Attempt {
         Ok(attempt.conclude(fanout, request, end)?)
     }
 
-    /// Waits for an attempt that somebody else has sent.
+    /// Waits for an attempt that another thread has sent.
     pub(crate) fn finish(self, fanout: &Fanout, request: &Request) -> Result<Won, LostAttempt> {
         let _busy = fanout.busy();
         let end = self.round.wait(self.deadline);
@@ -142,7 +142,7 @@ impl Attempt {
             raised = true;
         }
         // RACE: a grant was counted as far as quarantines were known then. A node whose grant came later may have said, right
-        // before it, that somebody needs a longer one.
+        // before it, that another client needs a longer one.
         let mut quarantined = Vec::new();
         if matches!(end, AcquireEnd::Won { .. }) && self.quarantine < fanout.quarantine() {
             quarantined = fanout.quarantined_of(granted, self.sent.tick);
@@ -208,7 +208,7 @@ impl Attempt {
         //
         // One gap stays open on purpose. If the connection itself breaks between the two, the node may still find the
         // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
-        // Nobody counted that vote, so there is no second holder; the price is a node that refuses everyone until the
+        // Nobody counted that vote, so there is no second holder; the price is a node that refuses all clients until the
         // key expires.
         let since = request.since(fanout);
         let update = match request.policy.entry {

@@ -185,7 +185,7 @@ impl<R: Round> Sink for Pending<R> {
             (state.ballot.end().is_none(), state.take(node, answer))
         };
         self.announce(end);
-        // Costs nothing while nobody waits for it, which is nearly always.
+        // Costs nothing while no thread waits for it, which is nearly always.
         self.answered.notify_all();
         counted
     }

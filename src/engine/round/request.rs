@@ -56,7 +56,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// How the next attempt deals with those who wait.
+    /// How the next attempt deals with other calls that wait.
     pub(super) fn policy(self, policy: QueuePolicy) -> QueuePolicy {
         if self.has_no_place { policy.without_place() } else { policy }
     }

@@ -57,7 +57,7 @@ pub(crate) struct Place<'a> {
     listed: NodeSet,
     /// To begin a round.
     turn: Turn,
-    /// It has asked, and waits for notices now: somebody must read them.
+    /// It has asked, and waits for notices now: a thread must read them.
     reads: bool,
     /// It reads what the nodes say, for all, while it waits.
     driver: Option<Driving<'a>>,

@@ -68,7 +68,7 @@ impl Queues {
         let mut state = first.state.lock();
         if !matches!(state.handover, Handover::None) {
             // RACE: this hold came between an earlier release and the acquire that goes along with it, and the call has not
-            // seen that attempt yet. Ours would replace it, and nobody would take its keys back.
+            // seen that attempt yet. Ours would replace it, and its keys would not be taken back.
             return None;
         }
         queue.holder = None;
@@ -109,7 +109,7 @@ impl Queues {
         fanout.send(leave, None, None, time::tick()).finish();
     }
 
-    /// Nobody waits, and the manager holds nothing.
+    /// No call waits, and the manager holds nothing.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_key.lock().is_empty()

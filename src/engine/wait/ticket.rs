@@ -1,4 +1,4 @@
-//! A call that waits for a lock, as others see it: those who hand it the lock, or tell it of a release.
+//! A call that waits for a lock, as seen by the threads that hand it the lock, or notify it of a release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Ticket {
         self.parker.wake();
     }
 
-    /// When the call began that comes next, as far as others who wait are concerned.
+    /// When the call began, as far as other clients that wait are concerned.
     pub(crate) fn since(&self, fanout: &Fanout) -> u64 {
         if self.state.lock().known.has_no_place { LAST } else { self.request.since(fanout) }
     }
@@ -108,7 +108,7 @@ impl Ticket {
         }
     }
 
-    /// Sees to it that the call looks after its attempt, decided or not.
+    /// Makes the call look at its attempt, decided or not.
     pub(crate) fn wake(&self) {
         self.parker.wake();
     }
