@@ -70,7 +70,7 @@ mod tests {
         let mut longest = Longest::new(1_000, 3);
         assert_eq!((longest.quarantine_length().as_millis(), longest.to_pass_on()), (1_000, told(0, 0)));
         longest.hear(0, told(1_000, 7));
-        assert_eq!(longest.to_pass_on(), told(0, 0), "it is told our own number anyway");
+        assert_eq!((longest.to_pass_on(), longest.own()), (told(0, 0), 1_000), "it is told our own number anyway");
 
         longest.hear(1, told(30_000, 7));
         longest.hear(0, told(1_000, 8));

@@ -217,6 +217,17 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_in_time_raises_the_allowance_and_one_that_is_late_cuts_it_to_what_fits() {
+        let after = |took| {
+            let mut allowance = Allowance::default();
+            allowance.on_answers(sample(ms(0), 1, took, 99), TIMEOUT);
+            (allowance.commands(), allowance.each())
+        };
+        assert_eq!(after(ms(25)), (FIRST + 1, ms(25) / 100));
+        assert_eq!(after(ms(50)), (50, ms(50) / 100));
+    }
+
+    #[test]
     fn one_answer_that_is_late_costs_nothing_for_long() {
         let mut allowance = Allowance::default();
         allowance.on_answers(sample(ms(0), 1, ms(60), 3), TIMEOUT);
@@ -245,5 +256,7 @@ mod tests {
         assert_eq!(at(20, 81), ms(1));
         assert_eq!(at(31, 81), ms(1));
         assert_eq!(at(62, 81), ms(81));
+        assert_eq!(at(92, 90), ms(81), "the window before");
+        assert_eq!(at(122, 90), ms(90));
     }
 }

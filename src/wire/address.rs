@@ -256,6 +256,14 @@ mod tests {
     }
 
     #[test]
+    fn connections_are_called_by_the_crate_and_the_owner_s_label() {
+        let mut address = Address::parse("redis://host").unwrap();
+        assert_eq!(address.client_name, "quorlock");
+        address.call_us(&OwnerLabel::new("web-3", 4711, "nightly"));
+        assert_eq!(address.client_name, "quorlock:web-3/4711/nightly");
+    }
+
+    #[test]
     fn bad_urls_say_what_is_expected_and_repeat_no_secret() {
         for url in [
             "",
@@ -274,6 +282,7 @@ mod tests {
         ] {
             let err = Address::parse(url).unwrap_err();
             assert!(!err.contains("secret") && 10 < err.len(), "{url}: {err}");
+            assert_ne!(err, PERCENT, "{url}");
         }
     }
 }
