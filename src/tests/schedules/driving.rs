@@ -136,3 +136,25 @@ fn end_of_connection(end: fn(&Server)) {
     assert_eq!(checked::now(), before, "the broken connection was still used");
     world.end([locks]);
 }
+
+/// Two callers, so that workers drive. The end may be announced to one together with the last answers.
+#[test]
+fn an_end_that_comes_with_the_last_bytes_is_noticed_without_another_command() {
+    patiently(3_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        drop(locks.mutex("a").try_lock().unwrap());
+        let take = |name: &'static str| {
+            let lock = locks.mutex(name);
+            spawn(name, move || drop(lock.try_lock()))
+        };
+        let threads = ["a", "b"].map(take);
+
+        world.servers[0].hang_up();
+
+        join(threads);
+        sleep_until(checked::now() + IDLE_MIN * 4);
+        assert_ne!(locks.stats().connection_failures, 0, "nobody has noticed it");
+        world.end([locks]);
+    });
+}

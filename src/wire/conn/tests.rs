@@ -405,6 +405,83 @@ fn a_command_that_waits_says_that_nobody_is_told_where_the_subscription_was_refu
 }
 
 #[test]
+fn a_batch_is_under_way_until_its_last_command_is_answered() {
+    let mut conn = Conn::<Tag>::default();
+    let mut batches = Vec::new();
+    let answer = |conn: &mut Conn<Tag>| {
+        read(conn, b":1\r\n");
+        assert_eq!(events(conn).len(), 1);
+        conn.batches()
+    };
+    [1, 2].into_iter().for_each(|id| conn.enqueue(script(Kind::Release, id), Now::read()));
+    batches.push(conn.batches());
+    write_all(&mut conn);
+    // Looked at again, with nothing more to write.
+    write_all(&mut conn);
+    batches.push(conn.batches());
+    conn.enqueue(script(Kind::Release, 3), Now::read());
+    write_all(&mut conn);
+    batches.push(conn.batches());
+    assert_eq!(conn.in_flight(), 3);
+    batches.extend([answer(&mut conn), answer(&mut conn), answer(&mut conn)]);
+
+    assert_eq!(batches, [0, 1, 2, 2, 1, 0]);
+    assert_eq!(conn.in_flight(), 0);
+}
+
+#[test]
+fn what_a_server_has_refused_in_the_login_is_known_when_it_closes_the_connection_after_it() {
+    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://:password@a").unwrap(), None);
+    write_all(&mut conn);
+    assert_eq!(conn.login_failure(), None);
+
+    read(&mut conn, b"-WRONGPASS invalid username-password pair\r\n");
+    assert_eq!(events(&mut conn), [""; 0]);
+
+    assert_eq!(conn.login_failure(), Some(NodeFailure::WrongPassword));
+}
+
+#[test]
+fn a_login_that_fails_and_one_that_says_no_reply_end_the_connection() {
+    for said in ["-NOAUTH x\r\n".repeat(16), "HTTP/1.1 400\r\n".to_owned()] {
+        let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None);
+        write_all(&mut conn);
+        read(&mut conn, said.as_bytes());
+        assert!(conn.poll_event().is_err(), "{said}");
+    }
+}
+
+#[test]
+fn what_comes_behind_the_login_answers_no_command() {
+    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None);
+    write_all(&mut conn);
+    let mut said = "%0\r\n".to_owned();
+    said.extend(Kind::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
+    said.extend(["$12\r\nrun_id:abc\r\n\r\n"; 3]);
+    said += "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n:1\r\n:1\r\n";
+    read(&mut conn, said.as_bytes());
+    assert!(matches!(conn.poll_event(), Ok(Some(Event::Ready(_)))));
+    conn.enqueue(script(Kind::Release, 1), Now::read());
+    write_all(&mut conn);
+
+    assert_eq!(events(&mut conn), [""; 0]);
+    assert_eq!(conn.in_flight(), 1);
+}
+
+#[test]
+fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_told() {
+    let mut conn = Conn::ready(false);
+    assert!(!conn.may_subscribe());
+    let command = || Command::script(Kind::Acquire, &[b"key"], &[b"x", Command::IS_TOLD]).that_waits();
+
+    conn.enqueue(Tag { id: 1, command: command() }, Now::read());
+    assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));
+
+    conn.enqueue_again(Tag { id: 1, command: command() }, Now::read());
+    assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));
+}
+
+#[test]
 fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_expired() {
     const PATIENCE: Duration = Duration::from_secs(1);
     let plan = || Plan::mutex(b"", b"a", KeyTtls::default());
