@@ -35,6 +35,43 @@ fn behind_a_release_no_extension_is_queued() {
     });
 }
 
+/// A server has lost the key. The renewal finds that, at the very time of the release, and the key is set there again.
+#[test]
+fn behind_a_release_no_key_is_set_again() {
+    patiently(3_000, || {
+        let world = World::new(3);
+        let locks = world.manager();
+        let guard = locks.mutex("a").ttl(TTL).try_lock().unwrap();
+        sleep_until(ms(190));
+        world.servers[0].lose_locks();
+        sleep_until(ms(200));
+
+        guard.release().unwrap();
+
+        let seen = world.end([locks]);
+        assert!(seen.iter().all(|it| it.locks == 0), "a key was left behind");
+    });
+}
+
+/// The server answers nothing when the renewal is due, and again before the lease ends.
+#[test]
+fn a_lock_whose_extension_failed_is_extended_again_before_its_lease_ends() {
+    patiently(1_500, || {
+        let world = World::new(1);
+        let locks = world.manager_with(|it| it.response_timeout(ms(50)));
+        let guard = locks.mutex("a").ttl(TTL).try_lock().unwrap();
+        sleep_until(ms(190));
+        world.servers[0].quarantine_until(ms(400));
+
+        sleep_until(USE + ms(100));
+
+        assert!(guard.is_valid(), "it was not extended again");
+        assert_ne!(locks.stats().extensions_failed, 0);
+        guard.release().unwrap();
+        world.end([locks]);
+    });
+}
+
 #[test]
 fn a_loss_is_announced_once_and_a_late_extension_does_not_take_it_back() {
     patiently(6_000, || {

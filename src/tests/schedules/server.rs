@@ -86,6 +86,11 @@ impl Server {
         self.data.lock().unwrap().forgotten = scripts.to_vec();
     }
 
+    /// Loses all locks, as if their keys had been deleted.
+    pub(super) fn lose_locks(&self) {
+        self.data.lock().unwrap().locks.clear();
+    }
+
     /// Leaves everything unread until then.
     pub(super) fn quarantine_until(&self, since_start: Duration) {
         checked::point();
