@@ -225,6 +225,7 @@ mod tests {
             let keys: [&[u8]; 1] = [b"a"];
             let command = Command::script(Kind::Acquire, &keys, &[b"x", Command::IS_TOLD]).that_waits();
             let expected = Command::script(Kind::Acquire, &keys, &[b"x", told]);
+            assert!(command.waits() && !expected.waits());
             let (mut bytes, mut with_source, mut expected_source) = (b"before".to_vec(), Vec::new(), Vec::new());
 
             command.write_to(&mut bytes, is_told);

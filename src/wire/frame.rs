@@ -174,7 +174,12 @@ mod tests {
         let map = |len: usize| format!("%{len}\r\n{}", ":1\r\n".repeat(2 * len));
         let line = |len: usize| format!("+{}\r\n", "x".repeat(len));
         let deep = |depth: usize| format!("{}:1\r\n", "*1\r\n".repeat(depth));
+        // Three of the longest strings, and one that makes it so long in all.
+        let total =
+            |len: usize| format!("*4\r\n{}{}", bulk(BULK_MAX).repeat(3), bulk(len - 3 * bulk(BULK_MAX).len() - 14));
+        assert_eq!((total(TOTAL_MAX).len(), TOTAL_MAX, BULK_MAX, LINE_MAX), (262_144, 262_144, 65_536, 65_536));
         for (fits, too_much) in [
+            (total(TOTAL_MAX), total(TOTAL_MAX + 1)),
             (bulk(BULK_MAX), bulk(BULK_MAX + 1)),
             (array(ARRAY_MAX), array(ARRAY_MAX + 1)),
             (map(ARRAY_MAX), map(ARRAY_MAX + 1)),

@@ -478,6 +478,51 @@ mod tests {
         assert!(!format!("{err} {err:?}").contains("secret"));
     }
 
+    #[test]
+    fn each_part_of_info_is_asked_for_and_read_in_both_protocols() {
+        let (_, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), None);
+        let first = String::from_utf8_lossy(&first).into_owned();
+        for part in ["$6\r\nserver\r\n", "$6\r\nmemory\r\n", "$11\r\nreplication\r\n"] {
+            assert!(first.contains(&format!("*2\r\n$4\r\nINFO\r\n{part}")), "{part}");
+        }
+        let mut answers = answers("%0\r\n");
+        let text = "txt:run_id:abc\r\n";
+        answers[INFO].fill(format!("={}\r\n{text}\r\n", text.len()));
+        let Ok(Next::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
+        assert_eq!(server_info.run_id.as_deref(), Some("abc"));
+    }
+
+    #[test]
+    fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_access_list_forbids() {
+        let old = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
+        let auth = |answer: &str| {
+            let mut handshake = begin("redis://:pw@a");
+            answers(old).iter().for_each(|it| drop(handshake.on_reply(it.as_bytes())));
+            assert_eq!(handshake.on_reply(answer.as_bytes()), Ok(Next::Read));
+            handshake.failure()
+        };
+        assert_eq!(auth("-WRONGPASS invalid password\r\n"), Some(NodeFailure::WrongPassword));
+        assert_eq!(auth("+OK\r\n"), None);
+
+        let with = |place, answer: &str| {
+            let mut answers = answers("%0\r\n");
+            answers[place] = answer.to_owned();
+            talk("redis://a", &answers).err()
+        };
+        for place in [INFO.start, ROLE] {
+            assert_eq!(with(place, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
+            assert_eq!(with(place, "-NOPERM no permissions\r\n"), None);
+        }
+        assert_eq!(with(ROLE + 1, "-OOM command not allowed\r\n"), Some(NodeFailure::OutOfMemory));
+        let hash = Kind::LOADED_AHEAD[0].hash();
+        assert_eq!(with(LOADED.start, &format!("+{hash}\r\n")), None);
+        assert!(matches!(with(LOADED.start, "+OK\r\n"), Some(NodeFailure::Protocol { .. })));
+
+        let mut answers = answers("%0\r\n");
+        answers.insert(1, "-ERR DB index is out of range\r\n".to_owned());
+        assert_eq!(talk("redis://a/99", &answers), Err(NodeFailure::BadDatabase));
+    }
+
     /// Something that a server may say to any question, and should not.
     fn nonsense() -> impl Strategy<Value = Vec<u8>> {
         let of_others = answers("%0\r\n").into_iter().chain(["+OK\r\n".to_owned()]).collect::<Vec<_>>();

@@ -252,6 +252,27 @@ mod tests {
     }
 
     #[test]
+    fn a_call_without_a_place_is_behind_all_others_and_enters_no_list() {
+        let entry = Some(QueueEntry { client: ClientId::draw().unwrap(), life: 9 });
+        let policy = QueuePolicy { fair: false, since: 5, entry, enters: true }.without_place();
+        assert_eq!(policy, QueuePolicy { fair: true, since: u64::MAX, entry, enters: false });
+    }
+
+    #[test]
+    fn numbers_are_sent_as_decimal_digits_in_the_order_that_the_script_states() {
+        let (owner, ttls) = (OwnerToken::nobody(), KeyTtls { fence: 604_800_000 });
+        let plan = Plan::mutex(b"app:", b"report", ttls);
+        assert_eq!(plan.key_len(), 10);
+        let (value, fence) = (owner.to_value(), b"quorlock:fence:{app:report}");
+        let (keys, args): ([&[u8]; 2], [&[u8]; 3]) =
+            ([b"app:report", fence], [&value, b"1700000000000001", b"604800000"]);
+        let (mut sent, mut expected) = (Vec::new(), Vec::new());
+        plan.raise(owner, 1_700_000_000_000_001).write_to(&mut sent, true);
+        Command::script(Kind::Raise, &keys, &args).write_to(&mut expected, true);
+        assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    #[test]
     fn reserved_names_are_recognised_with_their_prefix() {
         assert!(Plan::mutex(b"", b"quorlock:fence:{a}", KeyTtls::default()).is_reserved());
         assert!(Plan::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved());

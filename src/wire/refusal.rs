@@ -144,6 +144,36 @@ mod tests {
     }
 
     #[test]
+    fn g6_a_server_that_refuses_writes_says_so_and_a_word_in_the_text_is_no_code() {
+        for line in ["-MISCONF Errors writing to the AOF file", "-NOREPLICAS Not enough good replicas to write."] {
+            assert!(matches!(sort(line), Refusal::Failure(NodeFailure::WritesRefused { .. })), "{line}");
+        }
+        let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert_eq!(sort(wrong_type), Refusal::Failure(NodeFailure::WrongType));
+        for line in ["-ERR READONLY is a word", "-DENIED for another reason", "-X in @user_script: OOM"] {
+            assert!(matches!(sort(line), Refusal::Failure(NodeFailure::Refused { .. })), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_login_that_fails_for_another_reason_than_the_password_says_which() {
+        let login = |line: &str| match redis::parse_redis_value(format!("{line}\r\n").as_bytes()) {
+            Ok(redis::Value::ServerError(error)) => of_login(&error),
+            other => panic!("{other:?}"),
+        };
+        for (line, failure) in [
+            ("-LOADING it is", NodeFailure::Loading),
+            ("-BUSY it is", NodeFailure::Busy),
+            ("-ERR max number of clients reached", NodeFailure::TooManyClients),
+            ("-DENIED running in protected mode", NodeFailure::ProtectedMode),
+            ("-NOPERM ann has no permissions", NodeFailure::NoPermission { message: "HELLO or AUTH".to_owned() }),
+            ("-ERR anything else", NodeFailure::WrongPassword),
+        ] {
+            assert_eq!(login(line), failure, "{line}");
+        }
+    }
+
+    #[test]
     fn what_the_access_list_forbids_in_a_script_is_not_permitted() {
         for line in [
             "-NOPERM User locks has no permissions to run the 'eval' command",

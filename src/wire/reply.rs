@@ -273,6 +273,75 @@ mod tests {
     }
 
     #[test]
+    fn every_status_of_a_script_is_an_answer_of_its_own() {
+        let read = |kind, frame: String| Reply::read(kind, frame.as_bytes()).answer;
+        let acquire = |status: i64| read(Kind::Acquire, format!("*5\r\n:{status}\r\n:7\r\n:900\r\n:0\r\n:9\r\n"));
+        let left = Duration::from_millis(900);
+        for (status, reply) in [
+            (1, AcquireReply::Accepted),
+            (2, AcquireReply::Behind { counter: 7 }),
+            (3, AcquireReply::Reserved { counter: 7, left, entered: false }),
+            (4, AcquireReply::Forgot { left }),
+            (5, AcquireReply::Ahead { counter: 7 }),
+            (-1, AcquireReply::WrongType),
+            (-2, AcquireReply::BadCounter),
+        ] {
+            assert_eq!(acquire(status), Answer::Acquire(reply));
+        }
+        let raise = |status: i64| read(Kind::Raise, format!("*2\r\n:{status}\r\n:7\r\n"));
+        for (status, reply) in [
+            (1, RaiseReply::Taken),
+            (2, RaiseReply::Above { counter: 7 }),
+            (0, RaiseReply::Gone),
+            (-1, RaiseReply::Unusable),
+            (-2, RaiseReply::Unusable),
+        ] {
+            assert_eq!(raise(status), Answer::Raise(reply));
+        }
+        let extend = |status: i64| read(Kind::Extend, format!("*4\r\n:{status}\r\n:7\r\n:9\r\n:900\r\n"));
+        for (status, reply) in [
+            (1, ExtendReply::Extended),
+            (2, ExtendReply::Superseded),
+            (3, ExtendReply::Taken),
+            (4, ExtendReply::Healed),
+            (5, ExtendReply::Forgot { left }),
+            (0, ExtendReply::Gone),
+            (-1, ExtendReply::Unusable),
+            (-2, ExtendReply::Unusable),
+        ] {
+            assert_eq!(extend(status), Answer::Extend(reply));
+        }
+        let greet =
+            |status: i64| read(Kind::Greet, format!("*5\r\n:{status}\r\n:900\r\n:8\r\n:9\r\n:{}\r\n", status % 2));
+        for (status, canary) in [
+            (1, Canary::Kept),
+            (2, Canary::Missing),
+            (3, Canary::Another),
+            (4, Canary::KeptFromNothing),
+            (5, Canary::Vouched),
+        ] {
+            let kept = status % 2 == 1;
+            assert_eq!(greet(status), Answer::Greet(GreetReply { canary, served: left, longest: 8, day: 9, kept }));
+        }
+        let meet = |id: i64| read(Kind::Meet, format!("*2\r\n:{id}\r\n:3\r\n"));
+        assert_eq!(meet(7), Answer::Meet(MeetReply { id: Some(7), others: 3 }));
+        assert_eq!(meet(0), Answer::Meet(MeetReply { id: None, others: 3 }));
+        assert_eq!(read(Kind::Release, ":0\r\n".to_owned()), Answer::Release(ReleaseReply::NotOurs));
+    }
+
+    #[test]
+    fn what_an_answer_means_depends_on_what_was_asked() {
+        let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
+        let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
+        assert_eq!(read(Kind::Release, wrong_type), Answer::Release(ReleaseReply::NotOurs), "somebody else's");
+        assert_eq!(read(Kind::Acquire, wrong_type), Answer::Failed(NodeFailure::WrongType));
+        let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
+        for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe]) {
+            assert!(matches!(read(kind, time), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn the_nodes_time_is_read() {
         for (kind, frame) in [
             (Kind::Acquire, ":1700000000000001\r\n"),
@@ -291,6 +360,7 @@ mod tests {
         for frame in [
             "+OK\r\n",
             ":7\r\n",
+            ":1000000\r\n",
             ":-1700000000000000\r\n",
             ":1x\r\n",
             ":1\n:1\r\n",
