@@ -275,6 +275,14 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_knows_each_script_from_its_login_or_from_the_first_command_that_runs_it() {
+        for kind in Kind::SCRIPTS {
+            assert_ne!(Kind::LOADED_AHEAD.contains(&kind), kind.is_introduced(), "{kind:?}");
+        }
+        assert!(!Kind::Subscribe.is_introduced() && !Kind::Time.is_introduced());
+    }
+
+    #[test]
     fn every_script_states_its_interface() {
         for kind in Kind::SCRIPTS {
             let source = kind.source();

@@ -516,7 +516,7 @@ mod tests {
         assert_eq!(with(ROLE + 1, "-OOM command not allowed\r\n"), Some(NodeFailure::OutOfMemory));
         let hash = Kind::LOADED_AHEAD[0].hash();
         assert_eq!(with(LOADED.start, &format!("+{hash}\r\n")), None);
-        assert!(matches!(with(LOADED.start, "+OK\r\n"), Some(NodeFailure::Protocol { .. })));
+        assert!(matches!(with(LOADED.start, "+abc\r\n"), Some(NodeFailure::Protocol { .. })));
 
         let mut answers = answers("%0\r\n");
         answers.insert(1, "-ERR DB index is out of range\r\n".to_owned());
