@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::link::Driver;
+use crate::engine::nodes::link::{Driver, Filled};
 use crate::engine::nodes::node::Node;
 use crate::engine::park::Parker;
 use crate::ids::NodeSet;
@@ -46,16 +46,48 @@ enum Seat {
     Closed,
 }
 
+/// A connection that a thread drives.
+pub(crate) struct Driven<'a> {
+    node: &'a Node,
+    /// Where a caller waits for it.
+    socket: Option<Arc<Socket>>,
+    /// There may be something to read.
+    pub(super) readable: bool,
+    /// The other side has closed: reads must go on to the end.
+    pub(super) closing: bool,
+}
+
+impl<'a> Driven<'a> {
+    pub(super) fn new(node: &'a Node, socket: Option<Arc<Socket>>) -> Driven<'a> {
+        Driven { node, socket, readable: true, closing: false }
+    }
+}
+
+/// Drives connections: the worker its own, a caller those of all nodes. `wait` waits until some may be read, and takes note
+/// of which; false ends it.
+///
+/// False if a connection is not the caller's any more, or is broken: its worker ends it, and that can decide the round. The
+/// round tells the caller of that, and no socket does.
+pub(super) fn drive<'a>(me: Driver, nodes: &mut [Driven<'a>], mut wait: impl FnMut(&mut [Driven<'a>]) -> bool) -> bool {
+    while wait(nodes) {
+        for it in nodes.iter_mut().filter(|it| it.readable) {
+            it.readable = match deliver::turn(it.node, me) {
+                // After a short read the next bytes are announced, but not an end that had come with the last ones.
+                Some(filled) => filled == Filled::Full || (it.closing && filled == Filled::Short),
+                None if me == Driver::Caller => return false,
+                // A caller drives, and reads what is there; or it is broken, and the worker sees that next.
+                None => false,
+            };
+        }
+    }
+    true
+}
+
 /// A caller that drives all connections that are up and not stalled, until this is dropped.
 pub(crate) struct Driving<'a> {
     seat: &'a DriverSeat,
     nodes: Vec<Driven<'a>>,
     _taken: MutexGuard<'a, Seat>,
-}
-
-struct Driven<'a> {
-    node: &'a Node,
-    socket: Arc<Socket>,
 }
 
 impl DriverSeat {
@@ -84,7 +116,7 @@ impl DriverSeat {
                 // It does not answer, and its worker waits for it.
                 node.link.leave(Driver::Worker);
             } else {
-                driving.nodes.push(Driven { node, socket });
+                driving.nodes.push(Driven::new(node, Some(socket)));
             }
         }
         Some(driving)
@@ -142,17 +174,16 @@ impl Driving<'_> {
 
     /// Drives until `is_over`, or until `deadline` has come, and leaves the connections idle: unless the caller is `in_company`.
     pub(crate) fn drive(mut self, is_over: &dyn Fn() -> bool, deadline: Tick, in_company: impl Fn() -> bool) {
-        while !is_over() {
+        let goes_on = drive(Driver::Caller, &mut self.nodes, |nodes| {
+            if is_over() {
+                return false;
+            }
             let left = deadline.saturating_duration_since(time::tick());
-            if left.is_zero() {
-                break;
-            }
-            let Some(readable) = self.wait_readable(None, Some(left)) else { break };
-            if !self.receive(readable) {
-                // Its worker ends the connection, and that can decide the round. The round tells us of that, and no socket
-                // does: back to the ordinary way of waiting.
-                return;
-            }
+            !left.is_zero() && wait_readable(nodes, None, Some(left))
+        });
+        if !goes_on {
+            // Back to the ordinary way of waiting.
+            return;
         }
         self.seat.rounds.fetch_add(1, Ordering::AcqRel);
         if in_company() {
@@ -173,30 +204,19 @@ impl Driving<'_> {
     /// caller must not drive any more.
     pub(crate) fn listen(&mut self, until: Option<Tick>, parker: &Parker) -> bool {
         let Some(wake_fd) = self.seat.wake_fd() else { return false };
-        let readable = parker.sleep_elsewhere(&wake_fd, || {
-            let left = until.map(|it| it.saturating_duration_since(time::tick()));
-            self.wait_readable(Some(&wake_fd), left)
+        let (mut waits, mut can_wait) = (true, true);
+        let goes_on = drive(Driver::Caller, &mut self.nodes, |nodes| {
+            let waited = std::mem::take(&mut waits).then(|| {
+                parker.sleep_elsewhere(&wake_fd, || {
+                    let left = until.map(|it| it.saturating_duration_since(time::tick()));
+                    wait_readable(nodes, Some(&wake_fd), left)
+                })
+            });
+            can_wait &= waited.flatten() != Some(false);
+            waited.flatten() == Some(true)
         });
-        match readable {
-            // Lines for the log are written when nothing is locked. While it drives something is, and that may take long.
-            Some(Some(readable)) => self.receive(readable) && !is_anything_waiting(),
-            Some(None) => false,
-            None => true,
-        }
-    }
-
-    fn wait_readable(&self, wake_fd: Option<&WakeFd>, timeout: Option<Duration>) -> Option<Vec<bool>> {
-        sys::wait_readable(self.nodes.iter().map(|it| &*it.socket), wake_fd, timeout)
-    }
-
-    /// Reads what has come. False if a connection is of no use any more.
-    fn receive(&mut self, readable: Vec<bool>) -> bool {
-        for (driven, readable) in self.nodes.iter().zip(readable) {
-            if readable && deliver::turn(driven.node, Driver::Caller).is_none() {
-                return false;
-            }
-        }
-        true
+        // Lines for the log are written when nothing is locked. While it drives something is, and that may take long.
+        goes_on && can_wait && !is_anything_waiting()
     }
 
     /// Gives all connections back to their workers, at once.
@@ -205,4 +225,13 @@ impl Driving<'_> {
             driven.node.link.leave(Driver::Worker);
         }
     }
+}
+
+/// Waits until some of the nodes' sockets can be read, the descriptor is woken, or `timeout` is over. False if the system
+/// does not let us wait.
+fn wait_readable(nodes: &mut [Driven<'_>], wake_fd: Option<&WakeFd>, timeout: Option<Duration>) -> bool {
+    let sockets = nodes.iter().filter_map(|it| it.socket.as_deref());
+    let Some(readable) = sys::wait_readable(sockets, wake_fd, timeout) else { return false };
+    nodes.iter_mut().zip(readable).for_each(|(it, readable)| it.readable = readable);
+    true
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
-use crate::engine::nodes::deliver;
+use crate::engine::nodes::drive::{self, Driven};
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::link::{Driver, Filled};
+use crate::engine::nodes::link::Driver;
 use crate::engine::nodes::node::{Health, Node};
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::error::{NodeFailure, NodeFinding};
@@ -45,18 +45,10 @@ enum Phase {
     /// Nobody has used the node yet.
     Unused,
     Connecting(Box<Connecting>),
-    Open(Open),
+    Open,
     Down {
         retry_at: Tick,
     },
-}
-
-/// What is known of the socket of an open connection.
-struct Open {
-    /// It may have something to read.
-    readable: bool,
-    /// The other side has closed: reads must go on to the end.
-    closing: bool,
 }
 
 pub(crate) struct Worker {
@@ -135,7 +127,7 @@ impl Worker {
 
     fn turn(&mut self) -> Flow {
         let now = time::tick();
-        if self.node.stop_at().is_some_and(|deadline| deadline <= now || !self.has_work()) {
+        if self.is_done(now) {
             return Flow::Stop;
         }
         match std::mem::replace(&mut self.phase, Phase::Unused) {
@@ -148,9 +140,9 @@ impl Worker {
                 self.sleep(Some(retry_at));
             }
             Phase::Connecting(connecting) => self.go_on_connecting(*connecting, now),
-            Phase::Open(open) => {
-                self.phase = Phase::Open(open);
-                if let Err(failure) = self.serve(now) {
+            Phase::Open => {
+                self.phase = Phase::Open;
+                if let Err(failure) = self.serve() {
                     self.lose_connection(&failure);
                 }
             }
@@ -158,12 +150,17 @@ impl Worker {
         Flow::Go
     }
 
+    /// Whether it was asked to stop, and can.
+    fn is_done(&self, now: Tick) -> bool {
+        self.node.stop_at().is_some_and(|deadline| deadline <= now || !self.has_work())
+    }
+
     /// Whether a worker that was asked to stop still has something to bring to its node.
     fn has_work(&self) -> bool {
         let queued = !self.jobs.is_empty() || !self.unconfirmed.is_empty();
         match self.phase {
             // The answers of a hung node are not waited for: it has what was written, and runs it when it goes on.
-            Phase::Open(_) => {
+            Phase::Open => {
                 let (flushed, answered) =
                     self.node.link.with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
                 queued || !flushed || !(answered || self.node.is_stalled(time::tick()))
@@ -181,7 +178,7 @@ impl Worker {
         let deadline = [deadline, stop_at].into_iter().flatten().min();
         self.node.fall_asleep();
         // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
-        let may_write = !matches!(self.phase, Phase::Open(_)) || self.node.link.load.may_write();
+        let may_write = !matches!(self.phase, Phase::Open) || self.node.link.load.may_write();
         let queued = !self.jobs.is_empty() && may_write;
         let timeout =
             if !queued { deadline.map(|it| it.saturating_duration_since(time::tick())) } else { Some(Duration::ZERO) };
@@ -198,13 +195,6 @@ impl Worker {
             let level = if self.said_cannot_wait { Level::Debug } else { Level::Error };
             self.said_cannot_wait = true;
             write_line!(level, "{}: cannot wait for its socket: {err}", self.node.id);
-        }
-        if let Phase::Open(open) = &mut self.phase {
-            for event in self.events.iter().filter(|it| it.token() == SOCKET) {
-                let closing = event.is_error() || event.is_read_closed();
-                open.readable |= event.is_readable() || closing;
-                open.closing |= closing;
-            }
         }
     }
 
@@ -272,7 +262,7 @@ impl Worker {
         let (again, _) = self.unconfirmed.take_due(now);
         self.node.open(socket, conn, server_info.memory, again, now);
         self.node.set_health(Health::Up);
-        self.phase = Phase::Open(Open { readable: true, closing: false });
+        self.phase = Phase::Open;
     }
 
     fn claim(&self, run_id: &str) -> Result<(), Double> {
@@ -289,9 +279,23 @@ impl Worker {
         }
     }
 
-    /// One turn of an open connection: write, then read or sleep.
-    fn serve(&mut self, now: Tick) -> Result<(), NodeFailure> {
+    /// Drives an open connection until it is lost, or until the worker is to stop.
+    fn serve(&mut self) -> Result<(), NodeFailure> {
         let node = Arc::clone(&self.node);
+        let mut result = Ok(());
+        drive::drive(Driver::Worker, &mut [Driven::new(&node, None)], |driven| {
+            let now = time::tick();
+            if self.is_done(now) {
+                return false;
+            }
+            result = driven.iter_mut().try_for_each(|it| self.prepare(&node, it, now));
+            result.is_ok()
+        });
+        result
+    }
+
+    /// Writes what has queued, and sleeps until there may be something to read.
+    fn prepare(&mut self, node: &Node, driven: &mut Driven<'_>, now: Tick) -> Result<(), NodeFailure> {
         let (again, next_again) = node.take_refused(now);
         let patience = node.response_timeout().max(MUTE_MIN);
         let (broken, has_answered, give_up_at) = node.link.with(|state| {
@@ -308,14 +312,7 @@ impl Worker {
         if let Some(failure) = broken {
             return Err(failure);
         }
-        let Phase::Open(open) = &mut self.phase else { return Ok(()) };
-        if open.readable {
-            open.readable = match deliver::turn(&node, Driver::Worker) {
-                // After a short read the next bytes are announced, but not an end that had come with the last ones.
-                Some(filled) => filled == Filled::Full || (open.closing && filled == Filled::Short),
-                // A caller drives and reads what is there; or the connection is broken, and that is news.
-                None => false,
-            };
+        if driven.readable {
             return Ok(());
         }
         let look_at = match give_up_at {
@@ -329,6 +326,11 @@ impl Worker {
             at => at,
         };
         self.sleep([next_again, look_at].into_iter().flatten().min());
+        for event in self.events.iter().filter(|it| it.token() == SOCKET) {
+            let closing = event.is_error() || event.is_read_closed();
+            driven.readable |= event.is_readable() || closing;
+            driven.closing |= closing;
+        }
         Ok(())
     }
 
