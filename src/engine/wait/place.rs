@@ -296,6 +296,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::{Engine, LockSpec, Shared};
+    use crate::ids::NodeId;
     use crate::logic::acquire::LossReason;
     use crate::wire::{Address, KeyTtls, LAST, Plan};
 
@@ -404,6 +405,29 @@ mod tests {
         assert!(matches!(second.wait(None, &[]), Woken::GivenUp(_)));
         drop(second);
         assert!(matches!(third.wait(None, &[]), Woken::Try(_)));
+    }
+
+    #[test]
+    fn a_notice_goes_to_the_first_call_and_is_answered_where_no_call_waits_for_it() {
+        let engine = engine();
+        let shared = engine.shared();
+        let (first, second) = (join(shared), join(shared));
+        let key = Arc::clone(first.key());
+        let answers = || {
+            let mut answers = 0;
+            shared.queues.released(NodeId::new(0), &key, &mut |_| answers += 1);
+            answers
+        };
+
+        assert_eq!(answers(), 0);
+        let announced = [&first, &second].map(|it| it.ticket.state.lock().announced.len());
+        assert_eq!(announced, [1, 0]);
+
+        shared.queues.begin_hold(&key, 7);
+        assert_eq!(answers(), 1, "the manager holds it itself");
+        drop((first, second));
+        shared.queues.end_hold(&key, 7);
+        assert_eq!(answers(), 1, "no call waits");
     }
 
     #[test]
