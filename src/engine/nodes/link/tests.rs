@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use devnodes::eventually;
+
 use super::*;
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::node::Node;
@@ -210,9 +212,7 @@ fn an_end_that_came_with_the_last_bytes_is_announced_when_the_worker_begins_to_d
     it.server.shutdown(std::net::Shutdown::Both).unwrap();
 
     it.node.link.leave(Driver::Worker);
-    while it.announced() != (true, true) {
-        std::thread::yield_now();
-    }
+    eventually("the end is announced", || it.announced() == (true, true));
 
     it.receive(1).unwrap();
     assert!(deliver::turn(&it.node, Driver::Worker).is_none());
