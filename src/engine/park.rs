@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_wakes_all_who_are_watch_it_and_strikes_those_who_left() {
+    fn a_signal_wakes_all_that_watch_it_and_forgets_those_that_have_left() {
         let (signal, parkers) = (Signal::default(), [(); 3].map(|()| Arc::new(Parker::default())));
         let until = far();
         {

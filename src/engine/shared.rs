@@ -15,7 +15,6 @@ use crate::logic::outage::Outage;
 use crate::logic::wait;
 use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::wire::Command;
 
 /// Hands on what the nodes report.
 pub(crate) struct Hub {
@@ -24,7 +23,7 @@ pub(crate) struct Hub {
 }
 
 impl Events for Hub {
-    fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Command)) {
+    fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut()) {
         self.queues.released(node, key, leave);
     }
 

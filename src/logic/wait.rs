@@ -7,7 +7,7 @@ use crate::logic::quorum;
 use crate::time::Tick;
 
 /// How long a reservation lasts; `reservation.lua` has the same number.
-const TURN: Duration = Duration::from_secs(1);
+const RESERVATION: Duration = Duration::from_secs(1);
 /// How much longer a caller pauses that is told of releases.
 const LONGER: u32 = 5;
 /// How long a caller waits at least for the other nodes, when some have told it of a release.
@@ -53,8 +53,8 @@ pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Du
     }
 }
 
-/// Like [`pause`], for a caller in waiting lists that cannot be told when its turn comes: so short that it does not miss
-/// the turn.
+/// Like [`pause`], for a caller in waiting lists that cannot be told when a lock is reserved for it: so short that it does
+/// not miss the reservation.
 pub(crate) fn pause_in_a_list(
     tries: u32,
     min: Duration,
@@ -62,7 +62,7 @@ pub(crate) fn pause_in_a_list(
     free_in: Option<Duration>,
     random: f64,
 ) -> Duration {
-    pause(tries, min, max, free_in, random).min(share(TURN, 0.5))
+    pause(tries, min, max, free_in, random).min(share(RESERVATION, 0.5))
 }
 
 /// Like [`pause`], for a caller that will be told of releases, and tries only in case a notice was lost: from `max` to five
@@ -154,10 +154,10 @@ mod tests {
         assert_eq!(pause_in_a_list(9, ms(10), ms(200), None, 1.0), ms(200));
         for tries in [0, 9, u32::MAX] {
             let longest = pause_in_a_list(tries, ms(60_000), ms(60_000), None, 1.0);
-            assert!(longest <= TURN.checked_div(2).unwrap());
+            assert!(longest <= RESERVATION.checked_div(2).unwrap());
         }
         let script = include_str!("../wire/scripts/reservation.lua");
-        assert!(script.contains(&format!("local RESERVATION = {}\n", TURN.as_millis())));
+        assert!(script.contains(&format!("local RESERVATION = {}\n", RESERVATION.as_millis())));
     }
 
     #[test]

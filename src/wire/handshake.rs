@@ -72,10 +72,10 @@ impl Section {
 impl Handshake {
     /// Begins the handshake: the bytes to write first. `greet`: what to ask the server for its memory.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> (Handshake, Vec<u8>) {
-        let (bytes, questions) = connecting(address, greet, true);
+        let (bytes, questions) = login(address, greet, true);
         let handshake = Handshake {
             open: questions.into(),
-            fallback: Some(connecting(address, greet, false)),
+            fallback: Some(login(address, greet, false)),
             server_info: ServerInfo::default(),
             failure: None,
             ask_again: false,
@@ -236,7 +236,7 @@ fn load_failure(kind: Kind, value: &Value) -> Option<NodeFailure> {
     }
 }
 
-fn connecting(address: &Address, greet: Option<&Command>, resp3: bool) -> (Vec<u8>, Vec<Expect>) {
+fn login(address: &Address, greet: Option<&Command>, resp3: bool) -> (Vec<u8>, Vec<Expect>) {
     let mut bytes = Vec::new();
     let mut questions = Vec::new();
     let mut ask = |question, command: &Cmd| {

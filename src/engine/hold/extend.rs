@@ -164,7 +164,7 @@ impl HeldLock {
 
     /// Whether the extension that is sent at `tick` has to give the fencing counters their full life again.
     ///
-    /// On status as it is sent: a node that it does not come to has the time of many others.
+    /// Noted as it is sent: a node that it does not come to has the time of many others.
     fn keeps_counter(&self, state: &mut State, tick: Tick) -> bool {
         let Some(life) = self.shared.config.fencing_ttl else { return false };
         let keep = lease::keep_counter_after(life) <= tick.saturating_duration_since(state.counter_kept);

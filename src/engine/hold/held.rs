@@ -48,7 +48,7 @@ pub(super) struct State {
     /// The renewal that is under way, and when it is given up.
     pub(super) renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
     pub(super) confirmations: Confirmations,
-    /// What the confirmations is besides, until the first extension.
+    /// Nodes that have confirmed it besides, until the first extension.
     pub(super) grants: Grants,
     /// When it was in doubt and was checked.
     pub(super) checked_at: Option<Tick>,

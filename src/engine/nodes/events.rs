@@ -1,16 +1,14 @@
 //! What the nodes report to the floors above them.
 
 use crate::ids::NodeId;
-use crate::wire::Command;
 
 /// Called by the thread that has noticed it, which may be any. Must not block, nor call anything of users.
 pub(crate) trait Events: Send + Sync {
-    /// `node` has announced that the lock `key` was released. `leave` is called if no call waits for that, with the command
-    /// that makes the node announce it to the next client.
+    /// `node` has announced that the lock `key` was released. `leave` is called if no call waits for that, and leaves the
+    /// node's waiting list, so that the node announces it to the next client.
     ///
-    /// RACE: `leave` is called with the queue of `key` locked. So a call that begins to wait now enters the node's list
-    /// behind that command.
-    fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Command));
+    /// RACE: `leave` is called with the queue of `key` locked. So a call that begins to wait now enters the list after that.
+    fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut());
 
     /// A node's clock was set forward, and its status says so already.
     fn clock_stepped(&self);
@@ -21,7 +19,7 @@ pub(crate) trait Events: Send + Sync {
 
 #[cfg(test)]
 impl Events for () {
-    fn released(&self, _: NodeId, _: &[u8], _: &mut dyn FnMut(Command)) {}
+    fn released(&self, _: NodeId, _: &[u8], _: &mut dyn FnMut()) {}
     fn clock_stepped(&self) {}
     fn left_unread(&self) {}
 }

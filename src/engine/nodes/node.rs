@@ -23,7 +23,7 @@ use crate::sys::logging::{debug, info};
 use crate::sys::sync::{AtomicBool, Mutex, Sender, fence};
 use crate::sys::{Registry, Socket, Waker};
 use crate::time::{Moment, Now, Tick};
-use crate::wire::{Command, Conn};
+use crate::wire::{Command, Conn, Plan};
 
 /// What is known of a node's connection.
 #[derive(Clone, Debug)]
@@ -63,6 +63,8 @@ pub(crate) struct Node {
     /// Releases that the server refused.
     refused: Mutex<Unconfirmed>,
     leaving: Arc<Leaving>,
+    /// What the node's waiting lists call this manager.
+    client: ClientId,
     subscribe: Arc<Command>,
     /// Some call has waited, so a new connection listens from its beginning.
     wants_notices: AtomicBool,
@@ -125,6 +127,7 @@ impl Node {
             stall_logged: AtomicBool::new(false),
             refused: Mutex::default(),
             leaving: Arc::default(),
+            client,
             subscribe: Arc::new(Command::subscribe(&client.channel())),
             wants_notices: AtomicBool::new(false),
             listening: AtomicBool::new(false),
@@ -353,9 +356,10 @@ impl Node {
 
     /// The node has announced a release.
     pub(super) fn take_notice(&self, key: &[u8], now: Tick) {
-        self.events.released(self.id, key, &mut |leave| {
+        self.events.released(self.id, key, &mut || {
             if let Some(answer) = self.leaving.begin(key) {
-                self.give([Some(Job::release(Arc::new(leave), Some(answer), now)), None], now, false);
+                let leave = Arc::new(Plan::leave(key, self.client));
+                self.give([Some(Job::release(leave, Some(answer), now)), None], now, false);
             }
         });
         self.wake();

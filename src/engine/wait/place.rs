@@ -415,7 +415,7 @@ mod tests {
         let key = Arc::clone(first.key());
         let answers = || {
             let mut answers = 0;
-            shared.queues.released(NodeId::new(0), &key, &mut |_| answers += 1);
+            shared.queues.released(NodeId::new(0), &key, &mut || answers += 1);
             answers
         };
 

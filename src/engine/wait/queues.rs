@@ -19,7 +19,7 @@ use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::stats::{Counters, count, count_down};
 use crate::sys::sync::Mutex;
 use crate::time;
-use crate::wire::{Command, Plan};
+use crate::wire::Plan;
 
 /// All wait queues of a manager.
 pub(crate) struct Queues {
@@ -91,15 +91,15 @@ impl Queues {
         }
     }
 
-    /// A node has announced that the lock `key` was released. `leave` is called if no call waits for that, with the command
-    /// that makes the node announce it to the next client; it must not block.
-    pub(crate) fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Command)) {
+    /// A node has announced that the lock `key` was released. `leave` is called if no call waits for that, and leaves the
+    /// node's waiting list; it must not block.
+    pub(crate) fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut()) {
         count(&self.counters.notices);
-        // RACE: with the queues locked. A call that begins to wait now enters the list behind that command.
+        // RACE: with the queues locked. A call that begins to wait now enters the list after that.
         let queues = self.by_key.lock();
         match queues.get(key).filter(|it| it.holder.is_none()).and_then(|it| it.tickets.front()) {
             Some(first) => first.released(node),
-            None => leave(Plan::leave(key, self.client)),
+            None => leave(),
         }
     }
 

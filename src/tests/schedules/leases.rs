@@ -61,7 +61,7 @@ fn a_lock_whose_extension_failed_is_extended_again_before_its_lease_ends() {
         let locks = world.manager_with(|it| it.response_timeout(ms(50)));
         let guard = locks.mutex("a").ttl(TTL).try_lock().unwrap();
         sleep_until(ms(190));
-        world.servers[0].quarantine_until(ms(400));
+        world.servers[0].read_nothing_until(ms(400));
 
         sleep_until(USE + ms(100));
 
@@ -86,7 +86,7 @@ fn a_loss_is_announced_once_and_a_late_extension_does_not_take_it_back() {
         });
         // The answer to the extension comes at the end of the lease.
         sleep_until(USE - ms(20));
-        world.servers[0].quarantine_until(USE - ms(1));
+        world.servers[0].read_nothing_until(USE - ms(1));
         hurry();
         let (theirs, extended) = (Arc::clone(&guard), Arc::new(AtomicBool::new(false)));
         let extends = Arc::clone(&extended);

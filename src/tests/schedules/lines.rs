@@ -81,14 +81,14 @@ fn the_farewell_of_a_cancelled_call_does_not_strike_the_next_in_line_from_the_li
     });
 }
 
-/// The server is quarantined for about as long as calls are patient, so that some of them get the lock.
+/// The server reads nothing for about as long as calls are patient, so that some of them get the lock.
 #[test]
 fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no_key() {
     hastily(2_000, || {
         let world = World::new(1);
         let locks = world.manager_with(|it| it.outage_timeout(ms(150)));
         let section = Section::default();
-        world.servers[0].quarantine_until(ms(300));
+        world.servers[0].read_nothing_until(ms(300));
         let take = |name| {
             let (lock, section) = (locks.mutex("a").renew(false), section.clone());
             spawn(name, move || match lock.lock() {

@@ -32,7 +32,7 @@ struct Data {
     /// Scripts that it does not know by their hash.
     forgotten: Vec<Kind>,
     /// It answers nothing before then.
-    quarantined_until: Duration,
+    unread_until: Duration,
     /// By how much its clock has been set forward.
     ahead: Duration,
     /// Commands whose answers it has written.
@@ -92,9 +92,9 @@ impl Server {
     }
 
     /// Leaves everything unread until then.
-    pub(super) fn quarantine_until(&self, since_start: Duration) {
+    pub(super) fn read_nothing_until(&self, since_start: Duration) {
         checked::point();
-        self.data.lock().unwrap().quarantined_until = since_start;
+        self.data.lock().unwrap().unread_until = since_start;
     }
 
     /// Sets its clock forward; true if a lock has expired by that.
@@ -166,9 +166,9 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
         clients.extend(new.into_iter().map(|peer| Client { peer, bytes: Vec::new() }));
         clients.iter().filter(|it| !it.peer.is_over()).for_each(|it| it.peer.wait(&sleeper));
         sleeper.sleep(None);
-        let quarantined_until = data.lock().unwrap().quarantined_until;
-        if checked::now() < quarantined_until {
-            Sleeper::new().sleep(Some(quarantined_until));
+        let unread_until = data.lock().unwrap().unread_until;
+        if checked::now() < unread_until {
+            Sleeper::new().sleep(Some(unread_until));
         }
         if std::mem::take(&mut data.lock().unwrap().babble) {
             clients.iter().for_each(|it| it.peer.write(b"?\r\n"));
