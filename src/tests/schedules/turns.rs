@@ -1,6 +1,6 @@
 //! Calls that wait for their turn to begin a round.
 
-use super::{Section, World, call, join, ms, patiently, spawn};
+use super::{Section, World, call, join, ms, patiently, spawn, until};
 use crate::engine::CancelHandle;
 use crate::sys::checked;
 
@@ -42,6 +42,31 @@ fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
         join(threads);
 
         assert!(locks.engine().shared().admission.is_idle());
+        assert!(world.all_free());
+        world.end([locks]);
+    });
+}
+
+/// The release finds no slot for the acquire of the next call, and one is free a moment later. An acquire before the release
+/// would be refused, and the release tells this manager of nothing: it says that its own acquire follows.
+#[test]
+fn a_call_that_is_handed_no_attempt_asks_behind_the_release() {
+    patiently(4_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        let guard = locks.mutex("a").lock().unwrap();
+        let lock = locks.mutex("a");
+        let next = spawn("next", move || drop(lock.lock().unwrap()));
+        until(|| locks.stats().waiting == 1);
+        let admission = &locks.engine().shared().admission;
+        admission.allow(2);
+        let slot = admission.enter();
+        let other = spawn("other", move || drop(slot));
+
+        guard.release().unwrap();
+
+        join([next, other]);
+        assert_eq!(checked::now(), ms(0), "it was refused, and heard of no release");
         assert!(world.all_free());
         world.end([locks]);
     });
