@@ -313,6 +313,13 @@ impl State {
         self.broken.clone().filter(|_| !self.delivers)
     }
 
+    /// The connection is of no use any more: its worker ends it, which is woken.
+    ///
+    /// RACE: a caller may be handing out what came last. The next connection must not begin under it: see [`State::broken`].
+    pub(crate) fn give_up(&mut self, failure: NodeFailure) {
+        self.broken.get_or_insert(failure);
+    }
+
     /// Puts a command behind all others.
     pub(crate) fn enqueue(&mut self, mut job: Job, asked: Now) {
         job.handed.get_or_insert(Handed { at: asked.tick, ahead: self.conn.in_flight() });

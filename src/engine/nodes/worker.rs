@@ -319,7 +319,8 @@ impl Worker {
             Some(at) if at <= now => {
                 // An answer that has come and that nobody has read yet makes it worth keeping.
                 if node.is_stalled(now) {
-                    return Err(NodeFailure::Disconnected { reason: "no answer to anything any more".to_owned() });
+                    let reason = "no answer to anything any more".to_owned();
+                    node.link.with(|it| it.give_up(NodeFailure::Disconnected { reason }));
                 }
                 now.checked_add(LOOK_AGAIN)
             }
@@ -407,3 +408,7 @@ impl Worker {
         }
     }
 }
+
+#[cfg(not(quorlock_shuttle))]
+#[cfg(test)]
+mod tests;

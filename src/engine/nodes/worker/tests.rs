@@ -1,0 +1,54 @@
+//! A worker whose turns are taken one by one, with a socket of the system.
+
+use std::io::Write;
+use std::net::TcpListener;
+
+use super::*;
+use crate::sys::Socket;
+use crate::sys::sync::unbounded;
+use crate::wire::{Command, Conn};
+
+/// A node that was asked twice, the worker that has its connection, and the other end of that.
+fn asked_twice() -> (Arc<Node>, Worker, std::net::TcpStream) {
+    let (node, poll) = Node::unattended(Duration::from_millis(100));
+    let (node, now) = (Arc::new(node), time::tick());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = Socket::connect_tcp(listener.local_addr().unwrap()).unwrap();
+    let server = listener.accept().unwrap().0;
+    socket.register(poll.registry(), SOCKET).unwrap();
+    node.open(socket, Conn::ready(false), None, [], now);
+    let ask = || Some(Job::of_connection(Arc::new(Command::time())));
+    node.give([ask(), ask()], now, true);
+    let (address, run_ids) = (Address::parse("redis://a").unwrap(), RunIds::new(1, Duration::ZERO));
+    let (config, jobs) = (Config::default(), unbounded().1);
+    let mut worker = Worker::new(Arc::clone(&node), address, &config, Arc::new(Mutex::new(run_ids)), jobs, poll);
+    worker.phase = Phase::Open;
+    (node, worker, server)
+}
+
+#[test]
+fn h9_a_connection_is_not_given_up_while_the_last_that_has_come_on_it_is_handed_out() {
+    let (node, mut worker, mut server) = asked_twice();
+    let late = time::tick() + MUTE_MIN * 10;
+    server.write_all(b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n").unwrap();
+    assert!(node.link.take().is_some());
+    let batch = loop {
+        if let Some(batch) = node.link.turn(Driver::Caller).unwrap().batch {
+            break batch;
+        }
+    };
+    assert_eq!(node.link.load.in_flight(), 1, "the other one has no answer");
+
+    let mut driven = Driven::new(&node, None);
+    driven.readable = false;
+    for _ in 0..3 {
+        // It does not sleep for long.
+        node.link.wake_worker();
+        let end = worker.prepare(&node, &mut driven, late);
+        assert_eq!(end, Ok(()), "the next connection would begin under the caller");
+    }
+    node.link.end_turn(Driver::Caller, batch);
+
+    let end = worker.prepare(&node, &mut driven, late);
+    assert!(matches!(end, Err(NodeFailure::Disconnected { .. })), "{end:?}");
+}
