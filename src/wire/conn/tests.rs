@@ -354,15 +354,18 @@ fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count(
 
 #[test]
 fn h7_bytes_that_were_sent_are_not_kept_while_more_are_given_than_are_sent() {
-    let mut conn = Conn::<Tag>::default();
     let mut length = Vec::new();
     script(Kind::Release, 1).command.write_to(&mut length, false);
-    conn.enqueue(script(Kind::Release, 1), Now::read());
-    for _ in 0..100 {
+    // Whole commands at a time, and pieces of them.
+    for piece in [length.len(), length.len() - 1] {
+        let mut conn = Conn::<Tag>::default();
         conn.enqueue(script(Kind::Release, 1), Now::read());
-        assert!(length.len() < conn.poll_write().len());
-        conn.wrote(length.len());
-        assert!(conn.kept() <= 3 * length.len(), "{} bytes are kept", conn.kept());
+        for _ in 0..100 {
+            conn.enqueue(script(Kind::Release, 1), Now::read());
+            assert!(length.len() < conn.poll_write().len());
+            conn.wrote(piece);
+            assert!(conn.kept() <= 3 * length.len() + 200, "{} bytes are kept", conn.kept());
+        }
     }
 }
 
@@ -466,6 +469,18 @@ fn what_comes_behind_the_login_answers_no_command() {
 
     assert_eq!(events(&mut conn), [""; 0]);
     assert_eq!(conn.in_flight(), 1);
+}
+
+#[test]
+fn a_subscription_that_nobody_has_asked_for_answers_no_command() {
+    let mut conn = Conn::ready(true);
+    conn.enqueue(script(Kind::Release, 1), Now::read());
+    write_all(&mut conn);
+    read(&mut conn, b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n");
+    assert_eq!((events(&mut conn), conn.in_flight()), (vec![], 1));
+
+    read(&mut conn, b":1\r\n");
+    assert_eq!((events(&mut conn).len(), conn.in_flight()), (1, 0));
 }
 
 #[test]
