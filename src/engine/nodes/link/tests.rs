@@ -4,15 +4,15 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
-
-use devnodes::eventually;
 
 use super::*;
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::node::Node;
 use crate::ids::OwnerToken;
 use crate::sys::{Events, Poll};
+use crate::time;
 use crate::wire::{KeyTtls, Kind, Plan, QueueUpdate};
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -212,7 +212,11 @@ fn an_end_that_came_with_the_last_bytes_is_announced_when_the_worker_begins_to_d
     it.server.shutdown(std::net::Shutdown::Both).unwrap();
 
     it.node.link.leave(Driver::Worker);
-    eventually("the end is announced", || it.announced() == (true, true));
+    let until = time::deadline(Duration::from_secs(30));
+    while it.announced() != (true, true) {
+        assert!(time::tick() < until, "the end is not announced");
+        thread::yield_now();
+    }
 
     it.receive(1).unwrap();
     assert!(deliver::turn(&it.node, Driver::Worker).is_none());
