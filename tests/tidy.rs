@@ -195,6 +195,15 @@ fn decisions_are_pure() {
     }
 }
 
+/// See `include` in Cargo.toml: who runs the tests that the package has, has nothing that starts servers.
+#[test]
+fn what_the_package_contains_needs_no_servers() {
+    for file in ["src", "tests/api"].iter().flat_map(|it| sources(it)) {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(!text.contains("devnodes"), "{} uses what is not published", file.display());
+    }
+}
+
 #[test]
 fn files_are_short() {
     let folders = ["src", "tests", "examples", "benches"];
