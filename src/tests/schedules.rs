@@ -106,7 +106,7 @@ impl World {
     }
 }
 
-/// Behind the first release of an owner a node hears nothing of him but releases.
+/// Behind the first release of an owner a node hears nothing of that owner but releases.
 fn assert_order(log: &[Ran]) {
     let mut released = HashSet::new();
     for ran in log {

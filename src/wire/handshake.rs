@@ -48,8 +48,8 @@ enum Expect {
 }
 
 /// The parts of `INFO` that are read, one command each: older servers take one name only. Not all of it, because other
-/// parts grow without end: whoever may run commands there can make up as many kinds of errors as he likes, and the server
-/// lists them all.
+/// parts grow without end: any client may make up as many kinds of errors as it likes, and the server lists them
+/// all.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Section {
     Server,

@@ -12,9 +12,9 @@ use crate::time::Moment;
 use crate::wire::{self, Command};
 
 /// A node is told and asked again before the first command after so long, or after half of our own quarantine if that is
-/// shorter. It forgets numbers that nobody has used for a day; and whoever comes while we are connected tells his number to the
-/// nodes, and not to us. One that has forgotten it is quarantined for us for as long as we need ourselves, from then on. So
-/// another that counts in the same round as that one has been asked since, and knew.
+/// shorter. It forgets numbers that no client has used for a day; and a client that comes while we are connected tells its
+/// number to the nodes, and not to us. A node that has forgotten that number is in quarantine for as long as we need
+/// ourselves, from then on. So every other node that counts in the same round has been asked since, and knew.
 const GREET_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 /// Or after so long, if it could not note what it was told.
 const GREET_AGAIN: Duration = Duration::from_secs(10);

@@ -57,7 +57,7 @@ fn a_call_that_is_cancelled_while_it_is_handed_the_lock_holds_nobody_up() {
 
 /// Another manager holds the lock, so that nobody but the nodes tells of its release.
 #[test]
-fn the_farewell_of_a_cancelled_call_does_not_strike_the_next_in_line_from_the_lists() {
+fn a_cancelled_call_leaves_the_lists_and_does_not_take_the_next_in_line_off_them() {
     patiently(5_000, || {
         let world = World::new(1);
         let (elsewhere, locks) = (world.manager(), world.manager());

@@ -418,7 +418,7 @@ fn array(numbers: &[u64]) -> Vec<u8> {
     if numbers.len() == 1 { members.into_bytes() } else { format!("*{}\r\n{members}", numbers.len()).into_bytes() }
 }
 
-/// The numbers, and a holder who does not say who he is.
+/// The numbers, and a holder that does not say who it is.
 fn refusal(numbers: &[u64]) -> Vec<u8> {
     let members: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
     [format!("*{}\r\n{members}", numbers.len() + 1).as_bytes(), &bulk(b"")].concat()
