@@ -194,6 +194,34 @@ macro_rules! lock_methods {
     };
 }
 
+/// [`lock_methods`] with the usual names of a mutex, and the names under which users of other crates look for them.
+macro_rules! mutex_methods {
+    (
+        $kind:ident::$take:ident -> $guard:ty, made: $made:literal,
+        $(#[$about:meta])* about,
+        $(#[$errors:meta])* errors,
+    ) => {
+        $crate::kinds::methods::lock_methods! {
+            $kind::$take -> $guard, made: $made,
+            $(#[$about])* about,
+            #[doc(alias = "acquire")]
+            lock,
+            #[doc(alias = "try_acquire")]
+            #[doc(alias = "lock_nowait")]
+            try_lock,
+            #[doc(alias = "lock_timeout")]
+            #[doc(alias = "try_lock_timeout")]
+            #[doc(alias = "lock_for")]
+            #[doc(alias = "acquire_timeout")]
+            try_lock_for,
+            #[doc(alias = "lock_deadline")]
+            #[doc(alias = "lock_until")]
+            try_lock_until,
+            $(#[$errors])* errors,
+        }
+    };
+}
+
 /// `run`, `try_run`, `try_run_for`, `try_run_until`, each over one of the calls that take the lock.
 ///
 /// `about` is what the docs of `run` add.
@@ -314,7 +342,7 @@ macro_rules! run_methods {
     };
 }
 
-pub(super) use {lock_methods, run_methods, setters};
+pub(super) use {lock_methods, mutex_methods, run_methods, setters};
 
 /// A timeout too long for the clock to show is none.
 pub(super) fn patience(timeout: Duration) -> Patience {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::{Engine, LockSpec};
 use crate::error::AcquireError;
-use crate::kinds::methods::{lock_methods, run_methods, setters};
+use crate::kinds::methods::{mutex_methods, run_methods, setters};
 use crate::lock::{LockGuard, Patience, acquire};
 use crate::logic::validity;
 use crate::wire::{KeyTtls, Plan};
@@ -71,22 +71,9 @@ impl Mutex {
 
 setters!(Mutex);
 
-lock_methods! {
+mutex_methods! {
     Mutex::take -> LockGuard, made: r#"mutex("nightly-report")"#,
     about,
-    #[doc(alias = "acquire")]
-    lock,
-    #[doc(alias = "try_acquire")]
-    #[doc(alias = "lock_nowait")]
-    try_lock,
-    #[doc(alias = "lock_timeout")]
-    #[doc(alias = "try_lock_timeout")]
-    #[doc(alias = "lock_for")]
-    #[doc(alias = "acquire_timeout")]
-    try_lock_for,
-    #[doc(alias = "lock_deadline")]
-    #[doc(alias = "lock_until")]
-    try_lock_until,
     errors,
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::engine::LockSpec;
 use crate::error::{AcquireError, Lost, ReleaseError, Released};
-use crate::kinds::methods::{lock_methods, run_methods, setters};
+use crate::kinds::methods::{mutex_methods, run_methods, setters};
 use crate::kinds::mutex::Mutex;
 use crate::kinds::reentrant::holds::{Hold, Key};
 use crate::lock::{LockGuard, Patience};
@@ -124,24 +124,11 @@ impl ReentrantMutex {
 
 setters!(ReentrantMutex);
 
-lock_methods! {
+mutex_methods! {
     ReentrantMutex::take -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
     /// A thread that holds the lock [takes it again](ReentrantMutex#taking-it-again). That does not block, except for an
     /// extension. The lock is another's if another thread holds it, of whatever process, or another manager.
     about,
-    #[doc(alias = "acquire")]
-    lock,
-    #[doc(alias = "try_acquire")]
-    #[doc(alias = "lock_nowait")]
-    try_lock,
-    #[doc(alias = "lock_timeout")]
-    #[doc(alias = "try_lock_timeout")]
-    #[doc(alias = "lock_for")]
-    #[doc(alias = "acquire_timeout")]
-    try_lock_for,
-    #[doc(alias = "lock_deadline")]
-    #[doc(alias = "lock_until")]
-    try_lock_until,
     /// - [`AcquireError::HoldLost`]: this thread held the lock and has lost it. Drop its guards first.
     /// - [`AcquireError::TooManyHolds`]: this thread has 4,294,967,295 guards of it.
     /// - [`AcquireError::ThreadEnding`]: called by the destructor of a thread-local value, too late.

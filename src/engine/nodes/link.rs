@@ -250,11 +250,7 @@ impl Link {
 
     /// Lets the worker drive if nobody does.
     pub(crate) fn end_idle(&self) {
-        self.with(|state| {
-            if state.driver == Driver::Idle {
-                state.driver = Driver::Worker;
-            }
-        });
+        self.with(State::end_idle);
     }
 
     /// Reads once, if `me` drives it and has handed out what it read before. `None` if not, or if the connection is broken.
