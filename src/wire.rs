@@ -10,9 +10,13 @@ mod keys;
 mod plan;
 mod refusal;
 mod reply;
+mod script;
 
 pub(crate) use address::{Address, Login, Place};
-pub(crate) use command::{Command, Kind};
+pub(crate) use command::Command;
 pub(crate) use conn::{Conn, Event};
 pub(crate) use plan::{KeyTtls, LAST, Plan, QueueEntry, QueuePolicy, QueueUpdate, greet, meet, vouch};
 pub(crate) use reply::Reply;
+pub(crate) use script::Kind;
+#[cfg(test)]
+pub(crate) use script::Script;

@@ -1,87 +1,14 @@
-//! Scripts and the commands that run them.
+//! The commands of one connection, as bytes.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::Script;
-
-/// What a command does, and so how its reply reads.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
-    Acquire,
-    Raise,
-    Extend,
-    Release,
-    /// Tells how long a quarantine we need, and asks since when the node remembers.
-    Greet,
-    /// Asks for the node's id, and tells it which nodes we use.
-    Meet,
-    /// Opens the channel of this client. No script.
-    Subscribe,
-    /// Asks for the node's time. No script.
-    Time,
-}
-
-impl Kind {
-    /// The scripts that every lock needs: a connection loads them before it uses them. The first command of another kind on
-    /// a connection carries its source instead, and takes no longer for that.
-    pub(crate) const LOADED_AHEAD: [Kind; 3] = [Kind::Acquire, Kind::Extend, Kind::Release];
-
-    #[cfg(test)]
-    pub(crate) const SCRIPTS: [Kind; 6] =
-        [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Greet, Kind::Meet];
-
-    /// Whether its first command on a connection carries the source of the script.
-    pub(crate) fn is_introduced(self) -> bool {
-        self.script().is_some() && !Kind::LOADED_AHEAD.contains(&self)
-    }
-
-    /// The source of the script; empty if it is none.
-    pub(crate) fn source(self) -> &'static str {
-        self.script().map_or("", |it| &it.0)
-    }
-
-    /// The SHA-1 of the source in hex: 40 digits; empty if it is no script.
-    pub(crate) fn hash(self) -> &'static str {
-        self.script().map_or("", |it| it.1.get_hash())
-    }
-
-    fn script(self) -> Option<&'static (String, Script)> {
-        static SCRIPTS: LazyLock<[(String, Script); 6]> = LazyLock::new(|| {
-            [
-                include_str!("scripts/acquire.lua"),
-                include_str!("scripts/raise.lua"),
-                include_str!("scripts/extend.lua"),
-                include_str!("scripts/release.lua"),
-                include_str!("scripts/greet.lua"),
-                include_str!("scripts/meet.lua"),
-            ]
-            .map(|source| {
-                // Servers have no means for scripts to share code.
-                let source = source
-                    .replace("-- include reservation.lua\n", include_str!("scripts/reservation.lua"))
-                    .replace("-- include canary.lua\n", include_str!("scripts/canary.lua"));
-                let script = Script::new(&source);
-                (source, script)
-            })
-        });
-        let [acquire, raise, extend, release, greet, meet] = &*SCRIPTS;
-        match self {
-            Kind::Acquire => Some(acquire),
-            Kind::Raise => Some(raise),
-            Kind::Extend => Some(extend),
-            Kind::Release => Some(release),
-            Kind::Greet => Some(greet),
-            Kind::Meet => Some(meet),
-            Kind::Subscribe | Kind::Time => None,
-        }
-    }
-}
+use crate::wire::script::{Kind, Script};
 
 /// One command, packed once for all nodes of a round.
 #[derive(Debug)]
 pub(crate) struct Command {
     kind: Kind,
+    script: Option<Script>,
     /// `EVALSHA`, ready to be written.
     bytes: Vec<u8>,
     /// Where in `bytes` the arguments after the hash begin.
@@ -100,14 +27,15 @@ impl Command {
     pub(crate) const IS_TOLD: &[u8] = b"1";
     const NOT_TOLD: u8 = b'0';
 
-    pub(crate) fn script(kind: Kind, keys: &[&[u8]], args: &[&[u8]]) -> Command {
+    pub(crate) fn of_script(script: Script, keys: &[&[u8]], args: &[&[u8]]) -> Command {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(kind.hash()).arg(keys.len()).arg(keys).arg(args);
+        cmd.arg(script.hash()).arg(keys.len()).arg(keys).arg(args);
         let bytes = cmd.get_packed_command();
         let args = keys.len().saturating_add(args.len()).saturating_add(3);
         // The start up to here has a fixed layout: "*N", "$7", "EVALSHA", "$40", the hash, a line end after each.
-        let rest = format!("*{args}\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", kind.hash()).len();
-        Command { kind, bytes, rest, args, waits: false, again: None, life: Duration::ZERO }
+        let rest = format!("*{args}\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", script.hash()).len();
+        let (kind, script) = (script.kind(), Some(script));
+        Command { kind, script, bytes, rest, args, waits: false, again: None, life: Duration::ZERO }
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -122,7 +50,7 @@ impl Command {
     }
 
     fn without_script(kind: Kind, bytes: Vec<u8>) -> Command {
-        Command { kind, bytes, rest: 0, args: 0, waits: false, again: None, life: Duration::ZERO }
+        Command { kind, script: None, bytes, rest: 0, args: 0, waits: false, again: None, life: Duration::ZERO }
     }
 
     /// Marks the command as one that gives a lock's key so many milliseconds to live.
@@ -156,6 +84,11 @@ impl Command {
         self.kind
     }
 
+    /// The script that it runs, if it runs one.
+    pub(crate) fn script(&self) -> Option<Script> {
+        self.script
+    }
+
     /// Writes the command. `is_told`: whether the connection can announce releases to this client.
     pub(crate) fn write_to(&self, out: &mut Vec<u8>, is_told: bool) {
         out.extend_from_slice(&self.bytes);
@@ -174,10 +107,8 @@ impl Command {
     }
 
     fn write_source(&self, out: &mut Vec<u8>, (end, args): (usize, usize), is_told: bool) {
-        if matches!(self.kind, Kind::Subscribe | Kind::Time) {
-            return out.extend_from_slice(&self.bytes);
-        }
-        let source = self.kind.source();
+        let Some(script) = self.script else { return out.extend_from_slice(&self.bytes) };
+        let source = script.source();
         out.extend_from_slice(format!("*{args}\r\n$4\r\nEVAL\r\n${}\r\n{source}\r\n", source.len()).as_bytes());
         out.extend_from_slice(self.bytes.get(self.rest..end).unwrap_or_default());
         self.note_told(out, is_told);
@@ -206,13 +137,13 @@ mod tests {
 
     #[test]
     fn a_command_with_its_source_is_the_same_command() {
-        for kind in Kind::SCRIPTS {
+        for script in Script::ALL {
             let (keys, args): ([&[u8]; 2], [&[u8]; 2]) = ([b"a\r\n", b""], [b"1", b"\xff"]);
             let mut eval = redis::cmd("EVAL");
-            eval.arg(kind.source()).arg(2).arg(&keys).arg(&args);
+            eval.arg(script.source()).arg(2).arg(&keys).arg(&args);
 
             let mut with_source = Vec::new();
-            Command::script(kind, &keys, &args).write_with_source_to(&mut with_source, true);
+            Command::of_script(script, &keys, &args).write_with_source_to(&mut with_source, true);
 
             assert_eq!(with_source, eval.get_packed_command());
         }
@@ -223,8 +154,8 @@ mod tests {
         for is_told in [true, false] {
             let told: &[u8] = if is_told { b"1" } else { b"0" };
             let keys: [&[u8]; 1] = [b"a"];
-            let command = Command::script(Kind::Acquire, &keys, &[b"x", Command::IS_TOLD]).that_waits();
-            let expected = Command::script(Kind::Acquire, &keys, &[b"x", told]);
+            let command = Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_TOLD]).that_waits();
+            let expected = Command::of_script(Script::Acquire, &keys, &[b"x", told]);
             assert!(command.waits() && !expected.waits());
             let (mut bytes, mut with_source, mut expected_source) = (b"before".to_vec(), Vec::new(), Vec::new());
 
@@ -243,7 +174,7 @@ mod tests {
         // The number of all arguments has a digit more.
         for more in [1, 9] {
             let args = vec![&b"12"[..]; more];
-            let whole = Command::script(Kind::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
+            let whole = Command::of_script(Script::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
             let expected = whole.bytes.clone();
             let mut expected_source = Vec::new();
             whole.write_with_source_to(&mut expected_source, true);
@@ -257,36 +188,8 @@ mod tests {
             assert_eq!(bytes, expected);
             command.write_with_source_to(&mut with_source, true);
             assert_eq!(with_source, expected_source);
-            Command::script(Kind::Release, &keys, &[b"x"]).write_with_source_to(&mut expected_again, true);
+            Command::of_script(Script::Release, &keys, &[b"x"]).write_with_source_to(&mut expected_again, true);
             assert_eq!(again, expected_again);
-        }
-    }
-
-    #[test]
-    fn no_script_touches_a_key_that_was_not_passed() {
-        // Some servers refuse that. A key that is not in KEYS would be made from text in the script, and the only such text is
-        // the name of a channel.
-        for kind in Kind::SCRIPTS {
-            let texts: Vec<_> = kind.source().lines().filter(|it| !it.trim_start().starts_with("--")).collect();
-            let made: Vec<_> = texts.iter().filter(|it| it.contains("quorlock:")).collect();
-            assert!(made.iter().all(|it| it.contains(r#"redis.pcall("PUBLISH", "quorlock:wake:" .. "#)), "{made:?}");
-            assert_eq!(made.len(), usize::from(matches!(kind, Kind::Acquire | Kind::Release)), "{kind:?}");
-        }
-    }
-
-    #[test]
-    fn a_connection_knows_each_script_from_its_login_or_from_the_first_command_that_runs_it() {
-        for kind in Kind::SCRIPTS {
-            assert_ne!(Kind::LOADED_AHEAD.contains(&kind), kind.is_introduced(), "{kind:?}");
-        }
-        assert!(!Kind::Subscribe.is_introduced() && !Kind::Time.is_introduced());
-    }
-
-    #[test]
-    fn every_script_states_its_interface() {
-        for kind in Kind::SCRIPTS {
-            let source = kind.source();
-            assert!(source.starts_with("-- ") && source.contains("-- KEYS[1]") && source.contains("-- Returns"));
         }
     }
 }

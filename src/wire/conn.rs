@@ -17,10 +17,11 @@ use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
 use crate::time::{Now, Tick};
 use crate::wire::address::Address;
-use crate::wire::command::{Command, Kind};
+use crate::wire::command::Command;
 use crate::wire::handshake::{Handshake, Next};
 use crate::wire::inbox::Inbox;
 use crate::wire::reply::{Push, Reply, push};
+use crate::wire::script::{Kind, Script};
 
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct Conn<T> {
     /// Batches that were written and are not answered to their end.
     batches: usize,
     /// The scripts whose source was given to it.
-    introduced: Vec<Kind>,
+    introduced: Vec<Script>,
     /// It can carry pushes.
     pushes: bool,
     /// The client's channel was asked for on it.
@@ -184,19 +185,18 @@ impl<T: AsRef<Command>> Conn<T> {
         }
     }
 
-    /// Puts a command behind all others. The first of a kind that the server need not know carries the script's source.
+    /// Puts a command behind all others. The first with a script that the server need not know carries its source.
     pub(crate) fn enqueue(&mut self, tag: T, asked: Now) {
         let is_told = self.is_told();
-        let kind = tag.as_ref().kind();
-        self.subscribed |= kind == Kind::Subscribe;
-        let with_source = kind.is_introduced() && !self.introduced.contains(&kind);
-        if with_source {
-            self.introduced.push(kind);
+        self.subscribed |= tag.as_ref().kind() == Kind::Subscribe;
+        let script = tag.as_ref().script().filter(|it| it.is_introduced() && !self.introduced.contains(it));
+        if let Some(script) = script {
+            self.introduced.push(script);
             tag.as_ref().write_with_source_to(&mut self.unsent, is_told);
         } else {
             tag.as_ref().write_to(&mut self.unsent, is_told);
         }
-        self.expect(tag, asked, with_source);
+        self.expect(tag, asked, script.is_some());
     }
 
     /// Puts a command behind all others once more, whose script the server does not know. Only if it is still wanted: its

@@ -7,7 +7,8 @@ use redis::{Cmd, Value, cmd};
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
-use crate::wire::command::{Command, Kind};
+use crate::wire::command::Command;
+use crate::wire::script::{Kind, Script};
 use crate::wire::{Address, Reply, refusal};
 
 /// What comes next.
@@ -40,7 +41,7 @@ enum Expect {
     /// A name for people: whatever the answer is.
     Name,
     Select,
-    Load(Kind),
+    Load(Script),
     Info(Section),
     Role,
     /// Last: it writes, and what cannot be written to is told by what it is.
@@ -139,7 +140,7 @@ impl Handshake {
                 refusal::Refusal::Failure(failure) => failure,
                 refusal::Refusal::NoScript => NodeFailure::BadDatabase,
             }),
-            (Expect::Load(kind), value) => load_failure(kind, value),
+            (Expect::Load(script), value) => load_failure(script, value),
             (Expect::Info(section), Value::VerbatimString { text, .. }) => self.take_info(section, text),
             (Expect::Info(section), Value::BulkString(bytes)) => {
                 self.take_info(section, &String::from_utf8_lossy(bytes))
@@ -224,14 +225,14 @@ fn is_too_old(version: &str) -> bool {
     }
 }
 
-fn load_failure(kind: Kind, value: &Value) -> Option<NodeFailure> {
+fn load_failure(script: Script, value: &Value) -> Option<NodeFailure> {
     match value {
         Value::ServerError(error) => match refusal::of(error) {
             refusal::Refusal::Failure(failure) => Some(failure),
             refusal::Refusal::NoScript => None,
         },
-        Value::BulkString(hash) if hash == kind.hash().as_bytes() => None,
-        Value::SimpleString(hash) if hash == kind.hash() => None,
+        Value::BulkString(hash) if hash == script.hash().as_bytes() => None,
+        Value::SimpleString(hash) if hash == script.hash() => None,
         _ => Some(NodeFailure::Protocol { reason: "no script hash in the answer to SCRIPT LOAD".to_owned() }),
     }
 }
@@ -263,8 +264,8 @@ fn login(address: &Address, greet: Option<&Command>, resp3: bool) -> (Vec<u8>, V
     if address.database != 0 {
         ask(Expect::Select, cmd("SELECT").arg(address.database));
     }
-    for kind in Kind::LOADED_AHEAD {
-        ask(Expect::Load(kind), cmd("SCRIPT").arg("LOAD").arg(kind.source()));
+    for script in Script::LOADED_AHEAD {
+        ask(Expect::Load(script), cmd("SCRIPT").arg("LOAD").arg(script.source()));
     }
     for section in Section::ALL {
         ask(Expect::Info(section), cmd("INFO").arg(section.name()));
@@ -287,13 +288,13 @@ mod tests {
     use std::ops::Range;
 
     /// Where the answers are in what a server says.
-    const LOADED: Range<usize> = 1..1 + Kind::LOADED_AHEAD.len();
+    const LOADED: Range<usize> = 1..1 + Script::LOADED_AHEAD.len();
     const INFO: Range<usize> = LOADED.end..LOADED.end + Section::ALL.len();
     const ROLE: usize = INFO.end;
 
     fn answers(hello: &str) -> Vec<String> {
         let mut all = vec![hello.to_owned()];
-        all.extend(Kind::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
+        all.extend(Script::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
         all.extend([(); 3].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
         all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
         all.push("*5\r\n:1\r\n:5000\r\n:10102\r\n:20000\r\n:1\r\n".to_owned());
@@ -514,7 +515,7 @@ mod tests {
             assert_eq!(with(place, "-NOPERM no permissions\r\n"), None);
         }
         assert_eq!(with(ROLE + 1, "-OOM command not allowed\r\n"), Some(NodeFailure::OutOfMemory));
-        let hash = Kind::LOADED_AHEAD[0].hash();
+        let hash = Script::LOADED_AHEAD[0].hash();
         assert_eq!(with(LOADED.start, &format!("+{hash}\r\n")), None);
         assert!(matches!(with(LOADED.start, "+abc\r\n"), Some(NodeFailure::Protocol { .. })));
 
@@ -564,11 +565,11 @@ mod tests {
             let mut hashes = Vec::new();
             for frame in said {
                 let text = String::from_utf8_lossy(&frame).into_owned();
-                hashes.extend(Kind::LOADED_AHEAD.iter().map(|it| it.hash()).filter(|it| text.contains(it)));
+                hashes.extend(Script::LOADED_AHEAD.iter().map(|it| it.hash()).filter(|it| text.contains(it)));
                 match handshake.on_reply(&frame) {
                     Ok(Next::Read | Next::Write(_)) => {}
                     Ok(Next::Done(_)) => {
-                        prop_assert!(Kind::LOADED_AHEAD.iter().all(|it| hashes.contains(&it.hash())));
+                        prop_assert!(Script::LOADED_AHEAD.iter().all(|it| hashes.contains(&it.hash())));
                         break;
                     }
                     Err(failure) => {

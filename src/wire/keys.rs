@@ -6,6 +6,9 @@
 
 use crate::config::RESERVED;
 
+/// The key that says since when a node has kept its data: `scripts/canary.lua`. It belongs to no lock.
+pub(crate) const CANARY: &[u8] = b"quorlock:canary";
+
 /// The slots are the CRC modulo this many.
 const SLOTS: u16 = 1 << 14;
 /// CRC-16/XMODEM: x^16 + x^12 + x^5 + 1.

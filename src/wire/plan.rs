@@ -4,80 +4,36 @@
 //! same nodes excludes us, and we it. Keys of ours beside it begin with `quorlock:` and the kind, *before* the name,
 //! so that no two names can meet: a name with a suffix could be another name. See `wire::keys`.
 
+mod exclusive;
+mod lock_keys;
+mod policy;
+
 use std::sync::Arc;
 
 use crate::config::RESERVED;
 use crate::ids::{ClientId, OwnerLabel, OwnerToken};
-use crate::wire::command::{Command, Kind};
-use crate::wire::keys::beside;
+use crate::wire::command::Command;
+use crate::wire::keys::CANARY;
+use crate::wire::plan::exclusive::Exclusive;
+use crate::wire::plan::lock_keys::{LockKeys, digits};
+use crate::wire::script::Script;
 
-/// The key that says since when a node has kept its data: `scripts/canary.lua`.
-pub(crate) const CANARY: &[u8] = b"quorlock:canary";
+pub(crate) use lock_keys::KeyTtls;
+pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// The key that says which node it is, and which sets of nodes its clients use: `scripts/meet.lua`.
 const SET: &[u8] = b"quorlock:set";
 
-/// What a round of one lock sends: the commands of a lock kind, as data.
+/// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    lock: Arc<[u8]>,
-    fence: Vec<u8>,
-    waiters: Vec<u8>,
-    /// Its key is called the turn.
-    reservation: Vec<u8>,
-    ttls: KeyTtls,
-    label: OwnerLabel,
+    form: Form,
 }
 
-/// How long things last on a node, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct KeyTtls {
-    /// Of a fencing counter; 0 for no end.
-    pub(crate) fence: u64,
-}
-
-/// How an acquire treats the clients that wait.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct QueuePolicy {
-    /// Leave a free lock to a client that has waited for longer.
-    pub(crate) fair: bool,
-    /// When the call began: microseconds since 1970.
-    pub(crate) since: u64,
-    /// The entry in the waiting list, of a call that waits.
-    pub(crate) entry: Option<QueueEntry>,
-    /// Enter the waiting list if refused.
-    pub(crate) enters: bool,
-}
-
-impl QueuePolicy {
-    /// Behind all clients that wait, and in no list.
-    pub(crate) fn without_place(self) -> QueuePolicy {
-        QueuePolicy { fair: true, since: LAST, enters: false, ..self }
-    }
-}
-
-/// When a call began that is behind all others.
-pub(crate) const LAST: u64 = u64::MAX;
-
-/// A client's entry in a waiting list.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct QueueEntry {
-    pub(crate) client: ClientId,
-    /// Life of the list after it, in milliseconds.
-    pub(crate) life: u64,
-}
-
-/// What a release changes in the waiting list, besides notifying the first client in it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum QueueUpdate {
-    /// Nothing: the client was never in it.
-    None,
-    /// The client leaves the list.
-    Leave(ClientId),
-    /// A call of the client that began at `since` goes on waiting, and enters the list.
-    Stay { entry: QueueEntry, since: u64 },
-    /// A call of the client that began at `since` comes next: its acquire follows on the same connection.
-    HandOver { client: ClientId, since: u64 },
+/// What a lock is on the nodes. Each has commands of its own.
+#[derive(Clone, Debug)]
+enum Form {
+    Exclusive(Exclusive),
 }
 
 impl Plan {
@@ -87,24 +43,16 @@ impl Plan {
     }
 
     fn of_key(lock: Arc<[u8]>, ttls: KeyTtls) -> Plan {
-        let [fence, waiters, reservation] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
-        Plan { lock, fence, waiters, reservation, ttls, label: OwnerLabel::default() }
+        let form = Exclusive { keys: LockKeys::of(lock), ttls, label: OwnerLabel::default() };
+        Plan { form: Form::Exclusive(form) }
     }
 
     /// Writes `label` behind the owner token, in the value of the lock.
-    pub(crate) fn signed(self, label: &OwnerLabel) -> Plan {
-        Plan { label: label.clone(), ..self }
-    }
-
-    /// The value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
-    /// because nodes compare whole values.
-    fn value(&self, owner: OwnerToken) -> Vec<u8> {
-        let mut value = owner.to_value().to_vec();
-        if !self.label.as_str().is_empty() {
-            value.push(b' ');
-            value.extend_from_slice(self.label.as_str().as_bytes());
+    pub(crate) fn signed(mut self, label: &OwnerLabel) -> Plan {
+        match &mut self.form {
+            Form::Exclusive(it) => it.label = label.clone(),
         }
-        value
+        self
     }
 
     /// Takes `client` off the waiting list of the lock whose key is `lock`.
@@ -114,17 +62,19 @@ impl Plan {
 
     /// The lock key, which tells the locks of a manager apart.
     pub(crate) fn key(&self) -> &Arc<[u8]> {
-        &self.lock
+        match &self.form {
+            Form::Exclusive(it) => &it.keys.lock,
+        }
     }
 
     /// Length of the lock key, in bytes.
     pub(crate) fn key_len(&self) -> usize {
-        self.lock.len()
+        self.key().len()
     }
 
     /// Whether the lock key looks like one of the keys that are kept beside locks.
     pub(crate) fn is_reserved(&self) -> bool {
-        self.lock.starts_with(RESERVED)
+        self.key().starts_with(RESERVED)
     }
 
     /// `quarantine`: for how many milliseconds a node is quarantined that has lost its data; 0 for not at all.
@@ -136,24 +86,15 @@ impl Plan {
         quarantine: u64,
         policy: &QueuePolicy,
     ) -> Command {
-        let owner = self.value(owner);
-        let (ttl, proposal) = (digits(ttl_ms), digits(proposal));
-        let (fencing_ttl, quarantine) = (digits(self.ttls.fence), digits(quarantine));
-        let keys: [&[u8]; 5] = [&self.lock, &self.fence, &self.waiters, &self.reservation, CANARY];
-        let way: &[u8] = if policy.fair { b"fair" } else { b"unfair" };
-        let since = digits(policy.since);
-        let client = policy.entry.map(|it| it.client.to_value());
-        let client = client.as_ref().map_or(&[][..], |it| it);
-        let life = policy.entry.filter(|_| policy.enters).map(|it| digits(it.life)).unwrap_or_default();
-        let args: [&[u8]; 10] =
-            [&owner, &ttl, &proposal, &fencing_ttl, &quarantine, way, &since, client, &life, Command::IS_TOLD];
-        let command = Command::script(Kind::Acquire, &keys, &args).that_keeps_it_for(ttl_ms);
-        if policy.entry.is_some() { command.that_waits() } else { command }
+        match &self.form {
+            Form::Exclusive(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
+        }
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let args = [&self.value(owner)[..], &digits(token), &digits(self.ttls.fence)];
-        Command::script(Kind::Raise, &[&self.lock, &self.fence], &args)
+        match &self.form {
+            Form::Exclusive(it) => it.raise(owner, token),
+        }
     }
 
     /// `keep`: the counter gets its full life again.
@@ -174,44 +115,15 @@ impl Plan {
         quarantine: u64,
         more: Option<&str>,
     ) -> Command {
-        let (owner, ttl, token) = (self.value(owner), digits(ttl_ms), digits(token));
-        let (fencing_ttl, quarantine) = (digits(self.ttls.fence), digits(quarantine));
-        let mut args: Vec<&[u8]> = vec![&owner, &ttl, &token, &fencing_ttl, &quarantine];
-        args.extend(more.map(str::as_bytes));
-        Command::script(Kind::Extend, &[&self.lock, &self.fence, CANARY], &args).that_keeps_it_for(ttl_ms)
+        match &self.form {
+            Form::Exclusive(it) => it.extend(owner, ttl_ms, token, quarantine, more),
+        }
     }
 
     /// `raised`: the owner's fencing token, if its acquire has proposed another one to the nodes.
     pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, update: QueueUpdate) -> Command {
-        let owner = self.value(owner);
-        let (token, fencing_ttl) = (raised.map(digits), digits(self.ttls.fence));
-        let (client, since, life) = match update {
-            QueueUpdate::None => (None, None, None),
-            QueueUpdate::Leave(client) => (Some(client), None, None),
-            QueueUpdate::HandOver { client, since } => (Some(client), Some(since), None),
-            QueueUpdate::Stay { entry, since } => (Some(entry.client), Some(since), Some(entry.life)),
-        };
-        let (client, since, life) = (client.map(ClientId::to_value), since.map(digits), life.map(digits));
-        let mut keys: Vec<&[u8]> = vec![&self.lock, &self.waiters, &self.reservation];
-        let mut always: Vec<&[u8]> = vec![&owner];
-        if let Some(token) = &token {
-            keys.push(&self.fence);
-            always.extend([&token[..], &fencing_ttl]);
-        }
-        let mut args = always.clone();
-        args.extend(client.as_ref().map(|it| &it[..]));
-        args.extend(since.as_deref());
-        args.extend(life.as_deref());
-        if life.is_some() {
-            args.push(Command::IS_TOLD);
-        }
-        let command = Command::script(Kind::Release, &keys, &args);
-        match update {
-            QueueUpdate::None => command,
-            QueueUpdate::Stay { .. } => command.that_waits(),
-            // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
-            // list, or notify no client because that call was about to ask.
-            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => command.that_says_less_again(&keys, &always),
+        match &self.form {
+            Form::Exclusive(it) => it.release(owner, raised, update),
         }
     }
 }
@@ -219,12 +131,12 @@ impl Plan {
 /// Tells a node that we need a quarantine of `own` milliseconds if it loses its data, and that another node has told us of
 /// one of `heard` milliseconds, last asked for on `heard_on`, in days since 1970. Asks since when the node has kept its data.
 pub(crate) fn greet(own: u64, heard: u64, heard_on: u64) -> Command {
-    Command::script(Kind::Greet, &[CANARY], &[&digits(own), &digits(heard), &digits(heard_on)])
+    Command::of_script(Script::Greet, &[CANARY], &[&digits(own), &digits(heard), &digits(heard_on)])
 }
 
 /// Tells a node that has never been used for locks, as far as it knows, that it has lost nothing.
 pub(crate) fn vouch() -> Command {
-    Command::script(Kind::Greet, &[CANARY], &[b"0", b"0", b"0", b"vouch"])
+    Command::of_script(Script::Greet, &[CANARY], &[b"0", b"0", b"0", b"vouch"])
 }
 
 /// Asks a node for its id, and gives it `id` if it has none. Notes there the fingerprint `set` of our `nodes`, in place of
@@ -233,11 +145,7 @@ pub(crate) fn meet(id: u64, set: Option<u64>, nodes: u64, earlier: &[u64]) -> Co
     let hex = |it: u64| format!("{it:016x}");
     let earlier: Vec<_> = earlier.iter().copied().map(hex).collect();
     let (set, earlier) = (set.map(hex).unwrap_or_default(), earlier.join(" "));
-    Command::script(Kind::Meet, &[SET], &[&digits(id), set.as_bytes(), &digits(nodes), earlier.as_bytes()])
-}
-
-fn digits(number: u64) -> Vec<u8> {
-    number.to_string().into_bytes()
+    Command::of_script(Script::Meet, &[SET], &[&digits(id), set.as_bytes(), &digits(nodes), earlier.as_bytes()])
 }
 
 #[cfg(test)]
@@ -248,14 +156,8 @@ mod tests {
     fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
         let plan = Plan::mutex(b"app:", b"report", KeyTtls::default());
         assert_eq!(**plan.key(), *b"app:report");
-        assert_eq!(plan.fence, b"quorlock:fence:{app:report}");
-    }
-
-    #[test]
-    fn a_call_without_a_place_is_behind_all_others_and_enters_no_list() {
-        let entry = Some(QueueEntry { client: ClientId::draw().unwrap(), life: 9 });
-        let policy = QueuePolicy { fair: false, since: 5, entry, enters: true }.without_place();
-        assert_eq!(policy, QueuePolicy { fair: true, since: u64::MAX, entry, enters: false });
+        let Form::Exclusive(form) = &plan.form;
+        assert_eq!(form.keys.fence, b"quorlock:fence:{app:report}");
     }
 
     #[test]
@@ -268,7 +170,7 @@ mod tests {
             ([b"app:report", fence], [&value, b"1700000000000001", b"604800000"]);
         let (mut sent, mut expected) = (Vec::new(), Vec::new());
         plan.raise(owner, 1_700_000_000_000_001).write_to(&mut sent, true);
-        Command::script(Kind::Raise, &keys, &args).write_to(&mut expected, true);
+        Command::of_script(Script::Raise, &keys, &args).write_to(&mut expected, true);
         assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
     }
 

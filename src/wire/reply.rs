@@ -6,8 +6,8 @@ use redis::{PushKind, Value};
 
 use crate::answer::{AcquireReply, Answer, Canary, ExtendReply, GreetReply, MeetReply, RaiseReply, ReleaseReply};
 use crate::error::NodeFailure;
-use crate::wire::command::Kind;
 use crate::wire::refusal::{self, Refusal};
+use crate::wire::script::Kind;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -229,6 +229,7 @@ fn nonsense() -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::script::Script;
     use proptest::prelude::*;
 
     #[test]
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(read(Kind::Release, wrong_type), Answer::Release(ReleaseReply::NotOurs), "somebody else's");
         assert_eq!(read(Kind::Acquire, wrong_type), Answer::Failed(NodeFailure::WrongType));
         let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
-        for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe]) {
+        for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe]) {
             assert!(matches!(read(kind, time), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
         }
     }
@@ -388,7 +389,7 @@ mod tests {
             "$1\r\n1\r\n",
             "_\r\n",
         ] {
-            for kind in Kind::SCRIPTS.into_iter().chain([Kind::Subscribe, Kind::Time]) {
+            for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe, Kind::Time]) {
                 let answer = Reply::read(kind, frame.as_bytes()).answer;
                 assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");
             }
@@ -501,7 +502,7 @@ mod tests {
         #[test]
         fn g6_pushes_answer_nothing_but_a_subscription(kind in "[a-z]{1,12}", data: Vec<u8>) {
             let frame = [format!(">2\r\n+{kind}\r\n${}\r\n", data.len()).as_bytes(), &data, b"\r\n"].concat();
-            for command in Kind::SCRIPTS {
+            for command in Script::ALL.map(Script::kind) {
                 let answer = Reply::read(command, &frame).answer;
                 let failed = matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
                 prop_assert!(failed, "{answer:?}");

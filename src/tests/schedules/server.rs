@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::sys::checked::{self, OwnThread, Peer, Sleeper};
-use crate::wire::Kind;
+use crate::wire::{Kind, Script};
 
 const FIRST_PORT: u16 = 7000;
 
@@ -30,7 +30,7 @@ struct Data {
     channels: HashMap<Vec<u8>, usize>,
     log: Vec<Ran>,
     /// Scripts that it does not know by their hash.
-    forgotten: Vec<Kind>,
+    forgotten: Vec<Script>,
     /// It answers nothing before then.
     unread_until: Duration,
     /// By how much its clock has been set forward.
@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// Forgets these scripts, until they come with their source.
-    pub(super) fn forget(&self, scripts: &[Kind]) {
+    pub(super) fn forget(&self, scripts: &[Script]) {
         checked::point();
         self.data.lock().unwrap().forgotten = scripts.to_vec();
     }
@@ -211,8 +211,8 @@ fn login(port: u16, args: &[Vec<u8>]) -> Option<Vec<u8>> {
     match &args[0][..] {
         b"HELLO" => Some(b"%1\r\n+server\r\n+redis\r\n".to_vec()),
         b"SCRIPT" => {
-            let kind = Kind::SCRIPTS.into_iter().find(|it| it.source().as_bytes() == args[2]).unwrap();
-            Some(bulk(kind.hash().as_bytes()))
+            let script = Script::ALL.into_iter().find(|it| it.source().as_bytes() == args[2]).unwrap();
+            Some(bulk(script.hash().as_bytes()))
         }
         b"INFO" => Some(bulk(format!("run_id:{port}\r\n").as_bytes())),
         b"ROLE" => Some([b"*3\r\n", &bulk(b"master")[..], b":0\r\n*0\r\n"].concat()),
@@ -262,21 +262,22 @@ impl Data {
 
     /// Runs one command of connection `from`; what is to be written, and to which connection.
     fn run(&mut self, from: usize, args: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
-        let kind = match &args[0][..] {
+        let script = match &args[0][..] {
             b"SUBSCRIBE" => {
                 self.channels.insert(args[1].clone(), from);
                 let confirmed = [&b">3\r\n$9\r\nsubscribe\r\n"[..], &bulk(&args[1]), b":1\r\n"].concat();
                 return vec![(from, confirmed)];
             }
-            b"EVALSHA" => Kind::SCRIPTS.into_iter().find(|it| it.hash().as_bytes() == args[1]).unwrap(),
-            b"EVAL" => Kind::SCRIPTS.into_iter().find(|it| it.source().as_bytes() == args[1]).unwrap(),
+            b"EVALSHA" => Script::ALL.into_iter().find(|it| it.hash().as_bytes() == args[1]).unwrap(),
+            b"EVAL" => Script::ALL.into_iter().find(|it| it.source().as_bytes() == args[1]).unwrap(),
             other => panic!("{}", other.escape_ascii()),
         };
         if args[0] == b"EVAL" {
-            self.forgotten.retain(|it| *it != kind);
-        } else if self.forgotten.contains(&kind) {
+            self.forgotten.retain(|it| *it != script);
+        } else if self.forgotten.contains(&script) {
             return vec![(from, b"-NOSCRIPT No matching script.\r\n".to_vec())];
         }
+        let kind = script.kind();
         let keys: usize = text(&args[2]).parse().unwrap();
         let (key, args) = (&args[3], &args[3 + keys..]);
         let owner = args[0].clone();

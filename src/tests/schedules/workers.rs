@@ -7,7 +7,7 @@ use super::{Section, World, calm_down, hastily, hurry, join, ms, patiently, spaw
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, ReleaseError};
 use crate::manager::LockManager;
 use crate::sys::checked;
-use crate::wire::Kind;
+use crate::wire::Script;
 
 /// Takes locks of these names, each on a thread of its own, and releases them.
 fn take_each(locks: &LockManager, names: &'static [&'static str]) {
@@ -120,7 +120,7 @@ fn an_acquire_is_sent_again_with_its_source_only_while_its_round_is_open() {
     hastily(4_000, || {
         let world = World::new(1);
         let locks = world.manager_with(|it| it.outage_timeout(Duration::from_secs(3_600)));
-        world.servers[0].forget(&[Kind::Acquire]);
+        world.servers[0].forget(&[Script::Acquire]);
         let take = |name: &'static str| {
             let lock = locks.mutex(name);
             spawn(name, move || drop(lock.try_lock()))
@@ -146,7 +146,7 @@ fn a_lock_taken_from_a_server_that_forgets_its_scripts_takes_no_time() {
             lock.try_lock().unwrap().release().unwrap();
         });
 
-        world.servers[0].forget(&Kind::SCRIPTS);
+        world.servers[0].forget(&Script::ALL);
 
         holder.join();
         assert_eq!(checked::now(), ms(0), "somebody slept for too long");

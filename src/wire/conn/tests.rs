@@ -23,8 +23,8 @@ impl AsRef<Command> for Tag {
     }
 }
 
-fn script(kind: Kind, id: u8) -> Tag {
-    Tag { id, command: Command::script(kind, &[b"key"], &[&[id], b"\r\n"]) }
+fn script(script: Script, id: u8) -> Tag {
+    Tag { id, command: Command::of_script(script, &[b"key"], &[&[id], b"\r\n"]) }
 }
 
 /// A server as the rules have it: it runs commands one after another, each to its end, and answers each. A script that it
@@ -33,9 +33,9 @@ fn script(kind: Kind, id: u8) -> Tag {
 struct Server {
     /// What has come and was not run.
     bytes: Vec<u8>,
-    unknown: Vec<Kind>,
-    /// Of every script that has run: its kind and its owner.
-    ran: Vec<(Kind, u8)>,
+    unknown: Vec<Script>,
+    /// Of every script that has run: which it is, and its owner.
+    ran: Vec<(Script, u8)>,
     /// The owners of all commands that were answered.
     answered: Vec<u8>,
 }
@@ -66,27 +66,27 @@ impl Server {
     /// Runs one command, if one is there; what it says.
     fn serve(&mut self) -> Option<Vec<u8>> {
         let args = self.next()?;
-        let kind = match &args[0][..] {
+        let script = match &args[0][..] {
             b"SUBSCRIBE" => return Some(b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n".to_vec()),
             b"TIME" => return Some(b"*2\r\n$1\r\n7\r\n$1\r\n7\r\n".to_vec()),
-            b"EVALSHA" => Kind::SCRIPTS.into_iter().find(|it| it.hash().as_bytes() == args[1]).unwrap(),
+            b"EVALSHA" => Script::ALL.into_iter().find(|it| it.hash().as_bytes() == args[1]).unwrap(),
             b"EVAL" => {
-                let kind = Kind::SCRIPTS.into_iter().find(|it| it.source().as_bytes() == args[1]).unwrap();
-                self.unknown.retain(|it| *it != kind);
-                kind
+                let script = Script::ALL.into_iter().find(|it| it.source().as_bytes() == args[1]).unwrap();
+                self.unknown.retain(|it| *it != script);
+                script
             }
             other => panic!("{}", other.escape_ascii()),
         };
         let id = args[4][0];
         self.answered.push(id);
-        if self.unknown.contains(&kind) {
+        if self.unknown.contains(&script) {
             return Some(b"-NOSCRIPT No matching script.\r\n".to_vec());
         }
-        self.ran.push((kind, id));
-        Some(match kind {
+        self.ran.push((script, id));
+        Some(match script {
             // A grant that is a time, and the time is the owner's number.
-            Kind::Acquire | Kind::Extend => format!(":{}\r\n", 2_000_000 + u64::from(id)).into_bytes(),
-            Kind::Release => b":1\r\n".to_vec(),
+            Script::Acquire | Script::Extend => format!(":{}\r\n", 2_000_000 + u64::from(id)).into_bytes(),
+            Script::Release => b":1\r\n".to_vec(),
             _ => b"*2\r\n:1\r\n:7\r\n".to_vec(),
         })
     }
@@ -125,12 +125,13 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
     let asked = || {
         let mut conn = Conn::ready(true);
         let subscribe = Tag { id: 9, command: Command::subscribe("x") };
-        let commands = [Kind::Acquire, Kind::Raise, Kind::Release, Kind::Raise, Kind::Extend].into_iter().zip(1..);
-        let commands = commands.map(|(kind, id)| script(kind, id));
+        let commands =
+            [Script::Acquire, Script::Raise, Script::Release, Script::Raise, Script::Extend].into_iter().zip(1..);
+        let commands = commands.map(|(it, id)| script(it, id));
         commands.chain([subscribe]).for_each(|it| conn.enqueue(it, Now::read()));
         (write_all(&mut conn), conn)
     };
-    let mut server = Server { bytes: asked().0, unknown: vec![Kind::Release], ..Server::default() };
+    let mut server = Server { bytes: asked().0, unknown: vec![Script::Release], ..Server::default() };
     let mut said = server.serve().unwrap();
     said.extend(b">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$3\r\nkey\r\n>2\r\n+invalidate\r\n*0\r\n");
     while let Some(reply) = server.serve() {
@@ -164,7 +165,7 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
 fn however_the_answers_to_the_login_are_cut_the_server_is_ready_at_its_end() {
     let answers = |hello: &str| {
         let mut all = hello.to_owned();
-        all.extend(Kind::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
+        all.extend(Script::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
         all.extend(["$12\r\nrun_id:abc\r\n\r\n"; 3]);
         all + "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
     };
@@ -234,11 +235,11 @@ impl World {
         match step {
             Step::Acquire if self.begun < ROUNDS => {
                 self.begun += 1;
-                self.enqueue(script(Kind::Acquire, self.begun));
+                self.enqueue(script(Script::Acquire, self.begun));
             }
             Step::End if self.ended < self.begun => {
                 self.ended += 1;
-                self.enqueue(script(Kind::Release, self.ended));
+                self.enqueue(script(Script::Release, self.ended));
             }
             Step::Write | Step::WriteSome if !self.conn.is_flushed() => {
                 let bytes = self.conn.poll_write();
@@ -256,7 +257,7 @@ impl World {
                 read(&mut self.conn, &bytes);
                 self.take_events();
             }
-            Step::Forget if self.server.unknown.is_empty() => self.server.unknown = Kind::SCRIPTS.to_vec(),
+            Step::Forget if self.server.unknown.is_empty() => self.server.unknown = Script::ALL.to_vec(),
             _ => return false,
         }
         true
@@ -292,8 +293,8 @@ impl World {
         assert_eq!(self.conn.in_flight(), self.expected.len());
         let mut released = Vec::new();
         for (kind, id) in &self.server.ran {
-            assert!(*kind == Kind::Release || !released.contains(&id), "{kind:?} of {id} came behind its release");
-            released.extend((*kind == Kind::Release).then_some(id));
+            assert!(*kind == Script::Release || !released.contains(&id), "{kind:?} of {id} came behind its release");
+            released.extend((*kind == Script::Release).then_some(id));
         }
     }
 
@@ -302,7 +303,7 @@ impl World {
         while [Step::Write, Step::Serve, Step::Read].into_iter().any(|it| self.step(it)) {}
         assert!(self.expected.is_empty(), "not all was answered");
         assert_eq!((self.conn.batches(), self.conn.oldest()), (0, None));
-        let released = self.server.ran.iter().filter(|(kind, _)| *kind == Kind::Release).count();
+        let released = self.server.ran.iter().filter(|(kind, _)| *kind == Script::Release).count();
         assert_eq!(released, usize::from(self.ended), "each once, whatever the server has forgotten");
     }
 }
@@ -341,7 +342,7 @@ fn in_every_order_answers_meet_their_commands_and_nothing_runs_behind_its_owners
 #[test]
 fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count() {
     let mut conn = Conn::<Tag>::default();
-    [1, 2].into_iter().for_each(|id| conn.enqueue(script(Kind::Release, id), Now::read()));
+    [1, 2].into_iter().for_each(|id| conn.enqueue(script(Script::Release, id), Now::read()));
     let half = conn.poll_write().len() / 2;
     conn.wrote(half);
     read(&mut conn, b":1\r\n:1\r\n");
@@ -355,13 +356,13 @@ fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count(
 #[test]
 fn h7_bytes_that_were_sent_are_not_kept_while_more_are_given_than_are_sent() {
     let mut length = Vec::new();
-    script(Kind::Release, 1).command.write_to(&mut length, false);
+    script(Script::Release, 1).command.write_to(&mut length, false);
     // Whole commands at a time, and pieces of them.
     for piece in [length.len(), length.len() - 1] {
         let mut conn = Conn::<Tag>::default();
-        conn.enqueue(script(Kind::Release, 1), Now::read());
+        conn.enqueue(script(Script::Release, 1), Now::read());
         for _ in 0..100 {
-            conn.enqueue(script(Kind::Release, 1), Now::read());
+            conn.enqueue(script(Script::Release, 1), Now::read());
             assert!(length.len() < conn.poll_write().len());
             conn.wrote(piece);
             assert!(conn.kept() <= 3 * length.len() + 200, "{} bytes are kept", conn.kept());
@@ -377,7 +378,7 @@ fn a_script_that_a_server_need_not_know_comes_with_its_source_once_on_a_connecti
         write_all(&mut conn).windows(6).any(|it| it == b"\nEVAL\r")
     };
     assert_eq!(
-        [Kind::Raise, Kind::Raise, Kind::Acquire, Kind::Raise].map(&mut with_source),
+        [Script::Raise, Script::Raise, Script::Acquire, Script::Raise].map(&mut with_source),
         [true, false, false, false]
     );
 
@@ -400,7 +401,7 @@ fn a_command_that_waits_says_that_nobody_is_told_where_the_subscription_was_refu
         read(&mut conn, answer);
         assert_eq!(events(&mut conn).len(), 1);
 
-        let command = Command::script(Kind::Acquire, &[b"key"], &[b"x", Command::IS_TOLD]).that_waits();
+        let command = Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_TOLD]).that_waits();
         conn.enqueue(Tag { id: 1, command }, Now::read());
 
         assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&told));
@@ -416,13 +417,13 @@ fn a_batch_is_under_way_until_its_last_command_is_answered() {
         assert_eq!(events(conn).len(), 1);
         conn.batches()
     };
-    [1, 2].into_iter().for_each(|id| conn.enqueue(script(Kind::Release, id), Now::read()));
+    [1, 2].into_iter().for_each(|id| conn.enqueue(script(Script::Release, id), Now::read()));
     batches.push(conn.batches());
     write_all(&mut conn);
     // Looked at again, with nothing more to write.
     write_all(&mut conn);
     batches.push(conn.batches());
-    conn.enqueue(script(Kind::Release, 3), Now::read());
+    conn.enqueue(script(Script::Release, 3), Now::read());
     write_all(&mut conn);
     batches.push(conn.batches());
     assert_eq!(conn.in_flight(), 3);
@@ -459,12 +460,12 @@ fn what_comes_behind_the_login_answers_no_command() {
     let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None);
     write_all(&mut conn);
     let mut said = "%0\r\n".to_owned();
-    said.extend(Kind::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
+    said.extend(Script::LOADED_AHEAD.map(|it| format!("$40\r\n{}\r\n", it.hash())));
     said.extend(["$12\r\nrun_id:abc\r\n\r\n"; 3]);
     said += "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n:1\r\n:1\r\n";
     read(&mut conn, said.as_bytes());
     assert!(matches!(conn.poll_event(), Ok(Some(Event::Ready(_)))));
-    conn.enqueue(script(Kind::Release, 1), Now::read());
+    conn.enqueue(script(Script::Release, 1), Now::read());
     write_all(&mut conn);
 
     assert_eq!(events(&mut conn), [""; 0]);
@@ -474,7 +475,7 @@ fn what_comes_behind_the_login_answers_no_command() {
 #[test]
 fn a_subscription_that_nobody_has_asked_for_answers_no_command() {
     let mut conn = Conn::ready(true);
-    conn.enqueue(script(Kind::Release, 1), Now::read());
+    conn.enqueue(script(Script::Release, 1), Now::read());
     write_all(&mut conn);
     read(&mut conn, b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n");
     assert_eq!((events(&mut conn), conn.in_flight()), (vec![], 1));
@@ -487,7 +488,7 @@ fn a_subscription_that_nobody_has_asked_for_answers_no_command() {
 fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_told() {
     let mut conn = Conn::ready(false);
     assert!(!conn.may_subscribe());
-    let command = || Command::script(Kind::Acquire, &[b"key"], &[b"x", Command::IS_TOLD]).that_waits();
+    let command = || Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_TOLD]).that_waits();
 
     conn.enqueue(Tag { id: 1, command: command() }, Now::read());
     assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));

@@ -13,7 +13,7 @@ use crate::engine::nodes::node::Node;
 use crate::ids::OwnerToken;
 use crate::sys::{Events, Poll};
 use crate::time;
-use crate::wire::{KeyTtls, Kind, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, Kind, Plan, QueueUpdate, Script};
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long a command is, about.
@@ -289,7 +289,7 @@ fn a_connection_that_ends_under_its_driver_wakes_it_and_the_next_one_is_the_work
 #[test]
 fn what_a_command_needs_is_sent_before_it() {
     let (node, _poll) = Node::unattended(RESPONSE_TIMEOUT);
-    let waits = Command::script(Kind::Acquire, &[b"a"], &[b"x", Command::IS_TOLD]).that_waits();
+    let waits = Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_TOLD]).that_waits();
     let length = crate::engine::nodes::memory::QuarantineLength::new(RESPONSE_TIMEOUT, 1);
     let sets = crate::engine::nodes::sets::Sets::new(1, false);
     let node = node.with_quarantine(Arc::new(length), Arc::new(sets));

@@ -1,0 +1,128 @@
+//! What commands do, and the scripts that do it.
+
+use std::sync::LazyLock;
+
+/// What a command does, and so how its reply reads. Several scripts may do the same, each for another form of lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Acquire,
+    Raise,
+    Extend,
+    Release,
+    /// Tells how long a quarantine we need, and asks since when the node remembers.
+    Greet,
+    /// Asks for the node's id, and tells it which nodes we use.
+    Meet,
+    /// Opens the channel of this client. No script.
+    Subscribe,
+    /// Asks for the node's time. No script.
+    Time,
+}
+
+/// A script.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Script {
+    Acquire,
+    Raise,
+    Extend,
+    Release,
+    Greet,
+    Meet,
+}
+
+/// The source of a script, and its hash.
+type Source = (String, redis::Script);
+
+impl Script {
+    /// The scripts that every lock needs: a connection loads them before it uses them. The first command of another script
+    /// on a connection carries its source instead, and takes no longer for that.
+    pub(crate) const LOADED_AHEAD: [Script; 3] = [Script::Acquire, Script::Extend, Script::Release];
+
+    pub(crate) const ALL: [Script; 6] =
+        [Script::Acquire, Script::Raise, Script::Extend, Script::Release, Script::Greet, Script::Meet];
+
+    /// What a command does that runs it.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Script::Acquire => Kind::Acquire,
+            Script::Raise => Kind::Raise,
+            Script::Extend => Kind::Extend,
+            Script::Release => Kind::Release,
+            Script::Greet => Kind::Greet,
+            Script::Meet => Kind::Meet,
+        }
+    }
+
+    /// Whether its first command on a connection carries the source.
+    pub(crate) fn is_introduced(self) -> bool {
+        !Script::LOADED_AHEAD.contains(&self)
+    }
+
+    pub(crate) fn source(self) -> &'static str {
+        self.get().map_or("", |it| &it.0)
+    }
+
+    /// The SHA-1 of the source in hex: 40 digits.
+    pub(crate) fn hash(self) -> &'static str {
+        self.get().map_or("", |it| it.1.get_hash())
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Script::Acquire => include_str!("scripts/acquire.lua"),
+            Script::Raise => include_str!("scripts/raise.lua"),
+            Script::Extend => include_str!("scripts/extend.lua"),
+            Script::Release => include_str!("scripts/release.lua"),
+            Script::Greet => include_str!("scripts/greet.lua"),
+            Script::Meet => include_str!("scripts/meet.lua"),
+        }
+    }
+
+    fn get(self) -> Option<&'static Source> {
+        static SOURCES: LazyLock<[Source; Script::ALL.len()]> = LazyLock::new(|| {
+            Script::ALL.map(|it| {
+                // Servers have no means for scripts to share code.
+                let source = it
+                    .text()
+                    .replace("-- include reservation.lua\n", include_str!("scripts/reservation.lua"))
+                    .replace("-- include canary.lua\n", include_str!("scripts/canary.lua"));
+                let script = redis::Script::new(&source);
+                (source, script)
+            })
+        });
+        SOURCES.get(Script::ALL.iter().position(|it| *it == self)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_script_touches_a_key_that_was_not_passed() {
+        // Some servers refuse that. A key that is not in KEYS would be made from text in the script, and the only such text is
+        // the name of a channel.
+        for script in Script::ALL {
+            let texts: Vec<_> = script.source().lines().filter(|it| !it.trim_start().starts_with("--")).collect();
+            let made: Vec<_> = texts.iter().filter(|it| it.contains("quorlock:")).collect();
+            assert!(made.iter().all(|it| it.contains(r#"redis.pcall("PUBLISH", "quorlock:wake:" .. "#)), "{made:?}");
+            assert_eq!(made.len(), usize::from(matches!(script, Script::Acquire | Script::Release)), "{script:?}");
+        }
+    }
+
+    #[test]
+    fn every_script_is_one_of_all_and_none_is_there_twice() {
+        for script in Script::ALL {
+            assert_eq!(Script::ALL.iter().filter(|it| it.hash() == script.hash()).count(), 1, "{script:?}");
+            assert_eq!(script.hash().len(), 40);
+        }
+    }
+
+    #[test]
+    fn every_script_states_its_interface() {
+        for script in Script::ALL {
+            let source = script.source();
+            assert!(source.starts_with("-- ") && source.contains("-- KEYS[1]") && source.contains("-- Returns"));
+        }
+    }
+}
