@@ -24,7 +24,8 @@ pub(crate) trait Due: Send + Sync {
     /// Where it is entered.
     fn slot(&self) -> &Slot;
 
-    /// It is due, and not entered any more. Says after what time it is due again; `None` if it is over, or enters itself.
+    /// It is due, or nearly so and others are, and it is not entered any more. Says after what time it is due again; `None` if
+    /// it is over, or enters itself.
     ///
     /// What it sends goes into `batch`: workers are woken once for all that is due together.
     fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration>;
@@ -200,4 +201,39 @@ fn clocks_differ(last: &mut Now, tick: Tick) -> bool {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(not(quorlock_shuttle))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Thing(Slot);
+
+    impl Due for Thing {
+        fn slot(&self) -> &Slot {
+            &self.0
+        }
+
+        fn on_due(self: Arc<Self>, _now: Now, _batch: &mut Enqueued) -> Option<Duration> {
+            None
+        }
+
+        fn on_stop(&self) {}
+    }
+
+    #[test]
+    fn what_is_nearly_due_is_taken_along_with_what_is_due_and_nothing_else() {
+        let schedule = Schedule::new();
+        let waits = [Duration::ZERO, TOGETHER, Duration::from_secs(3_600)];
+        for (id, wait) in (0..).zip(waits) {
+            schedule.plan(Arc::new(Thing(Slot::new(id))), wait);
+        }
+
+        // On a slow machine the second is due by then.
+        let due = schedule.next(&mut Now::read(), None).unwrap();
+
+        assert_eq!(due.iter().map(|it| it.slot().id).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(schedule.next(&mut Now::read(), Some(Duration::ZERO)).map(|it| it.len()), Some(0));
+    }
 }

@@ -491,6 +491,36 @@ fn d11_a_paused_node_delays_no_renewal() -> TestResult {
 }
 
 #[test]
+fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and_the_others_are_kept() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).response_timeout(secs(1)).ttl(secs(10)).build()?;
+    connect(&locks, 3);
+    let mut guards: Vec<_> = (0..200).map(|i| lock_in_the_end(&locks, &format!("report {i}"))).collect();
+    let extensions = locks.stats().extensions;
+    eventually("all are extended", || extensions + 200 <= locks.stats().extensions);
+
+    let gone = guards.remove(100);
+    let doors = Doors::of(&gone);
+    eventually("it is lost", || {
+        servers.iter().take(2).for_each(|it| del(it, "report 100"));
+        !gone.is_valid()
+    });
+    servers[2].pause()?;
+    let extensions = locks.stats().extensions;
+    eventually("the others are extended twice more", || extensions + 2 * 199 <= locks.stats().extensions);
+
+    doors.assert_said_once(gone, Lost::Gone);
+    for guard in &guards {
+        assert_eq!(guard.check(), Ok(()));
+    }
+    assert_eq!(locks.stats().locks_lost, 1);
+    servers[2].resume()?;
+    drop(guards);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
 fn d11_one_lock_that_cannot_be_renewed_does_not_stop_the_others() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).response_timeout(ms(500)).ttl(ms(3000)).build()?;

@@ -58,11 +58,14 @@ impl Due for HeldLock {
             self.close(&pending);
             return None;
         }
-        let due = state.renewed_at.checked_add(lease::renew_after(self.spec.ttl())).unwrap_or(moment);
         let doubt = self.doubt(&state, tick);
-        let wait = state.lease.next_event(due, moment).min(doubt.unwrap_or(Duration::MAX));
-        if !wait.is_zero() {
-            return Some(wait);
+        let wait = |renew_after| {
+            let due = state.renewed_at.checked_add(renew_after).unwrap_or(moment);
+            state.lease.next_event(due, moment).min(doubt.unwrap_or(Duration::MAX))
+        };
+        // It may be looked at a little early, because others are due.
+        if !wait(lease::renew_with_others_after(self.spec.ttl())).is_zero() {
+            return Some(wait(lease::renew_after(self.spec.ttl())));
         }
         if doubt.is_some() {
             state.checked_at = Some(tick);

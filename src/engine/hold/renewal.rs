@@ -55,6 +55,8 @@ mod tests {
     use crate::engine::hold::held::HeldLock;
     use crate::engine::{Engine, LockSpec, Won};
     use crate::error::Lost;
+    use crate::ids::NodeSet;
+    use crate::logic::lease;
     use crate::time;
     use crate::wire::{Address, KeyTtls, Plan};
 
@@ -67,9 +69,13 @@ mod tests {
 
     /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
     fn short_hold(engine: &Engine) -> Arc<HeldLock> {
+        hold(engine, Duration::from_millis(20))
+    }
+
+    fn hold(engine: &Engine, lasts: Duration) -> Arc<HeldLock> {
         let plan = Plan::mutex(b"", b"x", KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&engine.shared().config, b"x", plan));
-        let won = Won::just_now(&spec, Duration::from_millis(20));
+        let won = Won::just_now(&spec, lasts);
         Arc::new(HeldLock::new(Arc::clone(engine.shared()), 0, won))
     }
 
@@ -101,5 +107,23 @@ mod tests {
         assert_eq!(lock.remaining(), Err(Lost::Expired));
         assert_eq!(lost.try_recv(), Ok(Lost::Expired));
         assert_eq!(engine.shared().counters.snapshot(Vec::new()).locks_lost, 1);
+    }
+    #[test]
+    fn a_lock_is_extended_with_others_if_it_is_nearly_due_and_not_if_it_is_not() {
+        let engine = engine();
+        let ttl = engine.shared().config.ttl;
+        let (early, due) = (lease::renew_with_others_after(ttl), lease::renew_after(ttl));
+        let a_moment = ttl / 100;
+        for (age, is_extended) in [(early / 2, false), (early - a_moment, false), (due - a_moment, true), (due, true)] {
+            let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
+            let moment = lock.state.lock().renewed_at.checked_add(age).unwrap();
+
+            let again_in = Arc::clone(&lock).on_due(Now { moment, tick: time::tick() }, &mut batch);
+
+            assert_eq!(batch.asked != NodeSet::default(), is_extended, "at the age of {age:?}");
+            assert!(is_extended || again_in == Some(due - age), "again in {again_in:?}");
+            drop(batch);
+            lock.lose(Lost::ShutDown);
+        }
     }
 }
