@@ -38,10 +38,16 @@ struct Sleep {
 
 impl Parker {
     /// Wakes the thread, or lets its next sleep end at once.
+    ///
+    /// With nothing locked: otherwise the thread would be given the mutex before it runs, and whoever wakes it once more
+    /// would wait for that.
     pub(crate) fn wake(&self) {
-        let mut sleep = self.sleep.lock();
-        sleep.woken = true;
-        match sleep.wake_fd.take() {
+        let wake_fd = {
+            let mut sleep = self.sleep.lock();
+            sleep.woken = true;
+            sleep.wake_fd.take()
+        };
+        match wake_fd {
             Some(wake_fd) => wake_fd.wake(),
             None => {
                 self.wake.notify_one();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::nodes::outgoing::Enqueued;
-use crate::sys::sync::{AtomicU64, Condvar, Mutex};
+use crate::sys::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Now, Tick};
 
 /// What is due within this time of each other is looked after together.
@@ -102,9 +102,8 @@ impl Schedule {
         let (id, old) = (*id, entered.swap(at, Ordering::Relaxed));
         queue.due.remove(&(old, id));
         queue.due.insert((at, id), due);
-        if queue.asleep && queue.sleeps_until.is_none_or(|it| at < it) {
-            self.wake.notify_one();
-        }
+        let too_late = queue.asleep && queue.sleeps_until.is_none_or(|it| at < it);
+        self.unlock(queue, too_late);
         Ok(())
     }
 
@@ -131,7 +130,15 @@ impl Schedule {
     fn notify(&self, why: impl FnOnce(&mut Queue)) {
         let mut queue = self.queue.lock();
         why(&mut queue);
-        if queue.asleep {
+        let wakes = queue.asleep;
+        self.unlock(queue, wakes);
+    }
+
+    /// Woken with the queue unlocked, or the thread would be given the mutex before it runs, and whoever comes next would wait
+    /// for that.
+    fn unlock(&self, queue: MutexGuard<'_, Queue>, wakes: bool) {
+        drop(queue);
+        if wakes {
             self.wake.notify_one();
         }
     }

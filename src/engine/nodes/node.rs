@@ -354,7 +354,7 @@ impl Node {
         self.listening.store(listening, Ordering::Release);
     }
 
-    /// The node has announced a release.
+    /// The node has announced a release. If nobody waits for it, a command is queued: the worker must be [woken](Node::wake).
     pub(super) fn take_notice(&self, key: &[u8], now: Tick) {
         self.events.released(self.id, key, &mut || {
             if let Some(answer) = self.leaving.begin(key) {
@@ -362,7 +362,6 @@ impl Node {
                 self.give([Some(Job::release(leave, Some(answer), now)), None], now, false);
             }
         });
-        self.wake();
     }
 
     /// For how long a node is quarantined that has forgotten; `None` if that is switched off.

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::net::TcpListener;
 
 use super::*;
+use crate::engine::nodes::deliver;
+use crate::engine::nodes::link::Filled;
 use crate::sys::Socket;
 use crate::sys::sync::unbounded;
 use crate::wire::{Command, Conn};
@@ -51,4 +53,17 @@ fn h9_a_connection_is_not_given_up_while_the_last_that_has_come_on_it_is_handed_
 
     let end = worker.prepare(&node, &mut driven, late);
     assert!(matches!(end, Err(NodeFailure::Disconnected { .. })), "{end:?}");
+}
+
+#[test]
+fn a_notice_that_a_caller_reads_for_a_call_that_waits_wakes_no_worker() {
+    let (node, mut worker, mut server) = asked_twice();
+    assert!(node.link.take().is_some());
+    node.fall_asleep();
+
+    server.write_all(b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$6\r\nreport\r\n").unwrap();
+    while deliver::turn(&node, Driver::Caller).unwrap() == Filled::Nothing {}
+
+    worker.poll.poll(&mut worker.events, Some(Duration::ZERO)).unwrap();
+    assert!(worker.events.is_empty());
 }
