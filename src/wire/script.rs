@@ -34,9 +34,10 @@ pub(crate) enum Script {
 type Source = (String, redis::Script);
 
 impl Script {
-    /// The scripts that every lock needs: a connection loads them before it uses them. The first command of another script
-    /// on a connection carries its source instead, and takes no longer for that.
-    pub(crate) const LOADED_AHEAD: [Script; 3] = [Script::Acquire, Script::Extend, Script::Release];
+    /// The scripts that every lock needs, and those that quarantine needs: a server that does not know them is given them in
+    /// the login. The first command of another script on a connection carries its source instead, and takes no longer for that.
+    const OF_LOCKS: [Script; 3] = [Script::Acquire, Script::Extend, Script::Release];
+    const OF_QUARANTINE: [Script; 2] = [Script::Meet, Script::Greet];
 
     pub(crate) const ALL: [Script; 6] =
         [Script::Acquire, Script::Raise, Script::Extend, Script::Release, Script::Greet, Script::Meet];
@@ -53,9 +54,15 @@ impl Script {
         }
     }
 
+    /// The scripts that a server has to know before it may vote.
+    pub(crate) fn needed(with_quarantine: bool) -> Vec<Script> {
+        let of_quarantine = Script::OF_QUARANTINE.into_iter().filter(|_| with_quarantine);
+        Script::OF_LOCKS.into_iter().chain(of_quarantine).collect()
+    }
+
     /// Whether its first command on a connection carries the source.
     pub(crate) fn is_introduced(self) -> bool {
-        !Script::LOADED_AHEAD.contains(&self)
+        !Script::OF_LOCKS.contains(&self) && !Script::OF_QUARANTINE.contains(&self)
     }
 
     pub(crate) fn source(self) -> &'static str {

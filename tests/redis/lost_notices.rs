@@ -190,6 +190,7 @@ const RULES: [(&str, &[&str]); 6] = [
             "+hello",
             "+auth",
             "+select",
+            "+script|exists",
             "+script|load",
             "+evalsha",
             "+eval",

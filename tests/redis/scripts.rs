@@ -1,6 +1,7 @@
 //! When servers are given the scripts.
 
-use devnodes::{Server, Servers};
+use devnodes::{Server, Servers, eventually};
+use quorlock::LockManager;
 
 use crate::support::*;
 
@@ -12,23 +13,71 @@ fn calls(server: &Server, command: &str) -> u64 {
     calls.parse().unwrap()
 }
 
+/// How often the server was asked about scripts, or given one.
+fn asked_or_given(server: &Server) -> u64 {
+    match calls(server, "script") {
+        0 => calls(server, "script|exists") + calls(server, "script|load"),
+        // Early servers count them together.
+        both => both,
+    }
+}
+
 /// How often the server was told to run a script that it did not know.
 fn misses(server: &Server) -> Option<String> {
     server.info("errorstat_NOSCRIPT")
 }
 
+/// Takes a lock, extends it and gives it back.
+fn use_a_lock(locks: &LockManager) -> TestResult {
+    let guard = locks.mutex("report").lock()?;
+    guard.extend(secs(20))?;
+    guard.release()?;
+    Ok(())
+}
+
 #[test]
-fn a_connection_loads_what_every_lock_needs_and_nothing_more() -> TestResult {
+fn a_server_is_given_what_every_lock_needs_by_its_first_connection_and_by_no_other() -> TestResult {
     let servers = Servers::start(1)?;
     for connections in 1..=2 {
-        let locks = connected(builder(servers.urls()), 1);
-        let guard = locks.mutex("report").lock()?;
-        guard.extend(secs(30))?;
-        guard.release()?;
+        use_a_lock(&connected(builder(servers.urls()), 1))?;
 
-        assert_eq!(calls(&servers[0], "script|load"), 3 * connections);
+        // It does not need those of quarantine.
+        assert_eq!(asked_or_given(&servers[0]), 3 + connections);
     }
     assert_eq!((calls(&servers[0], "eval"), misses(&servers[0])), (0, None));
+    Ok(())
+}
+
+#[test]
+fn with_quarantine_a_server_is_given_its_scripts_once_too_and_asked_again_for_what_it_could_not_say() -> TestResult {
+    let servers = Servers::start(1)?;
+    // An operator's word that it has forgotten nothing.
+    set(&servers[0], "quorlock:canary", "0");
+    for connections in 1..=2 {
+        let locks = connected(builder(servers.urls()).quarantine(true), 1);
+        use_a_lock(&locks)?;
+        assert_eq!(asked_or_given(&servers[0]), 5 + connections);
+    }
+    // The greeting of the first connection.
+    let misses = misses(&servers[0]);
+    assert!(misses.as_ref().is_some_and(|it| it.ends_with("=1")), "{misses:?}");
+    assert_eq!(calls(&servers[0], "eval"), 0);
+    Ok(())
+}
+
+#[test]
+fn a_server_that_was_restarted_or_has_forgotten_its_scripts_is_given_them_by_the_next_connection() -> TestResult {
+    let servers = Servers::start(1)?;
+    use_a_lock(&connected(builder(servers.urls()), 1))?;
+    servers[0].command(&["SCRIPT", "FLUSH"])?;
+    use_a_lock(&connected(builder(servers.urls()), 1))?;
+    assert_eq!((asked_or_given(&servers[0]), misses(&servers[0])), (8, None));
+
+    let locks = connected(builder(servers.urls()), 1);
+    servers[0].kill()?;
+    servers[0].restart()?;
+    eventually("it is used again", || use_a_lock(&locks).is_ok());
+    assert_eq!((asked_or_given(&servers[0]), misses(&servers[0])), (4, None));
     Ok(())
 }
 
@@ -45,7 +94,7 @@ fn another_script_goes_along_with_the_first_command_of_a_connection_that_needs_i
             nothing_is_left(&servers);
         }
         for server in &servers {
-            assert_eq!((calls(server, "eval"), calls(server, "script|load")), (connection, 3 * connection));
+            assert_eq!((calls(server, "eval"), asked_or_given(server)), (connection, 3 + connection));
             assert_eq!(misses(server), None);
         }
     }

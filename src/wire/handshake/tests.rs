@@ -1,0 +1,430 @@
+use std::time::Duration;
+
+use super::*;
+use crate::answer::{Canary, GreetReply};
+use proptest::prelude::*;
+use std::ops::Range;
+
+/// Where the answers are in what a server says.
+const KNOWN: usize = 1;
+const INFO: Range<usize> = 2..2 + Section::ALL.len();
+const ROLE: usize = INFO.end;
+const GREET: usize = ROLE + 1;
+
+const MEMORY: &str = "*5\r\n:1\r\n:5000\r\n:10102\r\n:20000\r\n:1\r\n";
+const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
+
+fn answers(hello: &str) -> Vec<String> {
+    let mut all = vec![hello.to_owned()];
+    all.push(known([1; 5]));
+    all.extend([(); 3].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
+    all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
+    all.push(MEMORY.to_owned());
+    all
+}
+
+fn known(known: [u8; 5]) -> String {
+    format!("*5\r\n{}", known.map(|it| format!(":{it}\r\n")).concat())
+}
+
+fn loaded(script: Script) -> String {
+    format!("$40\r\n{}\r\n", script.hash())
+}
+
+fn memory() -> GreetReply {
+    let served = Duration::from_secs(5);
+    GreetReply { canary: Canary::Kept, served, longest: 10_102, day: 20_000, kept: true }
+}
+
+fn begin(url: &str) -> Handshake {
+    Handshake::begin(&Address::parse(url).unwrap(), Some(&crate::wire::greet(10_102, 0, 0))).0
+}
+
+fn talk(url: &str, answers: &[String]) -> Result<Next, NodeFailure> {
+    let mut handshake = begin(url);
+    let mut last = Ok(Next::Read);
+    for answer in answers {
+        assert_eq!(last, Ok(Next::Read));
+        last = handshake.on_reply(answer.as_bytes());
+    }
+    last
+}
+
+/// All parts in each answer: only the part that was asked for is read.
+fn set_info(answers: &mut [String], text: &str) {
+    answers[INFO].fill(info(text));
+}
+
+fn info(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+#[test]
+fn a_master_that_answers_everything_may_vote() {
+    let mut answers = answers("%1\r\n+server\r\n$5\r\nredis\r\n");
+    set_info(&mut answers, "# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
+    assert_eq!(
+        talk("redis://a", &answers),
+        Ok(Next::Done(ServerInfo {
+            run_id: Some("abc".to_owned()),
+            pushes: true,
+            memory: Some(memory()),
+            ..ServerInfo::default()
+        }))
+    );
+}
+
+/// What is written to a server that says this; once it may vote, or why it may not.
+fn whole_talk(greet: Option<&Command>, said: &[String]) -> (Vec<String>, Result<Next, NodeFailure>) {
+    let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), greet);
+    let (mut written, mut last) = (vec![first], Ok(Next::Read));
+    for it in said {
+        last = handshake.on_reply(it.as_bytes());
+        match &last {
+            Ok(Next::Read) => {}
+            Ok(Next::Write(bytes)) => written.push(bytes.clone()),
+            _ => break,
+        }
+    }
+    (written.iter().map(|it| it.escape_ascii().to_string()).collect(), last)
+}
+
+#[test]
+fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
+    let greet = crate::wire::greet(10_102, 0, 0);
+    let scripts = Script::needed(true);
+    for pattern in 0..1_u32 << scripts.len() {
+        let unknown = |index: usize| pattern & 1 << index != 0;
+        let mut said = answers("%0\r\n");
+        said[KNOWN] = known(std::array::from_fn(|it| u8::from(!unknown(it))));
+        let last = scripts.len() - 1;
+        if unknown(last) {
+            said[GREET] = NO_SCRIPT.to_owned();
+        }
+        let missing: Vec<_> = (0..scripts.len()).filter(|it| unknown(*it)).map(|it| scripts[it]).collect();
+        said.extend(missing.iter().map(|it| loaded(*it)));
+        if unknown(last) {
+            said.push(MEMORY.to_owned());
+        }
+
+        let (written, end) = whole_talk(Some(&greet), &said);
+
+        assert!(matches!(end, Ok(Next::Done(ServerInfo { memory: Some(_), .. }))), "{pattern:b}: {end:?}");
+        let mut expected = Vec::new();
+        missing.iter().for_each(|it| cmd("SCRIPT").arg("LOAD").arg(it.source()).write_packed_command(&mut expected));
+        if unknown(last) {
+            greet.write_to(&mut expected, false);
+        }
+        assert_eq!(written[1..].concat(), expected.escape_ascii().to_string(), "{pattern:b}");
+    }
+}
+
+#[test]
+fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
+    let mut said = answers("%0\r\n");
+    said[KNOWN] = "-NOPERM User x has no permissions to run the 'script|exists' command\r\n".to_owned();
+    said.extend(Script::needed(true).iter().map(|it| loaded(*it)));
+
+    let (written, end) = whole_talk(Some(&crate::wire::greet(1, 0, 0)), &said);
+
+    assert!(matches!(end, Ok(Next::Done(_))), "{end:?}");
+    assert_eq!((written.len(), written[1].matches("LOAD").count()), (2, 5));
+}
+
+#[test]
+fn without_quarantine_a_server_is_asked_for_the_scripts_of_locks_alone() {
+    let mut said = answers("%0\r\n");
+    said[KNOWN] = "*3\r\n:1\r\n:0\r\n:1\r\n".to_owned();
+    said[GREET] = loaded(Script::Extend);
+
+    let (written, end) = whole_talk(None, &said);
+
+    assert!(matches!(end, Ok(Next::Done(_))), "{end:?}");
+    assert!(written[0].contains(r"*5\r\n$6\r\nSCRIPT") && !written[0].contains(Script::Greet.hash()), "{}", written[0]);
+}
+
+#[test]
+fn a_script_that_is_forgotten_while_a_server_is_asked_is_given_to_it() {
+    let mut said = answers("%0\r\n");
+    said[GREET] = NO_SCRIPT.to_owned();
+    said.extend([loaded(Script::Greet), MEMORY.to_owned()]);
+
+    let (written, end) = whole_talk(Some(&crate::wire::greet(1, 0, 0)), &said);
+
+    assert!(matches!(end, Ok(Next::Done(ServerInfo { memory: Some(_), .. }))), "{end:?}");
+    assert_eq!(written[1].matches("LOAD").count(), 1);
+}
+
+#[test]
+fn a_server_that_is_asked_in_the_older_protocol_is_given_each_script_once() {
+    let mut said = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
+    said[KNOWN] = known([0, 1, 0, 1, 1]);
+    said.extend(said.clone());
+    said[GREET + 1] = "+OK\r\n".to_owned();
+    said.extend([loaded(Script::Acquire), loaded(Script::Release)]);
+
+    let (written, end) = whole_talk(Some(&crate::wire::greet(1, 0, 0)), &said);
+
+    assert!(matches!(end, Ok(Next::Done(_))), "{end:?}");
+    assert_eq!((written.len(), written[2].matches("LOAD").count()), (3, 2));
+}
+
+#[test]
+fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
+    let with = |what: [&str; 2]| {
+        let mut said = answers("%0\r\n");
+        said[KNOWN] = known([1, 1, 1, 1, 0]);
+        said[GREET] = NO_SCRIPT.to_owned();
+        said.extend(what.map(str::to_owned));
+        whole_talk(Some(&crate::wire::greet(1, 0, 0)), &said).1
+    };
+    let hash = Script::Greet.hash();
+    assert!(matches!(with([&format!("+{hash}\r\n"), MEMORY]), Ok(Next::Done(_))));
+    assert!(matches!(with(["+abc\r\n", MEMORY]), Err(NodeFailure::Protocol { .. })));
+    assert!(matches!(with([&loaded(Script::Greet), NO_SCRIPT]), Err(NodeFailure::Protocol { .. })));
+    let forbidden = with(["-NOPERM no permissions to run the 'script|load' command\r\n", NO_SCRIPT]);
+    assert!(matches!(forbidden, Err(NodeFailure::NoPermission { .. })), "{forbidden:?}");
+}
+
+#[test]
+fn b2_a_replica_has_no_vote() {
+    let mut answers = answers("%0\r\n");
+    set_info(&mut answers, "run_id:abc\r\n");
+    answers[ROLE] = "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:1\r\n".to_owned();
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Replica));
+}
+
+#[test]
+fn b3_a_cluster_node_has_no_vote() {
+    let mut answers = answers("%0\r\n");
+    set_info(&mut answers, "redis_mode:cluster\r\n");
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+}
+
+#[test]
+fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know() {
+    let mut answers = answers("%0\r\n");
+    answers[KNOWN] = "-ERR unknown command 'SCRIPT', with args beginning with: 'EXISTS' \r\n".to_owned();
+    let unknown = talk("redis://a", &answers).unwrap_err();
+    assert!(matches!(unknown, NodeFailure::Refused { .. }), "{unknown}");
+
+    let role = "*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned();
+    set_info(&mut answers, "redis_mode:sentinel\r\n");
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Sentinel));
+    set_info(&mut answers, "run_id:abc\r\n");
+    answers[ROLE] = role;
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Sentinel));
+}
+
+#[test]
+fn a_database_number_of_a_cluster_node_does_not_hide_what_it_is() {
+    let mut answers = answers("%0\r\n");
+    set_info(&mut answers, "redis_mode:cluster\r\n");
+    answers.insert(1, "-ERR SELECT is not allowed in cluster mode\r\n".to_owned());
+    assert_eq!(talk("redis://a/1", &answers), Err(NodeFailure::ClusterNode));
+}
+
+#[test]
+fn b5_a_server_that_may_evict_locks_has_no_vote() {
+    for (policy, limit, failure) in [
+        ("noeviction", "0", None),
+        ("noeviction", "1000", None),
+        ("allkeys-lru", "0", None),
+        ("allkeys-lru", "1000", Some("allkeys-lru")),
+        ("volatile-ttl", "1000", Some("volatile-ttl")),
+        ("volatile-ttl", "x", Some("volatile-ttl")),
+    ] {
+        let mut answers = answers("%0\r\n");
+        set_info(&mut answers, &format!("run_id:abc\r\nmaxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"));
+        let failure = failure.map(|it| NodeFailure::Evicts { policy: it.to_owned() });
+        let talked = talk("redis://a", &answers);
+        assert_eq!(talked.as_ref().err(), failure.as_ref(), "{policy} {limit}");
+        if let Ok(Next::Done(server_info)) = talked {
+            assert_eq!(server_info.would_evict.is_some(), policy != "noeviction");
+        }
+    }
+}
+
+#[test]
+fn what_a_server_says_about_its_start_and_its_past_is_read() {
+    let mut answers = answers("%0\r\n");
+    let zeros = "0".repeat(40);
+    for (id, offset, promoted) in
+        [(&zeros[..], "-1", false), (&zeros, "7", false), ("8af3", "-1", false), ("8af3", "7", true)]
+    {
+        set_info(
+            &mut answers,
+            &format!(
+                "run_id:abc\r\nuptime_in_seconds:-3599\r\nserver_time_usec:1700000000000001\r\nconnected_slaves:2\r\n\
+             master_replid2:{id}\r\nsecond_repl_offset:{offset}\r\n"
+            ),
+        );
+        let Ok(Next::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
+        assert_eq!((server_info.uptime, server_info.time), (Some(-3599), Some(1_700_000_000_000_001)));
+        assert_eq!((server_info.replicas, server_info.promoted), (2, promoted), "{id} {offset}");
+    }
+}
+
+#[test]
+fn a_server_that_is_too_old_has_no_vote() {
+    for (version, too_old) in
+        [("2.8.4", true), ("6.0.16", true), ("6.2.0", false), ("7.0.15", false), ("255.255.255", false), ("x", false)]
+    {
+        let mut answers = answers("%0\r\n");
+        set_info(&mut answers, &format!("redis_version:{version}\r\nrun_id:abc\r\n"));
+        let failure = talk("redis://a", &answers).err();
+        assert_eq!(failure, too_old.then(|| NodeFailure::TooOld { version: version.to_owned() }));
+    }
+}
+
+#[test]
+fn a_server_without_hello_is_asked_in_the_older_protocol() {
+    let mut answers = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
+    set_info(&mut answers, "run_id:abc\r\n");
+    let Ok(Next::Write(bytes)) = talk("redis://:pw@a", &answers) else { panic!() };
+    assert!(bytes.starts_with(b"*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"));
+}
+
+#[test]
+fn a_server_that_refuses_the_name_of_a_connection_may_vote() {
+    let no_hello = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
+    for answer in ["+OK\r\n", "-NOPERM User x has no permissions to run the 'client|setname' command\r\n", "-ERR x\r\n"]
+    {
+        let (mut handshake, first) =
+            Handshake::begin(&Address::parse("redis://a").unwrap(), Some(&crate::wire::greet(1, 0, 0)));
+        assert!(first.windows(8).any(|it| it == b"quorlock"));
+        let mut last = Ok(Next::Read);
+        for answer in answers(no_hello) {
+            last = handshake.on_reply(answer.as_bytes());
+        }
+        let Ok(Next::Write(bytes)) = &last else { panic!("{last:?}") };
+        assert!(bytes.starts_with(b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$8\r\nquorlock\r\n"));
+        for answer in answers(answer) {
+            last = handshake.on_reply(answer.as_bytes());
+        }
+        assert!(matches!(last, Ok(Next::Done(_))), "{last:?}");
+    }
+}
+
+#[test]
+fn login_errors_are_typed_and_never_echoed() {
+    let mut answers = answers("-WRONGPASS invalid username-password pair: ann secret\r\n");
+    answers[INFO.start] = "-NOAUTH Authentication required.\r\n".to_owned();
+    let err = talk("redis://ann:secret@a", &answers).unwrap_err();
+    assert_eq!(err, NodeFailure::WrongPassword);
+    assert!(!format!("{err} {err:?}").contains("secret"));
+}
+
+#[test]
+fn each_part_of_info_is_asked_for_and_read_in_both_protocols() {
+    let (_, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), None);
+    let first = String::from_utf8_lossy(&first).into_owned();
+    for part in ["$6\r\nserver\r\n", "$6\r\nmemory\r\n", "$11\r\nreplication\r\n"] {
+        assert!(first.contains(&format!("*2\r\n$4\r\nINFO\r\n{part}")), "{part}");
+    }
+    let mut answers = answers("%0\r\n");
+    let text = "txt:run_id:abc\r\n";
+    answers[INFO].fill(format!("={}\r\n{text}\r\n", text.len()));
+    let Ok(Next::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
+    assert_eq!(server_info.run_id.as_deref(), Some("abc"));
+}
+
+#[test]
+fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_access_list_forbids() {
+    let old = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
+    let auth = |answer: &str| {
+        let mut handshake = begin("redis://:pw@a");
+        answers(old).iter().for_each(|it| drop(handshake.on_reply(it.as_bytes())));
+        assert_eq!(handshake.on_reply(answer.as_bytes()), Ok(Next::Read));
+        handshake.failure()
+    };
+    assert_eq!(auth("-WRONGPASS invalid password\r\n"), Some(NodeFailure::WrongPassword));
+    assert_eq!(auth("+OK\r\n"), None);
+
+    let with = |place, answer: &str| {
+        let mut answers = answers("%0\r\n");
+        answers[place] = answer.to_owned();
+        talk("redis://a", &answers).err()
+    };
+    for place in [INFO.start, ROLE] {
+        assert_eq!(with(place, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
+        assert_eq!(with(place, "-NOPERM no permissions\r\n"), None);
+    }
+    assert_eq!(with(GREET, "-OOM command not allowed\r\n"), Some(NodeFailure::OutOfMemory));
+    assert_eq!(with(KNOWN, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
+    for nonsense in ["+OK\r\n", "*0\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", &known([1, 1, 2, 1, 1])] {
+        assert!(matches!(with(KNOWN, nonsense), Some(NodeFailure::Protocol { .. })), "{nonsense}");
+    }
+
+    let mut answers = answers("%0\r\n");
+    answers.insert(1, "-ERR DB index is out of range\r\n".to_owned());
+    assert_eq!(talk("redis://a/99", &answers), Err(NodeFailure::BadDatabase));
+}
+
+/// Something that a server may say to any question, and should not.
+fn nonsense() -> impl Strategy<Value = Vec<u8>> {
+    let of_others = answers("%0\r\n").into_iter().chain(["+OK\r\n".to_owned()]).collect::<Vec<_>>();
+    prop_oneof![
+        prop::sample::select(of_others).prop_map(String::into_bytes),
+        prop::collection::vec(info_line(), 0..4).prop_map(|it| info(&it.join("\r\n")).into_bytes()),
+        ("[A-Z]{1,10}", "[ -~]{0,20}").prop_map(|(code, text)| format!("-{code} {text}\r\n").into_bytes()),
+        "[-+:$*_#,%>]-?[0-9]{0,20}\r\n".prop_map(String::into_bytes),
+        any::<Vec<u8>>(),
+    ]
+}
+
+fn info_line() -> impl Strategy<Value = String> {
+    let keys =
+        ["redis_version", "redis_mode", "run_id", "uptime_in_seconds", "role", "", "\0", "redis_version:redis_mode"];
+    let values =
+        ["", "7.0.15", "6", "-1", "18446744073709551616", "cluster", "sentinel", "master", "NaN", ":", "\u{fffd}"];
+    (prop::sample::select(keys.to_vec()), prop::sample::select(values.to_vec())).prop_map(|(k, v)| format!("{k}:{v}"))
+}
+
+proptest! {
+    #[test]
+    fn g5_no_dialogue_panics_and_none_ends_well_where_a_script_is_neither_known_nor_loaded(
+        unknown in prop::collection::vec(0_usize..5, 0..3),
+        wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), GREET + 5),
+        behind in prop::collection::vec(nonsense(), 0..9),
+    ) {
+        let scripts = Script::needed(true);
+        let mut there = [1; 5];
+        unknown.iter().for_each(|it| there[*it] = 0);
+        let mut right = answers("%0\r\n");
+        right[KNOWN] = known(there);
+        right.extend(scripts.iter().zip(there).filter(|(_, it)| *it == 0).map(|(it, _)| loaded(*it)));
+        let right = right.into_iter().map(String::into_bytes);
+        let says_what_is_there = wrong[KNOWN].is_none();
+        let said = wrong.into_iter().zip(right).map(|(wrong, right)| wrong.unwrap_or(right)).chain(behind);
+        let mut handshake = begin("redis://:pw@a");
+        let mut hashes = Vec::new();
+        for frame in said {
+            let text = String::from_utf8_lossy(&frame).into_owned();
+            hashes.extend(scripts.iter().filter(|it| text.contains(it.hash())));
+            match handshake.on_reply(&frame) {
+                Ok(Next::Read | Next::Write(_)) => {}
+                Ok(Next::Done(_)) => {
+                    let lacks = |(script, there): (&Script, u8)| there == 0 && !hashes.contains(&script);
+                    let is_to_be_asked = says_what_is_there && handshake.fallback.is_some();
+                    prop_assert!(!(is_to_be_asked && scripts.iter().zip(there).any(lacks)));
+                    break;
+                }
+                Err(failure) => {
+                    prop_assert!(failure.to_string().chars().count() < 2_000);
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn g5_a_server_that_says_what_it_should_may_vote_whatever_its_info_is(text: String) {
+        let mut answers = answers("%0\r\n");
+        set_info(&mut answers, &text);
+        let end = talk("redis://a", &answers);
+        // Unless by chance it says something that is asked for.
+        let done = matches!(end, Ok(Next::Done(_)));
+        prop_assert!(done || text.contains("redis_"), "{end:?}");
+    }
+}
