@@ -14,7 +14,7 @@
 //! | `overload` | what becomes of many more threads than the servers can serve at once? | `rslock` | `% of best` |
 //! | `faults` | what does one sick node cost? | other clients | `x healthy` |
 //! | `held` | what does it cost to hold 10,000 locks? | | share of a core |
-//! | `handover` | how soon does a waiter have a lock that is released? | a raw notify, an uncontended pair, `rslock` | `x notify`, `x pair` |
+//! | `handover` | how soon does a waiter have a lock that is released? | a raw notify, plain and with our scripts, an uncontended pair, `rslock` | `x notify`, `x scripts`, `x pair` |
 //! | `contended` | how well is a lock used that many want all the time, and how evenly? | a perfect queue, `rslock` | `held %`, `longest ms` |
 //! | `idle` | what does it cost to wait for a lock that is not released? | | commands, CPU |
 //! | `once` | what does it cost a program to lock once, from its start to its end? | a bare connection, a program that does nothing | `above ms` |
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     // The bench runs itself once more for whatever has to be a process of its own.
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some((worker::FLAG, urls)) => return worker::run(urls),
-        Some((floor::FLAG, urls)) => return floor::run(urls),
+        Some((flag @ (floor::FLAG | floor::WITH_SCRIPTS), urls)) => return floor::run(flag, urls),
         Some((proxy::FLAG, args)) => return proxy::run(args),
         Some((flag @ (once::OURS | once::BARE | once::NOTHING), urls)) => return once::run(flag, urls),
         _ => {}

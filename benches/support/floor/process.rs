@@ -1,24 +1,27 @@
 //! A process of the floor: this program, run once more with [`FLAG`] and URLs. It knows `pairs`, `lock`,
 //! `unlock` and `sections`, as [the worker](crate::support::worker) does; its sections are those of a
-//! [perfect queue](Floor::queue).
+//! [perfect queue](Floor::queue). There is one for each of the two floors.
 
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use super::Floor;
-use super::notify::Notified;
+use super::notify::{HandsOver, Notified, NotifiedWithScripts};
+use super::{Floor, Form};
 use crate::support::Result;
 use crate::support::line::{addrs, answer_lines, number};
+use crate::support::ours::Ours;
 use crate::support::sections::Job;
 use crate::support::stats::{Batch, process_cpu, shared_clock};
 
 /// The first argument of such a process.
 pub(crate) const FLAG: &str = "--floor";
+/// The same for the one with our scripts.
+pub(crate) const WITH_SCRIPTS: &str = "--floor-with-scripts";
 
 /// Answers lines until the input ends.
-pub(crate) fn run(urls: &[String]) -> ExitCode {
-    match serve(urls) {
+pub(crate) fn run(flag: &str, urls: &[String]) -> ExitCode {
+    match if flag == FLAG { serve_plain(urls) } else { serve_with_scripts(urls) } {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("a floor of the bench: {err}");
@@ -27,14 +30,26 @@ pub(crate) fn run(urls: &[String]) -> ExitCode {
     }
 }
 
-fn serve(urls: &[String]) -> Result {
+fn serve_plain(urls: &[String]) -> Result {
     let addrs = addrs(urls)?;
-    let (mut floor, mut notified) = (Floor::plain(&addrs)?, Notified::connect(&addrs)?);
+    serve(Floor::plain(&addrs)?, Notified::connect(&addrs)?)
+}
+
+fn serve_with_scripts(urls: &[String]) -> Result {
+    let (addrs, ours) = (addrs(urls)?, Ours::open(urls)?);
+    let first = *addrs.first().ok_or("no node")?;
+    let form = Form::record(devnodes::Client::connect(first, None)?, |name| ours.waiting_pair(name))?;
+    // It would be told as well.
+    drop(ours);
+    serve(Floor::with_scripts(&addrs, form.clone())?, NotifiedWithScripts::connect(&addrs, form)?)
+}
+
+fn serve(mut floor: Floor, mut notified: impl HandsOver) -> Result {
     let mut locked = String::new();
     Ok(answer_lines(|line| answer(line, &mut floor, &mut notified, &mut locked))?)
 }
 
-fn answer(line: &str, floor: &mut Floor, notified: &mut Notified, locked: &mut String) -> Result<String> {
+fn answer(line: &str, floor: &mut Floor, notified: &mut impl HandsOver, locked: &mut String) -> Result<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         ["pairs", n, _, name] => {

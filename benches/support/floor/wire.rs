@@ -132,6 +132,15 @@ impl Wire {
         heard.sort_unstable_by(|a, b| b.cmp(a));
         heard[self.quorum - 1]
     }
+
+    /// Whether a majority of the nodes has published something since [`forget_notices`](Self::forget_notices).
+    pub(crate) fn is_told(&self) -> bool {
+        self.quorum <= self.nodes.iter().filter(|it| it.is_told).count()
+    }
+
+    pub(crate) fn forget_notices(&mut self) {
+        self.nodes.iter_mut().for_each(|it| it.is_told = false);
+    }
 }
 
 struct Node {
@@ -145,6 +154,10 @@ struct Node {
     /// So many lines to come belong to a published message, the number in the last one.
     published: usize,
     heard: u64,
+    /// It has published something since this was forgotten.
+    is_told: bool,
+    /// So many values to come belong to an answer that is a list.
+    values: usize,
 }
 
 impl Node {
@@ -166,7 +179,16 @@ impl Node {
         }
         stream.set_nonblocking(true)?;
         let said = String::from_utf8_lossy(&said).into_owned();
-        let node = Self { stream, pending: Vec::new(), answered: 0, line: Vec::new(), published: 0, heard: 0 };
+        let node = Self {
+            stream,
+            pending: Vec::new(),
+            answered: 0,
+            line: Vec::new(),
+            published: 0,
+            heard: 0,
+            is_told: false,
+            values: 0,
+        };
         Ok((node, said))
     }
 
@@ -213,13 +235,22 @@ impl Node {
                 if self.published == 0 {
                     let heard = str::from_utf8(line).ok().and_then(|it| it.parse().ok());
                     self.heard = self.heard.max(heard.unwrap_or(0));
+                    self.is_told = true;
                 }
+            } else if self.values > 0 {
+                // A text has its length in a line before it.
+                self.values -= usize::from(!line.starts_with(b"$"));
             } else if line.starts_with(b">") {
                 // Three texts, each with its length before it.
                 self.published = 6;
             } else {
-                // The answers to the commands that are sent here have one line each.
+                // The answers to the commands that are sent here have one line each, but for refusals of ours.
                 let granted = match line {
+                    [b'*', count @ ..] => {
+                        let count = str::from_utf8(count).ok().and_then(|it| it.parse().ok());
+                        self.values = count.ok_or_else(|| unexpected(line))?;
+                        false
+                    }
                     b"$-1" | b"_" | b":0" => false,
                     [b'+' | b':', ..] => true,
                     _ => return Err(unexpected(line)),

@@ -2,7 +2,8 @@
 //!
 //! Two take turns: while one holds the lock for some milliseconds the other waits for it. Measured is the time from
 //! the call of release in the one to the return of `lock` in the other. First between two processes, beside the [raw
-//! notify](crate::support::floor), then between two threads of one manager, where the client itself can know who waits.
+//! notify](crate::support::floor), plain and with our scripts, then between two threads of one manager, where the client
+//! itself can know who waits.
 //!
 //! Whoever has just slept is slower than whoever is in full swing: caches are cold and the processor has dozed. So
 //! what a hand-over is compared with is measured both ways in the same run: "in a row", and "rested", after pauses as
@@ -27,8 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const WAITED_NS: u64 = 1_000_000;
 
 const NOTIFY: &str = "raw notify";
-/// Our numbers, beside the notify's, which is 0.
-const OURS: [usize; 2] = [1, 2];
+const NOTIFY_WITH_SCRIPTS: &str = "raw notify, our scripts";
+/// Our numbers, beside the notifies', which are 0 and 1.
+const OURS: [usize; 2] = [2, 3];
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
@@ -54,7 +56,11 @@ pub(crate) fn on(nodes: &Nodes, setting: &Setting, clients: &[&'static str], cyc
     let count = setting.runs();
     setting.begin(&format!("handover: between two processes, {count} runs of {cycles} cycles"));
     let (urls, block) = (nodes.urls(), setting.size(50, 25));
-    let mut all = vec![Two::new(NOTIFY, false, block, [Peer::floor(&urls)?, Peer::floor(&urls)?])?];
+    let with_scripts = [Peer::floor_with_scripts(&urls)?, Peer::floor_with_scripts(&urls)?];
+    let mut all = vec![
+        Two::new(NOTIFY, false, block, [Peer::floor(&urls)?, Peer::floor(&urls)?])?,
+        Two::new(NOTIFY_WITH_SCRIPTS, false, block, with_scripts)?,
+    ];
     for (name, fair) in [("quorlock", false), ("quorlock, fair", true)] {
         all.push(Two::new(name, fair, block, [Peer::ours(&urls)?, Peer::ours(&urls)?])?);
     }
@@ -192,6 +198,7 @@ fn print(what: &str, runs: &Runs<Seen>) {
     let heading = [
         "",
         "x notify",
+        "x scripts",
         &format!("x {what}"),
         "x rested",
         "median us",
@@ -204,12 +211,13 @@ fn print(what: &str, runs: &Runs<Seen>) {
     ];
     let mut table = Table::new(&heading);
     // Between threads there is none.
-    let notify = runs.find(NOTIFY);
+    let notifies = [NOTIFY, NOTIFY_WITH_SCRIPTS].map(|it| runs.find(it));
     for (who, name) in runs.names() {
         let all = runs.of(who);
         table.row([
             name.to_owned(),
-            num(notify.map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)), 2),
+            num(notifies[0].map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)), 2),
+            num(notifies[1].map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)), 2),
             num(runs.median(who, Seen::in_pairs), 2),
             num(runs.median(who, Seen::in_rested_pairs), 2),
             num(runs.median(who, Seen::median_us), 0),
