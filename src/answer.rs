@@ -38,6 +38,19 @@ impl Answer {
         matches!(self, Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) | Answer::Raise(RaiseReply::Gone))
     }
 
+    /// Which of several locks is in the way of all of them.
+    pub(crate) fn which(&self) -> Which {
+        match self {
+            Answer::Acquire(
+                AcquireReply::Held { which, .. }
+                | AcquireReply::Reserved { which, .. }
+                | AcquireReply::WrongType { which }
+                | AcquireReply::BadCounter { which },
+            ) => *which,
+            _ => None,
+        }
+    }
+
     /// The fencing counter that the node has shown, where that is not what it was offered.
     pub(crate) fn counter(&self) -> Option<u64> {
         match self {
@@ -62,9 +75,11 @@ impl From<&Answer> for NodeAnswer {
                 return NodeAnswer::GrantedBehind;
             }
             Answer::Acquire(AcquireReply::Held { left, holder, .. }) => {
-                return NodeAnswer::Held { left: *left, holder: holder.clone() };
+                return NodeAnswer::Held { left: *left, holder: holder.clone(), name: None };
             }
-            Answer::Acquire(AcquireReply::Reserved { left, .. }) => return NodeAnswer::Reserved { left: *left },
+            Answer::Acquire(AcquireReply::Reserved { left, .. }) => {
+                return NodeAnswer::Reserved { left: *left, name: None };
+            }
             Answer::Raise(RaiseReply::Gone) | Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => {
                 return NodeAnswer::Gone;
             }
@@ -75,10 +90,10 @@ impl From<&Answer> for NodeAnswer {
                 NodeFailure::Quarantined { left: *left, why: Quarantine::Emptied }
             }
             Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
-            Answer::Acquire(AcquireReply::WrongType) => NodeFailure::WrongType,
-            Answer::Acquire(AcquireReply::BadCounter)
+            Answer::Acquire(AcquireReply::WrongType { .. }) => NodeFailure::WrongType { name: None },
+            Answer::Acquire(AcquireReply::BadCounter { .. })
             | Answer::Raise(RaiseReply::Unusable)
-            | Answer::Extend(ExtendReply::Unusable) => NodeFailure::BadCounter,
+            | Answer::Extend(ExtendReply::Unusable) => NodeFailure::BadCounter { name: None },
             Answer::NoScript => NodeFailure::Refused { message: "the script is gone".to_owned() },
             Answer::Failed(failure) => failure.clone(),
             Answer::Greet(_) | Answer::Meet(_) | Answer::Subscribed | Answer::Time => {
@@ -88,6 +103,9 @@ impl From<&Answer> for NodeAnswer {
         NodeAnswer::Failed(failure)
     }
 }
+
+/// Which of several locks, in the order of the command, an answer is about; `None` if it asked for one.
+pub(crate) type Which = Option<u8>;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum AcquireReply {
@@ -103,17 +121,18 @@ pub(crate) enum AcquireReply {
         entered: bool,
         /// Who holds it, fit to be shown.
         holder: Option<Arc<str>>,
+        which: Which,
     },
     /// Free, but another client's turn.
-    Reserved { counter: u64, left: Duration, entered: bool },
+    Reserved { counter: u64, left: Duration, entered: bool, which: Which },
     /// The node has lost its memory, and is quarantined.
     Forgot { left: Duration },
     /// The proposal is far ahead of the node's clock, and nothing was done.
     Ahead { counter: u64 },
     /// The lock's key holds something else.
-    WrongType,
+    WrongType { which: Which },
     /// The lock's counter does.
-    BadCounter,
+    BadCounter { which: Which },
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -233,16 +252,18 @@ mod tests {
     /// What commands of a round can be answered with.
     fn answers() -> Vec<Answer> {
         use AcquireReply::{Accepted, Ahead, BadCounter, Behind, Forgot, Held, Reserved, WrongType};
+        let which = Some(1);
         use ExtendReply::{Extended, Healed, Superseded};
         let left = Duration::from_secs(1);
         let holder = Some(Arc::from("somebody"));
         let mut answers = vec![Answer::NoScript, Answer::Failed(NodeFailure::Stalled)];
         answers.extend(
-            [Accepted, Behind { counter: 1 }, Held { counter: 2, left: Some(left), entered: true, holder }]
+            [Accepted, Behind { counter: 1 }, Held { counter: 2, left: Some(left), entered: true, holder, which }]
                 .map(Answer::Acquire),
         );
-        answers.extend([Reserved { counter: 3, left, entered: true }, Ahead { counter: 4 }].map(Answer::Acquire));
-        answers.extend([Forgot { left }, WrongType, BadCounter].map(Answer::Acquire));
+        answers
+            .extend([Reserved { counter: 3, left, entered: true, which }, Ahead { counter: 4 }].map(Answer::Acquire));
+        answers.extend([Forgot { left }, WrongType { which }, BadCounter { which }].map(Answer::Acquire));
         let above = RaiseReply::Above { counter: 5 };
         answers.extend([RaiseReply::Taken, above, RaiseReply::Gone, RaiseReply::Unusable].map(Answer::Raise));
         answers.extend([Extended, Healed, Superseded, ExtendReply::Forgot { left }].map(Answer::Extend));
@@ -273,10 +294,10 @@ mod tests {
             (Answer::Acquire(AcquireReply::Forgot { left }), quarantined.clone()),
             (Answer::Extend(ExtendReply::Forgot { left }), quarantined),
             (Answer::Acquire(AcquireReply::Ahead { counter: 4 }), NodeFailure::ClockBehind),
-            (Answer::Acquire(AcquireReply::WrongType), NodeFailure::WrongType),
-            (Answer::Acquire(AcquireReply::BadCounter), NodeFailure::BadCounter),
-            (Answer::Raise(RaiseReply::Unusable), NodeFailure::BadCounter),
-            (Answer::Extend(ExtendReply::Unusable), NodeFailure::BadCounter),
+            (Answer::Acquire(AcquireReply::WrongType { which: None }), NodeFailure::WrongType { name: None }),
+            (Answer::Acquire(AcquireReply::BadCounter { which: None }), NodeFailure::BadCounter { name: None }),
+            (Answer::Raise(RaiseReply::Unusable), NodeFailure::BadCounter { name: None }),
+            (Answer::Extend(ExtendReply::Unusable), NodeFailure::BadCounter { name: None }),
             (Answer::Failed(NodeFailure::Busy), NodeFailure::Busy),
         ] {
             assert_eq!(NodeAnswer::from(&answer), NodeAnswer::Failed(failure), "{answer:?}");

@@ -105,6 +105,8 @@ const FENCING_TTL_MIN: Duration = Duration::from_secs(60);
 const FENCING_TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 /// Names and prefixes together are a Redis key; longer ones are a mistake, and every round would carry them.
 pub(crate) const NAME_MAX: usize = 64 * 1024;
+/// The most names that can be taken together.
+pub(crate) const NAMES_MAX: usize = 64;
 /// Keys of this crate beside the locks begin so; see `wire::plan`.
 pub(crate) const RESERVED: &[u8] = b"quorlock:";
 

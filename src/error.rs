@@ -249,12 +249,23 @@ pub enum AcquireError {
     /// This process was forked from the one that built the manager, and has none of its threads.
     #[error("the lock manager belongs to the parent process: build one after the fork")]
     Forked,
-    /// The name is too long to be a key.
-    #[error("the name has {len} bytes with its prefix: at most {max} are allowed")]
+    /// The name is too long to be a key, or several names are together.
+    #[error("the name has {len} bytes with its prefix, or all names together: at most {max} are allowed")]
     NameTooLong {
-        /// Length of prefix and name, in bytes.
+        /// Length of prefix and name, in bytes; of several names, of all of them.
         len: usize,
         /// The largest allowed, in bytes.
+        max: usize,
+    },
+    /// The list of names is empty.
+    #[error("no names: give at least one")]
+    NoNames,
+    /// The list of names is too long.
+    #[error("{count} names: at most {max} can be taken together")]
+    TooManyNames {
+        /// How many different names were given.
+        count: usize,
+        /// How many are allowed.
         max: usize,
     },
     /// The name begins like the keys that this crate keeps beside the locks.

@@ -9,6 +9,9 @@ pub mod obligations {}
 #[doc = include_str!("guide/waiting.md")]
 pub mod waiting {}
 
+#[doc = include_str!("guide/several.md")]
+pub mod several {}
+
 #[doc = include_str!("guide/nodes.md")]
 pub mod nodes {}
 

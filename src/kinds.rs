@@ -4,6 +4,8 @@
 mod methods;
 mod mutex;
 mod reentrant;
+mod several;
 
 pub use mutex::Mutex;
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
+pub use several::MultiLock;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::error::NodeCheck;
-use crate::kinds::{Mutex, ReentrantMutex};
+use crate::kinds::{MultiLock, Mutex, ReentrantMutex};
 use crate::stats::Stats;
 
 /// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
@@ -55,6 +55,30 @@ impl LockManager {
     #[must_use]
     pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
         ReentrantMutex::of_mutex(self.mutex(name))
+    }
+
+    /// Describes a lock of several names, which are taken together: all of them, or none. Does not block; asks no node.
+    ///
+    /// One to 64 names, and 64 KiB of them together with their [prefixes](crate::Builder::prefix); each is as for
+    /// [`mutex`](LockManager::mutex). Their order does not matter, and a name that is given twice is one: a transfer from an
+    /// account to itself needs no case of its own. Names that cannot be used are an error when the lock is taken.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let both = locks.multi(["account:7", "account:9"]).lock()?;
+    /// // Nobody else is at either account; a transfer the other way round waits.
+    /// drop(both);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "multi_lock")]
+    #[doc(alias = "lock_all")]
+    #[doc(alias = "mlock")]
+    pub fn multi<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::of_engine(Arc::clone(&self.engine), names)
     }
 
     /// What the manager has done since it was built. Does not block.

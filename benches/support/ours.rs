@@ -62,17 +62,15 @@ impl Ours {
 
     /// Runs `n` pairs on `name`, one after the other.
     pub(crate) fn pairs(&self, n: usize, name: &str) -> Batch {
-        let mut batch = Batch::default();
-        let cpu = process_cpu();
-        for _ in 0..n {
-            let start = Instant::now();
-            match self.pair(name) {
-                Ok(()) => batch.samples.push(start.elapsed()),
-                Err(_) => batch.failed += 1,
-            }
-        }
-        batch.cpu = process_cpu().saturating_sub(cpu);
-        batch
+        batch(n, || self.pair(name))
+    }
+
+    /// The same on several names at once.
+    pub(crate) fn pairs_of(&self, n: usize, names: &[String]) -> Batch {
+        batch(n, || {
+            self.locks.multi(names).try_lock()?.release()?;
+            Ok(())
+        })
     }
 
     /// Runs pairs on each of `n` threads for `window`, a name each.
@@ -133,6 +131,21 @@ impl Ours {
     pub(crate) fn lost(&self) -> u64 {
         self.locks.stats().locks_lost
     }
+}
+
+/// Runs `n` pairs, one after the other.
+fn batch(n: usize, pair: impl Fn() -> Result) -> Batch {
+    let mut batch = Batch::default();
+    let cpu = process_cpu();
+    for _ in 0..n {
+        let start = Instant::now();
+        match pair() {
+            Ok(()) => batch.samples.push(start.elapsed()),
+            Err(_) => batch.failed += 1,
+        }
+    }
+    batch.cpu = process_cpu().saturating_sub(cpu);
+    batch
 }
 
 /// Locks once, as a program does that leaves all options as they are: when it began, and when the manager was built, the

@@ -1,5 +1,6 @@
 //! What a lock is and how its calls take it, as data.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Config, NAME_MAX};
@@ -12,7 +13,10 @@ use crate::wire::Plan;
 /// The description of a lock: shared by the lock kind, its calls under way and the hold that they win.
 #[derive(Clone)]
 pub(crate) struct LockSpec {
+    /// In logs and errors.
     pub(crate) name: LockName,
+    /// Of several locks that are taken together, in the order of the plan; none otherwise.
+    pub(crate) names: Arc<[LockName]>,
     pub(crate) plan: Plan,
     /// As the caller gave it, not checked: see [`LockSpec::ttl`].
     pub(crate) given_ttl: Duration,
@@ -26,6 +30,7 @@ impl LockSpec {
     pub(crate) fn new(config: &Config, name: &[u8], plan: Plan) -> LockSpec {
         LockSpec {
             name: LockName::new(name),
+            names: Arc::default(),
             plan,
             given_ttl: config.ttl,
             renew: config.renew,

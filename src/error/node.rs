@@ -92,11 +92,15 @@ pub enum NodeAnswer {
         /// [manager](crate::Builder::owner_label). `None`: another client's value, or that of a manager that does not want
         /// to say. Cut, escaped, and no more reliable than the client that wrote it.
         holder: Option<Arc<str>>,
+        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name. Cut and escaped.
+        name: Option<Arc<str>>,
     },
     /// The lock is free there, but reserved for a call that has waited for it.
     Reserved {
         /// How long the reservation lasts.
         left: Duration,
+        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name.
+        name: Option<Arc<str>>,
     },
     /// The lock was extended there.
     Extended,
@@ -120,6 +124,17 @@ impl NodeAnswer {
     pub(crate) fn is_granted(&self) -> bool {
         matches!(self, NodeAnswer::Granted | NodeAnswer::GrantedBehind)
     }
+
+    /// The same, said of one of several names.
+    pub(crate) fn about(mut self, of: Arc<str>) -> NodeAnswer {
+        if let NodeAnswer::Held { name, .. }
+        | NodeAnswer::Reserved { name, .. }
+        | NodeAnswer::Failed(NodeFailure::WrongType { name } | NodeFailure::BadCounter { name }) = &mut self
+        {
+            *name = Some(of);
+        }
+        self
+    }
 }
 
 impl fmt::Display for NodeAnswer {
@@ -127,14 +142,18 @@ impl fmt::Display for NodeAnswer {
         match self {
             NodeAnswer::Granted => f.write_str("granted, given back"),
             NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, given back"),
-            NodeAnswer::Held { left, holder } => {
+            NodeAnswer::Held { left, holder, name } => {
+                write_name(f, name.as_deref())?;
                 write!(f, "held by {}, ", holder.as_deref().unwrap_or("another client"))?;
                 match left {
                     Some(left) => write!(f, "{} left", About(*left)),
                     None => f.write_str("no expiry"),
                 }
             }
-            NodeAnswer::Reserved { .. } => f.write_str("free, but reserved for a call that waits"),
+            NodeAnswer::Reserved { name, .. } => {
+                write_name(f, name.as_deref())?;
+                f.write_str("free, but reserved for a call that waits")
+            }
             NodeAnswer::Extended => f.write_str("extended"),
             NodeAnswer::Released => f.write_str("released"),
             NodeAnswer::Gone => f.write_str("no longer ours"),
@@ -144,6 +163,20 @@ impl fmt::Display for NodeAnswer {
             NodeAnswer::Failed(failure) => failure.fmt(f),
         }
     }
+}
+
+/// A name in front of what is said about its key.
+struct Of<'a>(&'a Option<Arc<str>>);
+
+impl fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_deref().map_or(Ok(()), |it| write!(f, "{it}: "))
+    }
+}
+
+/// A name in front of what is said about its lock.
+fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&str>) -> fmt::Result {
+    name.map_or(Ok(()), |it| write!(f, "{it} is "))
 }
 
 /// Why a node in [quarantine](crate::Builder::quarantine) may have forgotten locks that are held, and what to do.
@@ -282,11 +315,17 @@ pub enum NodeFailure {
     #[error("a cluster node: locks need independent servers")]
     ClusterNode,
     /// The lock's key, or a key beside it, holds a value of another type: something else uses that name.
-    #[error("the key holds another type")]
-    WrongType,
+    #[error("{}the key holds another type", Of(name))]
+    WrongType {
+        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name.
+        name: Option<Arc<str>>,
+    },
     /// The fencing counter beside the lock is not a number below 2^53.
-    #[error("the fencing counter holds nonsense")]
-    BadCounter,
+    #[error("{}the fencing counter holds nonsense", Of(name))]
+    BadCounter {
+        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name.
+        name: Option<Arc<str>>,
+    },
     /// Another configured node shows the same run id, so it is the same server process, or one of them claims to be. The
     /// two have one vote, and it is the other's for as long as that is connected, and for the longest ttl after that.
     #[error("the same server as {other}: every node must be a server of its own")]
@@ -359,7 +398,8 @@ mod tests {
     }
 
     fn held(millis: u64) -> NodeAnswer {
-        NodeAnswer::Held { left: Some(Duration::from_millis(millis)), holder: Some("web-3/4711".into()) }
+        let left = Some(Duration::from_millis(millis));
+        NodeAnswer::Held { left, holder: Some("web-3/4711".into()), name: None }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The rounds of an acquisition: the acquire round, and the raise round that follows where counters were ahead.
 
-use crate::answer::{AcquireReply, Answer, RaiseReply};
-use crate::error::NodeFailure;
+use std::sync::Arc;
+
+use crate::answer::{AcquireReply, Answer, RaiseReply, Which};
+use crate::error::{NodeAnswer, NodeFailure};
+use crate::ids::LockName;
 use crate::logic::ballot::{Ballot, Round, Votes};
 use crate::logic::token;
 use crate::time::Moment;
@@ -40,22 +43,37 @@ pub(crate) struct AcquireRound {
     known: u64,
     /// The holder's deadline if this round is won; `None` if no clock can show it, and then it cannot be won.
     use_until: Option<Moment>,
+    /// The names of a lock that has several, in the order of its commands.
+    names: Arc<[LockName]>,
 }
 
 impl AcquireRound {
     /// A round that was sent with `proposal`.
     pub(crate) fn new(proposal: u64, use_until: Option<Moment>) -> AcquireRound {
-        AcquireRound { proposal, known: 0, use_until }
+        AcquireRound { proposal, known: 0, use_until, names: Arc::default() }
     }
 
     /// The same, after a counter of `known` was seen.
     pub(crate) fn after(self, known: u64) -> AcquireRound {
         AcquireRound { known, ..self }
     }
+
+    /// The same, of a lock that has several names.
+    pub(crate) fn of_names(self, names: &Arc<[LockName]>) -> AcquireRound {
+        AcquireRound { names: Arc::clone(names), ..self }
+    }
 }
 
 impl Round for AcquireRound {
     type End = AcquireEnd;
+
+    fn row(&self, answer: &Answer) -> NodeAnswer {
+        let row = NodeAnswer::from(answer);
+        match answer.which().and_then(|it| self.names.get(usize::from(it))) {
+            Some(name) => row.about(name.to_string().into()),
+            None => row,
+        }
+    }
 
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
@@ -91,6 +109,11 @@ impl Ballot<AcquireRound> {
         seen(&self.votes, self.round.proposal)
     }
 
+    /// Which of several locks is in the way, as the first node says that names one.
+    pub(crate) fn in_the_way(&self) -> Which {
+        self.votes.iter().find_map(Answer::which)
+    }
+
     /// How many nodes have entered the call in their waiting lists.
     pub(crate) fn entered(&self) -> usize {
         use AcquireReply::{Held, Reserved};
@@ -107,8 +130,8 @@ fn why(votes: &Votes) -> LossReason {
     let unusable = votes.count(|it| {
         matches!(
             it,
-            Answer::Acquire(AcquireReply::WrongType | AcquireReply::BadCounter)
-                | Answer::Failed(NodeFailure::WrongType)
+            Answer::Acquire(AcquireReply::WrongType { .. } | AcquireReply::BadCounter { .. })
+                | Answer::Failed(NodeFailure::WrongType { .. })
         )
     });
     let others = votes.count(Answer::is_granted).saturating_add(held).saturating_add(unusable);
@@ -192,11 +215,17 @@ mod tests {
     }
 
     fn held(counter: u64, entered: bool) -> Answer {
-        Answer::Acquire(AcquireReply::Held { counter, left: None, entered, holder: Some(Arc::from("somebody")) })
+        Answer::Acquire(AcquireReply::Held {
+            counter,
+            left: None,
+            entered,
+            holder: Some(Arc::from("somebody")),
+            which: None,
+        })
     }
 
     fn reserved(counter: u64, entered: bool) -> Answer {
-        Answer::Acquire(AcquireReply::Reserved { counter, left: Duration::from_secs(1), entered })
+        Answer::Acquire(AcquireReply::Reserved { counter, left: Duration::from_secs(1), entered, which: None })
     }
 
     /// A round of three nodes that proposed 10, after these votes, and its end.
@@ -234,8 +263,11 @@ mod tests {
     #[test]
     fn a_round_is_lost_for_a_reason_that_alone_explains_it() {
         let ahead = Answer::Acquire(AcquireReply::Ahead { counter: 7 });
-        let bad = Answer::Acquire(AcquireReply::BadCounter);
-        let wrong = [Answer::Acquire(AcquireReply::WrongType), Answer::Failed(NodeFailure::WrongType)];
+        let bad = Answer::Acquire(AcquireReply::BadCounter { which: None });
+        let wrong = [
+            Answer::Acquire(AcquireReply::WrongType { which: None }),
+            Answer::Failed(NodeFailure::WrongType { name: None }),
+        ];
         for (votes, why) in [
             ([ahead.clone(), FAILED, ACCEPTED], LossReason::NoQuorum),
             ([ahead, held(1, false), ACCEPTED], LossReason::Held),

@@ -1,7 +1,7 @@
 //! One round: every node has a vote, and the votes decide once.
 
 use crate::answer::Answer;
-use crate::error::NodeFailure;
+use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::quorum;
 use crate::time::Moment;
@@ -13,6 +13,11 @@ pub(crate) trait Round: Send + 'static {
 
     /// Takes note of a vote, if it matters when it came.
     fn note(&mut self, _node: NodeId, _vote: &Answer, _now: Moment) {}
+
+    /// What reports say of an answer.
+    fn row(&self, answer: &Answer) -> NodeAnswer {
+        NodeAnswer::from(answer)
+    }
 
     /// The end, if the votes decide it. They have to when no node is open.
     fn decide(&self, votes: &Votes, now: Moment) -> Option<Self::End>;
@@ -74,6 +79,12 @@ impl<R: Round> Ballot<R> {
 
     pub(crate) fn votes(&self) -> &Votes {
         &self.votes
+    }
+
+    /// What reports say of each node.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (NodeId, NodeAnswer)> {
+        let row = |it: Option<&Answer>| it.map_or(NodeAnswer::Pending, |it| self.round.row(it));
+        self.votes.places().map(move |(node, it)| (node, row(it)))
     }
 }
 

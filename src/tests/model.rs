@@ -19,6 +19,7 @@ mod held;
 mod leases;
 mod quarantines;
 mod rounds;
+mod several;
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -7,6 +7,7 @@
 mod exclusive;
 mod lock_keys;
 mod policy;
+mod several;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::wire::command::Command;
 use crate::wire::keys::CANARY;
 use crate::wire::plan::exclusive::Exclusive;
 use crate::wire::plan::lock_keys::{LockKeys, digits};
+use crate::wire::plan::several::Several;
 use crate::wire::script::Script;
 
 pub(crate) use lock_keys::KeyTtls;
@@ -34,12 +36,19 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug)]
 enum Form {
     Exclusive(Exclusive),
+    Several(Several),
 }
 
 impl Plan {
     /// A mutex called `name`.
     pub(crate) fn mutex(prefix: &[u8], name: &[u8], ttls: KeyTtls) -> Plan {
         Plan::of_key([prefix, name].concat().into(), ttls)
+    }
+
+    /// Several locks that are taken together; `names`: sorted, and none of them twice.
+    pub(crate) fn several<'a>(prefix: &[u8], names: impl Iterator<Item = &'a [u8]>, ttls: KeyTtls) -> Plan {
+        let locks = names.map(|it| [prefix, it].concat().into());
+        Plan { form: Form::Several(Several::new(locks, ttls)) }
     }
 
     fn of_key(lock: Arc<[u8]>, ttls: KeyTtls) -> Plan {
@@ -51,30 +60,45 @@ impl Plan {
     pub(crate) fn signed(mut self, label: &OwnerLabel) -> Plan {
         match &mut self.form {
             Form::Exclusive(it) => it.label = label.clone(),
+            Form::Several(it) => it.label = label.clone(),
         }
         self
     }
 
-    /// Takes `client` off the waiting list of the lock whose key is `lock`.
-    pub(crate) fn leave(lock: &[u8], client: ClientId) -> Command {
-        Plan::of_key(lock.into(), KeyTtls::default()).release(OwnerToken::nobody(), None, QueueUpdate::Leave(client))
+    /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: that is
+    /// told to calls for several locks, which leave their lists themselves.
+    pub(crate) fn leave_key(lock: &[u8], client: ClientId) -> Option<Command> {
+        let plan = Plan::of_key(lock.into(), KeyTtls::default());
+        (!plan.is_reserved()).then(|| plan.leave(client))
     }
 
-    /// The lock key, which tells the locks of a manager apart.
+    /// Takes `client` off the waiting lists.
+    pub(crate) fn leave(&self, client: ClientId) -> Command {
+        self.release(OwnerToken::nobody(), None, QueueUpdate::Leave(client))
+    }
+
+    /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
     pub(crate) fn key(&self) -> &Arc<[u8]> {
         match &self.form {
             Form::Exclusive(it) => &it.keys.lock,
+            Form::Several(it) => &it.together,
         }
     }
 
-    /// Length of the lock key, in bytes.
+    /// Length of the lock keys, in bytes.
     pub(crate) fn key_len(&self) -> usize {
-        self.key().len()
+        match &self.form {
+            Form::Exclusive(it) => it.keys.lock.len(),
+            Form::Several(it) => it.locks().map(|it| it.len()).fold(0, usize::saturating_add),
+        }
     }
 
-    /// Whether the lock key looks like one of the keys that are kept beside locks.
+    /// Whether a lock key looks like one of the keys that are kept beside locks.
     pub(crate) fn is_reserved(&self) -> bool {
-        self.key().starts_with(RESERVED)
+        match &self.form {
+            Form::Exclusive(it) => it.keys.lock.starts_with(RESERVED),
+            Form::Several(it) => it.locks().any(|it| it.starts_with(RESERVED)),
+        }
     }
 
     /// `quarantine`: for how many milliseconds a node is quarantined that has lost its data; 0 for not at all.
@@ -88,12 +112,14 @@ impl Plan {
     ) -> Command {
         match &self.form {
             Form::Exclusive(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
+            Form::Several(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
         }
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
         match &self.form {
             Form::Exclusive(it) => it.raise(owner, token),
+            Form::Several(it) => it.raise(owner, token),
         }
     }
 
@@ -117,6 +143,7 @@ impl Plan {
     ) -> Command {
         match &self.form {
             Form::Exclusive(it) => it.extend(owner, ttl_ms, token, quarantine, more),
+            Form::Several(it) => it.extend(owner, ttl_ms, token, quarantine, more),
         }
     }
 
@@ -124,6 +151,7 @@ impl Plan {
     pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, update: QueueUpdate) -> Command {
         match &self.form {
             Form::Exclusive(it) => it.release(owner, raised, update),
+            Form::Several(it) => it.release(owner, raised, update),
         }
     }
 }
@@ -156,7 +184,7 @@ mod tests {
     fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
         let plan = Plan::mutex(b"app:", b"report", KeyTtls::default());
         assert_eq!(**plan.key(), *b"app:report");
-        let Form::Exclusive(form) = &plan.form;
+        let Form::Exclusive(form) = &plan.form else { panic!("another form") };
         assert_eq!(form.keys.fence, b"quorlock:fence:{app:report}");
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         "NOAUTH" | "WRONGPASS" => NodeFailure::WrongPassword,
         "NOPERM" => NodeFailure::NoPermission { message: message() },
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" | "TRYAGAIN" => NodeFailure::ClusterNode,
-        "WRONGTYPE" => NodeFailure::WrongType,
+        "WRONGTYPE" => NodeFailure::WrongType { name: None },
         "DENIED" if details.contains("protected mode") => NodeFailure::ProtectedMode,
         "ERR" if details.contains("max number of clients") => NodeFailure::TooManyClients,
         // What a script may not do, as Valkey says it and as Redis does.
@@ -149,7 +149,7 @@ mod tests {
             assert!(matches!(sort(line), Refusal::Failure(NodeFailure::WritesRefused { .. })), "{line}");
         }
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-        assert_eq!(sort(wrong_type), Refusal::Failure(NodeFailure::WrongType));
+        assert_eq!(sort(wrong_type), Refusal::Failure(NodeFailure::WrongType { name: None }));
         for line in ["-ERR READONLY is a word", "-DENIED for another reason", "-X in @user_script: OOM"] {
             assert!(matches!(sort(line), Refusal::Failure(NodeFailure::Refused { .. })), "{line}");
         }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use redis::{PushKind, Value};
 
-use crate::answer::{AcquireReply, Answer, Canary, ExtendReply, GreetReply, MeetReply, RaiseReply, ReleaseReply};
+use crate::answer::{
+    AcquireReply, Answer, Canary, ExtendReply, GreetReply, MeetReply, RaiseReply, ReleaseReply, Which,
+};
 use crate::error::NodeFailure;
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::Kind;
@@ -35,7 +37,7 @@ impl Reply {
             Ok(Value::ServerError(error)) => match refusal::of(&error) {
                 Refusal::NoScript => Answer::NoScript,
                 // Whoever has that key, it is not a lock of ours.
-                Refusal::Failure(NodeFailure::WrongType) if kind == Kind::Release => {
+                Refusal::Failure(NodeFailure::WrongType { .. }) if kind == Kind::Release => {
                     Answer::Release(ReleaseReply::NotOurs)
                 }
                 Refusal::Failure(failure) => Answer::Failed(failure),
@@ -61,16 +63,18 @@ fn time(parts: &[Value]) -> Option<Reply> {
 }
 
 /// The largest number of numbers that a script returns.
-const NUMBERS_MAX: usize = 5;
+const NUMBERS_MAX: usize = 6;
 
 /// A reply that is one number above this is a time, and means "granted": no status is as large, and no node's clock shows
 /// so little for longer than a second.
 const STATUS_MAX: i64 = 1_000_000;
 
-/// How many numbers the script of this kind returns, where it returns several.
-fn members_of(kind: Kind) -> usize {
+/// How many numbers the script of this kind returns, where it returns several. An acquire of several locks adds which of
+/// them it is about.
+fn members_of(kind: Kind, given: usize) -> usize {
     match kind {
-        Kind::Acquire | Kind::Greet => NUMBERS_MAX,
+        Kind::Acquire if given == NUMBERS_MAX => NUMBERS_MAX,
+        Kind::Acquire | Kind::Greet => 5,
         Kind::Extend => 4,
         Kind::Raise | Kind::Meet => 2,
         Kind::Release | Kind::Subscribe | Kind::Time => 1,
@@ -92,17 +96,18 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
             return None;
         }
         return match kind {
-            Kind::Release => Some([number, 0, 0, 0, 0]),
+            Kind::Release => Some([number, 0, 0, 0, 0, 0]),
             // The short form of the ordinary outcome.
-            Kind::Acquire if STATUS_MAX < number => Some([1, 0, 0, 0, number]),
-            Kind::Extend if STATUS_MAX < number => Some([1, 0, number, 0, 0]),
+            Kind::Acquire if STATUS_MAX < number => Some([1, 0, 0, 0, number, 0]),
+            Kind::Extend if STATUS_MAX < number => Some([1, 0, number, 0, 0, 0]),
             _ => None,
         };
     }
-    let places = numbers.get_mut(..members_of(kind))?;
-    if places.len() < 2 || number(first, b'*') != i64::try_from(places.len()).ok() {
+    let given = usize::try_from(number(first, b'*')?).ok()?;
+    if given < 2 || given != members_of(kind, given) {
         return None;
     }
+    let places = numbers.get_mut(..given)?;
     for place in places {
         *place = number(lines.next()?, b':')?;
     }
@@ -111,12 +116,13 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
 
 /// The refusal of a node on which somebody holds the lock: the numbers, and behind them who it is.
 fn refusal_by_holder(frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
-    let body = frame.strip_prefix(b"*6\r\n")?;
+    let one = frame.strip_prefix(b"*6\r\n").map(|it| (it, 5));
+    let (body, count) = one.or_else(|| frame.strip_prefix(b"*7\r\n").map(|it| (it, NUMBERS_MAX)))?;
     // No number has a dollar sign in it.
     let (head, text) = body.split_at_checked(body.iter().position(|it| *it == b'$')?)?;
     let mut lines = head.strip_suffix(b"\r\n")?.split(|it| *it == b'\n');
     let mut numbers = [0; NUMBERS_MAX];
-    for place in &mut numbers {
+    for place in numbers.iter_mut().take(count) {
         let line = lines.next()?;
         *place = number(line.strip_suffix(b"\r").unwrap_or(line), b':')?;
     }
@@ -126,15 +132,21 @@ fn refusal_by_holder(frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
     (lines.next().is_none() && usize::try_from(len) == Ok(holder.len())).then_some((numbers, holder))
 }
 
-fn held([status, counter, left, entered, time]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
+fn held([status, counter, left, entered, time, which]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
     let answer = AcquireReply::Held {
         counter: u64::try_from(counter).ok().filter(|_| status == 0)?,
         // Negative: no end. It must not be read as "free now".
         left: u64::try_from(left).ok().map(Duration::from_millis),
         entered: entered == 1,
         holder: refusal::shown_holder(holder),
+        which: index(which),
     };
     Some(Reply { answer: Answer::Acquire(answer), time: u64::try_from(time).ok() })
+}
+
+/// Which of several locks: scripts count from 1.
+fn index(which: i64) -> Which {
+    u8::try_from(which).ok()?.checked_sub(1)
 }
 
 fn number(line: &[u8], sign: u8) -> Option<i64> {
@@ -142,11 +154,11 @@ fn number(line: &[u8], sign: u8) -> Option<i64> {
 }
 
 /// `None` for a status or a number that the script of this kind does not return.
-fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX]) -> Option<Reply> {
+fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth]: [i64; NUMBERS_MAX]) -> Option<Reply> {
     let counter = || u64::try_from(counter).ok();
     // Negative: no end. It must not be read as "free now".
     let left = u64::try_from(third).ok().map(Duration::from_millis);
-    let entered = fourth == 1;
+    let (entered, which) = (fourth == 1, index(sixth));
     let time = match kind {
         Kind::Acquire => u64::try_from(fifth).ok(),
         Kind::Extend => u64::try_from(third).ok(),
@@ -155,11 +167,13 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth]: [i64; NUMBERS_MAX])
     let answer = match (kind, status) {
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
         (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
-        (Kind::Acquire, 3) => Answer::Acquire(AcquireReply::Reserved { counter: counter()?, left: left?, entered }),
+        (Kind::Acquire, 3) => {
+            Answer::Acquire(AcquireReply::Reserved { counter: counter()?, left: left?, entered, which })
+        }
         (Kind::Acquire, 4) => Answer::Acquire(AcquireReply::Forgot { left: left? }),
         (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
-        (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType),
-        (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter),
+        (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType { which }),
+        (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter { which }),
         (Kind::Raise, 1) => Answer::Raise(RaiseReply::Taken),
         (Kind::Raise, 2) => Answer::Raise(RaiseReply::Above { counter: counter()? }),
         (Kind::Raise, 0) => Answer::Raise(RaiseReply::Gone),
@@ -241,16 +255,22 @@ mod tests {
                 counter: 7,
                 left: Some(Duration::from_millis(1500)),
                 entered: false,
-                holder: Some("web-3/4711".into())
+                holder: Some("web-3/4711".into()),
+                which: None,
             })
         );
         assert_eq!(
             read(Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n$0\r\n\r\n"),
-            Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: true, holder: None })
+            Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: true, holder: None, which: None })
         );
         assert_eq!(
             read(Kind::Acquire, "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:9\r\n"),
-            Answer::Acquire(AcquireReply::Reserved { counter: 7, left: Duration::from_millis(900), entered: true })
+            Answer::Acquire(AcquireReply::Reserved {
+                counter: 7,
+                left: Duration::from_millis(900),
+                entered: true,
+                which: None
+            })
         );
         assert_eq!(read(Kind::Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"), Answer::Subscribed);
         assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
@@ -281,11 +301,11 @@ mod tests {
         for (status, reply) in [
             (1, AcquireReply::Accepted),
             (2, AcquireReply::Behind { counter: 7 }),
-            (3, AcquireReply::Reserved { counter: 7, left, entered: false }),
+            (3, AcquireReply::Reserved { counter: 7, left, entered: false, which: None }),
             (4, AcquireReply::Forgot { left }),
             (5, AcquireReply::Ahead { counter: 7 }),
-            (-1, AcquireReply::WrongType),
-            (-2, AcquireReply::BadCounter),
+            (-1, AcquireReply::WrongType { which: None }),
+            (-2, AcquireReply::BadCounter { which: None }),
         ] {
             assert_eq!(acquire(status), Answer::Acquire(reply));
         }
@@ -331,11 +351,36 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_about_several_locks_says_which_is_in_the_way() {
+        let read = |frame: &str| Reply::read(Kind::Acquire, frame.as_bytes());
+        let (left, which) = (Duration::from_millis(900), Some(1));
+        let numbers = |status: i64| format!("*6\r\n:{status}\r\n:7\r\n:900\r\n:1\r\n:9\r\n:2\r\n");
+        for (status, reply) in [
+            (2, AcquireReply::Behind { counter: 7 }),
+            (3, AcquireReply::Reserved { counter: 7, left, entered: true, which }),
+            (4, AcquireReply::Forgot { left }),
+            (5, AcquireReply::Ahead { counter: 7 }),
+            (-1, AcquireReply::WrongType { which }),
+            (-2, AcquireReply::BadCounter { which }),
+        ] {
+            assert_eq!(read(&numbers(status)), Reply { answer: Answer::Acquire(reply), time: Some(9) });
+        }
+        let held = read("*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n$1\r\nx\r\n").answer;
+        let holder = Some("x".into());
+        assert_eq!(held, Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: false, holder, which }));
+        for nonsense in
+            ["*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n$1\r\nx\r\n", "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n:3\r\n"]
+        {
+            assert!(matches!(read(nonsense).answer, Answer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
+        }
+    }
+
+    #[test]
     fn what_an_answer_means_depends_on_what_was_asked() {
         let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
         assert_eq!(read(Kind::Release, wrong_type), Answer::Release(ReleaseReply::NotOurs), "somebody else's");
-        assert_eq!(read(Kind::Acquire, wrong_type), Answer::Failed(NodeFailure::WrongType));
+        assert_eq!(read(Kind::Acquire, wrong_type), Answer::Failed(NodeFailure::WrongType { name: None }));
         let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
         for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe]) {
             assert!(matches!(read(kind, time), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
@@ -454,7 +499,7 @@ mod tests {
 
     /// What a hostile script could return: nearly what ours return.
     fn numbers_frame() -> impl Strategy<Value = String> {
-        (prop::collection::vec(number_text(), 0..6), any::<bool>()).prop_map(|(numbers, short)| match &numbers[..] {
+        (prop::collection::vec(number_text(), 0..8), any::<bool>()).prop_map(|(numbers, short)| match &numbers[..] {
             [only] if short => format!(":{only}\r\n"),
             all => format!("*{}\r\n{}", all.len(), all.iter().map(|it| format!(":{it}\r\n")).collect::<String>()),
         })

@@ -44,9 +44,11 @@ fn durations_in_errors_are_numbers_with_a_unit() {
         "ttl is 3.999 s: with a response timeout of 1 s it must be at least 4 s, \
          so that a renewal can be tried again before the lock is lost",
     );
-    let held = NodeAnswer::Held { left: Some(Duration::from_micros(119_999)), holder: None };
+    let held = NodeAnswer::Held { left: Some(Duration::from_micros(119_999)), holder: None, name: None };
     assert_eq!(held.to_string(), "held by another client, 119 ms left");
-    let held = NodeAnswer::Held { left: None, holder: Some("web-3/4711".into()) };
+    let of_several = NodeAnswer::Held { left: None, holder: None, name: Some("account:9".into()) };
+    assert_eq!(of_several.to_string(), "account:9 is held by another client, no expiry");
+    let held = NodeAnswer::Held { left: None, holder: Some("web-3/4711".into()), name: None };
     assert_eq!(held.to_string(), "held by web-3/4711, no expiry");
 }
 
@@ -124,7 +126,7 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         NodeFinding::WouldEvict { policy: "allkeys-lru".to_owned() }.to_string(),
         NodeFinding::HasReplicas { count: 1 }.to_string(),
         NodeFinding::NoNotices.to_string(),
-        NodeAnswer::Reserved { left: Duration::ZERO }.to_string(),
+        NodeAnswer::Reserved { left: Duration::ZERO, name: None }.to_string(),
     ];
     for message in messages {
         assert!(10 < message.len() && !message.ends_with('.') && !message.contains('\n'), "{message}");

@@ -5,8 +5,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use quorlock::{
-    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost, Mutex,
-    NodeReport, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Stats,
+    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost,
+    MultiLock, Mutex, NodeReport, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Stats,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -17,6 +17,7 @@ fn handles_and_guards_can_be_sent_and_shared() {
     shared::<LockManager>();
     shared::<Builder>();
     shared::<Mutex>();
+    shared::<MultiLock>();
     shared::<ReentrantMutex>();
     shared::<LockGuard>();
     shared::<CancelHandle>();
@@ -31,6 +32,7 @@ fn whatever_users_hold_can_be_used_after_a_panic_that_was_caught() {
     survives_a_panic::<LockManager>();
     survives_a_panic::<Builder>();
     survives_a_panic::<Mutex>();
+    survives_a_panic::<MultiLock>();
     survives_a_panic::<ReentrantMutex>();
     survives_a_panic::<LockGuard>();
     survives_a_panic::<ReentrantGuard>();
@@ -95,16 +97,20 @@ fn a_run_that_waits_for_a_while_ends_in_the_same_errors_as_the_lock() {
     let (locks, short) = (nowhere(), Duration::from_millis(1));
     let lock = locks.mutex("x");
     let again = locks.reentrant_mutex("x");
+    let several = locks.multi(["x", "y"]);
     locks.shut_down();
     #[expect(clippy::disallowed_methods, reason = "a deadline is the caller's to read")]
     let now = Instant::now();
-    let errors: [RunError<()>; 6] = [
+    let errors: [RunError<()>; 9] = [
         lock.try_run(|_| unreachable!()).unwrap_err(),
         lock.try_run_for(short, |_| unreachable!()).unwrap_err(),
         lock.try_run_until(now, |_| unreachable!()).unwrap_err(),
         again.try_run(|_| unreachable!()).unwrap_err(),
         again.try_run_for(short, |_| unreachable!()).unwrap_err(),
         again.try_run_until(now, |_| unreachable!()).unwrap_err(),
+        several.try_run(|_| unreachable!()).unwrap_err(),
+        several.try_run_for(short, |_| unreachable!()).unwrap_err(),
+        several.try_run_until(now, |_| unreachable!()).unwrap_err(),
     ];
     for err in errors {
         assert!(matches!(err, RunError::NotAcquired(AcquireError::ShutDown)), "{err}");

@@ -97,11 +97,12 @@ enum Claim {
     WaitersListen,
     WaitersAreTold,
     WaitersLeaveTheList,
+    SeveralNamesAreTaken,
 }
 
 use Claim::*;
 
-const CLAIMS: [Claim; 16] = [
+const CLAIMS: [Claim; 17] = [
     LocksAreTaken,
     LocksAreGivenBack,
     HoldersAreSeen,
@@ -118,6 +119,7 @@ const CLAIMS: [Claim; 16] = [
     WaitersListen,
     WaitersAreTold,
     WaitersLeaveTheList,
+    SeveralNamesAreTaken,
 ];
 
 /// What does not work without a command. Without those of the last line locks work, and waiters ask again.
@@ -235,6 +237,22 @@ impl Claim {
                     !clients.as_str().unwrap().contains("name=quorlock")
                 });
                 was_refused && !at.server.exists(list())
+            }
+            SeveralNamesAreTaken => {
+                let (holder, waiter) = (at.manager(), at.manager());
+                set(&at.server, &at.fence("l"), &in_an_hour().to_string());
+                let Ok(single) = holder.mutex("l").lock() else { return false };
+                let several = waiter.multi(["l", "m"]);
+                let waiting = thread::spawn(move || {
+                    let guard = several.lock()?;
+                    let extended = guard.extend(secs(1_000)).is_ok();
+                    Ok::<_, AcquireError>(extended && guard.release().is_ok())
+                });
+                eventually("it waits", || {
+                    at.server.exists(lists::list(&format!("{PREFIX}l"))) || waiting.is_finished()
+                });
+                drop(single);
+                matches!(join(waiting), Ok(true)) && waiter.stats().notices == 1
             }
         }
     }

@@ -184,7 +184,7 @@ fn a_key_without_expiry_is_held_and_never_taken_for_free() -> TestResult {
     let err = locks.mutex("report").try_lock_for(ms(300)).unwrap_err();
     assert_held(&err);
     assert_eq!(
-        (0..2).filter(|i| *answer(&err, *i) == NodeAnswer::Held { left: None, holder: None }).count(),
+        (0..2).filter(|i| *answer(&err, *i) == NodeAnswer::Held { left: None, holder: None, name: None }).count(),
         2,
         "{err:?}"
     );

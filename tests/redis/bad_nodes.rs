@@ -444,7 +444,7 @@ fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
         let err = locks.mutex("report").try_lock().unwrap_err();
         assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err:?}");
         for node in 0..2 {
-            assert_eq!(*failure(&err, node), NodeFailure::WrongType);
+            assert_eq!(*failure(&err, node), NodeFailure::WrongType { name: None });
         }
     }
     let err = locks.mutex("report").lock().unwrap_err();

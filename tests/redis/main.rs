@@ -46,6 +46,7 @@ mod resource;
 mod scripts;
 mod secrets;
 mod sets;
+mod several;
 mod starving;
 mod support;
 

@@ -309,7 +309,7 @@ impl HeldLock {
     /// the nodes, because its acquire enters them again.
     fn leave_lists(&self, nodes: NodeSet) {
         if self.in_lists {
-            self.shared.queues.leave_lists(&self.shared.fanout, self.spec.plan.key(), nodes, self.spec.ttl());
+            self.shared.queues.leave_lists(&self.shared.fanout, &self.spec.plan, nodes, self.spec.ttl());
         }
     }
 

@@ -357,9 +357,10 @@ impl Node {
     /// The node has announced a release. If nobody waits for it, a command is queued: the worker must be [woken](Node::wake).
     pub(super) fn take_notice(&self, key: &[u8], now: Tick) {
         self.events.released(self.id, key, &mut || {
-            if let Some(answer) = self.leaving.begin(key) {
-                let leave = Arc::new(Plan::leave(key, self.client));
-                self.give([Some(Job::release(leave, Some(answer), now)), None], now, false);
+            if let Some(leave) = Plan::leave_key(key, self.client)
+                && let Some(answer) = self.leaving.begin(key)
+            {
+                self.give([Some(Job::release(Arc::new(leave), Some(answer), now)), None], now, false);
             }
         });
     }

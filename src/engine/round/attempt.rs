@@ -63,7 +63,7 @@ impl Attempt {
         let policy = known.policy(QueuePolicy { since: request.since(fanout), ..policy });
         let proposal = token::propose(fanout.time_for_all(sent.moment), seen);
         let proposal = proposal.ok_or_else(|| LostAttempt::without_tokens(nodes, seen))?;
-        let round = AcquireRound::new(proposal, use_until).after(seen);
+        let round = AcquireRound::new(proposal, use_until).after(seen).of_names(&request.spec.names);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
         let quarantine = fanout.quarantine();
@@ -213,7 +213,10 @@ impl Attempt {
         let since = request.since(fanout);
         let update = match request.policy.entry {
             None => QueueUpdate::None,
-            Some(entry) if stays => QueueUpdate::Stay { entry, since },
+            Some(entry) if stays => {
+                let which = self.round.with_ballot(Ballot::<AcquireRound>::in_the_way);
+                QueueUpdate::Stay { entry, since, which }
+            }
             Some(entry) => QueueUpdate::Leave(entry.client),
         };
         let command = request.spec.plan.release(self.owner, None, update);

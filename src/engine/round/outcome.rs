@@ -159,7 +159,7 @@ fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
     let obstacle = |it: &NodeAnswer| match it {
         NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
         NodeAnswer::Held { left: Some(left), .. }
-        | NodeAnswer::Reserved { left }
+        | NodeAnswer::Reserved { left, .. }
         | NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,
     };
@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn nodes_without_an_answer_are_not_taken_for_free() {
-        let answers = [NodeAnswer::Held { left: None, holder: None }, NodeAnswer::Pending, NodeAnswer::Granted];
+        let answers =
+            [NodeAnswer::Held { left: None, holder: None, name: None }, NodeAnswer::Pending, NodeAnswer::Granted];
         assert_eq!(obstacles(&answers), [Obstacle::Unknown, Obstacle::Unknown, Obstacle::Free]);
     }
 }

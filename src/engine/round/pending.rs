@@ -114,10 +114,7 @@ impl<R: Round> Pending<R> {
     pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
         let state = self.state.lock();
         let amended = |node| state.amended.iter().rev().find(|(it, _)| *it == node).map(|(_, row)| row.clone());
-        let row = |(node, vote): (NodeId, Option<&Answer>)| {
-            amended(node).unwrap_or_else(|| vote.map_or(NodeAnswer::Pending, NodeAnswer::from))
-        };
-        state.ballot.votes().places().map(row).collect()
+        state.ballot.rows().map(|(node, row)| amended(node).unwrap_or(row)).collect()
     }
 
     /// Says what an answer turned out to be worth, after the end.

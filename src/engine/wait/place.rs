@@ -269,7 +269,7 @@ impl<'a> Place<'a> {
     fn leave_lists(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         if self.held.is_none() && listed != NodeSet::default() {
-            self.queues.leave_lists(self.fanout, self.key(), listed, LEAVE_FOR);
+            self.queues.leave_lists(self.fanout, &self.request().spec.plan, listed, LEAVE_FOR);
         }
     }
 

@@ -104,8 +104,8 @@ impl Queues {
     }
 
     /// Takes this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
-    pub(crate) fn leave_lists(&self, fanout: &Fanout, key: &[u8], nodes: NodeSet, keep: Duration) {
-        let leave = Outgoing::release(Plan::leave(key, self.client), nodes, keep);
+    pub(crate) fn leave_lists(&self, fanout: &Fanout, plan: &Plan, nodes: NodeSet, keep: Duration) {
+        let leave = Outgoing::release(plan.leave(self.client), nodes, keep);
         fanout.send(leave, None, None, time::tick()).finish();
     }
 

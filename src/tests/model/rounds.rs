@@ -13,7 +13,7 @@ use crate::logic::token::LIMIT;
 const PROPOSAL: u64 = 10;
 
 const ACCEPTED: Vote = Vote::Acquire(AcquireReply::Accepted);
-const UNUSABLE: Vote = Vote::Acquire(AcquireReply::BadCounter);
+const UNUSABLE: Vote = Vote::Acquire(AcquireReply::BadCounter { which: None });
 const TAKEN: Vote = Vote::Raise(RaiseReply::Taken);
 const GONE: Vote = Vote::Raise(RaiseReply::Gone);
 
@@ -22,7 +22,7 @@ const fn behind(counter: u64) -> Vote {
 }
 
 const fn held(counter: u64) -> Vote {
-    Vote::Acquire(Held { counter, left: None, entered: true, holder: None })
+    Vote::Acquire(Held { counter, left: None, entered: true, holder: None, which: None })
 }
 
 const fn above(counter: u64) -> Vote {
@@ -46,7 +46,12 @@ const ACQUIRE_VOTES: [Vote; 9] = [
     behind(PROPOSAL),
     behind(13),
     held(3),
-    Vote::Acquire(AcquireReply::Reserved { counter: PROPOSAL, left: Duration::from_millis(1), entered: false }),
+    Vote::Acquire(AcquireReply::Reserved {
+        counter: PROPOSAL,
+        left: Duration::from_millis(1),
+        entered: false,
+        which: None,
+    }),
     held(15),
     UNUSABLE,
     FAILED,

@@ -74,7 +74,7 @@ impl Exclusive {
             QueueUpdate::None => (None, None, None),
             QueueUpdate::Leave(client) => (Some(client), None, None),
             QueueUpdate::HandOver { client, since } => (Some(client), Some(since), None),
-            QueueUpdate::Stay { entry, since } => (Some(entry.client), Some(since), Some(entry.life)),
+            QueueUpdate::Stay { entry, since, .. } => (Some(entry.client), Some(since), Some(entry.life)),
         };
         let (client, since, life) = (client.map(ClientId::to_value), since.map(digits), life.map(digits));
         let mut keys: Vec<&[u8]> = vec![&self.keys.lock, &self.keys.waiters, &self.keys.reservation];

@@ -27,6 +27,22 @@ impl LockKeys {
         let [fence, waiters, reservation] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
         LockKeys { lock, fence, waiters, reservation }
     }
+
+    pub(super) fn lock(&self) -> &[u8] {
+        &self.lock
+    }
+
+    pub(super) fn fence(&self) -> &[u8] {
+        &self.fence
+    }
+
+    pub(super) fn waiters(&self) -> &[u8] {
+        &self.waiters
+    }
+
+    pub(super) fn reservation(&self) -> &[u8] {
+        &self.reservation
+    }
 }
 
 /// The value of a lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,

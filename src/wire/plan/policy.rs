@@ -1,5 +1,6 @@
 //! How a command deals with the clients that wait for the lock.
 
+use crate::answer::Which;
 use crate::ids::ClientId;
 
 /// How an acquire treats the clients that wait.
@@ -40,8 +41,9 @@ pub(crate) enum QueueUpdate {
     None,
     /// The client leaves the list.
     Leave(ClientId),
-    /// A call of the client that began at `since` goes on waiting, and enters the list.
-    Stay { entry: QueueEntry, since: u64 },
+    /// A call of the client that began at `since` goes on waiting, and enters the list: of several locks, that of the one
+    /// that is in the way.
+    Stay { entry: QueueEntry, since: u64, which: Which },
     /// A call of the client that began at `since` comes next: its acquire follows on the same connection.
     HandOver { client: ClientId, since: u64 },
 }

@@ -3,7 +3,8 @@
 --
 -- Waiting list: a sorted set with one member for each client that waits, scored by the time at which its call began. That
 -- time is the same on all nodes, so all of them have the same order. Half a microsecond is added for a client that cannot
--- be notified over the connection that entered it, and polls.
+-- be notified over the connection that entered it, and polls. A member is the id of a client, or that, a slash, and what
+-- this client is told instead of the lock key: it waits for more than this lock.
 -- Reservation: a string that exists as long as any client waits. "0 " if the lock is reserved for none; otherwise until
 -- when, in milliseconds since 1970, for which client, and when its call began. A client that was notified is in the
 -- reservation and no longer in the list. One that polls stays in the list until it takes the lock, and is removed if it
@@ -66,7 +67,8 @@ local function reserve(lock, list, key, me, since)
         reserved_for, is_done = "", true
         break
       end
-      local told = redis.pcall("PUBLISH", "quorlock:wake:" .. reserved_for, lock)
+      local of = #reserved_for > 16 and string.sub(reserved_for, 18) or lock
+      local told = redis.pcall("PUBLISH", "quorlock:wake:" .. string.sub(reserved_for, 1, 16), of)
       local is_told = type(told) == "number" and told > 0
       if is_told or told == 0 and began % 1 == 0 then
         gone[#gone + 1] = reserved_for

@@ -1,0 +1,105 @@
+//! Several names at once.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+
+use crate::config::NAMES_MAX;
+use crate::engine::{Engine, LockSpec};
+use crate::error::AcquireError;
+use crate::ids::LockName;
+use crate::kinds::methods::{mutex_methods, run_methods, setters};
+use crate::lock::{LockGuard, Patience, acquire};
+use crate::logic::validity;
+use crate::wire::{KeyTtls, Plan};
+
+/// Several locks that are taken together: all of them, or none.
+///
+/// A description, made by [`LockManager::multi`](crate::LockManager::multi): cheap, cloneable, and without any state of
+/// a hold. Each hold is a [`LockGuard`] that stands for all the names.
+///
+/// Each node grants all names or none, in one step. So nobody holds one name and waits for another, and there is **no order
+/// to keep**: two calls that name the same locks the other way round never wait for each other. Every name is the lock that
+/// [`mutex`](crate::LockManager::mutex) of that name is, and so excludes it, the reentrant mutex, other sets that have
+/// this name, and clients of the plain Redlock layout.
+///
+/// A hold has one [fencing token](LockGuard::fencing_token), larger than that of every earlier holder of each of the names.
+/// It is **lost as a whole**: as soon as no majority of the nodes has all of the names, and they are all released then.
+///
+/// Not reentrant. See [`guide::several`](crate::guide::several).
+#[derive(Clone)]
+#[doc(alias = "MultiMutex")]
+#[doc(alias = "RedissonMultiLock")]
+pub struct MultiLock {
+    engine: Arc<Engine>,
+    spec: Arc<LockSpec>,
+}
+
+// A description never changes once it is made: see `LockManager`.
+impl UnwindSafe for MultiLock {}
+impl RefUnwindSafe for MultiLock {}
+
+impl MultiLock {
+    pub(crate) fn of_engine<N: AsRef<[u8]>>(engine: Arc<Engine>, names: impl IntoIterator<Item = N>) -> MultiLock {
+        let config = &engine.shared().config;
+        let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
+        let names: BTreeSet<LockName> = names.into_iter().map(|it| LockName::new(it.as_ref())).collect();
+        let names: Arc<[LockName]> = names.into_iter().collect();
+        let plan =
+            Plan::several(&config.prefix, names.iter().map(LockName::as_bytes), ttls).signed(&config.owner_label);
+        let together = names.iter().map(LockName::as_bytes).collect::<Vec<_>>().join(&b", "[..]);
+        let spec = LockSpec { names, ..LockSpec::new(config, &together, plan) };
+        MultiLock { engine, spec: Arc::new(spec) }
+    }
+
+    /// The names, sorted and each once, without the manager's prefix.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.spec.names.iter().map(LockName::as_bytes)
+    }
+
+    fn spec(&self) -> &LockSpec {
+        &self.spec
+    }
+
+    fn spec_mut(&mut self) -> &mut LockSpec {
+        Arc::make_mut(&mut self.spec)
+    }
+
+    fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+        let count = self.spec.names.len();
+        if count == 0 {
+            return Err(AcquireError::NoNames);
+        }
+        if NAMES_MAX < count {
+            return Err(AcquireError::TooManyNames { count, max: NAMES_MAX });
+        }
+        self.spec.check(&self.engine.shared().config)?;
+        acquire(&self.engine, &self.spec, patience)
+    }
+}
+
+setters!(MultiLock);
+
+mutex_methods! {
+    MultiLock::take -> LockGuard, made: r#"multi(["account:7", "account:9"])"#,
+    /// The call waits for one name at a time, that which was in its way, and does not keep the others from anybody
+    /// meanwhile. So calls for single names can come before it for as long as its names are never free at once: see
+    /// [`guide::several`](crate::guide::several) for what to do then.
+    about,
+    /// - [`AcquireError::NoNames`], [`AcquireError::TooManyNames`]: likewise.
+    errors,
+}
+
+run_methods! {
+    MultiLock -> LockGuard, made: r#"multi(["account:7", "account:9"])"#,
+    over: lock, try_lock, try_lock_for, try_lock_until,
+    about,
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (spec, mut f) = (&self.spec, f.debug_struct("MultiLock"));
+        f.field("names", &spec.names).field("ttl", &spec.given_ttl).field("renew", &spec.renew).finish_non_exhaustive()
+    }
+}

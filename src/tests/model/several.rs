@@ -1,0 +1,588 @@
+//! Several names at once in a small world: the shipped rounds, and nodes that do what the scripts for several locks do.
+//!
+//! A few attempts at two names, "a" and "b", on three nodes: of both together, and of one of them. Commands of an attempt come
+//! to a node in their order, and each of them at any time or never; answers get lost; an attempt can give up at any time. A key
+//! lasts as long as the attempt that counts on it, and may be gone any time after that. All states that can be reached are
+//! visited.
+//!
+//! That the rules of one name hold for each of several is the claim here. The rules themselves, with clocks, restarts and
+//! lost counters, are searched in `fencing`.
+
+#![allow(clippy::print_stdout, reason = "how large the worlds are, for those who ask with --nocapture")]
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound};
+use crate::logic::tally::{ExtendEnd, ExtendRound};
+
+const NODES: usize = 3;
+const NAMES: usize = 2;
+
+const BOTH: [bool; NAMES] = [true, true];
+const ONLY_A: [bool; NAMES] = [true, false];
+const ONLY_B: [bool; NAMES] = [false, true];
+
+/// What must not happen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Violation {
+    /// Two hold a name at a time.
+    TwoHold,
+    /// A later holder of a name has a token that is not larger.
+    TokenNotLarger,
+    /// A node has some names of an attempt and not the others.
+    Some,
+    /// A node has names of an attempt behind its release.
+    Orphan,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Flaw {
+    None,
+    /// A node takes one name after the other, and commands of others come in between.
+    OneByOne,
+    /// A node says that all were extended when it has only some of them.
+    CountsWithOneMissing,
+    /// A node compares a token with the counter of the first name only.
+    TokenAboveTheFirst,
+    /// A node releases the first name only.
+    ReleasesSome,
+    /// A node raises the counters where it has only some of the names.
+    RaisesWithOneMissing,
+}
+
+/// Commands of an attempt to a node, one bit each; the lowest comes first.
+const ACQUIRE: u8 = 1;
+/// The rest of an acquire that is not one step.
+const ACQUIRE_REST: u8 = 2;
+const RAISE: u8 = 4;
+const EXTEND: u8 = 8;
+const HEAL: u8 = 16;
+const RELEASE: u8 = 32;
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Said {
+    Nothing,
+    Accepted,
+    Behind(u8),
+    Held(u8),
+    Taken,
+    Above(u8),
+    Extended,
+    Superseded,
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Phase {
+    Idle,
+    Acquiring,
+    Raising,
+    Holding,
+    /// It extends what it holds.
+    Extending,
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+struct Key {
+    owner: u8,
+    /// Set or extended by the acquire (0) or by the extension (1).
+    life: u8,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Node<const A: usize> {
+    keys: [Option<Key>; NAMES],
+    counters: [u8; NAMES],
+    sent: [u8; A],
+    said: [Said; A],
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Attempt {
+    phase: Phase,
+    token: u8,
+    /// The extension was confirmed.
+    renewed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct State<const A: usize> {
+    attempts: [Attempt; A],
+    nodes: [Node<A>; NODES],
+    /// The largest token of any holder so far, name by name.
+    largest: [u8; NAMES],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct World<const A: usize> {
+    wants: [[bool; NAMES]; A],
+    proposals: [u8; A],
+    extends: bool,
+    flaw: Flaw,
+}
+
+impl<const A: usize> World<A> {
+    fn start(&self, counters: [[u8; NAMES]; NODES]) -> State<A> {
+        State {
+            attempts: [Attempt { phase: Phase::Idle, token: 0, renewed: false }; A],
+            nodes: counters.map(|counters| Node {
+                keys: [None; NAMES],
+                counters,
+                sent: [0; A],
+                said: [Said::Nothing; A],
+            }),
+            largest: [0; NAMES],
+        }
+    }
+
+    fn names(&self, me: usize) -> impl Iterator<Item = usize> {
+        let wants = self.wants[me];
+        (0..NAMES).filter(move |it| wants[*it])
+    }
+
+    /// The counter that a token has to be above.
+    fn counter(&self, node: &Node<A>, me: usize) -> u8 {
+        let counters = self.names(me).map(|it| node.counters[it]);
+        if self.flaw == Flaw::TokenAboveTheFirst { counters.take(1).max() } else { counters.max() }.unwrap_or(0)
+    }
+
+    fn is_mine(node: &Node<A>, me: usize, name: usize) -> bool {
+        node.keys[name].is_some_and(|it| usize::from(it.owner) == me)
+    }
+
+    /// What a node does with a command: the scripts.
+    fn run(&self, node: &mut Node<A>, me: usize, command: u8, token: u8) -> Said {
+        let (owner, counter) = (u8::try_from(me).unwrap(), self.counter(node, me));
+        let is_others = |node: &Node<A>, it: usize| node.keys[it].is_some() && !Self::is_mine(node, me, it);
+        let has_all = |node: &Node<A>| self.names(me).all(|it| Self::is_mine(node, me, it));
+        match command {
+            ACQUIRE if self.flaw == Flaw::OneByOne => {
+                let Some(first) = self.names(me).next().filter(|it| node.keys[*it].is_none()) else {
+                    return Said::Held(counter);
+                };
+                node.keys[first] = Some(Key { owner, life: 0 });
+                node.sent[me] |= ACQUIRE_REST;
+                Said::Nothing
+            }
+            ACQUIRE | ACQUIRE_REST => {
+                if self.names(me).any(|it| is_others(node, it)) {
+                    return Said::Held(counter);
+                }
+                self.names(me).for_each(|it| node.keys[it] = Some(Key { owner, life: 0 }));
+                if token <= counter {
+                    return Said::Behind(counter);
+                }
+                self.names(me).for_each(|it| node.counters[it] = token);
+                Said::Accepted
+            }
+            RAISE => {
+                let has_some = self.names(me).any(|it| Self::is_mine(node, me, it));
+                let counts = has_all(node) || self.flaw == Flaw::RaisesWithOneMissing && has_some;
+                if !counts {
+                    Said::Gone
+                } else if token <= counter {
+                    Said::Above(counter)
+                } else {
+                    self.names(me).for_each(|it| node.counters[it] = token);
+                    Said::Taken
+                }
+            }
+            EXTEND => {
+                for it in self.names(me) {
+                    if Self::is_mine(node, me, it) && node.counters[it] <= token {
+                        node.keys[it] = Some(Key { owner, life: 1 });
+                    }
+                }
+                if !has_all(node) && self.flaw != Flaw::CountsWithOneMissing {
+                    Said::Gone
+                } else if token < counter {
+                    Said::Superseded
+                } else {
+                    self.names(me).for_each(|it| node.counters[it] = token);
+                    Said::Extended
+                }
+            }
+            HEAL => {
+                if !self.names(me).any(|it| is_others(node, it)) && counter <= token {
+                    self.names(me).for_each(|it| {
+                        node.keys[it] = Some(Key { owner, life: 1 });
+                        node.counters[it] = token;
+                    });
+                }
+                Said::Nothing
+            }
+            _ => {
+                let some = if self.flaw == Flaw::ReleasesSome { 1 } else { NAMES };
+                for it in self.names(me).take(some) {
+                    if Self::is_mine(node, me, it) {
+                        node.keys[it] = None;
+                    }
+                }
+                Said::Nothing
+            }
+        }
+    }
+
+    /// Sends a command to all nodes, and forgets what was said before.
+    fn send(state: &mut State<A>, me: usize, phase: Phase, command: u8) {
+        state.attempts[me].phase = phase;
+        for node in &mut state.nodes {
+            node.sent[me] |= command;
+            node.said[me] = Said::Nothing;
+        }
+    }
+
+    /// What an attempt makes of what the nodes have said, or of its time-out.
+    fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
+        let said: Vec<_> = (0..).zip(&state.nodes).map(|(i, it)| (NodeId::new(i), it.said[me])).collect();
+        let votes = || said.iter().filter(|it| it.1 != Said::Nothing).map(|it| (it.0, it.1.vote()));
+        match state.attempts[me].phase {
+            Phase::Acquiring => {
+                let round = AcquireRound::new(u64::from(self.proposals[me]), Some(deadline()));
+                match end(round, votes(), closed) {
+                    Some(AcquireEnd::Won { token }) => self.win(state, me, token),
+                    Some(AcquireEnd::Raise { token }) => {
+                        state.attempts[me].token = u8::try_from(token).unwrap();
+                        Self::send(state, me, Phase::Raising, RAISE);
+                    }
+                    Some(AcquireEnd::Lost(_)) => Self::send(state, me, Phase::Over, RELEASE),
+                    None => {}
+                }
+            }
+            Phase::Raising => {
+                let round = RaiseRound::new(u64::from(state.attempts[me].token), Some(deadline()));
+                match end(round, votes(), closed) {
+                    Some(AcquireEnd::Won { token }) => self.win(state, me, token),
+                    Some(_) => Self::send(state, me, Phase::Over, RELEASE),
+                    None => {}
+                }
+            }
+            Phase::Extending => match end(ExtendRound, votes(), closed) {
+                Some(ExtendEnd::Confirmed) => {
+                    state.attempts[me].phase = Phase::Holding;
+                    state.attempts[me].renewed = true;
+                    for node in &mut state.nodes {
+                        if node.said[me] == Said::Gone {
+                            node.sent[me] |= HEAL;
+                        }
+                    }
+                }
+                Some(ExtendEnd::Gone) => Self::send(state, me, Phase::Over, RELEASE),
+                Some(ExtendEnd::NotConfirmed) => state.attempts[me].phase = Phase::Holding,
+                None => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn win(&self, state: &mut State<A>, me: usize, token: u64) {
+        state.attempts[me].token = u8::try_from(token).unwrap();
+        state.attempts[me].phase = Phase::Holding;
+    }
+
+    /// Whether a key may be gone by itself.
+    fn may_expire(state: &State<A>, key: Key) -> bool {
+        let Attempt { phase, renewed, .. } = state.attempts[usize::from(key.owner)];
+        phase == Phase::Over || renewed && key.life == 0
+    }
+
+    /// What can come next.
+    fn next(&self, state: &State<A>) -> Vec<State<A>> {
+        let mut all = Vec::new();
+        for me in 0..A {
+            let Attempt { phase, renewed, .. } = state.attempts[me];
+            let mut begin = |phase, command| {
+                let mut next = *state;
+                Self::send(&mut next, me, phase, command);
+                all.push(next);
+            };
+            match phase {
+                Phase::Idle => begin(Phase::Acquiring, ACQUIRE),
+                Phase::Holding | Phase::Extending => begin(Phase::Over, RELEASE),
+                _ => {}
+            }
+            let is_sent = state.nodes.iter().any(|it| it.sent[me] & EXTEND != 0);
+            if phase == Phase::Holding && self.extends && !renewed && !is_sent {
+                begin(Phase::Extending, EXTEND);
+            }
+            if matches!(phase, Phase::Acquiring | Phase::Raising | Phase::Extending) {
+                let mut next = *state;
+                self.decide(&mut next, me, true);
+                all.push(next);
+            }
+            for node in 0..NODES {
+                self.executed(state, me, node, &mut all);
+            }
+        }
+        for (node, name) in (0..NODES).flat_map(|node| (0..NAMES).map(move |name| (node, name))) {
+            if state.nodes[node].keys[name].is_some_and(|it| Self::may_expire(state, it)) {
+                let mut next = *state;
+                next.nodes[node].keys[name] = None;
+                all.push(next);
+            }
+        }
+        all
+    }
+
+    /// A node executes the next command of an attempt: with an answer that comes, and with one that does not.
+    fn executed(&self, state: &State<A>, me: usize, node: usize, all: &mut Vec<State<A>>) {
+        let sent = state.nodes[node].sent[me];
+        let command = sent & sent.wrapping_neg();
+        if command == 0 {
+            return;
+        }
+        let Attempt { phase, token, .. } = state.attempts[me];
+        let token = if command <= ACQUIRE_REST { self.proposals[me] } else { token };
+        let mut next = *state;
+        next.nodes[node].sent[me] &= !command;
+        let said = self.run(&mut next.nodes[node], me, command, token);
+        if said != Said::Nothing {
+            all.push(next);
+        }
+        let awaited = match command {
+            ACQUIRE | ACQUIRE_REST => phase == Phase::Acquiring,
+            RAISE => phase == Phase::Raising,
+            EXTEND => phase == Phase::Extending,
+            _ => false,
+        };
+        if awaited {
+            next.nodes[node].said[me] = said;
+            self.decide(&mut next, me, false);
+        }
+        all.push(next);
+    }
+
+    fn violation(&self, before: &State<A>, state: &State<A>) -> Option<Violation> {
+        let holds = |it: usize| matches!(state.attempts[it].phase, Phase::Holding | Phase::Extending);
+        for name in 0..NAMES {
+            if 1 < (0..A).filter(|it| holds(*it) && self.wants[*it][name]).count() {
+                return Some(Violation::TwoHold);
+            }
+        }
+        for me in (0..A).filter(|it| holds(*it)) {
+            let is_new = matches!(before.attempts[me].phase, Phase::Acquiring | Phase::Raising);
+            if is_new && self.names(me).any(|it| state.attempts[me].token <= before.largest[it]) {
+                return Some(Violation::TokenNotLarger);
+            }
+        }
+        for me in 0..A {
+            for node in &state.nodes {
+                let has = self.names(me).filter(|it| Self::is_mine(node, me, *it)).count();
+                // Where nobody has deleted one, and before those of an attempt that is over expire one by one.
+                let is_whole = !self.extends;
+                if is_whole && has != 0 && has < self.names(me).count() && state.attempts[me].phase != Phase::Over {
+                    return Some(Violation::Some);
+                }
+                if has != 0 && node.sent[me] == 0 && state.attempts[me].phase == Phase::Over {
+                    return Some(Violation::Orphan);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether nothing more can go wrong: with one that is left there is nothing to compare. What is left behind is looked
+    /// at with one attempt alone.
+    fn is_settled(&self, state: &State<A>) -> bool {
+        let mut left = state.attempts.iter().filter(|it| it.phase != Phase::Over);
+        let (first, second) = (left.next(), left.next());
+        let nobody_held = state.largest == [0; NAMES];
+        let holds = first.is_none_or(|it| matches!(it.phase, Phase::Holding | Phase::Extending));
+        1 < A && self.flaw == Flaw::None && second.is_none() && (nobody_held || holds)
+    }
+
+    /// Visits all that can come of `start`: the first violation, and how many states there are.
+    fn search(&self, start: State<A>) -> (Option<Violation>, usize) {
+        let mut seen = HashSet::from([start.sorted()]);
+        let mut open = vec![start.sorted()];
+        while let Some(state) = open.pop() {
+            for mut next in self.next(&state) {
+                if let Some(violation) = self.violation(&state, &next) {
+                    return (Some(violation), seen.len());
+                }
+                for me in 0..A {
+                    if next.attempts[me].phase == Phase::Holding {
+                        let token = next.attempts[me].token;
+                        self.names(me).for_each(|it| next.largest[it] = next.largest[it].max(token));
+                    }
+                }
+                let next = next.sorted();
+                if !self.is_settled(&next) && seen.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        (None, seen.len())
+    }
+}
+
+impl<const A: usize> State<A> {
+    /// Nodes are alike: states that differ only in which is which are one.
+    fn sorted(mut self) -> State<A> {
+        self.nodes.sort_unstable_by_key(|it| (it.keys, it.counters, it.sent, it.said.map(Said::order)));
+        self
+    }
+}
+
+impl Said {
+    fn order(self) -> (u8, u8) {
+        match self {
+            Said::Nothing => (0, 0),
+            Said::Accepted => (1, 0),
+            Said::Behind(counter) => (2, counter),
+            Said::Held(counter) => (3, counter),
+            Said::Taken => (4, 0),
+            Said::Above(counter) => (5, counter),
+            Said::Extended => (6, 0),
+            Said::Superseded => (7, 0),
+            Said::Gone => (8, 0),
+        }
+    }
+
+    fn vote(self) -> Vote {
+        let counter = u64::from(self.order().1);
+        match self {
+            Said::Accepted => Vote::Acquire(AcquireReply::Accepted),
+            Said::Behind(_) => Vote::Acquire(AcquireReply::Behind { counter }),
+            Said::Held(_) => {
+                Vote::Acquire(AcquireReply::Held { counter, left: None, entered: false, holder: None, which: Some(0) })
+            }
+            Said::Taken => Vote::Raise(RaiseReply::Taken),
+            Said::Above(_) => Vote::Raise(RaiseReply::Above { counter }),
+            Said::Extended => Vote::Extend(ExtendReply::Extended),
+            Said::Superseded => Vote::Extend(ExtendReply::Superseded),
+            Said::Gone => Vote::Extend(ExtendReply::Gone),
+            Said::Nothing => panic!("no vote"),
+        }
+    }
+}
+
+/// How a round ends after these votes, and its time-out if it is `closed`.
+fn end<R: Round>(round: R, votes: impl Iterator<Item = (NodeId, Vote)>, closed: bool) -> Option<R::End> {
+    let mut ballot = Ballot::new(NODES, round);
+    for (node, vote) in votes {
+        let _ = ballot.on_vote(node, vote, in_time());
+    }
+    if closed {
+        let _ = ballot.on_timeout(in_time());
+    }
+    ballot.end()
+}
+
+const PAIR: World<2> = World { wants: [BOTH, BOTH], proposals: [2, 1], extends: false, flaw: Flaw::None };
+const WITH_ONE: World<2> = World { wants: [BOTH, ONLY_B], ..PAIR };
+const FRESH: [[u8; NAMES]; NODES] = [[0; NAMES]; NODES];
+
+/// The first holds both names on all nodes, and somebody has deleted one key.
+fn held<const A: usize>(world: &World<A>) -> State<A> {
+    let mut state = world.start(FRESH);
+    state.attempts[0] = Attempt { phase: Phase::Holding, token: 2, renewed: false };
+    for node in &mut state.nodes {
+        node.keys = [Some(Key { owner: 0, life: 0 }); NAMES];
+        node.counters = [2; NAMES];
+    }
+    state.nodes[0].keys[0] = None;
+    state.largest = [2; NAMES];
+    state
+}
+
+#[test]
+fn a14_several_names_are_held_by_one_at_a_time_each_and_their_tokens_grow() {
+    let ragged = [[0, 1], [1, 0], [3, 0]];
+    let mut worlds = vec![];
+    for (world, counters) in [(WITH_ONE, FRESH), (PAIR, FRESH), (WITH_ONE, ragged)] {
+        worlds.extend([[1, 1], [2, 1], [1, 2]].map(|proposals| (world, proposals, counters)));
+    }
+    if long() {
+        worlds.push((PAIR, [2, 1], ragged));
+    }
+    for (world, proposals, counters) in worlds {
+        let world = World { proposals, ..world };
+        let (violation, states) = world.search(world.start(counters));
+        println!("{states} states of {world:?}");
+        assert_eq!(violation, None, "{states} states of {world:?}");
+    }
+}
+
+#[test]
+fn an_attempt_at_several_names_leaves_none_of_them_behind() {
+    for counters in [FRESH, [[0, 1], [1, 0], [3, 0]]] {
+        let world = World { wants: [BOTH], proposals: [2], extends: false, flaw: Flaw::None };
+        assert_eq!(world.search(world.start(counters)).0, None);
+    }
+}
+
+#[test]
+fn several_names_and_each_of_them_alone_are_held_by_one_at_a_time() {
+    let world = World { wants: [BOTH, ONLY_A, ONLY_B], proposals: [1, 1, 1], extends: false, flaw: Flaw::None };
+    if longest() {
+        assert_eq!(world.search(world.start(FRESH)).0, None);
+    }
+    // The rest of it: who has one name, and who then wants both.
+    let mut start = world.start(FRESH);
+    for node in &mut start.nodes[..2] {
+        (node.keys[0], node.counters[0]) = (Some(Key { owner: 1, life: 0 }), 1);
+    }
+    (start.attempts[1], start.largest[0]) = (Attempt { phase: Phase::Holding, token: 1, renewed: false }, 1);
+    start.attempts[2].phase = Phase::Over;
+    assert_eq!(world.search(start).0, None);
+}
+
+#[test]
+fn several_names_are_held_by_one_at_a_time_also_after_extensions_and_where_one_key_is_gone() {
+    for wants in [[BOTH, BOTH], [BOTH, ONLY_A], [BOTH, ONLY_B]] {
+        let world = World { wants, extends: true, ..PAIR };
+        let (violation, states) = world.search(held(&world));
+        assert_eq!(violation, None, "{states} states of {world:?}");
+    }
+}
+
+#[test]
+fn a14_names_that_are_taken_one_by_one_are_found_out() {
+    let world = World { flaw: Flaw::OneByOne, ..PAIR };
+    assert_eq!(world.search(world.start(FRESH)).0, Some(Violation::Some));
+}
+
+#[test]
+fn d13_a_node_that_counts_with_one_name_missing_is_found_out() {
+    let world = World { wants: [BOTH, ONLY_A], extends: true, flaw: Flaw::CountsWithOneMissing, ..PAIR };
+    assert_eq!(world.search(held(&world)).0, Some(Violation::TwoHold));
+}
+
+#[test]
+fn a14_a_token_that_is_above_the_counter_of_one_name_only_is_found_out() {
+    let world = World { proposals: [1, 2], flaw: Flaw::TokenAboveTheFirst, ..WITH_ONE };
+    let start = |world: &World<2>| {
+        // The other has had its name before, and all nodes know.
+        let mut start = world.start([[0, 2]; NODES]);
+        (start.attempts[1].phase, start.largest[1]) = (Phase::Over, 2);
+        start
+    };
+    assert_eq!(world.search(start(&world)).0, Some(Violation::TokenNotLarger));
+    let fixed = World { flaw: Flaw::None, ..world };
+    assert_eq!(fixed.search(start(&fixed)).0, None);
+}
+
+#[test]
+fn a_release_of_some_names_is_found_out() {
+    let world = World { flaw: Flaw::ReleasesSome, ..PAIR };
+    assert_eq!(world.search(world.start(FRESH)).0, Some(Violation::Orphan));
+}
+
+#[test]
+fn a_raise_that_counts_where_one_name_is_missing_is_found_out() {
+    for (flaw, expected) in [(Flaw::RaisesWithOneMissing, Some(Violation::TwoHold)), (Flaw::None, None)] {
+        let world = World { wants: [BOTH, ONLY_A], proposals: [1, 3], extends: true, flaw };
+        // Two nodes have granted both names, and somebody has deleted a key since.
+        let mut start = world.start([[1; NAMES]; NODES]);
+        for node in &mut start.nodes[..2] {
+            (node.keys, node.sent[0]) = ([Some(Key { owner: 0, life: 0 }); NAMES], RAISE);
+        }
+        start.nodes[0].keys[0] = None;
+        start.attempts[0] = Attempt { phase: Phase::Raising, token: 2, renewed: false };
+        assert_eq!(world.search(start).0, expected);
+    }
+}

@@ -1,0 +1,187 @@
+-- acquire_many.lua: takes several locks if all of them are free, or none, and offers one fencing token for all.
+--
+-- KEYS[1]         lock keys, n of them
+-- KEYS[n + 1]     fencing counters, in the same order, as all that follows
+-- KEYS[2n + 1]    reservations
+-- KEYS[3n + 1]    waiting lists
+-- KEYS[4n + 1]    canary
+-- ARGV[1] to ARGV[10] as in acquire.lua; the client id is that of the calls that wait for these locks together
+--
+-- Returns the node time if granted and the proposal is the counter of every lock now; otherwise
+-- { status, counter, time left, entered, node time, which }, and with status 0 the holder
+--   status     as in acquire.lua, of the lock that is in the way
+--   counter    the largest that was found, or 0. With status 2 where one was missing: also when the quarantine ended
+--   time left  of the lock that is in the way, of its reservation or of the quarantine: milliseconds, -1 if it has no end
+--   entered    1 if the client is in the waiting list of the lock that is in the way
+--   which      lock is in the way, from 1; 0 if none is by itself
+--   holder     as in acquire.lua
+--
+-- A call waits in one list of a node at a time: that of the lock that was in its way. When it is told that this one is free
+-- and finds another in its way, it passes the first on in the same step. So a free lock is not kept for a call that cannot
+-- have them all.
+--
+-- Everything is read before anything is written, but for waiting lists and the canary.
+
+local AHEAD = 3600000000
+local UNFAIR_MAX = 1000000
+
+local n = (#KEYS - 1) / 4
+local me = ARGV[8]
+
+local clock = redis.call("TIME")
+local now = clock[1] * 1000000 + clock[2]
+local found = redis.call("MGET", unpack(KEYS, 1, 3 * n))
+
+-- What is in the way of all of them: a key of another type, or a counter that is none.
+local largest, missing, present = 0, false, 0
+local bad, bad_which = 0, 0
+for i = 1, 2 * n do
+  local value = found[i]
+  if value then
+    present = present + 1
+  end
+  if i > n then
+    local number = value and #value <= 16 and string.find(value, "^%d+$") and tonumber(value)
+    if not value then
+      missing = true
+    elseif not number or number >= 9007199254740992 then
+      bad, bad_which = -2, i - n
+    elseif number > largest then
+      largest = number
+    end
+  end
+end
+if tonumber(ARGV[3]) > now + AHEAD and tonumber(ARGV[3]) > largest + 1 then
+  return { 5, largest, 0, 0, now, 0 }
+end
+if redis.call("EXISTS", unpack(KEYS, 1, 2 * n)) ~= present then
+  for i = 1, 2 * n do
+    if not found[i] and redis.call("EXISTS", KEYS[i]) == 1 then
+      bad, bad_which = -1, (i - 1) % n + 1
+    end
+  end
+end
+
+local is_contended = false
+for i = 2 * n + 1, 3 * n do
+  is_contended = is_contended or found[i]
+end
+local is_taken, which = false, 0
+for i = n, 1, -1 do
+  if found[i] and found[i] ~= ARGV[1] then
+    is_taken, which = true, i
+  end
+end
+
+if is_taken or is_contended then
+  -- include reservation.lua
+  local reserved_for, left = {}, {}
+
+  -- The answer to a client that does not get the locks because of number `which`. It enters the waiting list of that one
+  -- in the same step, and leaves the others. Those that are free and not reserved for another are passed on.
+  local function refuse(status, left, holder)
+    local entered = 0
+    for i = 1, n do
+      local lock, list, key = KEYS[i], KEYS[3 * n + i], KEYS[2 * n + i]
+      if i == which and ARGV[9] ~= "" then
+        entered = enter(list, key, me, ARGV[7], ARGV[9], ARGV[10], reserved_for[i] or "")
+      elseif found[2 * n + i] then
+        if me ~= "" then
+          redis.pcall("ZREM", list, me)
+        end
+        if reserved_for[i] == "" or reserved_for[i] == me then
+          if found[i] then
+            end_reservation(list, key)
+          else
+            reserve(lock, list, key, "", math.huge)
+          end
+        end
+      end
+    end
+    return { status, largest, left, entered, now, which, holder }
+  end
+
+  for i = 1, n do
+    local reservation = found[2 * n + i]
+    if reservation then
+      local began
+      reserved_for[i], left[i], began = read_reservation(reservation, KEYS[3 * n + i])
+      if not is_taken and which == 0 and (reserved_for[i] == "" or reserved_for[i] ~= me) then
+        local since = tonumber(ARGV[7])
+        if ARGV[6] == "unfair" then
+          since = math.min(since, now - UNFAIR_MAX)
+        end
+        if reserved_for[i] == "" then
+          reserved_for[i], left[i] = reserve(KEYS[i], KEYS[3 * n + i], KEYS[2 * n + i], me, since)
+        elseif ARGV[6] == "unfair" and began >= since then
+          left[i] = 0
+        end
+        if left[i] > 0 then
+          which = i
+        end
+      end
+    end
+  end
+
+  if is_taken then
+    local owner = found[which]
+    local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33
+    return refuse(0, redis.call("PTTL", KEYS[which]), named and string.sub(owner, 34) or "")
+  end
+  if which ~= 0 then
+    return refuse(3, left[which])
+  end
+  if bad == 0 and me ~= "" then
+    for i = 1, n do
+      if reserved_for[i] then
+        redis.pcall("ZREM", KEYS[3 * n + i], me)
+        if reserved_for[i] == "" or reserved_for[i] == me then
+          end_reservation(KEYS[3 * n + i], KEYS[2 * n + i])
+        end
+      end
+    end
+  end
+end
+
+if bad ~= 0 then
+  return { bad, 0, 0, 0, now, bad_which }
+end
+
+-- As in acquire.lua: where a counter is missing, the node may have lost it.
+local quarantine_until = 0
+if missing and ARGV[5] ~= "0" then
+  -- include canary.lua
+  local left
+  left, quarantine_until = quarantine_left(KEYS[4 * n + 1], now, tonumber(ARGV[5]))
+  if left > 0 then
+    return { 4, 0, left, 0, now, 0 }
+  end
+end
+
+local function set_counter(i, value)
+  if ARGV[4] == "0" then
+    redis.call("SET", KEYS[n + i], value)
+  else
+    redis.call("SET", KEYS[n + i], value, "PX", ARGV[4])
+  end
+end
+
+for i = 1, n do
+  redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
+end
+if missing and quarantine_until > largest then
+  largest = quarantine_until
+end
+if tonumber(ARGV[3]) > largest then
+  for i = 1, n do
+    set_counter(i, ARGV[3])
+  end
+  return now
+end
+-- A raise that follows must not take less than what a lost counter may have been: see acquire.lua.
+for i = 1, n do
+  if not found[n + i] and quarantine_until > 0 then
+    set_counter(i, string.format("%.0f", quarantine_until))
+  end
+end
+return { 2, largest, 0, 0, now, 0 }

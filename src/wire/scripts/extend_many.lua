@@ -1,0 +1,100 @@
+-- extend_many.lua: extends several locks of one owner, or heals them: sets those again that are missing.
+--
+-- KEYS[1]       lock keys, n of them
+-- KEYS[n + 1]   fencing counters, in the same order
+-- KEYS[2n + 1]  canary
+-- ARGV[1] to ARGV[6] as in extend.lua
+--
+-- Returns the node time if all were extended and each counter is the token; otherwise
+-- { status, counter, node time, time left }
+--   status     1 all extended
+--              4 all are there, and some were set again
+--              5 all extended, but this node has lost its data: it must not be counted before its quarantine is over
+--              3 one is another owner's
+--              0 one is gone, and none is another owner's
+--              2 the counter of one is above the token, and none is gone
+--             -1 a counter is not a string
+--             -2 a counter is not a whole number below 2^53
+--   counter    the largest that was found
+--   node time  microseconds since 1970
+--   time left  of the quarantine if the node is in one: milliseconds
+--
+-- Each lock obeys the rules of extend.lua by itself. So one that is ours is extended whatever became of the others, unless
+-- its counter is above the token. Missing ones are set again only if that makes them complete.
+local n = (#KEYS - 1) / 2
+local clock = redis.call("TIME")
+local now = clock[1] * 1000000 + clock[2]
+local found = redis.call("MGET", unpack(KEYS, 1, 2 * n))
+local token, seen, missing = tonumber(ARGV[3]), 0, false
+local gone, taken = false, false
+local numbers = {}
+for i = 1, n do
+  local owner, counter = found[i], found[n + i]
+  numbers[i] = 0
+  if counter then
+    local number = #counter <= 16 and string.find(counter, "^%d+$") and tonumber(counter)
+    if not number or number >= 9007199254740992 then
+      return { -2, 0, now, 0 }
+    end
+    numbers[i] = number
+    seen = math.max(seen, number)
+  elseif redis.call("EXISTS", KEYS[n + i]) == 1 then
+    return { -1, 0, now, 0 }
+  else
+    missing = true
+  end
+  gone = gone or not owner
+  taken = taken or owner and owner ~= ARGV[1]
+end
+
+local heals = ARGV[6] == "heal" and gone and not taken and seen <= token
+if heals then
+  for i = 1, n do
+    -- A key of another type is not gone.
+    taken = taken or not found[i] and redis.call("EXISTS", KEYS[i]) == 1
+  end
+  heals = not taken
+end
+for i = 1, n do
+  if found[i] == ARGV[1] and numbers[i] <= token then
+    local left = redis.call("PTTL", KEYS[i])
+    if left >= 0 and left < tonumber(ARGV[2]) then
+      redis.call("PEXPIRE", KEYS[i], ARGV[2])
+    end
+  elseif not found[i] and heals then
+    redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
+  end
+end
+if taken then
+  return { 3, seen, now, 0 }
+end
+if gone and not heals then
+  return { 0, seen, now, 0 }
+end
+if seen > token then
+  return { 2, seen, now, 0 }
+end
+
+local status, quarantine = heals and 4 or 1, 0
+if missing then
+  -- include canary.lua
+  quarantine = ARGV[5] ~= "0" and quarantine_left(KEYS[2 * n + 1], now, tonumber(ARGV[5])) or 0
+end
+for i = 1, n do
+  if not found[n + i] and quarantine > 0 then
+    -- The counter is not set: an acquire would take it as a sign that this node has not lost its data.
+    status = status == 1 and 5 or status
+  elseif numbers[i] < token then
+    if ARGV[4] == "0" then
+      redis.call("SET", KEYS[n + i], ARGV[3])
+    else
+      redis.call("SET", KEYS[n + i], ARGV[3], "PX", ARGV[4])
+    end
+  elseif ARGV[6] and ARGV[4] ~= "0" then
+    redis.call("PEXPIRE", KEYS[n + i], ARGV[4])
+  end
+end
+if status == 1 then
+  return now
+end
+return { status, seen, now, quarantine }

@@ -1,0 +1,40 @@
+-- raise_many.lua: raises the fencing counters of several locks to the token of the owner that holds all of them.
+--
+-- KEYS[1]      lock keys, n of them
+-- KEYS[n + 1]  fencing counters, in the same order
+-- ARGV[1]      owner token
+-- ARGV[2]      fencing token, a whole number below 2^53
+-- ARGV[3]      life of the counters, whole milliseconds; 0 for no end
+--
+-- Returns { status, counter }, with a status of raise.lua, and the largest counter that was found: all are raised, or none.
+local n = #KEYS / 2
+local found = redis.call("MGET", unpack(KEYS))
+local seen, owned = 0, true
+for i = 1, n do
+  local counter = found[n + i]
+  owned = owned and found[i] == ARGV[1]
+  if counter then
+    local number = #counter <= 16 and string.find(counter, "^%d+$") and tonumber(counter)
+    if not number or number >= 9007199254740992 then
+      return { -2, 0 }
+    end
+    seen = math.max(seen, number)
+  elseif redis.call("EXISTS", KEYS[n + i]) == 1 then
+    return { -1, 0 }
+  end
+end
+
+if not owned then
+  return { 0, seen }
+end
+if tonumber(ARGV[2]) <= seen then
+  return { 2, seen }
+end
+for i = n + 1, 2 * n do
+  if ARGV[3] == "0" then
+    redis.call("SET", KEYS[i], ARGV[2])
+  else
+    redis.call("SET", KEYS[i], ARGV[2], "PX", ARGV[3])
+  end
+end
+return { 1, seen }

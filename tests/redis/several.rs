@@ -1,0 +1,597 @@
+//! Several names at once: all of them or none, on every node, whoever else wants some of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use devnodes::{PATIENCE, Server, Servers, eventually};
+use quorlock::{
+    AcquireError, CancelHandle, FencingToken, HeldBy, LockManager, Lost, MultiLock, NodeAnswer, NodeFailure,
+};
+use rustix::process::Signal;
+
+use crate::lists::*;
+use crate::support::*;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// How many of these keys the server has, seen at one moment.
+fn count(server: &Server, names: &[&str]) -> i64 {
+    server.command(&[&["EXISTS"], names].concat()).unwrap().as_int().unwrap()
+}
+
+/// Waits until the names are on all servers.
+#[track_caller]
+fn wait_until_everywhere(servers: &Servers, names: &[&str]) {
+    eventually("all names are on all servers", || names.iter().all(|it| servers.holders(it) == servers.len()));
+}
+
+fn wait_for(lock: MultiLock) -> Waiter {
+    thread::spawn(move || lock.lock())
+}
+
+/// Which name is in the way at that node.
+fn name_in_the_way(err: &AcquireError, node: usize) -> Option<&str> {
+    match answer(err, node) {
+        NodeAnswer::Held { name, .. } | NodeAnswer::Reserved { name, .. } => name.as_deref(),
+        other => panic!("n{node} said {other:?}"),
+    }
+}
+
+/// The error of a try that every node has refused.
+#[track_caller]
+fn refused(lock: &MultiLock) -> AcquireError {
+    let mut err = None;
+    eventually("every node refuses it", || {
+        err = lock.try_lock().err();
+        err.as_ref().is_some_and(|it: &AcquireError| {
+            !it.nodes().is_empty() && it.nodes().iter().all(|it| matches!(it.answer, NodeAnswer::Held { .. }))
+        })
+    });
+    err.unwrap()
+}
+
+#[test]
+fn all_names_have_one_value_and_one_token_and_are_given_back_together() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let several = locks.multi(["c", "a", "b", "a"]);
+    assert_eq!(several.names().collect::<Vec<_>>(), NAMES.map(str::as_bytes), "sorted, and each once");
+
+    let guard = several.lock()?;
+
+    wait_until_everywhere(&servers, &NAMES);
+    for server in &servers {
+        let values = NAMES.map(|it| server.get(it).unwrap());
+        assert!(values.iter().all(|it| *it == values[0]), "{values:?}");
+        let counters = NAMES.map(|it| server.get(fence(it)).unwrap());
+        assert!(counters.iter().all(|it| *it == guard.fencing_token().to_string().as_bytes()), "{counters:?}");
+    }
+    guard.extend(LONG * 2)?;
+    eventually("all are extended", || {
+        servers.iter().all(|server| NAMES.iter().all(|it| i64::try_from(LONG.as_millis()).unwrap() < server.pttl(it)))
+    });
+    assert_eq!(guard.release()?.nodes, 3);
+    eventually("all are gone", || servers.iter().all(|it| count(it, &NAMES) == 0));
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_lock_of_one_name_is_the_mutex_of_that_name() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+
+    let guard = locks.multi(["a", "a"]).try_lock()?;
+
+    assert_held(&locks.mutex("a").try_lock().unwrap_err());
+    let earlier = guard.fencing_token();
+    guard.release()?;
+    servers.wait_until_free("a")?;
+    assert!(earlier < locks.mutex("a").try_lock()?.fencing_token());
+    Ok(())
+}
+
+#[test]
+fn each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_in_the_way() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, other) = (on_all(&servers, far), on_all(&servers, far));
+    let guard = locks.multi(NAMES).lock()?;
+    wait_until_everywhere(&servers, &NAMES);
+    for name in NAMES {
+        assert_held(&other.mutex(name).try_lock().unwrap_err());
+        assert_held(&other.reentrant_mutex(name).try_lock().unwrap_err());
+        let overlapping = other.multi([name, "z"]);
+        let err = refused(&overlapping);
+        assert!((0..3).all(|node| name_in_the_way(&err, node) == Some(name)), "{err}");
+        assert!(err.to_string().contains(&format!("{name} is held by")), "{err}");
+        assert_eq!(servers.holders("z"), 0, "all or none");
+        // As a client of the plain layout.
+        let taken = servers[0].command(&["SET", name, "foreign", "NX", "PX", "1000"])?;
+        assert_eq!(taken.as_str(), None, "{name}");
+    }
+    guard.release()?;
+    eventually("all are gone", || servers.iter().all(|it| count(it, &NAMES) == 0));
+
+    for name in NAMES {
+        servers.iter().for_each(|it| set_px(it, name, "foreign", 60_000));
+        let err = refused(&locks.multi(NAMES));
+        assert!((0..3).all(|node| name_in_the_way(&err, node) == Some(name)), "{err}");
+        let others: Vec<_> = NAMES.into_iter().filter(|it| *it != name).collect();
+        assert!(servers.iter().all(|it| count(it, &others) == 0));
+        servers.iter().for_each(|it| del(it, name));
+    }
+    drop(locks.multi(NAMES).try_lock()?);
+    Ok(())
+}
+
+#[test]
+fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    let before = locks.stats().commands;
+    let none: [&str; 0] = [];
+
+    assert_eq!(locks.multi(none).lock().unwrap_err(), AcquireError::NoNames);
+    let many = (0..65).map(|i| i.to_string());
+    assert_eq!(locks.multi(many).try_lock().unwrap_err(), AcquireError::TooManyNames { count: 65, max: 64 });
+    let long = ["x".repeat(40_000), "y".repeat(40_000)];
+    let too_long = AcquireError::NameTooLong { len: 80_000, max: 65_536 };
+    assert_eq!(locks.multi(&long).try_lock_for(LONG).unwrap_err(), too_long);
+    assert_eq!(locks.multi(["a", "quorlock:x"]).try_lock().unwrap_err(), AcquireError::NameReserved);
+    assert!(matches!(locks.multi(["a"]).ttl(ms(1)).try_lock(), Err(AcquireError::BadTtl(_))));
+    assert_eq!(locks.stats().commands, before);
+
+    // As many and as long as is allowed, and any bytes.
+    let mut names: Vec<Vec<u8>> = (0..63_u8).map(|i| vec![i; 1_000]).collect();
+    names.push(b"{}\r\n\xff".to_vec());
+    let guard = locks.multi(&names).try_lock()?;
+    assert!(names.iter().all(|it| servers[0].exists(it)));
+    guard.extend(LONG)?;
+    guard.release()?;
+    assert!(!names.iter().any(|it| servers[0].exists(it)));
+    Ok(())
+}
+
+#[test]
+fn a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_taken() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    let failed = |err: &AcquireError, expected: NodeFailure| {
+        assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err:?}");
+        assert_eq!(*failure(err, 0), expected);
+        assert_eq!(count(&servers[0], &["a", "c"]), 0);
+    };
+    let name = || Some("b".into());
+    for key in ["b", &fence("b")] {
+        servers[0].command(&["HSET", key, "f", "v"])?;
+        failed(&locks.multi(NAMES).try_lock().unwrap_err(), NodeFailure::WrongType { name: name() });
+        del(&servers[0], key);
+    }
+    set(&servers[0], &fence("b"), "12x");
+    let err = locks.multi(NAMES).try_lock().unwrap_err();
+    failed(&err, NodeFailure::BadCounter { name: name() });
+    assert!(err.to_string().contains("b: the fencing counter holds nonsense"), "{err}");
+    del(&servers[0], &fence("b"));
+
+    // Those of the queue decide nothing about who holds it.
+    for key in [list("b"), reservation("b")] {
+        servers[0].command(&["HSET", &key, "f", "v"])?;
+        drop(locks.multi(NAMES).try_lock()?);
+        set(&servers[0], "b", "foreign");
+        assert_held(&locks.multi(NAMES).try_lock_for(ms(1)).unwrap_err());
+        servers[0].command(&["DEL", "b", &key])?;
+    }
+    drop(locks.multi(NAMES).try_lock()?);
+    Ok(())
+}
+
+#[test]
+fn a14_a_token_is_above_every_earlier_holders_of_each_name() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let mut earlier: BTreeMap<&str, FencingToken> = BTreeMap::new();
+    let mut take = |names: &[&'static str]| {
+        let guard = match names {
+            [one] => lock_in_the_end(&locks, one),
+            _ => locks.multi(names).lock().unwrap(),
+        };
+        for name in names {
+            let before = earlier.insert(name, guard.fencing_token());
+            assert!(before.is_none_or(|it| it < guard.fencing_token()), "{names:?}");
+        }
+        guard.release().unwrap();
+    };
+    // The counters of the names are at different places, and one of them is far ahead of all clocks.
+    let ahead = in_an_hour();
+    servers.iter().for_each(|it| set(it, &fence("b"), &ahead.to_string()));
+    for names in [&["a"][..], &["a", "b"], &["a"], &["c"], &["b"], &NAMES, &["c"], &["b", "c"], &["a"]] {
+        take(names);
+    }
+    assert!(earlier.values().all(|it| ahead < it.get()), "a name that was taken with another goes on from its counter");
+    assert!(2 <= locks.stats().fencing_raises);
+    Ok(())
+}
+
+#[test]
+fn a14_no_node_ever_has_some_of_the_names_also_where_a_holder_is_killed() -> TestResult {
+    let servers = Servers::start(3)?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching: Vec<_> = servers
+            .iter()
+            .map(|server| {
+                let done = &done;
+                scope.spawn(move || {
+                    let mut seen = BTreeMap::new();
+                    while !done.load(Ordering::SeqCst) {
+                        *seen.entry(count(server, &NAMES)).or_insert(0_u64) += 1;
+                    }
+                    seen
+                })
+            })
+            .collect();
+        for after in [0, 3, 10, 30, 60] {
+            let mut children = repeat(2, || child("several::child_that_takes_all_again_and_again", &servers.urls()));
+            assert!(children.iter_mut().all(|it| it.hear() == "held"));
+            thread::sleep(ms(after));
+            for child in &mut children {
+                child.signal(Signal::KILL);
+                assert!(!child.wait().success());
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+        for seen in watching {
+            let seen = join_scoped(seen);
+            assert_eq!(seen.keys().copied().collect::<Vec<_>>(), [0, 3], "{seen:?}");
+        }
+    });
+    // What the killed ones held comes back.
+    drop(manager(&servers).multi(NAMES).lock()?);
+    Ok(())
+}
+
+fn join_scoped<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_takes_all_again_and_again() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    let locks = builder(&urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
+    let mut first = true;
+    loop {
+        let guard = locks.multi(NAMES).lock().unwrap();
+        if std::mem::take(&mut first) {
+            say("held");
+        }
+        drop(guard);
+    }
+}
+
+#[test]
+fn those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other() -> TestResult {
+    const ROUNDS: u64 = 8;
+    let servers = Servers::start(3)?;
+    let inside: BTreeMap<_, _> = NAMES.into_iter().map(|it| (it, AtomicU64::new(0))).collect();
+    let orders = [["a", "b"], ["b", "a"], ["b", "c"], ["c", "b"], ["a", "c"], ["c", "a"], ["a", "b"], ["c", "b"]];
+    thread::scope(|scope| {
+        let clients: Vec<_> = orders
+            .into_iter()
+            .map(|names| {
+                let (servers, inside) = (&servers, &inside);
+                scope.spawn(move || {
+                    let locks = builder(servers.urls()).build().unwrap();
+                    for _ in 0..ROUNDS {
+                        let guard = locks.multi(names).lock().unwrap();
+                        for name in names {
+                            assert_eq!(inside[name].fetch_add(1, Ordering::SeqCst), 0, "{name} has two holders");
+                        }
+                        guard.check().unwrap();
+                        for name in names {
+                            inside[name].fetch_sub(1, Ordering::SeqCst);
+                        }
+                        guard.release().unwrap();
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(join_scoped);
+    });
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
+    let guard = locks.multi(NAMES).lock()?;
+    wait_until_everywhere(&servers, &NAMES);
+
+    del(&servers[0], "b");
+    guard.extend(secs(20))?;
+    eventually("a majority sets it again", || servers.holders("b") == 3);
+    assert_eq!(locks.stats().healed, 1);
+    servers.iter().take(2).for_each(|it| del(it, "b"));
+    assert!(guard.extend(secs(20)).is_err());
+
+    assert_eq!(guard.check(), Err(Lost::Gone));
+    eventually("nothing is left of the others", || servers.iter().all(|it| count(it, &NAMES) == 0));
+    Ok(())
+}
+
+#[test]
+fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_others_set_again_there() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
+    let guard = locks.multi(NAMES).lock()?;
+    wait_until_everywhere(&servers, &NAMES);
+
+    servers[0].command(&["DEL", "a", "b"])?;
+    set(&servers[0], "b", "foreign");
+    for _ in 0..5 {
+        guard.extend(secs(20))?;
+    }
+
+    assert_eq!(servers[0].get("b").as_deref(), Some(&b"foreign"[..]));
+    assert!(!servers[0].exists("a") && servers[0].exists("c"));
+    assert_eq!(locks.stats().healed, 0);
+    guard.release()?;
+    eventually("its own are gone", || servers.iter().all(|it| count(it, &["a", "c"]) == 0));
+    Ok(())
+}
+
+#[test]
+fn a_server_that_forgot_one_name_only_has_all_of_them_again_after_a_restart_of_another() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
+    let guard = locks.multi(NAMES).lock()?;
+    wait_until_everywhere(&servers, &NAMES);
+    for i in 0..3 {
+        servers[i].restart_empty()?;
+        eventually("the names are there again", || {
+            let _ = guard.extend(secs(20));
+            count(&servers[i], &NAMES) == 3
+        });
+    }
+    guard.check()?;
+    guard.release()?;
+    Ok(())
+}
+
+#[test]
+fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let held = NAMES.map(|it| hold(&holder, &servers, it));
+
+    let waiting = wait_for(waiter.multi(NAMES));
+    // One after another is in its way.
+    for (name, guard) in NAMES.into_iter().zip(held) {
+        wait_until_listed(&servers, name, 1);
+        let elsewhere = NAMES.into_iter().filter(|it| *it != name);
+        assert!(elsewhere.into_iter().all(|it| servers.iter().all(|at| waiters_of(at, it).is_empty())), "in one list");
+        assert!(!waiting.is_finished());
+        guard.release()?;
+    }
+
+    // Nothing but notices can have told it.
+    let guard = join(waiting)?;
+    assert!(guard.is_valid());
+    guard.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let others = repeat(3, || on_all(&servers, far));
+    let (a, c) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "c"));
+    let several = wait_for(waiter.multi(["a", "b", "c"]));
+    wait_until_listed(&servers, "a", 1);
+
+    // Free, and nobody's.
+    for _ in 0..5 {
+        others[0].mutex("b").try_lock()?.release()?;
+        servers.wait_until_free("b")?;
+    }
+    // It stands before them in the list of a name, is told that this one is free, and finds another in its way.
+    let order = Order::default();
+    let singles: Vec<_> = others
+        .iter()
+        .enumerate()
+        .map(|(i, it)| {
+            let single = order.queue(it, it.mutex("a"), &i.to_string());
+            wait_until_listed(&servers, "a", i + 2);
+            single
+        })
+        .collect();
+    a.release()?;
+    singles.into_iter().for_each(join);
+    assert_eq!(order.names(), ["0", "1", "2"], "one after the other");
+
+    assert!(!several.is_finished());
+    wait_until_listed(&servers, "c", 1);
+    c.release()?;
+    join(several)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let held = NAMES.map(|it| hold(&holder, &servers, it));
+    let mut dead = child("several::child_that_waits", &servers.urls());
+    assert_eq!(dead.hear(), "waits");
+    wait_until_listed(&servers, "a", 1);
+    let waiting = wait_in_thread(waiter.mutex("a"));
+    wait_until_listed(&servers, "a", 2);
+    let members = waiters_of(&servers[0], "a");
+
+    dead.signal(Signal::KILL);
+    assert!(!dead.wait().success());
+    wait_until_deaf(&servers, &[members[0].split('/').next().unwrap().to_owned()]);
+    drop(held);
+
+    drop(join(waiting)?);
+    drop(waiter.multi(NAMES).lock()?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_waits() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    let locks = builder(&urls).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
+    let waiting = locks.multi(NAMES);
+    let _waiting = thread::spawn(move || waiting.lock());
+    eventually("it waits", || locks.stats().waiting == 1);
+    say("waits");
+    wait_for_parent();
+}
+
+#[test]
+fn a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let (a, b) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "b"));
+    let cancel = CancelHandle::new();
+    let waiting = wait_for(waiter.multi(["a", "b"]).cancelled_by(&cancel));
+    wait_until_listed(&servers, "a", 1);
+    a.release()?;
+    wait_until_listed(&servers, "b", 1);
+
+    cancel.cancel();
+
+    assert!(matches!(join(waiting), Err(AcquireError::Cancelled { .. })));
+    eventually("it is on no list", || {
+        servers.iter().all(|it| ["a", "b"].iter().all(|name| !it.exists(list(name)) && !it.exists(reservation(name))))
+    });
+    b.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let held = locks.multi(["a", "b"]).lock()?;
+    wait_until_everywhere(&servers, &["a", "b"]);
+    let before = locks.stats();
+
+    let waiting: Vec<_> = (0..4)
+        .map(|i| {
+            // The order of the names makes no difference.
+            let lock = if i % 2 == 0 { locks.multi(["b", "a"]) } else { locks.multi(["a", "b", "a"]) };
+            queue_up(&locks, move || lock.lock().map(drop))
+        })
+        .collect();
+    assert_eq!(locks.stats().commands, before.commands, "the manager holds it itself");
+    let err = locks.multi(["a", "b"]).try_lock_for(Duration::ZERO).unwrap_err();
+    assert!(matches!(err, AcquireError::Held { by: HeldBy::ThisThread, .. }), "{err:?}");
+    held.release()?;
+    for thread in waiting {
+        join(thread)?;
+    }
+
+    assert_eq!(locks.stats().hand_overs - before.hand_overs, 4);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_free_name_is_offered_when_the_call_that_comes_next_cannot_have_them_all() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, early, late) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
+    let held = locks.multi(["a", "b"]).lock()?;
+    wait_until_everywhere(&servers, &["a", "b"]);
+    // Before the next call of the manager for both, somebody waits for the one, and behind it somebody for the other.
+    let first = wait_in_thread(early.mutex("a"));
+    wait_until_listed(&servers, "a", 1);
+    let both = locks.multi(["a", "b"]);
+    let next = queue_up(&locks, move || both.lock());
+    let behind = wait_in_thread(late.mutex("b"));
+    wait_until_listed(&servers, "b", 1);
+
+    held.release()?;
+
+    let (a, b) = (join(first)?, join(behind)?);
+    assert!(!next.is_finished());
+    a.release()?;
+    b.release()?;
+    join(next)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_stream_of_single_holders_lets_a_call_for_both_names_in() -> TestResult {
+    let servers = Servers::start(3)?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let singles: Vec<_> = ["a", "b"]
+            .into_iter()
+            .map(|name| {
+                let (servers, done) = (&servers, &done);
+                scope.spawn(move || {
+                    let locks = builder(servers.urls()).build().unwrap();
+                    while !done.load(Ordering::SeqCst) {
+                        drop(locks.mutex(name).lock().unwrap());
+                    }
+                })
+            })
+            .collect();
+        let locks = builder(servers.urls()).build().unwrap();
+        let began = Instant::now();
+        let got = locks.multi(["a", "b"]).try_lock_for(PATIENCE).map(drop);
+        done.store(true, Ordering::SeqCst);
+        singles.into_iter().for_each(join_scoped);
+        assert!(got.is_ok(), "{got:?} after {:?}", began.elapsed());
+    });
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_node_that_has_lost_its_data_grants_no_name_before_its_quarantine_is_over() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = builder(servers.urls()).ttl(LONG).outage_timeout(Duration::ZERO).quarantine(true).build()?;
+    let _ = locks.vouch();
+    let guard = locks.multi(["a", "b"]).try_lock()?;
+    guard.release()?;
+    servers[0].command(&["FLUSHALL"])?;
+    // Of one name the counter is there, as if a lock had been taken since.
+    set(&servers[0], &fence("a"), "7");
+
+    let err = locks.multi(["a", "b"]).try_lock().unwrap_err();
+
+    assert!(matches!(failure(&err, 0), NodeFailure::Quarantined { .. }), "{err}");
+    assert_eq!(count(&servers[0], &["a", "b", &fence("b")]), 0);
+    Ok(())
+}
+
+/// The names of a manager that is asked while another one's are taken.
+#[test]
+fn a_prefix_is_in_front_of_each_name() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks: LockManager = builder(servers.urls()).prefix("app:").build()?;
+    let guard = locks.multi(["a", "b"]).try_lock()?;
+    assert_eq!(count(&servers[0], &["app:a", "app:b"]), 2);
+    guard.release()?;
+    Ok(())
+}
