@@ -87,7 +87,7 @@ if reservation or not taken then
   end
 
   if reservation then
-    reserved_for, left, began = read_reservation(reservation, KEYS[3])
+    reserved_for, left, began = read_reservation(reservation, KEYS[3], now)
     if taken and (reserved_for == "" or reserved_for ~= ARGV[8]) then
       local since = tonumber(ARGV[7])
       if ARGV[6] == "unfair" then
@@ -113,9 +113,10 @@ if reservation or not taken then
   end
 
   if reservation and ARGV[8] ~= "" then
-    redis.pcall("ZREM", KEYS[3], ARGV[8])
     if reserved_for == "" or reserved_for == ARGV[8] then
-      end_reservation(KEYS[3], KEYS[4])
+      end_reservation(KEYS[3], KEYS[4], ARGV[8])
+    else
+      redis.pcall("ZREM", KEYS[3], ARGV[8])
     end
   end
 end

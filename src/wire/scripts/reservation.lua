@@ -24,13 +24,14 @@ local function millis()
   return clock[1] * 1000 + math.floor(clock[2] / 1000)
 end
 
--- For which client the lock is reserved, "" for none, for how many milliseconds, and when its call began.
-local function read_reservation(value, list)
+-- For which client the lock is reserved, "" for none, for how many milliseconds, and when its call began. `now`: the node
+-- time, microseconds since 1970, if it is known.
+local function read_reservation(value, list, now)
   local till, reserved_for, began = string.match(value, "^(%d+) (%S+) ?(%d*)$")
   if not reserved_for then
     return "", 0, math.huge
   end
-  local left = tonumber(till) - millis()
+  local left = tonumber(till) - (now and math.floor(now / 1000) or millis())
   -- Longer than any reservation: the clock was set back.
   if left <= 0 or left > RESERVATION then
     redis.pcall("ZREM", list, reserved_for)
@@ -44,9 +45,13 @@ local function set_reservation(key, value)
   redis.pcall("SET", key, value, "XX", "KEEPTTL")
 end
 
--- The lock is reserved for no client any more.
-local function end_reservation(list, key)
-  if redis.pcall("EXISTS", list) == 1 then
+-- The lock is reserved for no client any more. `me` leaves the list, if it is given.
+local function end_reservation(list, key, me)
+  local waits = redis.pcall("EXISTS", list) == 1
+  if waits and me and redis.pcall("ZREM", list, me) == 1 then
+    waits = redis.pcall("EXISTS", list) == 1
+  end
+  if waits then
     set_reservation(key, "0 ")
   else
     redis.pcall("DEL", key)
