@@ -11,6 +11,7 @@ mod plan;
 mod refusal;
 mod reply;
 mod script;
+mod value;
 
 pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::Command;

@@ -10,7 +10,7 @@ use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
 use crate::wire::command::Command;
 use crate::wire::script::{Kind, Script};
-use crate::wire::{Address, Reply, refusal};
+use crate::wire::{Address, Reply, refusal, value};
 
 /// What comes next.
 #[derive(Debug, Eq, PartialEq)]
@@ -104,8 +104,8 @@ impl Handshake {
 
     /// Takes one reply.
     pub(crate) fn on_reply(&mut self, frame: &[u8]) -> Result<Next, NodeFailure> {
-        let value = redis::parse_redis_value(frame)
-            .map_err(|_| NodeFailure::Protocol { reason: "an answer that cannot be read".to_owned() })?;
+        let value = value::read(frame)
+            .ok_or_else(|| NodeFailure::Protocol { reason: "an answer that cannot be read".to_owned() })?;
         let Some(question) = self.open.pop_front() else {
             return Err(NodeFailure::Protocol { reason: "an answer to nothing".to_owned() });
         };

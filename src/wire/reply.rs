@@ -10,6 +10,7 @@ use crate::answer::{
 use crate::error::NodeFailure;
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::Kind;
+use crate::wire::value;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,12 +30,14 @@ impl Reply {
         if let Some(numbers) = numbers(kind, frame) {
             return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
-        Reply::without_time(match redis::parse_redis_value(frame) {
-            Ok(Value::Push { .. }) if kind == Kind::Subscribe && push(frame) == Push::Subscribed => Answer::Subscribed,
-            Ok(Value::Array(parts)) if kind == Kind::Time => {
+        Reply::without_time(match value::read(frame) {
+            Some(Value::Push { .. }) if kind == Kind::Subscribe && push(frame) == Push::Subscribed => {
+                Answer::Subscribed
+            }
+            Some(Value::Array(parts)) if kind == Kind::Time => {
                 return time(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
             }
-            Ok(Value::ServerError(error)) => match refusal::of(&error) {
+            Some(Value::ServerError(error)) => match refusal::of(&error) {
                 Refusal::NoScript => Answer::NoScript,
                 // Whoever has that key, it is not a lock of ours.
                 Refusal::Failure(NodeFailure::WrongType { .. }) if kind == Kind::Release => {
@@ -228,7 +231,7 @@ pub(crate) fn push(frame: &[u8]) -> Push {
     if frame.first() != Some(&b'>') {
         return Push::None;
     }
-    let Ok(Value::Push { kind, mut data }) = redis::parse_redis_value(frame) else { return Push::Other };
+    let Some(Value::Push { kind, mut data }) = value::read(frame) else { return Push::Other };
     match (kind, data.pop()) {
         (PushKind::Subscribe, _) => Push::Subscribed,
         (PushKind::Message, Some(Value::BulkString(key))) => Push::Message(key),

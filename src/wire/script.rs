@@ -1,6 +1,8 @@
 //! What commands do, and the scripts that do it.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
+
+use sha1_smol::Sha1;
 
 /// What a command does, and so how its reply reads. Several scripts may do the same, each for another form of lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,9 +35,6 @@ pub(crate) enum Script {
     Greet,
     Meet,
 }
-
-/// The source of a script, and its hash.
-type Source = (String, redis::Script);
 
 impl Script {
     /// The scripts that every lock needs, and those that quarantine needs: a server that does not know them is given them in
@@ -79,13 +78,32 @@ impl Script {
         !Script::OF_LOCKS.contains(&self) && !Script::OF_QUARANTINE.contains(&self)
     }
 
-    pub(crate) fn source(self) -> &'static str {
-        self.get().map_or("", |it| &it.0)
+    pub(crate) fn source(self) -> String {
+        self.lines().collect()
     }
 
     /// The SHA-1 of the source in hex: 40 digits.
+    ///
+    /// Of scripts that are used alone, and without their source in one piece: it is on the way to the first lock of a program.
     pub(crate) fn hash(self) -> &'static str {
-        self.get().map_or("", |it| it.1.get_hash())
+        static HASHES: [OnceLock<String>; Script::ALL.len()] = [const { OnceLock::new() }; Script::ALL.len()];
+        let hash = || {
+            let mut sha = Sha1::new();
+            self.lines().for_each(|it| sha.update(it.as_bytes()));
+            sha.digest().to_string()
+        };
+        let place = Script::ALL.iter().position(|it| *it == self).and_then(|it| HASHES.get(it));
+        place.map_or("", |it| it.get_or_init(hash))
+    }
+
+    /// The lines of the source, and the parts that it has in common with others: servers have no means for scripts to share
+    /// code.
+    fn lines(self) -> impl Iterator<Item = &'static str> {
+        self.text().split_inclusive('\n').map(|line| match line.trim() {
+            "-- include reservation.lua" => include_str!("scripts/reservation.lua"),
+            "-- include canary.lua" => include_str!("scripts/canary.lua"),
+            _ => line,
+        })
     }
 
     fn text(self) -> &'static str {
@@ -102,21 +120,6 @@ impl Script {
             Script::Meet => include_str!("scripts/meet.lua"),
         }
     }
-
-    fn get(self) -> Option<&'static Source> {
-        static SOURCES: LazyLock<[Source; Script::ALL.len()]> = LazyLock::new(|| {
-            Script::ALL.map(|it| {
-                // Servers have no means for scripts to share code.
-                let source = it
-                    .text()
-                    .replace("-- include reservation.lua\n", include_str!("scripts/reservation.lua"))
-                    .replace("-- include canary.lua\n", include_str!("scripts/canary.lua"));
-                let script = redis::Script::new(&source);
-                (source, script)
-            })
-        });
-        SOURCES.get(Script::ALL.iter().position(|it| *it == self)?)
-    }
 }
 
 #[cfg(test)]
@@ -129,7 +132,8 @@ mod tests {
         // the name of a channel.
         let tells = [Script::Acquire, Script::Release, Script::AcquireMany, Script::ReleaseMany];
         for script in Script::ALL {
-            let texts: Vec<_> = script.source().lines().filter(|it| !it.trim_start().starts_with("--")).collect();
+            let source = script.source();
+            let texts: Vec<_> = source.lines().filter(|it| !it.trim_start().starts_with("--")).collect();
             let made: Vec<_> = texts.iter().filter(|it| it.contains("quorlock:")).collect();
             assert!(made.iter().all(|it| it.contains(r#"redis.pcall("PUBLISH", "quorlock:wake:" .. "#)), "{made:?}");
             assert_eq!(made.len(), usize::from(tells.contains(&script)), "{script:?}");
@@ -140,7 +144,8 @@ mod tests {
     fn every_script_is_one_of_all_and_none_is_there_twice() {
         for script in Script::ALL {
             assert_eq!(Script::ALL.iter().filter(|it| it.hash() == script.hash()).count(), 1, "{script:?}");
-            assert_eq!(script.hash().len(), 40);
+            assert_eq!(script.hash(), redis::Script::new(&script.source()).get_hash(), "{script:?}");
+            assert!(!script.source().contains("include"), "{script:?}");
         }
     }
 
