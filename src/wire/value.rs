@@ -131,11 +131,16 @@ mod tests {
             [&[sign], text.as_bytes()].concat()
         });
         let reply = leaf.prop_recursive(3, 12, 4, |inner| {
-            (prop::sample::select(b"*>%~".to_vec()), prop::collection::vec(inner, 0..5)).prop_map(|(sign, members)| {
-                let count = if sign == b'%' { members.len() / 2 } else { members.len() };
-                let members = members.into_iter().take(if sign == b'%' { count * 2 } else { count });
-                [format!("{}{count}\r\n", char::from(sign)).into_bytes(), members.collect::<Vec<_>>().concat()].concat()
-            })
+            (prop::sample::select(b"*>%~".to_vec()), prop::collection::vec(inner, 0..5)).prop_map(
+                |(sign, mut members)| {
+                    let mut count = members.len();
+                    if sign == b'%' {
+                        members.truncate(count & !1);
+                        count /= 2;
+                    }
+                    [format!("{}{count}\r\n", char::from(sign)).into_bytes(), members.concat()].concat()
+                },
+            )
         });
         (reply, prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)).prop_map(
             |(mut reply, others)| {
