@@ -8,11 +8,10 @@ use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::round::pending::Pending;
 use crate::engine::round::run;
 use crate::engine::shared::Shared;
-use crate::error::{NodeCheck, NodeFinding};
-use crate::error::{NodeFailure, Quarantine};
+use crate::error::{NodeCheck, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::tally::ProbeRound;
-use crate::time::{self, Moment};
+use crate::time::{self, Moment, Tick};
 use crate::wire::{self, Command};
 
 /// So often nodes are asked again: with what the others have said, to make sure of what they say then, and once more if one of
@@ -26,16 +25,11 @@ impl Shared {
     /// Asks every node for a sign of life, connecting where that has not been done, and says what was found. Waits for all
     /// of them.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
-        let _busy = self.fanout.busy();
         let nodes = self.fanout.nodes();
         let deadline = self.fanout.deadline(time::tick());
-        let ask = || {
-            let round = Arc::new(Pending::new(nodes.len(), ProbeRound));
-            run::run(&self.fanout, Outgoing::ask(Command::time(), &round), &round, None, deadline);
-            round
-        };
+        let ask = || self.ask(Command::time(), None, deadline);
         nodes.iter().for_each(|it| it.meet_again());
-        let round = ask();
+        let failures = ask();
         for _ in 0..MEETINGS {
             // When all have been met they can be asked who uses them together with others.
             let behind: Vec<_> = nodes.iter().filter(|it| it.is_up() && it.is_to_be_met()).collect();
@@ -44,9 +38,16 @@ impl Shared {
                 ask();
             }
         }
-        let row =
-            |node: &Arc<Node>| check(node, round.with_ballot(|it| it.failure(node.id)), self.fanout.double_of(node.id));
-        nodes.iter().map(row).collect()
+        let row = |(node, failure): (&Arc<Node>, _)| check(node, failure, self.fanout.double_of(node.id));
+        nodes.iter().zip(failures).map(row).collect()
+    }
+
+    /// Waits for the answers of all nodes, or of those in `to`: why each has not answered as it should, in node order.
+    fn ask(&self, command: Command, to: Option<NodeSet>, deadline: Tick) -> Vec<Option<NodeFailure>> {
+        let _busy = self.fanout.busy();
+        let round = Arc::new(Pending::new(self.fanout.len(), ProbeRound));
+        run::run(&self.fanout, Outgoing::ask(command, &round).to(to), &round, None, deadline);
+        self.fanout.ids().map(|node| round.with_ballot(|it| it.failure(node))).collect()
     }
 
     /// Says of every node that is new, as far as is known, that it has forgotten nothing; then checks all of them.
@@ -59,15 +60,7 @@ impl Shared {
         if new == NodeSet::default() {
             return self.check_nodes();
         }
-        let failed = {
-            let _busy = self.fanout.busy();
-            let nodes = self.fanout.nodes();
-            let round = Arc::new(Pending::new(nodes.len(), ProbeRound));
-            let deadline = self.fanout.deadline(time::tick());
-            let outgoing = Outgoing::ask(wire::vouch(), &round).to(Some(new));
-            run::run(&self.fanout, outgoing, &round, None, deadline);
-            nodes.iter().map(|it| round.with_ballot(|round| round.failure(it.id))).collect::<Vec<_>>()
-        };
+        let failed = self.ask(wire::vouch(), Some(new), self.fanout.deadline(time::tick()));
         let mut rows = self.check_nodes();
         for (row, failed) in rows.iter_mut().zip(failed) {
             if new.contains(row.node) && failed.is_some() {
@@ -79,14 +72,8 @@ impl Shared {
 
     /// The same, where no node can be asked.
     pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
-        let nodes = self.fanout.nodes();
-        let row = |node: &Arc<Node>| NodeCheck {
-            node: node.id,
-            address: Arc::clone(&node.address),
-            failure: Some(NodeFailure::ShutDown),
-            findings: Vec::new(),
-        };
-        nodes.iter().map(row).collect()
+        let row = |node: &Arc<Node>| row(node, Some(NodeFailure::ShutDown), Vec::new());
+        self.fanout.nodes().iter().map(row).collect()
     }
 }
 
@@ -104,6 +91,10 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
         findings.extend(node.other_users.finding());
         findings.extend(clock_differs(node));
     }
+    row(node, failure, findings)
+}
+
+fn row(node: &Node, failure: Option<NodeFailure>, findings: Vec<NodeFinding>) -> NodeCheck {
     NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }
 }
 

@@ -61,22 +61,18 @@ impl Shared {
         queues: Arc<Queues>,
         counters: Arc<Counters>,
     ) -> Shared {
-        let outage = Mutex::new(Outage::new(wait::longest_pause(config.retry_max)));
-        let (next_lock, callbacks, process) = (AtomicU64::new(0), Arc::default(), Process::this());
-        let said_quarantine = AtomicBool::new(false);
-        let admission = Arc::new(Admission::new(config.response_timeout));
         Shared {
+            outage: Mutex::new(Outage::new(wait::longest_pause(config.retry_max))),
+            admission: Arc::new(Admission::new(config.response_timeout)),
+            next_lock: AtomicU64::new(0),
+            said_quarantine: AtomicBool::new(false),
+            callbacks: Arc::default(),
+            process: Process::this(),
             config,
             fanout,
             schedule,
             counters,
             queues,
-            outage,
-            admission,
-            next_lock,
-            said_quarantine,
-            callbacks,
-            process,
         }
     }
 

@@ -187,10 +187,7 @@ impl Handshake {
             },
             // The access list may forbid INFO and ROLE. The node votes all the same, and cannot be checked.
             (Expect::Info(_) | Expect::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
-            (Expect::Info(_) | Expect::Role, Value::ServerError(error)) => match refusal::of(error) {
-                refusal::Refusal::Failure(failure) => Some(failure),
-                refusal::Refusal::NoScript => None,
-            },
+            (Expect::Info(_) | Expect::Role, Value::ServerError(error)) => failure_of(error),
             _ => None,
         };
         // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
@@ -213,7 +210,7 @@ impl Handshake {
             }
             // The access list may forbid to ask.
             Value::ServerError(error) if error.code() == "NOPERM" => self.unknown.clone_from(&self.scripts),
-            Value::ServerError(error) => return script_failure(error).map_or(Ok(()), Err),
+            Value::ServerError(error) => return failure_of(error).map_or(Ok(()), Err),
             _ => return Err(bad_answer("SCRIPT EXISTS")),
         }
         Ok(())
@@ -289,14 +286,14 @@ fn is_too_old(version: &str) -> bool {
 
 fn load_failure(script: Script, value: &Value) -> Option<NodeFailure> {
     match value {
-        Value::ServerError(error) => script_failure(error),
+        Value::ServerError(error) => failure_of(error),
         Value::BulkString(hash) if hash == script.hash().as_bytes() => None,
         Value::SimpleString(hash) if hash == script.hash() => None,
         _ => Some(bad_answer("SCRIPT LOAD")),
     }
 }
 
-fn script_failure(error: &ServerError) -> Option<NodeFailure> {
+fn failure_of(error: &ServerError) -> Option<NodeFailure> {
     match refusal::of(error) {
         refusal::Refusal::Failure(failure) => Some(failure),
         refusal::Refusal::NoScript => None,
