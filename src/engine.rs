@@ -165,7 +165,7 @@ impl Engine {
         drop(calls);
         self.shared.schedule.stop();
         join(threads.renewal, deadline);
-        self.shared.fanout.seat().close(self.shared.fanout.nodes(), deadline);
+        self.shared.fanout.end_driving(deadline);
         self.shared.fanout.stop(deadline);
         // The workers end by themselves at the deadline; a little more, for the last write.
         let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);

@@ -18,6 +18,7 @@
 )]
 
 mod driving;
+mod joint;
 mod leases;
 mod lines;
 mod rounds;

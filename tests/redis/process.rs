@@ -256,7 +256,7 @@ fn child_with_many_managers() {
         let locks = builder(&urls).connect_timeout(ms(200)).ttl(LONG).shutdown_grace(ms(300)).build().unwrap();
         let guard = lock_in_the_end(&locks, "report");
         // A new thread names itself when it first runs.
-        eventually("all threads run", || names().iter().filter(|it| it.starts_with("quorlock-")).count() == 6);
+        eventually("all threads run", || names().iter().filter(|it| it.starts_with("quorlock-")).count() == 7);
         match turn % 3 {
             0 => drop(guard),
             1 => locks.shut_down(),
@@ -302,7 +302,7 @@ fn child_that_shuts_down() {
     let locks = builder(urls).build().unwrap();
     let _guard = locks.mutex("report").lock().unwrap();
     // A new thread names itself when it first runs.
-    eventually("all threads run", || ours() == 4);
+    eventually("all threads run", || ours() == 5);
     locks.shut_down();
     eventually("no thread is left", || ours() == 0);
     assert_eq!(locks.mutex("report").lock().unwrap_err(), AcquireError::ShutDown);

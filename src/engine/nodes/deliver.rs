@@ -22,14 +22,14 @@ const QUARANTINE_IS_NEWS: Duration = Duration::from_secs(1);
 pub(crate) fn turn(node: &Node, me: Driver) -> Option<Filled> {
     let turn = node.link.turn(me)?;
     if let Some(mut batch) = turn.batch {
-        deliver(node, &mut batch, turn.now);
+        deliver(node, me, &mut batch, turn.now);
         node.link.end_turn(me, batch);
     }
     Some(turn.filled)
 }
 
 /// The connection is not locked meanwhile. What belongs to users comes after all of it.
-fn deliver(node: &Node, batch: &mut Batch, now: Now) {
+fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
     let mut eligibility = node.eligibility.lock();
     if std::mem::take(&mut batch.in_time) {
         node.note_answers();
@@ -73,8 +73,9 @@ fn deliver(node: &Node, batch: &mut Batch, now: Now) {
         node.take_notice(&key, now.tick);
     }
     drop(eligibility);
-    // What waited for an answer, to be written together, is written now: by the worker, whoever has read this.
-    if node.has_queue() {
+    // What waited for an answer, to be written together, is written now: by the worker, unless the thread that has read this
+    // looks at the queue next.
+    if me != Driver::Joint && node.has_queue() {
         node.wake();
     }
 }

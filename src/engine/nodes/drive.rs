@@ -15,9 +15,9 @@ use crate::engine::nodes::events::Events;
 use crate::engine::nodes::link::{Driver, Filled};
 use crate::engine::nodes::node::Node;
 use crate::engine::park::Parker;
-use crate::ids::NodeSet;
+use crate::ids::{NodeId, NodeSet};
 use crate::sys;
-use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, is_anything_waiting};
+use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, is_anything_waiting};
 use crate::sys::{Socket, WakeFd};
 use crate::time::{self, Tick};
 
@@ -30,6 +30,8 @@ const RESPONSE_TIMEOUT_MIN: Duration = Duration::from_millis(20);
 pub(crate) struct DriverSeat {
     events: Arc<dyn Events>,
     seat: Mutex<Seat>,
+    /// Callers that wait for a round of theirs right now.
+    busy: AtomicUsize,
     /// Rounds that were driven.
     rounds: AtomicU64,
     /// Connections may be idle.
@@ -74,7 +76,7 @@ pub(super) fn drive<'a>(me: Driver, nodes: &mut [Driven<'a>], mut wait: impl FnM
             it.readable = match deliver::turn(it.node, me) {
                 // After a short read the next bytes are announced, but not an end that had come with the last ones.
                 Some(filled) => filled == Filled::Full || (it.closing && filled == Filled::Short),
-                None if me == Driver::Caller => return false,
+                None if me != Driver::Worker => return false,
                 // A caller drives, and reads what is there; or it is broken, and the worker sees that next.
                 None => false,
             };
@@ -83,9 +85,19 @@ pub(super) fn drive<'a>(me: Driver, nodes: &mut [Driven<'a>], mut wait: impl FnM
     true
 }
 
-/// A caller that drives all connections that are up and not stalled, until this is dropped.
+/// See [`DriverSeat::busy`].
+pub(crate) struct Busy<'a>(&'a AtomicUsize);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A thread that drives several connections, until this is dropped: a caller all that are up and not stalled.
 pub(crate) struct Driving<'a> {
     seat: &'a DriverSeat,
+    me: Driver,
     nodes: Vec<Driven<'a>>,
     _taken: MutexGuard<'a, Seat>,
 }
@@ -93,16 +105,30 @@ pub(crate) struct Driving<'a> {
 impl DriverSeat {
     pub(crate) fn new(events: Arc<dyn Events>) -> DriverSeat {
         let (seat, rounds, has_idle) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
-        DriverSeat { events, seat, rounds, has_idle, wake_fd: OnceLock::new() }
+        DriverSeat { events, seat, busy: AtomicUsize::new(0), rounds, has_idle, wake_fd: OnceLock::new() }
     }
 
-    /// Lets the caller drive, if that is possible now; otherwise the workers do.
+    /// Counts a caller as busy with rounds while the result lives.
+    pub(super) fn busy(&self) -> Busy<'_> {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(&self.busy)
+    }
+
+    /// Whether no two callers are busy.
+    pub(super) fn is_alone(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) <= 1
+    }
+
+    /// Lets the caller drive if it is alone and that is possible now; otherwise others do.
     pub(crate) fn take<'a>(&'a self, nodes: &'a [Arc<Node>], now: Tick) -> Option<Driving<'a>> {
-        if !sys::CAN_WAIT_FOR_SEVERAL || nodes.iter().any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN) {
+        if !self.is_alone()
+            || !sys::CAN_WAIT_FOR_SEVERAL
+            || nodes.iter().any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN)
+        {
             return None;
         }
         let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        let mut driving = Driving { seat: self, nodes: Vec::with_capacity(nodes.len()), _taken: taken };
+        let mut driving = self.driving(Driver::Caller, taken);
         for node in nodes {
             if node.is_connecting() {
                 // Its worker delivers, and could decide the round while we wait for the others.
@@ -111,15 +137,25 @@ impl DriverSeat {
             if !node.is_up() {
                 continue;
             }
-            let socket = node.link.take()?;
+            let socket = node.link.take(Driver::Caller)?;
             if node.is_stalled(now) {
                 // It does not answer, and its worker waits for it.
-                node.link.leave(Driver::Worker);
+                node.link.leave(Driver::Caller, Driver::Worker);
             } else {
                 driving.nodes.push(Driven::new(node, Some(socket)));
             }
         }
         Some(driving)
+    }
+
+    /// The thread that drives for many takes its seat; it has no connection yet: see [`Driving::take_missing`].
+    pub(super) fn take_jointly(&self) -> Option<Driving<'_>> {
+        let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
+        Some(self.driving(Driver::Joint, taken))
+    }
+
+    fn driving<'a>(&'a self, me: Driver, taken: MutexGuard<'a, Seat>) -> Driving<'a> {
+        Driving { seat: self, me, nodes: Vec::new(), _taken: taken }
     }
 
     /// `None` if the system has no more of them.
@@ -172,8 +208,8 @@ impl Driving<'_> {
         missed != NodeSet::default()
     }
 
-    /// Drives until `is_over`, or until `deadline` has come, and leaves the connections idle: unless the caller is `in_company`.
-    pub(crate) fn drive(mut self, is_over: &dyn Fn() -> bool, deadline: Tick, in_company: impl Fn() -> bool) {
+    /// Drives until `is_over`, or until `deadline` has come, and leaves the connections idle.
+    pub(crate) fn drive(mut self, is_over: &dyn Fn() -> bool, deadline: Tick) {
         let goes_on = drive(Driver::Caller, &mut self.nodes, |nodes| {
             if is_over() {
                 return false;
@@ -186,12 +222,9 @@ impl Driving<'_> {
             return;
         }
         self.seat.rounds.fetch_add(1, Ordering::AcqRel);
-        if in_company() {
-            return;
-        }
         let mut has_idle = false;
         for driven in self.nodes.drain(..) {
-            has_idle |= driven.node.link.leave(Driver::Idle);
+            has_idle |= driven.node.link.leave(self.me, Driver::Idle);
         }
         let seat = self.seat;
         drop(self);
@@ -216,14 +249,64 @@ impl Driving<'_> {
             waited.flatten() == Some(true)
         });
         // Lines for the log are written when nothing is locked. While it drives something is, and that may take long.
-        goes_on && can_wait && !is_anything_waiting()
+        goes_on && can_wait && !is_anything_waiting() && self.seat.is_alone()
     }
 
     /// Gives all connections back to their workers, at once.
     fn give_back(&mut self) {
         for driven in self.nodes.drain(..) {
-            driven.node.link.leave(Driver::Worker);
+            driven.node.link.leave(self.me, Driver::Worker);
         }
+    }
+}
+
+/// Of the thread that drives for many.
+impl<'a> Driving<'a> {
+    /// Takes the connections that can be taken now and were not.
+    pub(super) fn take_missing(&mut self, nodes: &'a [Arc<Node>]) {
+        if self.nodes.len() == nodes.len() {
+            return;
+        }
+        for node in nodes.iter().filter(|it| it.is_up()) {
+            if !self.has(node.id)
+                && let Some(socket) = node.link.take(self.me)
+            {
+                self.nodes.push(Driven::new(node, Some(socket)));
+            }
+        }
+    }
+
+    pub(super) fn has(&self, node: NodeId) -> bool {
+        self.nodes.iter().any(|it| it.node.id == node)
+    }
+
+    /// Whether there is something to write.
+    pub(super) fn may_write(&self) -> bool {
+        self.nodes.iter().any(|it| it.node.may_write())
+    }
+
+    /// Writes what has queued.
+    pub(super) fn write(&mut self, now: Tick) {
+        for Driven { node, .. } in self.nodes.iter().filter(|it| it.node.may_write()) {
+            node.link.with(|state| node.write(state, Vec::new(), now));
+        }
+    }
+
+    /// Waits for something to read, or to be woken. False if the system does not let us wait.
+    pub(super) fn wait(&mut self, wake_fd: &WakeFd, timeout: Duration) -> bool {
+        wait_readable(&mut self.nodes, Some(wake_fd), Some(timeout))
+    }
+
+    /// Reads once from each node that has something, and leaves those that are broken: their workers end them.
+    pub(super) fn read(&mut self) {
+        let me = self.me;
+        self.nodes.retain_mut(|it| {
+            let goes_on = !it.readable || deliver::turn(it.node, me).is_some();
+            if !goes_on {
+                it.node.link.leave(me, Driver::Worker);
+            }
+            goes_on
+        });
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::nodes::contacts::Contacts;
-use crate::engine::nodes::drive::{DriverSeat, Driving};
+use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::Events;
 use crate::engine::nodes::job::Job;
+use crate::engine::nodes::joint::Joint;
 use crate::engine::nodes::memory::QuarantineLength;
 use crate::engine::nodes::node::{Node, NodeContext, WorkerHandle};
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing, Refusal, Takers};
@@ -24,7 +24,7 @@ use crate::logic::run_ids::RunIds;
 use crate::logic::{clock, quorum};
 use crate::stats::Counters;
 use crate::sys::OwnThread;
-use crate::sys::sync::{AtomicUsize, Condvar, Mutex, unbounded};
+use crate::sys::sync::{Condvar, Mutex};
 use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
 use crate::wire::Address;
@@ -32,13 +32,10 @@ use crate::wire::Address;
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
     pub(crate) counters: Arc<Counters>,
-    nodes: Vec<Arc<Node>>,
     run_ids: Arc<Mutex<RunIds>>,
     response_timeout: Duration,
     connect_timeout: Duration,
-    /// Callers that wait for a round of theirs right now.
-    busy: AtomicUsize,
-    seat: DriverSeat,
+    joint: Arc<Joint>,
     /// Callers that wait for a node to keep up sleep here. Nothing wakes them.
     pace: (Mutex<()>, Condvar),
     contacts: Arc<Contacts>,
@@ -73,7 +70,11 @@ impl Sent<'_> {
         let asked = enqueued.asked;
         fanout.hand_over(enqueued, directly);
         match driver {
-            Some(driver) if !driver.misses(asked) => driver.drive(is_over, deadline, || !fanout.is_alone()),
+            Some(driver) if !driver.misses(asked) => {
+                driver.drive(is_over, deadline);
+                // The seat is free now.
+                fanout.joint.begin();
+            }
             // Some answers would be read by workers. Then all are.
             other => drop(other),
         }
@@ -111,11 +112,10 @@ impl Fanout {
             let id = NodeId::new(u8::try_from(index).unwrap_or(u8::MAX));
             let poll = Poll::new()?;
             let waker = Waker::new(poll.registry(), WAKE)?;
-            let (sender, jobs) = unbounded();
-            let worker_handle = WorkerHandle { jobs: sender, registry: poll.registry().try_clone()?, waker };
+            let worker_handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
             let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
             let node = Arc::new(Node::new(id, address.shown(), worker_handle, common.clone(), eligibility));
-            let worker = Worker::new(Arc::clone(&node), address, config, Arc::clone(&run_ids), jobs, poll);
+            let worker = Worker::new(Arc::clone(&node), address, config, Arc::clone(&run_ids), poll);
             nodes.push(node);
             match OwnThread::spawn(format!("quorlock-{id}"), move || worker.run()) {
                 Ok(thread) => threads.push(thread),
@@ -126,17 +126,23 @@ impl Fanout {
                 }
             }
         }
-        let (connect_timeout, busy, seat) =
-            (config.connect_timeout, AtomicUsize::new(0), DriverSeat::new(Arc::clone(events)));
+        let connect_timeout = config.connect_timeout;
+        let joint = Arc::new(Joint::new(nodes, DriverSeat::new(Arc::clone(events))));
+        let for_thread = Arc::clone(&joint);
+        match OwnThread::spawn("quorlock-joint".to_owned(), move || for_thread.run()) {
+            Ok(thread) => threads.push(thread),
+            Err(err) => {
+                joint.nodes().iter().for_each(|it| it.stop(start));
+                return Err(err);
+            }
+        }
         let pace = Default::default();
         let fanout = Fanout {
             counters: Arc::clone(counters),
-            nodes,
+            joint,
             run_ids,
             response_timeout,
             connect_timeout,
-            busy,
-            seat,
             pace,
             contacts,
             quarantine_length,
@@ -156,7 +162,7 @@ impl Fanout {
 
     /// Those of `nodes` that are quarantined, as far as we know now, for what they were asked at `asked`.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        let asked_ones = self.nodes.iter().filter(|it| nodes.contains(it.id));
+        let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
         let quarantined = asked_ones.filter(|it| !it.status.quarantine_left(asked).is_zero());
         let failure = |it: &Arc<Node>| NodeFailure::Quarantined {
             left: it.status.quarantine_left(time::tick()),
@@ -166,11 +172,11 @@ impl Fanout {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
+        self.nodes().len()
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> {
-        self.nodes.iter().map(|it| it.id)
+        self.nodes().iter().map(|it| it.id)
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -180,7 +186,7 @@ impl Fanout {
     /// When a round that begins now is closed: one response timeout, and what is left of the time to connect where that
     /// comes first.
     pub(crate) fn deadline(&self, now: Tick) -> Tick {
-        let connected = self.nodes.iter().filter_map(|it| it.connects_until(now, self.connect_timeout)).max();
+        let connected = self.nodes().iter().filter_map(|it| it.connects_until(now, self.connect_timeout)).max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
     }
@@ -191,7 +197,7 @@ impl Fanout {
         if self.contacts.has_majority() || self.contacts.over().is_given() {
             return false;
         }
-        self.nodes.iter().for_each(|it| it.call_up());
+        self.nodes().iter().for_each(|it| it.call_up());
         let signals: Vec<&Signal> = signals.iter().copied().chain([self.contacts.over()]).collect();
         park::sleep(time::deadline(self.connect_timeout), &signals);
         true
@@ -210,18 +216,18 @@ impl Fanout {
             true => NodeAnswer::Pending,
             false => NodeAnswer::Failed(NodeFailure::TimedOut),
         };
-        let others = self.nodes.iter().filter(|it| !askable.contains(it.id));
+        let others = self.nodes().iter().filter(|it| !askable.contains(it.id));
         others.map(|it| (it.id, it.refusal(now).map_or_else(slow, NodeAnswer::Failed))).collect()
     }
 
     /// Lets the caller drive the connections if it is alone: it is faster then if it writes and reads by itself. In company,
-    /// workers that do it for many are.
+    /// one thread that does it for all is: see `joint.rs`.
     pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
-        if self.is_alone() { self.seat.take(&self.nodes, now) } else { None }
+        self.seat().take(self.nodes(), now)
     }
 
     /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
-    /// otherwise by the workers, which the result wakes.
+    /// otherwise by the thread that drives for many, which the result wakes.
     pub(crate) fn send<'a>(
         &'a self,
         first: Outgoing,
@@ -229,7 +235,7 @@ impl Fanout {
         driver: Option<Driving<'a>>,
         now: Tick,
     ) -> Sent<'a> {
-        let directly = driver.is_some() || self.is_alone();
+        let directly = driver.is_some() || self.seat().is_alone();
         Sent { fanout: self, enqueued: self.distribute([Some(first), next], now, directly), driver, directly }
     }
 
@@ -248,7 +254,7 @@ impl Fanout {
             enqueued.refused = refused.into_iter().map(refusal).collect();
             return enqueued;
         }
-        for node in &self.nodes {
+        for node in self.nodes() {
             let mut jobs = [None, None];
             for (outgoing, job) in batch.iter().zip(&mut jobs) {
                 let Some(outgoing) = outgoing.as_ref().filter(|it| it.goes_to(node.id)) else { continue };
@@ -279,7 +285,7 @@ impl Fanout {
     /// How long a call that begins a round now waits first, so that all nodes keep up.
     pub(crate) fn pause(&self) -> Duration {
         let now = time::tick();
-        self.nodes.iter().map(|it| it.pause(now)).max().unwrap_or_default()
+        self.nodes().iter().map(|it| it.pause(now)).max().unwrap_or_default()
     }
 
     /// Waits until the nodes that cannot keep up have room for another command, [`PAUSE_MAX`] at most.
@@ -300,25 +306,21 @@ impl Fanout {
         }
     }
 
-    fn is_alone(&self) -> bool {
-        self.busy.load(Ordering::Relaxed) <= 1
-    }
-
     pub(crate) fn nodes(&self) -> &[Arc<Node>] {
-        &self.nodes
+        self.joint.nodes()
     }
 
     pub(crate) fn seat(&self) -> &DriverSeat {
-        &self.seat
+        self.joint.seat()
     }
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
     fn behind(&self, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
         let refused = |it: &Arc<Node>| Some((it.id, it.refusal(now)?));
-        let refused: Vec<_> = self.nodes.iter().filter_map(refused).collect();
-        let ready = self.nodes.len().saturating_sub(refused.len());
+        let refused: Vec<_> = self.nodes().iter().filter_map(refused).collect();
+        let ready = self.nodes().len().saturating_sub(refused.len());
         let stalled = refused.iter().filter(|(_, it)| *it == NodeFailure::Stalled).count();
-        let quorum = quorum(self.nodes.len());
+        let quorum = quorum(self.nodes().len());
         let is_behind = ready < quorum && quorum <= ready.saturating_add(stalled);
         is_behind.then_some(refused)
     }
@@ -330,74 +332,71 @@ impl Fanout {
 
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
-        self.nodes.iter().filter(|it| some.contains(it.id) && it.status.may_heal(now)).map(|it| it.id).collect()
+        self.nodes().iter().filter(|it| some.contains(it.id) && it.status.may_heal(now)).map(|it| it.id).collect()
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.nodes.iter().filter(|it| it.status.has_stepped(since)).map(|it| it.id).collect()
+        self.nodes().iter().filter(|it| it.status.has_stepped(since)).map(|it| it.id).collect()
     }
 
     /// Lets the caller drive the connections while it waits; `None` if the workers do.
     pub(crate) fn drive_waiting(&self) -> Option<Driving<'_>> {
-        self.seat.take(&self.nodes, time::tick())
+        self.seat().take(self.nodes(), time::tick())
     }
 
     /// Gives idle connections back to their workers.
     pub(crate) fn end_idle(&self) {
-        self.nodes.iter().for_each(|it| it.link.end_idle());
+        self.nodes().iter().for_each(|it| it.link.end_idle());
     }
 
     /// How many nodes announce releases to us.
     pub(crate) fn listening(&self) -> usize {
-        self.nodes.iter().filter(|it| it.is_listening()).count()
+        self.nodes().iter().filter(|it| it.is_listening()).count()
     }
 
-    /// Wakes the workers of `nodes`.
+    /// Wakes whoever writes what has queued for `nodes`.
     pub(crate) fn wake(&self, nodes: NodeSet, directly: bool) {
-        for node in self.nodes.iter().filter(|it| nodes.contains(it.id)) {
-            if !directly || node.has_queue() {
-                node.wake();
-            }
+        let mut queued = self.nodes().iter().filter(|it| nodes.contains(it.id) && it.has_queue());
+        if !self.joint.drives() && (directly || self.seat().is_alone()) {
+            queued.for_each(|it| it.wake());
+        } else if queued.next().is_some() {
+            self.joint.wake();
         }
     }
 
     /// Counts a caller as busy with rounds while the result lives.
     pub(crate) fn busy(&self) -> Busy<'_> {
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(&self.busy)
+        self.seat().busy()
     }
 
     /// The rows of a report.
     pub(crate) fn report(&self, answers: Vec<NodeAnswer>) -> Vec<NodeReport> {
-        let nodes = self.nodes.iter();
+        let nodes = self.nodes().iter();
         nodes.zip(answers).map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it)).collect()
     }
 
     /// What time it is for all, microseconds since 1970: our wall clock at `now`, as far as the clocks of the nodes allow it
     /// to be right; see [`clock::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
-        let clocks = self.nodes.iter().filter_map(|it| it.status.clock_shows(now));
-        clock::time_for_all(now.wall_micros(), clocks, self.nodes.len())
+        let clocks = self.nodes().iter().filter_map(|it| it.status.clock_shows(now));
+        clock::time_for_all(now.wall_micros(), clocks, self.nodes().len())
     }
 
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
         let left = |it: &Arc<Node>| (it.id, it.status.quarantine_left(now));
-        self.nodes.iter().map(left).filter(|(_, left)| !left.is_zero()).collect()
+        self.nodes().iter().map(left).filter(|(_, left)| !left.is_zero()).collect()
+    }
+
+    /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`.
+    pub(crate) fn end_driving(&self, deadline: Tick) {
+        self.joint.stop();
+        self.seat().close(self.nodes(), deadline);
     }
 
     pub(crate) fn stop(&self, deadline: Tick) {
-        self.nodes.iter().for_each(|it| it.stop(deadline));
-    }
-}
-
-/// See [`Fanout::busy`].
-pub(crate) struct Busy<'a>(&'a AtomicUsize);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.nodes().iter().for_each(|it| it.stop(deadline));
     }
 }

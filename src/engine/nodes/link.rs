@@ -12,6 +12,8 @@
 //!        somebody writes, or it has been idle for too long
 //! ```
 //!
+//! Joint, the thread that drives for all, takes and leaves like a caller, and leaves to the worker.
+//!
 //! Only the caller itself ends its driving: it may wait for the socket, and would not hear of it. A connection that ends is
 //! the exception, and wakes it. The readiness to be read is announced to the worker's poll exactly while the worker drives,
 //! and what is so already is announced when it begins; so nothing that has come is missed in a hand-over, and a worker that
@@ -43,6 +45,8 @@ pub(crate) enum Driver {
     Worker,
     /// A caller that waits for its round, or for a notice.
     Caller,
+    /// The thread that drives all connections together: see `joint.rs`.
+    Joint,
     /// Nobody, for a moment.
     Idle,
 }
@@ -79,8 +83,9 @@ pub(crate) struct State {
     allowance: Allowance,
     pub(super) greetings: Greetings,
     pub(super) meetings: Meetings,
-    /// Kept for its memory.
+    /// Kept for their memory.
     spare: Batch,
+    spare_queue: Vec<Job>,
 }
 
 /// What was read in one turn, for whoever waits for it.
@@ -175,8 +180,8 @@ impl Link {
         let watch = match (state.driver, state.conn.is_flushed()) {
             (Driver::Worker, true) => Watch::Read,
             (Driver::Worker, false) => Watch::ReadAndWrite,
-            (Driver::Caller | Driver::Idle, true) => Watch::Nothing,
-            (Driver::Caller | Driver::Idle, false) => Watch::Write,
+            (Driver::Caller | Driver::Joint | Driver::Idle, true) => Watch::Nothing,
+            (Driver::Caller | Driver::Joint | Driver::Idle, false) => Watch::Write,
         };
         if watch != state.watch
             && let Some(socket) = &state.socket
@@ -222,23 +227,23 @@ impl Link {
         })
     }
 
-    /// Lets the caller drive from now on; the socket, if that is possible.
-    pub(crate) fn take(&self) -> Option<Arc<Socket>> {
+    /// Lets `me`, the calling thread, drive from now on; the socket, if that is possible. Only for who has the seat.
+    pub(crate) fn take(&self, me: Driver) -> Option<Arc<Socket>> {
         self.with(|state| {
             let socket = Arc::clone(state.socket.as_ref()?);
             // Of bytes that did not fit, its worker waits until there is room.
             let is_free = !state.delivers && state.broken.is_none() && state.conn.is_flushed();
             if is_free {
-                (state.driver, state.shared) = (Driver::Caller, false);
+                (state.driver, state.shared) = (me, false);
             }
             is_free.then_some(socket)
         })
     }
 
-    /// The caller drives no longer. True if the connection is idle now.
-    pub(crate) fn leave(&self, to: Driver) -> bool {
+    /// `me` drives no longer. True if the connection is idle now.
+    pub(crate) fn leave(&self, me: Driver, to: Driver) -> bool {
         self.with(|state| {
-            if state.driver != Driver::Caller {
+            if state.driver != me {
                 // It was closed meanwhile.
                 return false;
             }
@@ -343,6 +348,15 @@ impl State {
     pub(crate) fn note_shared(&mut self) {
         self.end_idle();
         self.shared |= self.driver == Driver::Caller;
+    }
+
+    /// An empty vector for what was queued.
+    pub(super) fn take_spare_queue(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.spare_queue)
+    }
+
+    pub(super) fn keep_spare_queue(&mut self, queue: Vec<Job>) {
+        self.spare_queue = queue;
     }
 
     fn turn(&mut self, me: Driver, link: &Link) -> Option<Turn> {

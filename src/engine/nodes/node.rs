@@ -12,6 +12,7 @@ use crate::engine::nodes::leaving::Leaving;
 use crate::engine::nodes::link::{Link, State};
 use crate::engine::nodes::load::{BATCHES_MAX, Load};
 use crate::engine::nodes::memory::QuarantineLength;
+use crate::engine::nodes::queue::Queue;
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::sets::{OtherUsers, Sets};
 use crate::engine::nodes::status::Status;
@@ -20,7 +21,7 @@ use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::stats::{Counters, count};
 use crate::sys::logging::{debug, info};
-use crate::sys::sync::{AtomicBool, Mutex, Sender, fence};
+use crate::sys::sync::{AtomicBool, Mutex, fence};
 use crate::sys::{Registry, Socket, Waker};
 use crate::time::{Moment, Now, Tick};
 use crate::wire::{Command, Conn, Plan};
@@ -43,8 +44,7 @@ pub(crate) enum Health {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) address: Arc<str>,
-    /// The worker's queue.
-    jobs: Sender<Job>,
+    pub(super) queue: Queue,
     /// Set while the worker sleeps or is about to: only then it needs to be woken.
     asleep: AtomicBool,
     /// The worker looks by itself at whether the connection is worth keeping.
@@ -83,7 +83,6 @@ pub(crate) type Jobs = [Option<Job>; 2];
 
 /// How a node reaches its worker.
 pub(crate) struct WorkerHandle {
-    pub(crate) jobs: Sender<Job>,
     pub(crate) registry: Registry,
     pub(crate) waker: Waker,
 }
@@ -105,7 +104,7 @@ impl Node {
     pub(crate) fn new(
         id: NodeId,
         address: Arc<str>,
-        WorkerHandle { jobs, registry, waker }: WorkerHandle,
+        WorkerHandle { registry, waker }: WorkerHandle,
         NodeContext { start, response_timeout, contacts, counters, client, events, quarantine_length, sets }: NodeContext,
         eligibility: Eligibility,
     ) -> Node {
@@ -116,7 +115,7 @@ impl Node {
             other_users: OtherUsers::new(id, sets),
             id,
             address,
-            jobs,
+            queue: Queue::default(),
             asleep: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             called_up: AtomicBool::new(false),
@@ -191,7 +190,7 @@ impl Node {
 
     /// How long whoever begins a round waits first, so that this node keeps up.
     pub(crate) fn pause(&self, now: Tick) -> Duration {
-        if self.is_up() { self.link.load.pause(self.jobs.len(), now) } else { Duration::ZERO }
+        if self.is_up() { self.link.load.pause(self.queue.len(), now) } else { Duration::ZERO }
     }
 
     /// Whether a round that begins now may have to wait for a connection first.
@@ -241,11 +240,9 @@ impl Node {
         let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
         for mut job in jobs.into_iter().flatten().flatten() {
             count(&self.counters.commands);
-            let ahead = self.link.load.in_flight().saturating_add(self.jobs.len());
+            let ahead = self.link.load.in_flight().saturating_add(self.queue.len());
             job.handed = Some(Handed { at: now, ahead });
-            // The worker owns the receiver for as long as the node can be reached from here; if it has ended, the
-            // job comes back in the error and is dropped: its sender hears of it by its own time-out.
-            drop(self.jobs.send(job));
+            self.queue.push(job);
         }
     }
 
@@ -253,10 +250,10 @@ impl Node {
     fn write_directly(&self, jobs: Jobs, now: Tick) -> Option<Jobs> {
         let mut jobs = Some(jobs);
         let written = self.link.try_with(|state| {
-            // RACE: the worker takes commands out of the queue only with the connection locked. So an empty queue, seen
+            // RACE: commands are taken out of the queue only with the connection locked. So an empty queue, seen
             // with the connection locked, means that every command given earlier is on the connection already, and ours goes
             // behind it.
-            if !state.is_open() || !state.conn().is_flushed() || !self.jobs.is_empty() {
+            if !state.is_open() || !state.conn().is_flushed() || !self.queue.is_empty() {
                 return jobs.take();
             }
             for job in jobs.take().into_iter().flatten().flatten() {
@@ -310,9 +307,14 @@ impl Node {
         }
     }
 
-    /// Whether commands wait for the worker.
+    /// Whether commands wait that may be written now.
+    pub(super) fn may_write(&self) -> bool {
+        self.has_queue() && self.link.load.may_write()
+    }
+
+    /// Whether commands wait to be put on the connection.
     pub(crate) fn has_queue(&self) -> bool {
-        !self.jobs.is_empty()
+        !self.queue.is_empty()
     }
 
     /// Makes the worker connect if nothing has done that before.
@@ -450,15 +452,16 @@ impl Node {
         self.link.close()
     }
 
-    /// Writes what has `queued`, unless enough is under way; `again` before it.
-    pub(super) fn write(&self, state: &mut State, again: Vec<Job>, queued: impl Iterator<Item = Job>, now: Tick) {
+    /// Writes what has queued, unless enough is under way; `again` before it.
+    pub(super) fn write(&self, state: &mut State, again: Vec<Job>, now: Tick) {
         let mut wrote = !state.conn().is_flushed() || !again.is_empty();
         again.into_iter().for_each(|job| self.enqueue(state, job, now));
-        if state.conn().batches() < BATCHES_MAX {
-            for job in queued {
-                self.enqueue(state, job, now);
-                wrote = true;
-            }
+        if state.conn().batches() < BATCHES_MAX && self.has_queue() {
+            let mut queued = state.take_spare_queue();
+            self.queue.take(&mut queued);
+            queued.drain(..).for_each(|job| self.enqueue(state, job, now));
+            state.keep_spare_queue(queued);
+            wrote = true;
         }
         state.flush();
         if wrote {
@@ -512,7 +515,7 @@ impl Node {
             quarantine_length: None,
             sets: None,
         };
-        let worker_handle = WorkerHandle { jobs: crate::sys::sync::unbounded().0, registry, waker };
+        let worker_handle = WorkerHandle { registry, waker };
         (Node::new(NodeId::new(0), "n0".into(), worker_handle, common, Eligibility::new(None, 0.01)), poll)
     }
 

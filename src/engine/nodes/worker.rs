@@ -24,7 +24,7 @@ use crate::logic::eligibility::Times;
 use crate::logic::run_ids::{Double, RunIds};
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
-use crate::sys::sync::{Mutex, Receiver};
+use crate::sys::sync::Mutex;
 use crate::sys::{Events, Poll, SOCKET};
 use crate::time::{self, Moment, Tick};
 use crate::wire::Address;
@@ -58,7 +58,6 @@ pub(crate) struct Worker {
     /// A server with a finding that can cost a lock is refused.
     strict: bool,
     run_ids: Arc<Mutex<RunIds>>,
-    jobs: Receiver<Job>,
     poll: Poll,
     events: Events,
     phase: Phase,
@@ -85,7 +84,6 @@ impl Worker {
         address: Address,
         config: &Config,
         run_ids: Arc<Mutex<RunIds>>,
-        jobs: Receiver<Job>,
         poll: Poll,
     ) -> Worker {
         Worker {
@@ -94,7 +92,6 @@ impl Worker {
             connect_timeout: config.connect_timeout,
             strict: config.strict,
             run_ids,
-            jobs,
             poll,
             events: Events::with_capacity(8),
             phase: Phase::Unused,
@@ -123,6 +120,7 @@ impl Worker {
             }
         }
         self.go_down(&NodeFailure::ShutDown);
+        self.node.queue.close();
     }
 
     fn turn(&mut self) -> Flow {
@@ -131,7 +129,7 @@ impl Worker {
             return Flow::Stop;
         }
         match std::mem::replace(&mut self.phase, Phase::Unused) {
-            Phase::Unused if self.jobs.is_empty() && !self.node.is_called_up() => self.sleep(None),
+            Phase::Unused if !self.node.has_queue() && !self.node.is_called_up() => self.sleep(None),
             Phase::Unused => self.connect(now),
             Phase::Down { retry_at } if retry_at <= now => self.connect(now),
             Phase::Down { retry_at } => {
@@ -157,7 +155,7 @@ impl Worker {
 
     /// Whether a worker that was asked to stop still has something to bring to its node.
     fn has_work(&self) -> bool {
-        let queued = !self.jobs.is_empty() || !self.unconfirmed.is_empty();
+        let queued = self.node.has_queue() || !self.unconfirmed.is_empty();
         match self.phase {
             // The answers of a hung node are not waited for: it has what was written, and runs it when it goes on.
             Phase::Open => {
@@ -166,7 +164,7 @@ impl Worker {
                 queued || !flushed || !(answered || self.node.is_stalled(time::tick()))
             }
             Phase::Connecting(_) => queued,
-            Phase::Unused => !self.jobs.is_empty(),
+            Phase::Unused => self.node.has_queue(),
             Phase::Down { .. } => false,
         }
     }
@@ -179,7 +177,7 @@ impl Worker {
         self.node.fall_asleep();
         // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
         let may_write = !matches!(self.phase, Phase::Open) || self.node.link.load.may_write();
-        let queued = !self.jobs.is_empty() && may_write;
+        let queued = self.node.has_queue() && may_write;
         let timeout =
             if !queued { deadline.map(|it| it.saturating_duration_since(time::tick())) } else { Some(Duration::ZERO) };
         self.wait(timeout);
@@ -299,7 +297,7 @@ impl Worker {
         let (again, next_again) = node.take_refused(now);
         let patience = node.response_timeout().max(MUTE_MIN);
         let (broken, has_answered, give_up_at) = node.link.with(|state| {
-            node.write(state, again, self.jobs.try_iter(), now);
+            node.write(state, again, now);
             let give_up_at = state.conn().give_up_at(patience);
             node.set_watched(give_up_at.is_some());
             (state.broken(), state.has_answered(), give_up_at)
@@ -394,7 +392,9 @@ impl Worker {
     /// Answers what has queued with the reason why the node is down, if it is: nothing of it has come to the node.
     fn refuse_queue(&mut self) {
         let Health::Down(failure) = self.node.health() else { return };
-        while let Ok(mut job) = self.jobs.try_recv() {
+        let mut queued = Vec::new();
+        self.node.link.with(|_| self.node.queue.take(&mut queued));
+        for mut job in queued {
             job.answer(self.node.id, Answer::Failed(failure.clone()), false);
             self.keep(job);
         }

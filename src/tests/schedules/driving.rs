@@ -9,7 +9,7 @@ use crate::manager::LockManager;
 use crate::sys::checked;
 
 /// Nobody has forgotten to give a connection back.
-fn assert_workers_drive(locks: &LockManager) {
+pub(super) fn assert_workers_drive(locks: &LockManager) {
     let nodes = locks.engine().shared().fanout.nodes();
     for node in nodes {
         let (driver, is_open) = node.link.with(|it| (it.driver(), it.is_open()));

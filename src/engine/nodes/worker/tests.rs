@@ -7,7 +7,6 @@ use super::*;
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::link::Filled;
 use crate::sys::Socket;
-use crate::sys::sync::unbounded;
 use crate::wire::{Command, Conn};
 
 /// A node that was asked twice, the worker that has its connection, and the other end of that.
@@ -22,8 +21,8 @@ fn asked_twice() -> (Arc<Node>, Worker, std::net::TcpStream) {
     let ask = || Some(Job::of_connection(Arc::new(Command::time())));
     node.give([ask(), ask()], now, true);
     let (address, run_ids) = (Address::parse("redis://a").unwrap(), RunIds::new(1, Duration::ZERO));
-    let (config, jobs) = (Config::default(), unbounded().1);
-    let mut worker = Worker::new(Arc::clone(&node), address, &config, Arc::new(Mutex::new(run_ids)), jobs, poll);
+    let config = Config::default();
+    let mut worker = Worker::new(Arc::clone(&node), address, &config, Arc::new(Mutex::new(run_ids)), poll);
     worker.phase = Phase::Open;
     (node, worker, server)
 }
@@ -33,7 +32,7 @@ fn h9_a_connection_is_not_given_up_while_the_last_that_has_come_on_it_is_handed_
     let (node, mut worker, mut server) = asked_twice();
     let late = time::tick() + MUTE_MIN * 10;
     server.write_all(b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n").unwrap();
-    assert!(node.link.take().is_some());
+    assert!(node.link.take(Driver::Caller).is_some());
     let batch = loop {
         if let Some(batch) = node.link.turn(Driver::Caller).unwrap().batch {
             break batch;
