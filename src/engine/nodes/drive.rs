@@ -297,16 +297,10 @@ impl<'a> Driving<'a> {
         wait_readable(&mut self.nodes, Some(wake_fd), Some(timeout))
     }
 
-    /// Reads once from each node that has something, and leaves those that are broken: their workers end them.
+    /// Reads once from each node that has something, and forgets those that are broken: their workers end them.
     pub(super) fn read(&mut self) {
         let me = self.me;
-        self.nodes.retain_mut(|it| {
-            let goes_on = !it.readable || deliver::turn(it.node, me).is_some();
-            if !goes_on {
-                it.node.link.leave(me, Driver::Worker);
-            }
-            goes_on
-        });
+        self.nodes.retain(|it| !it.readable || deliver::turn(it.node, me).is_some());
     }
 }
 

@@ -162,3 +162,39 @@ impl Joint {
         self.nodes.iter().filter(|it| it.has_queue()).for_each(|it| it.wake());
     }
 }
+
+/// With threads of the system.
+#[cfg(not(quorlock_shuttle))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::nodes::job::Job;
+    use crate::sys::sync::is_anything_locked;
+    use crate::sys::{Events, WAKE};
+    use crate::wire::Command;
+
+    #[test]
+    fn what_is_for_a_node_that_cannot_be_driven_is_its_workers() {
+        let (node, mut poll) = Node::unattended(Duration::from_millis(100));
+        let (node, now) = (Arc::new(node), time::tick());
+        node.fall_asleep();
+        let joint = Joint::new(vec![Arc::clone(&node)], DriverSeat::new(Arc::new(())));
+        let _busy = (joint.seat.busy(), joint.seat.busy());
+        std::thread::scope(|scope| {
+            scope.spawn(|| joint.run());
+            while !joint.drives() {
+                joint.wake();
+                std::thread::yield_now();
+            }
+            node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], now, false);
+            joint.wake();
+
+            let mut events = Events::with_capacity(8);
+            poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
+
+            joint.stop();
+            assert!(events.iter().any(|it| it.token() == WAKE), "nobody has told it");
+        });
+        assert!(!joint.drives() && node.has_queue() && !is_anything_locked());
+    }
+}
