@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_servers_seldom_say_is_read_as_well() {
-        let said: [&[u8]; 12] = [
+        let said: [&[u8]; 13] = [
             b"+OK\r\n",
             b"+PONG\r\n",
             b"-NOSCRIPT No matching script.\r\n",
@@ -108,6 +108,7 @@ mod tests {
             b"=5\r\ntxt:\xff\r\n",
             b">2\r\n+invalidate\r\n*0\r\n",
             b">0\r\n",
+            b">2\r\n$10\r\ninvalidate\r\n*0\r\n",
         ];
         for frame in said {
             assert!(value(frame).is_none(), "{}", frame.escape_ascii());

@@ -180,7 +180,9 @@ fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
     };
     let hash = Script::Greet.hash();
     assert!(matches!(with([&format!("+{hash}\r\n"), MEMORY]), Ok(Next::Done(_))));
-    assert!(matches!(with(["+abc\r\n", MEMORY]), Err(NodeFailure::Protocol { .. })));
+    for nonsense in ["+abc\r\n", "$3\r\nabc\r\n", ":1\r\n"] {
+        assert!(matches!(with([nonsense, MEMORY]), Err(NodeFailure::Protocol { .. })), "{nonsense}");
+    }
     assert!(matches!(with([&loaded(Script::Greet), NO_SCRIPT]), Err(NodeFailure::Protocol { .. })));
     let forbidden = with(["-NOPERM no permissions to run the 'script|load' command\r\n", NO_SCRIPT]);
     assert!(matches!(forbidden, Err(NodeFailure::NoPermission { .. })), "{forbidden:?}");
