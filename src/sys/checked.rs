@@ -16,6 +16,7 @@
     reason = "test code: a panic is a finding"
 )]
 
+mod channel;
 mod clock;
 mod locks;
 mod poll;
@@ -26,6 +27,7 @@ mod trace;
 
 use std::cell::{Cell, RefCell};
 
+pub(crate) use channel::{Receiver, Sender, unbounded};
 pub(crate) use clock::{Sleeper, Tick, boot_clock, now, point, suspend, tick, wall_clock};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard};
 pub(crate) use poll::{Events, Poll, Registry, Token, Waker};

@@ -6,6 +6,7 @@ mod threads;
 
 use std::cell::{Cell, RefCell};
 
+pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
 pub(crate) use mio::{Events, Poll, Registry, Token, Waker};
 pub(super) use parking_lot::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};

@@ -12,7 +12,7 @@ use crate::sys::system as raw;
 use crate::sys::system::{IS_WAITING, LOCKED, WAITING};
 use crate::sys::{Tick, is_unwinding};
 
-pub(crate) use crate::sys::system::{AtomicBool, AtomicU64, AtomicUsize, fence};
+pub(crate) use crate::sys::system::{AtomicBool, AtomicU64, AtomicUsize, Receiver, Sender, fence, unbounded};
 
 /// Whether the calling thread has a mutex of ours locked.
 pub(crate) fn is_anything_locked() -> bool {

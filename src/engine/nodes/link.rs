@@ -83,9 +83,8 @@ pub(crate) struct State {
     allowance: Allowance,
     pub(super) greetings: Greetings,
     pub(super) meetings: Meetings,
-    /// Kept for their memory.
+    /// Kept for its memory.
     spare: Batch,
-    spare_queue: Vec<Job>,
 }
 
 /// What was read in one turn, for whoever waits for it.
@@ -348,15 +347,6 @@ impl State {
     pub(crate) fn note_shared(&mut self) {
         self.end_idle();
         self.shared |= self.driver == Driver::Caller;
-    }
-
-    /// An empty vector for what was queued.
-    pub(super) fn take_spare_queue(&mut self) -> Vec<Job> {
-        std::mem::take(&mut self.spare_queue)
-    }
-
-    pub(super) fn keep_spare_queue(&mut self, queue: Vec<Job>) {
-        self.spare_queue = queue;
     }
 
     fn turn(&mut self, me: Driver, link: &Link) -> Option<Turn> {

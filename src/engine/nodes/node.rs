@@ -457,10 +457,7 @@ impl Node {
         let mut wrote = !state.conn().is_flushed() || !again.is_empty();
         again.into_iter().for_each(|job| self.enqueue(state, job, now));
         if state.conn().batches() < BATCHES_MAX && self.has_queue() {
-            let mut queued = state.take_spare_queue();
-            self.queue.take(&mut queued);
-            queued.drain(..).for_each(|job| self.enqueue(state, job, now));
-            state.keep_spare_queue(queued);
+            self.queue.take().for_each(|job| self.enqueue(state, job, now));
             wrote = true;
         }
         state.flush();

@@ -1,59 +1,65 @@
-//! Commands that wait to be put on a node's connection, by whichever thread does that next.
+//! Commands that wait to be put on a node's connection: a channel to whichever thread does that next.
 
 use std::sync::atomic::Ordering;
 
 use crate::engine::nodes::job::Job;
-use crate::sys::sync::{AtomicUsize, Mutex};
+use crate::sys::sync::{AtomicBool, Receiver, Sender, unbounded};
 
 /// See the module. Only emptied with the connection locked, so that commands are put on it in the order of this queue.
-#[derive(Default)]
 pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
-    /// How many they are, for everybody to read without a lock.
-    len: AtomicUsize,
+    sender: Sender<Job>,
+    receiver: Receiver<Job>,
+    /// Nobody takes them any more.
+    is_closed: AtomicBool,
 }
 
-#[derive(Default)]
-struct Waiting {
-    jobs: Vec<Job>,
-    /// Nobody takes them any more.
-    is_closed: bool,
+impl Default for Queue {
+    fn default() -> Queue {
+        let (sender, receiver) = unbounded();
+        Queue { sender, receiver, is_closed: AtomicBool::new(false) }
+    }
 }
 
 impl Queue {
     /// Puts a command behind all others. After the end of the worker it is dropped: its sender hears of it by its own
     /// time-out.
     pub(crate) fn push(&self, job: Job) {
-        let mut waiting = self.waiting.lock();
-        if !waiting.is_closed {
-            waiting.jobs.push(job);
-            self.len.store(waiting.jobs.len(), Ordering::SeqCst);
+        if self.is_closed() {
+            return;
+        }
+        // The receiver is ours, so it is there.
+        drop(self.sender.send(job));
+        // RACE: it was closed since we looked, and emptied before we sent. Nobody would ever look again, and what waits for
+        // the answer would keep all of the manager alive.
+        if self.is_closed() {
+            self.clear();
         }
     }
 
-    /// Takes all commands, in order, in exchange for an empty vector, whose memory is used on.
-    pub(crate) fn take(&self, into: &mut Vec<Job>) {
-        let mut waiting = self.waiting.lock();
-        std::mem::swap(&mut waiting.jobs, into);
-        self.len.store(0, Ordering::SeqCst);
+    /// Takes all commands, in order.
+    pub(crate) fn take(&self) -> impl Iterator<Item = Job> {
+        self.receiver.try_iter()
     }
 
     /// Takes no more commands; what is still in it is dropped.
     pub(crate) fn close(&self) {
-        let mut waiting = self.waiting.lock();
-        let left = std::mem::take(&mut waiting.jobs);
-        waiting.is_closed = true;
-        self.len.store(0, Ordering::SeqCst);
-        // Whoever wants an answer may be dropped with it.
-        drop(waiting);
-        drop(left);
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.clear();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::SeqCst)
+        self.receiver.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.receiver.is_empty()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    fn clear(&self) {
+        self.take().for_each(drop);
     }
 }

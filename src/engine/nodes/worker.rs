@@ -392,8 +392,7 @@ impl Worker {
     /// Answers what has queued with the reason why the node is down, if it is: nothing of it has come to the node.
     fn refuse_queue(&mut self) {
         let Health::Down(failure) = self.node.health() else { return };
-        let mut queued = Vec::new();
-        self.node.link.with(|_| self.node.queue.take(&mut queued));
+        let queued: Vec<_> = self.node.link.with(|_| self.node.queue.take().collect());
         for mut job in queued {
             job.answer(self.node.id, Answer::Failed(failure.clone()), false);
             self.keep(job);
