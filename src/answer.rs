@@ -28,7 +28,7 @@ impl Answer {
     pub(crate) fn is_granted(&self) -> bool {
         matches!(
             self,
-            Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
+            Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. } | AcquireReply::Shared { .. })
                 | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. })
         )
     }
@@ -56,7 +56,9 @@ impl Answer {
         match self {
             Answer::Acquire(
                 AcquireReply::Behind { counter }
+                | AcquireReply::Shared { counter }
                 | AcquireReply::Held { counter, .. }
+                | AcquireReply::HeldByReaders { counter, .. }
                 | AcquireReply::Reserved { counter, .. }
                 | AcquireReply::Ahead { counter },
             )
@@ -70,7 +72,10 @@ impl Answer {
 impl From<&Answer> for NodeAnswer {
     fn from(answer: &Answer) -> NodeAnswer {
         let failure = match answer {
-            Answer::Acquire(AcquireReply::Accepted) | Answer::Raise(RaiseReply::Taken) => return NodeAnswer::Granted,
+            Answer::Acquire(AcquireReply::Accepted | AcquireReply::Shared { .. })
+            | Answer::Raise(RaiseReply::Taken) => {
+                return NodeAnswer::Granted;
+            }
             Answer::Acquire(AcquireReply::Behind { .. }) | Answer::Raise(RaiseReply::Above { .. }) => {
                 return NodeAnswer::GrantedBehind;
             }
@@ -79,6 +84,9 @@ impl From<&Answer> for NodeAnswer {
             }
             Answer::Acquire(AcquireReply::Reserved { left, .. }) => {
                 return NodeAnswer::Reserved { left: *left, name: None };
+            }
+            Answer::Acquire(AcquireReply::HeldByReaders { left, .. }) => {
+                return NodeAnswer::HeldByReaders { left: *left };
             }
             Answer::Raise(RaiseReply::Gone) | Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => {
                 return NodeAnswer::Gone;
@@ -113,6 +121,10 @@ pub(crate) enum AcquireReply {
     Accepted,
     /// Granted, but the counter is ahead of the proposal.
     Behind { counter: u64 },
+    /// Granted to a reader; the counter is the last writer's.
+    Shared { counter: u64 },
+    /// Readers have it.
+    HeldByReaders { counter: u64, left: Option<Duration>, entered: bool },
     /// Another owner's.
     Held {
         counter: u64,
@@ -251,7 +263,9 @@ mod tests {
 
     /// What commands of a round can be answered with.
     fn answers() -> Vec<Answer> {
-        use AcquireReply::{Accepted, Ahead, BadCounter, Behind, Forgot, Held, Reserved, WrongType};
+        use AcquireReply::{
+            Accepted, Ahead, BadCounter, Behind, Forgot, Held, HeldByReaders, Reserved, Shared, WrongType,
+        };
         let which = Some(1);
         use ExtendReply::{Extended, Healed, Superseded};
         let left = Duration::from_secs(1);
@@ -261,6 +275,8 @@ mod tests {
             [Accepted, Behind { counter: 1 }, Held { counter: 2, left: Some(left), entered: true, holder, which }]
                 .map(Answer::Acquire),
         );
+        let by_readers = HeldByReaders { counter: 6, left: None, entered: true };
+        answers.extend([Shared { counter: 7 }, by_readers].map(Answer::Acquire));
         answers
             .extend([Reserved { counter: 3, left, entered: true, which }, Ahead { counter: 4 }].map(Answer::Acquire));
         answers.extend([Forgot { left }, WrongType { which }, BadCounter { which }].map(Answer::Acquire));
@@ -281,9 +297,9 @@ mod tests {
             assert_eq!(matches!(answer, Answer::Release(_)), row == NodeAnswer::Released, "{answer:?}");
             assert_ne!(row, NodeAnswer::Pending);
         }
-        assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 4);
+        assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 5);
         assert_eq!(answers().iter().filter(|it| it.is_gone()).count(), 3);
-        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 5]);
     }
 
     #[test]

@@ -4,8 +4,10 @@
 mod methods;
 mod mutex;
 mod reentrant;
+mod rw_lock;
 mod several;
 
 pub use mutex::Mutex;
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
+pub use rw_lock::RwLock;
 pub use several::MultiLock;

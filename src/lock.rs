@@ -2,6 +2,8 @@
 
 mod acquire;
 mod guard;
+mod rw_guards;
 
 pub(crate) use acquire::{Patience, acquire};
 pub use guard::LockGuard;
+pub use rw_guards::{ReadGuard, WriteGuard};

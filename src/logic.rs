@@ -15,6 +15,7 @@ pub(crate) mod outage;
 pub(crate) mod pace;
 pub(crate) mod run_ids;
 pub(crate) mod sets;
+mod shared;
 pub(crate) mod tally;
 pub(crate) mod token;
 pub(crate) mod validity;

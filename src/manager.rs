@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::error::NodeCheck;
-use crate::kinds::{MultiLock, Mutex, ReentrantMutex};
+use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock};
 use crate::stats::Stats;
 
 /// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
@@ -79,6 +79,15 @@ impl LockManager {
     #[doc(alias = "mlock")]
     pub fn multi<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         MultiLock::of_engine(Arc::clone(&self.engine), names)
+    }
+
+    /// Describes the read-write lock called `name`. Does not block; asks no node.
+    ///
+    /// Its writer is the [`mutex(name)`](LockManager::mutex), and names are as there.
+    #[must_use]
+    #[doc(alias = "read_write_lock")]
+    pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
+        RwLock::of_mutex(self.mutex(name))
     }
 
     /// What the manager has done since it was built. Does not block.

@@ -7,6 +7,7 @@ use crate::config::{Config, NAME_MAX};
 use crate::engine::park::CancelHandle;
 use crate::error::AcquireError;
 use crate::ids::LockName;
+use crate::logic::acquire::Rule;
 use crate::logic::validity;
 use crate::wire::Plan;
 
@@ -37,6 +38,11 @@ impl LockSpec {
             fair: true,
             cancel: None,
         }
+    }
+
+    /// How many may hold it.
+    pub(crate) fn rule(&self) -> Rule {
+        if self.plan.is_shared() { Rule::Shared } else { Rule::Exclusive }
     }
 
     /// The ttl that nodes are asked for: whole milliseconds.

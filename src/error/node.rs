@@ -95,7 +95,12 @@ pub enum NodeAnswer {
         /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name. Cut and escaped.
         name: Option<Arc<str>>,
     },
-    /// The lock is free there, but reserved for a call that has waited for it.
+    /// Readers hold the lock there: see [`RwLock`](crate::RwLock).
+    HeldByReaders {
+        /// How long the last of their entries still has to live. `None`: the lock's key has no expiry.
+        left: Option<Duration>,
+    },
+    /// The lock is free there, or held by readers and wanted by another, but reserved for a call that has waited for it.
     Reserved {
         /// How long the reservation lasts.
         left: Duration,
@@ -150,6 +155,8 @@ impl fmt::Display for NodeAnswer {
                     None => f.write_str("no expiry"),
                 }
             }
+            NodeAnswer::HeldByReaders { left: Some(left) } => write!(f, "held by readers, {} left", About(*left)),
+            NodeAnswer::HeldByReaders { left: None } => f.write_str("held by readers, no expiry"),
             NodeAnswer::Reserved { name, .. } => {
                 write_name(f, name.as_deref())?;
                 f.write_str("free, but reserved for a call that waits")

@@ -2,7 +2,8 @@
 //!
 //! A kind has `fn spec(&self) -> &LockSpec`, `fn spec_mut(&mut self) -> &mut LockSpec`, and for each guard that it gives a
 //! `fn(&self, Patience) -> Result<Guard, AcquireError>`. It says what its methods are called, with their aliases, and what
-//! their docs add; `made` is how an example gets a lock of the kind from a manager. Its file imports `AcquireError`.
+//! their docs add; `made` is how an example gets a lock of the kind from a manager,
+//! `inside` who is in it, and `doing` what that does. Its file imports `AcquireError`.
 
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ macro_rules! setters {
 /// are more errors of the first.
 macro_rules! lock_methods {
     (
-        $kind:ident::$take:ident -> $guard:ty, made: $made:literal,
+        $kind:ident::$take:ident -> $guard:ty, made: $made:literal, inside: $inside:literal, doing: $doing:literal,
         $(#[$about:meta])* about,
         $(#[$lock_attr:meta])* $lock:ident,
         $(#[$try_attr:meta])* $try_lock:ident,
@@ -96,7 +97,7 @@ macro_rules! lock_methods {
             /// ```no_run
             /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
             #[doc = concat!("let guard = locks.", $made, ".", stringify!($lock), "()?;")]
-            /// // Only one process in the fleet is here.
+            #[doc = concat!("// ", $inside)]
             /// drop(guard);
             /// # Ok(())
             /// # }
@@ -147,7 +148,7 @@ macro_rules! lock_methods {
             /// ```no_run
             /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
             #[doc = concat!("match locks.", $made, ".", stringify!($try_lock), "() {")]
-            ///     Ok(_guard) => println!("writing the report"),
+            #[doc = concat!("    Ok(_guard) => println!(\"", $doing, "\"),")]
             ///     Err(err) if err.is_held() => println!("someone else is at it"),
             ///     Err(err) => return Err(err),
             /// }
@@ -203,6 +204,7 @@ macro_rules! mutex_methods {
     ) => {
         $crate::kinds::methods::lock_methods! {
             $kind::$take -> $guard, made: $made,
+            inside: "Only one process in the fleet is here.", doing: "writing the report",
             $(#[$about])* about,
             #[doc(alias = "acquire")]
             lock,

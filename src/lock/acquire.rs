@@ -125,7 +125,7 @@ impl<'a> Call<'a> {
                 return Err(self.stopped().unwrap_or_else(|| self.not_asked()));
             };
             match Attempt::run(&shared.fanout, slot, &request, known, None) {
-                Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec.plan.key(), id)),
+                Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
                 Err(NotWon::NoRandomness { reason }) => return Err(AcquireError::NoRandomness { reason }),
                 Err(NotWon::Lost(lost)) => {
                     known.seen = known.seen.max(lost.seen);
@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
         let signals = self.signals();
         let own = self.held_by() == HeldBy::ThisThread;
         let mut warn_at = if own { self.began.checked_add(self.spec.ttl()) } else { None };
-        let request = Request::new(self.spec, &shared.config, Some(shared.queues.client()));
+        let request = Request::new(self.spec, &shared.config, Some(shared.queues.waiter(self.spec.rule())));
         let mut place = Place::join(&shared.fanout, &shared.queues, &shared.admission, request);
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
@@ -350,12 +350,13 @@ mod tests {
         let engine = Arc::new(engine);
         let shared = engine.shared();
         let spec = LockSpec::new(&shared.config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
-        let (spec, client) = (Arc::new(spec), Some(shared.queues.client()));
+        let client = Some(shared.queues.waiter(spec.rule()));
+        let spec = Arc::new(spec);
         let call = Call { engine: &engine, spec: &spec, began: time::tick(), outage: None, lost: None };
         shared.schedule.stop();
         let won = || Won::just_now(&spec, Duration::from_secs(10));
 
-        let tried = call.guard(won(), |id| shared.queues.begin_hold(spec.plan.key(), id)).unwrap();
+        let tried = call.guard(won(), |id| shared.queues.begin_hold(&spec, id)).unwrap();
         assert!(shared.queues.is_empty() && !tried.is_valid(), "after a try");
 
         let place =

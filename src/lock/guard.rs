@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, HeldLock, LostReceiver};
@@ -148,6 +149,19 @@ impl LockGuard {
                 Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: fanout.report(round.rows()) })
             }
         })
+    }
+
+    /// The same hold, of one of several readers.
+    pub(super) fn downgrade(mut self) -> Result<LockGuard, Lost> {
+        let engine = self.engine.take().ok_or(Lost::Gone)?;
+        if engine.shared().is_forked() {
+            return Err(Lost::Forked);
+        }
+        let lock = {
+            let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
+            self.lock.downgrade(engine.shared().next_lock.fetch_add(1, Relaxed))?
+        };
+        Ok(LockGuard::of_hold(engine, lock))
     }
 
     /// Lets `end` end the hold, unless that has been done, or is the shutdown's or the parent process's to do.

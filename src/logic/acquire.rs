@@ -6,6 +6,7 @@ use crate::answer::{AcquireReply, Answer, RaiseReply, Which};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::LockName;
 use crate::logic::ballot::{Ballot, Round, Votes};
+use crate::logic::shared::{self, LastWriter};
 use crate::logic::token;
 use crate::time::Moment;
 
@@ -35,9 +36,31 @@ pub(crate) enum LossReason {
     Overtaken,
 }
 
+/// How many may hold the lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Rule {
+    /// One at a time, with a token of its own.
+    Exclusive,
+    /// Any number of readers, with the number of the last writer: see [`shared`].
+    Shared,
+}
+
+impl Rule {
+    /// Whether such a vote can be one of the majority that wins with `token`.
+    pub(crate) fn counts(self, vote: &Answer, token: u64) -> bool {
+        match vote {
+            Answer::Acquire(AcquireReply::Accepted) => self == Rule::Exclusive,
+            Answer::Acquire(AcquireReply::Shared { counter }) => self == Rule::Shared && *counter == token,
+            Answer::Raise(RaiseReply::Taken) => true,
+            _ => false,
+        }
+    }
+}
+
 /// One acquire round.
 #[derive(Debug)]
 pub(crate) struct AcquireRound {
+    rule: Rule,
     proposal: u64,
     /// The largest counter that was seen before the round.
     known: u64,
@@ -49,8 +72,8 @@ pub(crate) struct AcquireRound {
 
 impl AcquireRound {
     /// A round that was sent with `proposal`.
-    pub(crate) fn new(proposal: u64, use_until: Option<Moment>) -> AcquireRound {
-        AcquireRound { proposal, known: 0, use_until, names: Arc::default() }
+    pub(crate) fn new(rule: Rule, proposal: u64, use_until: Option<Moment>) -> AcquireRound {
+        AcquireRound { rule, proposal, known: 0, use_until, names: Arc::default() }
     }
 
     /// The same, after a counter of `known` was seen.
@@ -77,7 +100,10 @@ impl Round for AcquireRound {
 
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
-        let granted = votes.count(Answer::is_granted);
+        let granted = votes.count(|it| match self.rule {
+            Rule::Exclusive => it.is_granted(),
+            Rule::Shared => matches!(it, Answer::Acquire(AcquireReply::Shared { .. })),
+        });
         if granted.saturating_add(votes.open()) < quorum {
             return Some(AcquireEnd::Lost(why(votes)));
         }
@@ -86,6 +112,12 @@ impl Round for AcquireRound {
         }
         if granted < quorum {
             return None;
+        }
+        if self.rule == Rule::Shared {
+            return Some(match shared::last_writer(votes, self.proposal) {
+                LastWriter::Agreed(token) => AcquireEnd::Won { token },
+                LastWriter::Lift(token) => AcquireEnd::Raise { token },
+            });
         }
         // A node that granted with its counter ahead does not order holders: it is not counted. And to be on the safe
         // side, a token must also be larger than the counters of nodes that are not counted, because a counter may have
@@ -116,17 +148,20 @@ impl Ballot<AcquireRound> {
 
     /// How many nodes have entered the call in their waiting lists.
     pub(crate) fn entered(&self) -> usize {
-        use AcquireReply::{Held, Reserved};
-        let entered =
-            |it: &Answer| matches!(it, Answer::Acquire(Held { entered: true, .. } | Reserved { entered: true, .. }));
-        self.votes.count(entered)
+        use AcquireReply::{Held, HeldByReaders, Reserved};
+        self.votes.count(|it| match it {
+            Answer::Acquire(Held { entered, .. } | HeldByReaders { entered, .. } | Reserved { entered, .. }) => {
+                *entered
+            }
+            _ => false,
+        })
     }
 }
 
 /// Why no majority of these nodes grants the lock.
 fn why(votes: &Votes) -> LossReason {
-    let held =
-        votes.count(|it| matches!(it, Answer::Acquire(AcquireReply::Held { .. } | AcquireReply::Reserved { .. })));
+    use AcquireReply::{Held, HeldByReaders, Reserved};
+    let held = votes.count(|it| matches!(it, Answer::Acquire(Held { .. } | HeldByReaders { .. } | Reserved { .. })));
     let unusable = votes.count(|it| {
         matches!(
             it,
@@ -155,14 +190,15 @@ fn seen(votes: &Votes, number: u64) -> u64 {
 /// One raise round.
 #[derive(Debug)]
 pub(crate) struct RaiseRound {
+    rule: Rule,
     token: u64,
     use_until: Option<Moment>,
 }
 
 impl RaiseRound {
     /// A raise to `token`. `use_until` is the acquire round's, which was counted from before *its* send.
-    pub(crate) fn new(token: u64, use_until: Option<Moment>) -> RaiseRound {
-        RaiseRound { token, use_until }
+    pub(crate) fn new(rule: Rule, token: u64, use_until: Option<Moment>) -> RaiseRound {
+        RaiseRound { rule, token, use_until }
     }
 }
 
@@ -177,7 +213,7 @@ impl Round for RaiseRound {
         let failed = votes.count(|_| true).saturating_sub(spoke);
         if self.use_until.is_none_or(|it| now.has_reached(it)) {
             Some(AcquireEnd::Lost(LossReason::TooLate))
-        } else if self.token <= seen(votes, self.token) {
+        } else if self.rule == Rule::Exclusive && self.token <= seen(votes, self.token) {
             Some(AcquireEnd::Lost(LossReason::Overtaken))
         } else if quorum <= taken {
             Some(AcquireEnd::Won { token: self.token })
@@ -230,7 +266,7 @@ mod tests {
 
     /// A round of three nodes that proposed 10, after these votes, and its end.
     fn round(known: u64, votes: [Answer; 3]) -> (Ballot<AcquireRound>, Option<AcquireEnd>) {
-        let mut ballot = Ballot::new(3, AcquireRound::new(10, Some(at(10))).after(known));
+        let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).after(known));
         for (node, vote) in (0..).map(NodeId::new).zip(votes) {
             let step = ballot.on_vote(node, vote, at(1));
             assert_eq!(step == Step::Late, ballot.end().is_some() && !matches!(step, Step::Decided(_)));
@@ -283,7 +319,7 @@ mod tests {
 
     #[test]
     fn a7_a_raise_shows_the_counters_that_have_overtaken_it() {
-        let mut ballot = Ballot::new(3, RaiseRound::new(20, Some(at(10))));
+        let mut ballot = Ballot::new(3, RaiseRound::new(Rule::Exclusive, 20, Some(at(10))));
         let mut vote = |node, reply| ballot.on_vote(NodeId::new(node), Answer::Raise(reply), at(1));
         assert_eq!(vote(0, RaiseReply::Taken), Step::Wait);
         assert_eq!(vote(1, RaiseReply::Above { counter: 23 }), Step::Decided(AcquireEnd::Lost(LossReason::Overtaken)));

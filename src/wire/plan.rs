@@ -8,6 +8,7 @@ mod exclusive;
 mod lock_keys;
 mod policy;
 mod several;
+mod shared;
 
 use std::sync::Arc;
 
@@ -18,10 +19,11 @@ use crate::wire::keys::CANARY;
 use crate::wire::plan::exclusive::Exclusive;
 use crate::wire::plan::lock_keys::{LockKeys, digits};
 use crate::wire::plan::several::Several;
+use crate::wire::plan::shared::Shared;
 use crate::wire::script::Script;
 
 pub(crate) use lock_keys::KeyTtls;
-pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate};
+pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 
 /// The key that says which node it is, and which sets of nodes its clients use: `scripts/meet.lua`.
 const SET: &[u8] = b"quorlock:set";
@@ -37,6 +39,7 @@ pub(crate) struct Plan {
 enum Form {
     Exclusive(Exclusive),
     Several(Several),
+    Shared(Shared),
 }
 
 impl Plan {
@@ -59,28 +62,41 @@ impl Plan {
     /// Writes `label` behind the owner token, in the value of the lock.
     pub(crate) fn signed(mut self, label: &OwnerLabel) -> Plan {
         match &mut self.form {
-            Form::Exclusive(it) => it.label = label.clone(),
+            Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.label = label.clone(),
             Form::Several(it) => it.label = label.clone(),
         }
         self
+    }
+
+    /// The same lock for one of several readers at a time. What has several names has no readers, and stays as it is.
+    pub(crate) fn to_read(&self) -> Plan {
+        match &self.form {
+            Form::Exclusive(writer) => Plan { form: Form::Shared(Shared::of(writer.clone())) },
+            Form::Shared(_) | Form::Several(_) => self.clone(),
+        }
+    }
+
+    /// Whether several may hold it at a time.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.form, Form::Shared(_))
     }
 
     /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: that is
     /// told to calls for several locks, which leave their lists themselves.
     pub(crate) fn leave_key(lock: &[u8], client: ClientId) -> Option<Command> {
         let plan = Plan::of_key(lock.into(), KeyTtls::default());
-        (!plan.is_reserved()).then(|| plan.leave(client))
+        (!plan.is_reserved()).then(|| plan.leave(Waiter::Client(client)))
     }
 
-    /// Takes `client` off the waiting lists.
-    pub(crate) fn leave(&self, client: ClientId) -> Command {
-        self.release(OwnerToken::nobody(), None, QueueUpdate::Leave(client))
+    /// Takes `waiter` off the waiting lists.
+    pub(crate) fn leave(&self, waiter: Waiter) -> Command {
+        self.release(OwnerToken::nobody(), None, QueueUpdate::Leave(waiter))
     }
 
     /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
     pub(crate) fn key(&self) -> &Arc<[u8]> {
         match &self.form {
-            Form::Exclusive(it) => &it.keys.lock,
+            Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => &it.keys.lock,
             Form::Several(it) => &it.together,
         }
     }
@@ -88,7 +104,7 @@ impl Plan {
     /// Length of the lock keys, in bytes.
     pub(crate) fn key_len(&self) -> usize {
         match &self.form {
-            Form::Exclusive(it) => it.keys.lock.len(),
+            Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.keys.lock.len(),
             Form::Several(it) => it.locks().map(|it| it.len()).fold(0, usize::saturating_add),
         }
     }
@@ -96,7 +112,7 @@ impl Plan {
     /// Whether a lock key looks like one of the keys that are kept beside locks.
     pub(crate) fn is_reserved(&self) -> bool {
         match &self.form {
-            Form::Exclusive(it) => it.keys.lock.starts_with(RESERVED),
+            Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.keys.lock.starts_with(RESERVED),
             Form::Several(it) => it.locks().any(|it| it.starts_with(RESERVED)),
         }
     }
@@ -113,6 +129,7 @@ impl Plan {
         match &self.form {
             Form::Exclusive(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
             Form::Several(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
+            Form::Shared(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
         }
     }
 
@@ -120,6 +137,7 @@ impl Plan {
         match &self.form {
             Form::Exclusive(it) => it.raise(owner, token),
             Form::Several(it) => it.raise(owner, token),
+            Form::Shared(it) => it.raise(owner, token),
         }
     }
 
@@ -144,6 +162,7 @@ impl Plan {
         match &self.form {
             Form::Exclusive(it) => it.extend(owner, ttl_ms, token, quarantine, more),
             Form::Several(it) => it.extend(owner, ttl_ms, token, quarantine, more),
+            Form::Shared(it) => it.extend(owner, ttl_ms, token, quarantine, more),
         }
     }
 
@@ -152,6 +171,7 @@ impl Plan {
         match &self.form {
             Form::Exclusive(it) => it.release(owner, raised, update),
             Form::Several(it) => it.release(owner, raised, update),
+            Form::Shared(it) => it.release(owner, update),
         }
     }
 }
@@ -203,6 +223,48 @@ mod tests {
     }
 
     #[test]
+    fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
+        let client = ClientId::draw().unwrap();
+        let id = String::from_utf8(client.to_value().to_vec()).unwrap();
+        let entry = QueueEntry { waiter: Waiter::Reader(client, 12), life: 9 };
+        let policy = QueuePolicy { fair: false, since: 5, entry: Some(entry), enters: true };
+        let plan = Plan::mutex(b"", b"a", KeyTtls { fence: 7 }).to_read();
+        let owner = OwnerToken::nobody();
+        let token = String::from_utf8(owner.to_value().to_vec()).unwrap();
+        let (fence, list, turn) = ("quorlock:fence:{a}", "quorlock:waiters:{a}", "quorlock:turn:{a}");
+        let (canary, readers, me) = ("quorlock:canary", "quorlock:readers:{a}", &*format!("{id}r12"));
+        let update = QueueUpdate::Stay { entry, since: 5, which: None };
+        for (command, script, keys, args) in [
+            (
+                plan.acquire(owner, 1, 2, 3, &policy),
+                Script::AcquireShared,
+                &["a", fence, list, turn, canary, readers][..],
+                &[&token, "1", "2", "7", "3", "unfair", "5", me, "9", "1"][..],
+            ),
+            (plan.raise(owner, 4), Script::RaiseShared, &["a", fence, readers], &[&token, "4", "7"]),
+            (
+                plan.heal(owner, 1, 2, 3),
+                Script::ExtendShared,
+                &["a", fence, canary, readers, list, turn],
+                &[&token, "1", "2", "7", "3", "heal"],
+            ),
+            (
+                plan.release(owner, Some(8), update),
+                Script::ReleaseShared,
+                &["a", list, turn, readers],
+                &[&token, me, "5", "9", "1"],
+            ),
+        ] {
+            let (mut sent, mut expected) = (Vec::new(), Vec::new());
+            command.write_to(&mut sent, true);
+            let args: Vec<&[u8]> = args.iter().map(|it| it.as_bytes()).collect();
+            Command::of_script(script, &keys.iter().map(|it| it.as_bytes()).collect::<Vec<_>>(), &args)
+                .write_to(&mut expected, true);
+            assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
     fn reserved_names_are_recognised_with_their_prefix() {
         assert!(Plan::mutex(b"", b"quorlock:fence:{a}", KeyTtls::default()).is_reserved());
         assert!(Plan::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved());
@@ -216,8 +278,10 @@ mod tests {
         let owner = OwnerToken::draw().unwrap();
         let token = String::from_utf8(owner.to_value().to_vec()).unwrap();
         let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false };
+        let signed = plan.clone().signed(&label);
+        let full = format!("{token} web-3/4711/nightly");
         for (plan, value) in
-            [(plan.clone().signed(&label), format!("{token} web-3/4711/nightly")), (plan, token.clone())]
+            [(signed.to_read(), full.clone()), (signed, full), (plan.to_read(), token.clone()), (plan, token.clone())]
         {
             for command in [
                 plan.acquire(owner, 1, 1, 0, &policy),
@@ -236,8 +300,16 @@ mod tests {
 
     #[test]
     fn every_command_says_for_how_long_its_lock_can_live() {
-        let (plan, owner) = (Plan::mutex(b"", b"a", KeyTtls::default()), OwnerToken::nobody());
-        let entry = QueueEntry { client: ClientId::draw().unwrap(), life: 9_999 };
+        let plan = Plan::mutex(b"", b"a", KeyTtls::default());
+        assert!(!plan.is_shared() && plan.to_read().is_shared());
+        for plan in [plan.to_read(), plan] {
+            its_commands_say_for_how_long(&plan);
+        }
+    }
+
+    fn its_commands_say_for_how_long(plan: &Plan) {
+        let owner = OwnerToken::nobody();
+        let entry = QueueEntry { waiter: Waiter::Client(ClientId::draw().unwrap()), life: 9_999 };
         for (fair, entry) in [(true, None), (false, None), (true, Some(entry))] {
             let policy = QueuePolicy { fair, since: 1, entry, enters: entry.is_some() };
             assert_eq!(plan.acquire(owner, 1_500, 1, 0, &policy).life().as_millis(), 1_500);

@@ -175,6 +175,8 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth]: [i64; NUMBER
         }
         (Kind::Acquire, 4) => Answer::Acquire(AcquireReply::Forgot { left: left? }),
         (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
+        (Kind::Acquire, 6) => Answer::Acquire(AcquireReply::HeldByReaders { counter: counter()?, left, entered }),
+        (Kind::Acquire, 7) => Answer::Acquire(AcquireReply::Shared { counter: counter()? }),
         (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType { which }),
         (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter { which }),
         (Kind::Raise, 1) => Answer::Raise(RaiseReply::Taken),
@@ -307,6 +309,8 @@ mod tests {
             (3, AcquireReply::Reserved { counter: 7, left, entered: false, which: None }),
             (4, AcquireReply::Forgot { left }),
             (5, AcquireReply::Ahead { counter: 7 }),
+            (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: false }),
+            (7, AcquireReply::Shared { counter: 7 }),
             (-1, AcquireReply::WrongType { which: None }),
             (-2, AcquireReply::BadCounter { which: None }),
         ] {

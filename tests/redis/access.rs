@@ -370,3 +370,61 @@ fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
     assert_eq!(user.command(&["SET", &format!("{PREFIX}mine"), "x"])?.as_str(), Some("OK"));
     Ok(())
 }
+
+/// What the guide says that readers need besides.
+fn of_readers() -> Vec<String> {
+    let block =
+        GUIDE.split("```text\n").filter(|it| it.starts_with("ACL SETUSER locks")).nth(1).expect("a second list");
+    let words = block.split("```").next().unwrap().split_whitespace();
+    words.skip(3).map(str::to_owned).collect()
+}
+
+#[test]
+fn i7_readers_say_which_permission_they_lack() -> TestResult {
+    let place = Place::new();
+    let more = of_readers();
+    let allow = |words: &[String]| {
+        place.set_user("");
+        let user = ["ACL", "SETUSER", "locks"].map(str::to_owned);
+        place.server.command(&[&user[..], words].concat()).unwrap();
+    };
+
+    allow(&more);
+    let (one, two) = (place.manager(), place.manager());
+    let (first, second) = (one.rw_lock("a").read()?, two.rw_lock("a").read()?);
+    first.extend(LONG)?;
+    let writer = one.rw_lock("a");
+    let writer = thread::spawn(move || writer.write().unwrap().downgrade());
+    let reserved = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Reserved { .. });
+    eventually("a reader stays behind the writer", || two.rw_lock("a").try_read().is_err_and(|it| reserved(&it)));
+    first.release()?;
+    second.release()?;
+    join(writer)?.release()?;
+    let log = place.server.command(&["ACL", "LOG"])?;
+    assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
+
+    for missing in &more {
+        allow(&more.iter().map(|it| if it == missing { it.replace('+', "-") } else { it.clone() }).collect::<Vec<_>>());
+        let locks = place.manager();
+        let read = || locks.rw_lock("b").try_read();
+        // Each does all that a reader does.
+        let result = read().map(|it| (it.extend(LONG), it.release()));
+        match missing.as_str() {
+            "+pubsub|numsub" => {
+                let guard = read()?;
+                let writer = place.manager();
+                let cancel = CancelHandle::new();
+                let lock = writer.rw_lock("b").cancelled_by(&cancel);
+                let waiting = thread::spawn(move || lock.write());
+                eventually("it is refused", || 1 <= writer.stats().rounds_held);
+                // Readers pass it.
+                assert!(read().is_ok());
+                cancel.cancel();
+                assert!(join(waiting).is_err());
+                drop(guard);
+            }
+            _ => assert!(format!("{result:?}").contains("see the ACL line in the guide"), "{missing}: {result:?}"),
+        }
+    }
+    Ok(())
+}

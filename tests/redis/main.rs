@@ -43,6 +43,8 @@ mod reentrant;
 mod renewal;
 mod reservations;
 mod resource;
+mod rw_lock;
+mod rw_waiting;
 mod scripts;
 mod secrets;
 mod sets;

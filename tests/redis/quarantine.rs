@@ -165,6 +165,25 @@ fn b6_a_server_that_was_emptied_has_no_vote_until_its_canary_is_old_enough() -> 
 }
 
 #[test]
+fn i3_a_server_that_was_emptied_lets_no_reader_in_until_its_canary_is_old_enough() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).build()?;
+    wait_for_all_votes(&locks, &servers);
+    drop(locks.rw_lock("another").try_read()?);
+
+    for server in servers.iter().take(2) {
+        server.command(&["FLUSHALL"])?;
+    }
+    let err = locks.rw_lock("report").try_read().unwrap_err();
+
+    assert_eq!(quarantined(&err), [0, 1], "{err}");
+    assert!(!servers[0].exists(fence("report")), "a counter would say that the node remembers");
+    assert!(!servers[0].exists("report"));
+    drop(locks.rw_lock("report").read()?);
+    Ok(())
+}
+
+#[test]
 fn a_name_that_was_used_lately_is_not_held_up_by_a_canary_that_is_missing() -> TestResult {
     // What a counter proves: nothing has been lost since it was written.
     let servers = Servers::start(3)?;

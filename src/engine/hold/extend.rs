@@ -17,7 +17,7 @@ use crate::engine::schedule::{Due, Slot};
 use crate::error::{ExtendError, Lost, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
-use crate::logic::lease::{self, Extended};
+use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::validity;
 use crate::stats::count;
@@ -27,9 +27,9 @@ use crate::time::{self, About, Moment, Now, Tick};
 
 /// An extension that was sent.
 #[derive(Clone, Copy, Debug)]
-struct Extending {
-    ttl: Duration,
-    at: Now,
+pub(super) struct Extending {
+    pub(super) ttl: Duration,
+    pub(super) at: Now,
 }
 
 impl Due for HeldLock {
@@ -70,12 +70,7 @@ impl Due for HeldLock {
         if doubt.is_some() {
             state.checked_at = Some(tick);
         }
-        let ttl = if state.lease.is_renewed() {
-            self.spec.ttl()
-        } else {
-            // No more than what is left was asked for.
-            self.shared.config.margin.ttl_for(state.lease.ends_in(moment))
-        };
+        let ttl = self.next_ttl(&state.lease, moment);
         // Enqueued with the state locked: see `end`.
         let (pending, enqueued) = self.send_extension(&mut state, Extending { ttl, at: now }, true);
         let give_up = self.shared.fanout.response_timeout();
@@ -99,6 +94,16 @@ impl HeldLock {
         }
         let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.spec.ttl())));
         Some(next.map_or(Duration::ZERO, |it| it.saturating_duration_since(tick)))
+    }
+
+    /// The ttl of an extension that nobody has asked for.
+    pub(super) fn next_ttl(&self, lease: &Lease, now: Moment) -> Duration {
+        if lease.is_renewed() {
+            self.spec.ttl()
+        } else {
+            // No more than what is left was asked for.
+            self.shared.config.margin.ttl_for(lease.ends_in(now))
+        }
     }
 
     /// A node has confirmed the extension that was sent at `sent`.
@@ -140,7 +145,7 @@ impl HeldLock {
     }
 
     /// Enqueues an extension. A renewal looks after its own end; a caller that waits for one does that itself.
-    fn send_extension(
+    pub(super) fn send_extension(
         self: &Arc<Self>,
         state: &mut State,
         sent: Extending,
@@ -208,7 +213,7 @@ impl HeldLock {
         }
     }
 
-    fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Extending, round: &Pending<ExtendRound>) {
+    pub(super) fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Extending, round: &Pending<ExtendRound>) {
         let now = Moment::now();
         let extended = round.nodes_with(|it| *it == Answer::Extend(ExtendReply::Extended));
         let counters = &self.shared.counters;

@@ -26,7 +26,7 @@ use crate::sys;
 use crate::sys::logging::{Level, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Command, QueueUpdate};
+use crate::wire::{Command, QueueUpdate, Waiter};
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
 pub(crate) struct HeldLock {
@@ -36,7 +36,8 @@ pub(crate) struct HeldLock {
     pub(super) owner: OwnerToken,
     pub(super) token: FencingToken,
     pub(super) raised: bool,
-    pub(super) in_lists: bool,
+    /// The call may be in waiting lists, of nodes that refused it.
+    pub(super) in_lists: Option<Waiter>,
     pub(super) shared: Arc<Shared>,
     pub(super) state: Mutex<State>,
 }
@@ -63,13 +64,13 @@ pub(super) struct State {
 }
 
 /// A hold that its holder has ended in time: what is to be released, and the listeners, if that finds it lost.
-struct Ended {
+pub(super) struct Ended {
     held: Held,
-    reached: NodeSet,
+    pub(super) reached: NodeSet,
     /// How long a release is worth sending.
-    keep: Duration,
-    renewed_at: Moment,
-    listeners: Listeners,
+    pub(super) keep: Duration,
+    pub(super) renewed_at: Moment,
+    pub(super) listeners: Listeners,
 }
 
 /// A hold that was lost just now, which has to be announced, with nothing locked.
@@ -215,7 +216,7 @@ impl HeldLock {
 
         let next = queues.pass_on(self.spec.plan.key(), self.id);
         let update = match &next {
-            Some(next) => QueueUpdate::HandOver { client: queues.client(), since: next.since(fanout) },
+            Some(next) => next.comes_next(fanout),
             None => self.update(),
         };
         let release = Outgoing::release(self.release_command(update), to, keep).answered_to(Some(round));
@@ -231,6 +232,10 @@ impl HeldLock {
             // Not before the release was sent: the call asks at once, and would be refused if its acquire came first.
             (Some(next), None) => next.let_ask(),
             (None, _) => queues.end_hold(self.spec.plan.key(), self.id),
+        }
+        if next.as_deref().is_some_and(Ticket::reads) {
+            // Those that read and stand behind it go in with it.
+            queues.admit(self.spec.plan.key());
         }
         let end = run::wait(sent, round, deadline);
         if let Some(next) = next {
@@ -266,7 +271,7 @@ impl HeldLock {
 
     /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; what is left of it
     /// on the nodes has been released then, or is queued to be.
-    fn end(&self) -> Result<Ended, Lost> {
+    pub(super) fn end(&self) -> Result<Ended, Lost> {
         let now = Moment::now();
         let (lost, loss, reached) = {
             // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
@@ -308,8 +313,9 @@ impl HeldLock {
     /// Leaves the waiting lists in which the call may still be, without a release. To be called before the next call may ask
     /// the nodes, because its acquire enters them again.
     fn leave_lists(&self, nodes: NodeSet) {
-        if self.in_lists {
-            self.shared.queues.leave_lists(&self.shared.fanout, &self.spec.plan, nodes, self.spec.ttl());
+        if let Some(waiter) = self.in_lists {
+            let Shared { queues, fanout, .. } = &*self.shared;
+            queues.leave_lists(fanout, &self.spec.plan, waiter, nodes, self.spec.ttl());
         }
     }
 
@@ -319,7 +325,7 @@ impl HeldLock {
     }
 
     fn update(&self) -> QueueUpdate {
-        if self.in_lists { QueueUpdate::Leave(self.shared.queues.client()) } else { QueueUpdate::None }
+        self.in_lists.map_or(QueueUpdate::None, QueueUpdate::Leave)
     }
 
     /// Ends the lease for `reason` and notifies the listeners, once. Nothing happens if it was over already.

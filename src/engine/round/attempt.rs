@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::answer::{AcquireReply, Answer};
+use crate::answer::Answer;
 use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::outgoing::Outgoing;
@@ -63,7 +63,8 @@ impl Attempt {
         let policy = known.policy(QueuePolicy { since: request.since(fanout), ..policy });
         let proposal = token::propose(fanout.time_for_all(sent.moment), seen);
         let proposal = proposal.ok_or_else(|| LostAttempt::without_tokens(nodes, seen))?;
-        let round = AcquireRound::new(proposal, use_until).after(seen).of_names(&request.spec.names);
+        let round = AcquireRound::new(request.spec.rule(), proposal, use_until);
+        let round = round.after(seen).of_names(&request.spec.names);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
         let quarantine = fanout.quarantine();
@@ -129,24 +130,28 @@ impl Attempt {
         let nodes = fanout.len();
         let mut seen = self.seen.max(self.round.with_ballot(Ballot::<AcquireRound>::seen));
         let (mut gone, mut raised) = (NodeSet::default(), false);
-        let mut granted = self.round.nodes_with(|it| *it == Answer::Acquire(AcquireReply::Accepted));
+        let rule = request.spec.rule();
+        let mut counted = match end {
+            AcquireEnd::Won { token } => self.round.nodes_with(|it| rule.counts(it, token)),
+            _ => NodeSet::default(),
+        };
         if let AcquireEnd::Raise { token } = end {
             count(&fanout.counters.fencing_raises);
-            let raise = Arc::new(Pending::new(nodes, RaiseRound::new(token, self.use_until)));
+            let raise = Arc::new(Pending::new(nodes, RaiseRound::new(rule, token, self.use_until)));
             let deadline = time::deadline(fanout.response_timeout());
             let outgoing = Outgoing::ask(request.spec.plan.raise(self.owner, token), &raise);
             end = run::run(fanout, outgoing, &raise, None, deadline);
             seen = seen.max(token).max(raise.with_ballot(Ballot::<RaiseRound>::seen));
             gone = raise.nodes_with(Answer::is_gone);
-            granted = raise.nodes_with(Answer::is_granted);
+            counted = raise.nodes_with(|it| rule.counts(it, token));
             raised = true;
         }
         // RACE: a grant was counted as far as quarantines were known then. A node whose grant came later may have said, right
         // before it, that another client needs a longer one.
         let mut quarantined = Vec::new();
         if matches!(end, AcquireEnd::Won { .. }) && self.quarantine < fanout.quarantine() {
-            quarantined = fanout.quarantined_of(granted, self.sent.tick);
-            if granted.len().saturating_sub(quarantined.len()) < quorum(nodes) {
+            quarantined = fanout.quarantined_of(counted, self.sent.tick);
+            if counted.len().saturating_sub(quarantined.len()) < quorum(nodes) {
                 end = AcquireEnd::Lost(LossReason::NoQuorum);
             }
         }
@@ -163,7 +168,7 @@ impl Attempt {
                 use_until,
                 reached: self.round.reached(),
                 grants: Grants { round: Some(self.round), gone },
-                in_lists: request.policy.entry.is_some(),
+                in_lists: request.policy.entry.map(|it| it.waiter),
             });
         }
         let why = if let AcquireEnd::Lost(why) = end { why } else { LossReason::Overtaken };
@@ -198,7 +203,11 @@ impl Attempt {
                 | NodeAnswer::GrantedBehind
                 | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => granted = granted.saturating_add(1),
                 // The only answers that prove that no key of ours is there. An entry may be.
-                NodeAnswer::Held { .. } | NodeAnswer::Reserved { .. } if stays || !self.enters => to.remove(node),
+                NodeAnswer::Held { .. } | NodeAnswer::HeldByReaders { .. } | NodeAnswer::Reserved { .. }
+                    if stays || !self.enters =>
+                {
+                    to.remove(node)
+                }
                 _ => {}
             }
         }
@@ -217,7 +226,7 @@ impl Attempt {
                 let which = self.round.with_ballot(Ballot::<AcquireRound>::in_the_way);
                 QueueUpdate::Stay { entry, since, which }
             }
-            Some(entry) => QueueUpdate::Leave(entry.client),
+            Some(entry) => QueueUpdate::Leave(entry.waiter),
         };
         let command = request.spec.plan.release(self.owner, None, update);
         let round = || run::of_release(fanout, ReleaseRound::new(granted), to);

@@ -13,6 +13,7 @@ use crate::logic::quorum;
 use crate::logic::tally::ReleaseRound;
 use crate::logic::wait::{self, Obstacle};
 use crate::time::{self, Moment, Now, Tick};
+use crate::wire::Waiter;
 
 /// What a won acquisition knows.
 pub(crate) struct Won {
@@ -28,7 +29,7 @@ pub(crate) struct Won {
     pub(crate) reached: NodeSet,
     pub(crate) grants: Grants,
     /// The call may be in waiting lists, of nodes that refused it.
-    pub(crate) in_lists: bool,
+    pub(crate) in_lists: Option<Waiter>,
 }
 
 #[cfg(test)]
@@ -45,7 +46,7 @@ impl Won {
             use_until: sent.moment.checked_add(lasts).unwrap(),
             reached: NodeSet::default(),
             grants: Grants::default(),
-            in_lists: false,
+            in_lists: None,
         }
     }
 }
@@ -159,6 +160,7 @@ fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
     let obstacle = |it: &NodeAnswer| match it {
         NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
         NodeAnswer::Held { left: Some(left), .. }
+        | NodeAnswer::HeldByReaders { left: Some(left) }
         | NodeAnswer::Reserved { left, .. }
         | NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,

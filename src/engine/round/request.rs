@@ -6,10 +6,9 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::spec::LockSpec;
-use crate::ids::ClientId;
 use crate::logic::wait;
 use crate::time::Moment;
-use crate::wire::{QueueEntry, QueuePolicy};
+use crate::wire::{QueueEntry, QueuePolicy, Waiter};
 
 /// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
 const PAUSES_IN_A_LIFE: u32 = 3;
@@ -26,13 +25,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// `client`: of a call that waits, and enters the waiting lists of the nodes.
-    pub(crate) fn new(spec: &Arc<LockSpec>, config: &Config, client: Option<ClientId>) -> Request {
+    /// `waiter`: of a call that waits, and enters the waiting lists of the nodes.
+    pub(crate) fn new(spec: &Arc<LockSpec>, config: &Config, waiter: Option<Waiter>) -> Request {
         let life = wait::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let entry = client.map(|client| QueueEntry { client, life });
+        let entry = waiter.map(|waiter| QueueEntry { waiter, life });
         let began = Moment::now();
-        let policy = QueuePolicy { fair: spec.fair, since: began.wall_micros(), entry, enters: client.is_some() };
+        let policy = QueuePolicy { fair: spec.fair, since: began.wall_micros(), entry, enters: waiter.is_some() };
         let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));
         Request { spec, margin, policy, began, place: OnceLock::new() }
     }

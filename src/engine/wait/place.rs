@@ -78,8 +78,8 @@ impl<'a> Place<'a> {
         let mut by_key = queues.by_key.lock();
         count(&queues.counters.waiting);
         let queue = by_key.entry(Arc::clone(ticket.request.spec.plan.key())).or_default();
-        queue.tickets.push_back(Arc::clone(&ticket));
-        queue.admit_first();
+        queue.join(Arc::clone(&ticket));
+        queue.admit();
         drop(by_key);
         Place {
             fanout,
@@ -268,8 +268,11 @@ impl<'a> Place<'a> {
     /// Leaves the waiting lists of the nodes. Called with the queues locked: see [`Queues::released`].
     fn leave_lists(&mut self) {
         let listed = std::mem::take(&mut self.listed);
-        if self.held.is_none() && listed != NodeSet::default() {
-            self.queues.leave_lists(self.fanout, &self.request().spec.plan, listed, LEAVE_FOR);
+        if self.held.is_none()
+            && listed != NodeSet::default()
+            && let Some(waiter) = self.ticket.waiter()
+        {
+            self.queues.leave_lists(self.fanout, &self.request().spec.plan, waiter, listed, LEAVE_FOR);
         }
     }
 
@@ -309,7 +312,7 @@ mod tests {
     fn join(shared: &Shared) -> Place<'_> {
         let plan = Plan::mutex(b"", b"x", KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
-        let request = Request::new(&spec, &shared.config, Some(shared.queues.client()));
+        let request = Request::new(&spec, &shared.config, Some(shared.queues.waiter(spec.rule())));
         Place::join(&shared.fanout, &shared.queues, &shared.admission, request)
     }
 
@@ -329,7 +332,7 @@ mod tests {
         let engine = engine();
         let shared = engine.shared();
         let place = join(shared);
-        shared.queues.begin_hold(place.key(), 7);
+        shared.queues.begin_hold(&place.request().spec, 7);
         let ticket = shared.queues.pass_on(place.key(), 7).unwrap();
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
@@ -348,7 +351,7 @@ mod tests {
         let engine = engine();
         let shared = engine.shared();
         let place = join(shared);
-        shared.queues.begin_hold(place.key(), 7);
+        shared.queues.begin_hold(&place.request().spec, 7);
         let ticket = shared.queues.pass_on(place.key(), 7).unwrap();
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
@@ -423,7 +426,7 @@ mod tests {
         let announced = [&first, &second].map(|it| it.ticket.state.lock().announced.len());
         assert_eq!(announced, [1, 0]);
 
-        shared.queues.begin_hold(&key, 7);
+        shared.queues.begin_hold(&first.request().spec, 7);
         assert_eq!(answers(), 1, "the manager holds it itself");
         drop((first, second));
         shared.queues.end_hold(&key, 7);

@@ -1,10 +1,12 @@
-//! The calls that wait for one lock, and whether the manager holds it.
+//! The calls that wait for one lock, and the holds that the manager has of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::engine::wait::ticket::Ticket;
+use crate::engine::wait::ticket::{Handover, Ticket};
 use crate::error::HeldBy;
+use crate::ids::NodeSet;
+use crate::logic::acquire::Rule;
 use crate::sys::{ThreadId, this_thread};
 
 /// By lock key.
@@ -13,8 +15,10 @@ pub(super) type WaitQueues = HashMap<Arc<[u8]>, WaitQueue>;
 /// The queue of one lock.
 #[derive(Default)]
 pub(super) struct WaitQueue {
-    /// The manager holds the lock.
-    pub(super) holder: Option<Hold>,
+    /// The manager holds the lock, alone.
+    holder: Option<Hold>,
+    /// The manager's holds of a lock that is shared.
+    readers: Vec<Hold>,
     pub(super) tickets: VecDeque<Arc<Ticket>>,
 }
 
@@ -27,38 +31,120 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    pub(super) fn of_this_thread(id: u64) -> Hold {
+    fn of_this_thread(id: u64) -> Hold {
         Hold { id, taker: this_thread() }
     }
 }
 
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.holder.is_none() && self.tickets.is_empty()
+        self.holder.is_none() && self.readers.is_empty() && self.tickets.is_empty()
+    }
+
+    /// The calling thread has taken the lock.
+    pub(super) fn begin_hold(&mut self, id: u64, rule: Rule) {
+        let hold = Hold::of_this_thread(id);
+        match rule {
+            Rule::Exclusive => self.holder = Some(hold),
+            Rule::Shared => self.readers.push(hold),
+        }
+    }
+
+    /// Ends the hold; false if there is none with this id.
+    pub(super) fn end_hold(&mut self, id: u64) -> bool {
+        let before = self.readers.len();
+        self.readers.retain(|it| it.id != id);
+        let is_held = self.is_held_by(id);
+        if is_held {
+            self.holder = None;
+        }
+        is_held || self.readers.len() < before
+    }
+
+    /// The hold `id` is that of a reader from now on, and is called `reader`.
+    pub(super) fn share_hold(&mut self, id: u64, reader: u64) {
+        if let Some(hold) = self.holder.take_if(|it| it.id == id) {
+            self.readers.push(Hold { id: reader, ..hold });
+        }
+    }
+
+    /// Whether the manager holds the lock alone.
+    pub(super) fn is_held(&self) -> bool {
+        self.holder.is_some()
+    }
+
+    /// Puts a call behind those that came before it. One that reads and is not fair comes before the first that writes: it
+    /// may be that of a thread that reads already, and for which that one waits.
+    pub(super) fn join(&mut self, ticket: Arc<Ticket>) {
+        let passes = ticket.reads() && !ticket.request.policy.fair;
+        let place = if passes { self.readers_in_front() } else { self.tickets.len() };
+        self.tickets.insert(place, ticket);
+    }
+
+    /// How many calls that read stand before the first that writes.
+    fn readers_in_front(&self) -> usize {
+        self.tickets.iter().take_while(|it| it.reads()).count()
+    }
+
+    /// The calls that may ask the nodes together, if the manager does not hold the lock alone: the first, or all that read
+    /// and stand before the first that writes.
+    pub(super) fn in_front(&self) -> impl Iterator<Item = &Arc<Ticket>> {
+        self.tickets.iter().take(self.readers_in_front().max(1))
     }
 
     /// Whether the manager holds the lock itself, as the calling thread sees it.
     pub(super) fn held_by(&self) -> HeldBy {
-        match self.holder {
-            Some(hold) if hold.taker == this_thread() => HeldBy::ThisThread,
-            Some(_) => HeldBy::ThisProcess,
-            None => HeldBy::Other,
+        let mut holds = self.holder.iter().chain(&self.readers).peekable();
+        if holds.peek().is_none() {
+            HeldBy::Other
+        } else if holds.any(|it| it.taker == this_thread()) {
+            HeldBy::ThisThread
+        } else {
+            HeldBy::ThisProcess
         }
     }
 
-    pub(super) fn is_held_by(&self, id: u64) -> bool {
+    fn is_held_by(&self, id: u64) -> bool {
         self.holder.is_some_and(|it| it.id == id)
     }
 
-    /// Lets the first call ask the nodes if the manager does not hold the lock, and none otherwise.
-    pub(super) fn admit_first(&self) {
-        let Some(first) = self.tickets.front() else { return };
-        let mut state = first.state.lock();
-        let may_ask = self.holder.is_none();
-        if may_ask && !state.may_ask {
-            state.try_at = None;
-            first.parker.wake();
+    /// Lets the calls [in front](WaitQueue::in_front) ask the nodes if the manager does not hold the lock alone, and none
+    /// otherwise. A call that writes asks although calls of the manager read: so it stands in the lists of the nodes before
+    /// readers that come later.
+    pub(super) fn admit(&self) {
+        let admitted = if self.holder.is_none() { self.readers_in_front().max(1) } else { 0 };
+        for (place, ticket) in self.tickets.iter().enumerate() {
+            let mut state = ticket.state.lock();
+            let may_ask = place < admitted;
+            if !may_ask && !state.may_ask {
+                // Nor may those behind it.
+                break;
+            }
+            if may_ask && !state.may_ask {
+                state.try_at = None;
+                ticket.parker.wake();
+            }
+            state.may_ask = may_ask;
         }
-        state.may_ask = may_ask;
+    }
+
+    /// Ends the hold `id` for the first call, whose attempt is made by the caller. `None` if that is not for the caller to
+    /// do.
+    pub(super) fn pass_on(&mut self, id: u64) -> Option<Arc<Ticket>> {
+        // Readers hand nothing over: a call that waits behind them has asked, and is told when the last of all has gone.
+        let first = Arc::clone(self.tickets.front().filter(|_| self.is_held_by(id))?);
+        let mut state = first.state.lock();
+        if !matches!(state.handover, Handover::None) {
+            // RACE: this hold came between an earlier release and the acquire that goes along with it, and the call has not
+            // seen that attempt yet. Ours would replace it, and its keys would not be taken back.
+            return None;
+        }
+        self.holder = None;
+        // So that a notice that comes in between counts.
+        state.may_ask = true;
+        (state.announced, state.announced_at) = (NodeSet::default(), None);
+        state.handover = Handover::Preparing { awaited: false };
+        drop(state);
+        Some(first)
     }
 }

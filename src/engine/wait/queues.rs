@@ -1,29 +1,34 @@
 //! The wait queues of a manager: one for each lock that calls of it wait for, first come first served.
 //!
-//! Only the first call of a queue asks the nodes, and none does while the manager holds the lock itself: a release sends
-//! the acquire of the first call along, in the same write. Notices of releases come from the nodes and wake the first
-//! call. They are hints: one too many costs a round, one too few the time until the next try.
+//! Only the first call of a queue asks the nodes, or all in front that read, and none does while the manager holds the lock
+//! alone: a release sends the acquire of the first call along, in the same write. Notices of releases come from the nodes
+//! and wake the calls that ask. They are hints: one too many costs a round, one too few the time until the next try.
 //!
 //! Mutexes are locked in this order: the queues, then a ticket.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::outgoing::Outgoing;
-use crate::engine::wait::queue::{Hold, WaitQueue, WaitQueues};
-use crate::engine::wait::ticket::{Handover, Ticket};
+use crate::engine::spec::LockSpec;
+use crate::engine::wait::queue::{WaitQueue, WaitQueues};
+use crate::engine::wait::ticket::Ticket;
 use crate::error::HeldBy;
 use crate::ids::{ClientId, NodeId, NodeSet};
+use crate::logic::acquire::Rule;
 use crate::stats::{Counters, count, count_down};
-use crate::sys::sync::Mutex;
+use crate::sys::sync::{AtomicU64, Mutex};
 use crate::time;
-use crate::wire::Plan;
+use crate::wire::{Plan, Waiter};
 
 /// All wait queues of a manager.
 pub(crate) struct Queues {
-    pub(super) client: ClientId,
+    client: ClientId,
+    /// Calls that read stand in the lists of the nodes one by one.
+    next_reader: AtomicU64,
     pub(super) nodes: usize,
     /// The shortest and the longest pause between the attempts of a call.
     pub(super) pauses: (Duration, Duration),
@@ -34,19 +39,24 @@ pub(crate) struct Queues {
 impl Queues {
     pub(crate) fn new(client: ClientId, nodes: usize, config: &Config, counters: Arc<Counters>) -> Queues {
         let pauses = (config.retry_min, config.retry_max);
-        Queues { client, nodes, pauses, by_key: Mutex::default(), counters }
+        let next_reader = AtomicU64::new(0);
+        Queues { client, next_reader, nodes, pauses, by_key: Mutex::default(), counters }
     }
 
-    pub(crate) fn client(&self) -> ClientId {
-        self.client
+    /// Who waits in the lists of the nodes, when a call that holds the lock by this rule begins to wait.
+    pub(crate) fn waiter(&self, rule: Rule) -> Waiter {
+        match rule {
+            Rule::Exclusive => Waiter::Client(self.client),
+            Rule::Shared => Waiter::Reader(self.client, self.next_reader.fetch_add(1, Relaxed)),
+        }
     }
 
     /// Notes that the manager holds the lock, by the hold `id`.
-    pub(crate) fn begin_hold(&self, key: &Arc<[u8]>, id: u64) {
+    pub(crate) fn begin_hold(&self, spec: &LockSpec, id: u64) {
         let mut queues = self.by_key.lock();
-        let queue = queues.entry(Arc::clone(key)).or_default();
-        queue.holder = Some(Hold::of_this_thread(id));
-        queue.admit_first();
+        let queue = queues.entry(Arc::clone(spec.plan.key())).or_default();
+        queue.begin_hold(id, spec.rule());
+        queue.admit();
     }
 
     /// Whether the manager holds the lock itself, as the calling thread sees it.
@@ -62,30 +72,32 @@ impl Queues {
     /// came in between would ask the nodes before that and be refused, and the release would remove it from their waiting
     /// lists.
     pub(crate) fn pass_on(&self, key: &[u8], id: u64) -> Option<Arc<Ticket>> {
-        let mut queues = self.by_key.lock();
-        let queue = queues.get_mut(key).filter(|it| it.is_held_by(id))?;
-        let first = Arc::clone(queue.tickets.front()?);
-        let mut state = first.state.lock();
-        if !matches!(state.handover, Handover::None) {
-            // RACE: this hold came between an earlier release and the acquire that goes along with it, and the call has not
-            // seen that attempt yet. Ours would replace it, and its keys would not be taken back.
-            return None;
+        self.by_key.lock().get_mut(key)?.pass_on(id)
+    }
+
+    /// Lets calls ask that stand in front with one to which the lock was handed over.
+    pub(crate) fn admit(&self, key: &[u8]) {
+        if let Some(queue) = self.by_key.lock().get(key) {
+            queue.admit();
         }
-        queue.holder = None;
-        // So that a notice that comes in between counts.
-        state.may_ask = true;
-        (state.announced, state.announced_at) = (NodeSet::default(), None);
-        state.handover = Handover::Preparing { awaited: false };
-        drop(state);
-        Some(first)
+    }
+
+    /// Notes that the manager's hold `id` is that of a reader now, and is called `reader`.
+    pub(crate) fn share_hold(&self, key: &[u8], id: u64, reader: u64) {
+        if let Some(queue) = self.by_key.lock().get_mut(key) {
+            queue.share_hold(id, reader);
+            queue.admit();
+        }
     }
 
     /// Notes that the hold `id` is over, for a reason that says nothing about the nodes. The next call tries by itself.
     pub(crate) fn end_hold(&self, key: &[u8], id: u64) {
         let mut queues = self.by_key.lock();
-        let Some(queue) = queues.get_mut(key).filter(|it| it.is_held_by(id)) else { return };
-        queue.holder = None;
-        queue.admit_first();
+        let Some(queue) = queues.get_mut(key) else { return };
+        if !queue.end_hold(id) {
+            return;
+        }
+        queue.admit();
         if queue.is_empty() {
             queues.remove(key);
         }
@@ -97,15 +109,15 @@ impl Queues {
         count(&self.counters.notices);
         // RACE: with the queues locked. A call that begins to wait now enters the list after that.
         let queues = self.by_key.lock();
-        match queues.get(key).filter(|it| it.holder.is_none()).and_then(|it| it.tickets.front()) {
-            Some(first) => first.released(node),
+        match queues.get(key).filter(|it| !it.is_held() && !it.tickets.is_empty()) {
+            Some(queue) => queue.in_front().for_each(|it| it.released(node)),
             None => leave(),
         }
     }
 
-    /// Takes this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
-    pub(crate) fn leave_lists(&self, fanout: &Fanout, plan: &Plan, nodes: NodeSet, keep: Duration) {
-        let leave = Outgoing::release(plan.leave(self.client), nodes, keep);
+    /// Takes a call of this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
+    pub(crate) fn leave_lists(&self, fanout: &Fanout, plan: &Plan, waiter: Waiter, nodes: NodeSet, keep: Duration) {
+        let leave = Outgoing::release(plan.leave(waiter), nodes, keep);
         fanout.send(leave, None, None, time::tick()).finish();
     }
 
@@ -124,9 +136,9 @@ impl Queues {
             count_down(&self.counters.waiting);
         }
         if let Some(id) = held {
-            queue.holder = Some(Hold::of_this_thread(id));
+            queue.begin_hold(id, ticket.request.spec.rule());
         }
-        queue.admit_first();
+        queue.admit();
         if queue.is_empty() {
             queues.remove(key);
         }

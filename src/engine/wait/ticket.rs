@@ -15,7 +15,7 @@ use crate::logic::quorum;
 use crate::logic::wait;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
-use crate::wire::{LAST, QueuePolicy};
+use crate::wire::{LAST, QueuePolicy, QueueUpdate, Waiter};
 
 /// One call's place in a queue.
 pub(crate) struct Ticket {
@@ -72,8 +72,24 @@ impl Ticket {
         self.parker.wake();
     }
 
+    /// Whether it is satisfied with a lock that others hold as well.
+    pub(crate) fn reads(&self) -> bool {
+        self.request.spec.plan.is_shared()
+    }
+
+    /// Who it is in the lists of the nodes.
+    pub(super) fn waiter(&self) -> Option<Waiter> {
+        self.request.policy.entry.map(|it| it.waiter)
+    }
+
+    /// What a release says that hands the lock over to this call.
+    pub(crate) fn comes_next(&self, fanout: &Fanout) -> QueueUpdate {
+        let since = self.since(fanout);
+        self.waiter().map_or(QueueUpdate::None, |waiter| QueueUpdate::HandOver { waiter, since })
+    }
+
     /// When the call began, as far as other clients that wait are concerned.
-    pub(crate) fn since(&self, fanout: &Fanout) -> u64 {
+    pub(super) fn since(&self, fanout: &Fanout) -> u64 {
         if self.state.lock().known.has_no_place { LAST } else { self.request.since(fanout) }
     }
 

@@ -7,7 +7,7 @@
 use super::*;
 use crate::answer::AcquireReply::{self, Behind, Held};
 use crate::answer::RaiseReply::{self, Above};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
 use crate::logic::token::LIMIT;
 
 const PROPOSAL: u64 = 10;
@@ -58,7 +58,7 @@ const ACQUIRE_VOTES: [Vote; 9] = [
 ];
 
 fn acquire_round() -> AcquireRound {
-    AcquireRound::new(PROPOSAL, Some(deadline()))
+    AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline()))
 }
 
 fn acquire_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
@@ -127,7 +127,7 @@ fn a3_no_order_of_answers_and_no_second_answer_makes_a_difference() {
 #[test]
 fn a3_a_node_that_is_none_of_ours_has_no_vote() {
     for nodes in 1..=5_u8 {
-        let mut round = Ballot::new(usize::from(nodes), AcquireRound::new(PROPOSAL, Some(deadline())));
+        let mut round = Ballot::new(usize::from(nodes), AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
         for stranger in nodes..=u8::MAX {
             assert_eq!(round.on_vote(NodeId::new(stranger), ACCEPTED, in_time()), Step::Late);
         }
@@ -146,11 +146,11 @@ fn a13_a_deadline_that_no_clock_can_show_is_never_met() {
         stragglers: &ACCEPTED,
     };
     plan.each_course(|course| {
-        let round = AcquireRound::new(PROPOSAL, None);
+        let round = AcquireRound::new(Rule::Exclusive, PROPOSAL, None);
         play(round, course, |facts| acquire_oracle(&Facts { late: true, ..*facts }));
     });
     for nodes in 1..=3 {
-        let mut round = Ballot::new(nodes, RaiseRound::new(TOKEN, None));
+        let mut round = Ballot::new(nodes, RaiseRound::new(Rule::Exclusive, TOKEN, None));
         assert_eq!(
             round.on_vote(NodeId::new(0), TAKEN, in_time()),
             Step::Decided(AcquireEnd::Lost(LossReason::TooLate))
@@ -166,7 +166,8 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
     for nodes in 1..=4_u8 {
         each_list(&ACQUIRE_VOTES, usize::from(nodes), &mut |votes| {
             for late_from in 0..=votes.len() {
-                let mut round = Ballot::new(votes.len(), AcquireRound::new(PROPOSAL, Some(deadline())));
+                let mut round =
+                    Ballot::new(votes.len(), AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
                 let ends: Vec<_> = (0..nodes)
                     .zip(votes)
                     .enumerate()
@@ -219,13 +220,13 @@ fn a_token_that_a_script_could_not_compare_is_never_offered() {
         (u64::MAX, AcquireEnd::Lost(LossReason::KeyInUse)),
     ] {
         // More nodes than a majority can do without show it.
-        let mut round = Ballot::new(3, AcquireRound::new(PROPOSAL, Some(deadline())));
+        let mut round = Ballot::new(3, AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
         assert_eq!(round.on_vote(NodeId::new(0), behind(counter), in_time()), Step::Wait);
         assert_eq!(round.on_vote(NodeId::new(1), behind(counter), in_time()), Step::Decided(end), "{counter}");
         assert_eq!(round.seen(), counter);
 
         // A single one is not believed.
-        let mut round = Ballot::new(3, AcquireRound::new(PROPOSAL, Some(deadline())));
+        let mut round = Ballot::new(3, AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
         assert_eq!(round.on_vote(NodeId::new(0), held(counter), in_time()), Step::Wait);
         assert_eq!(round.on_vote(NodeId::new(1), ACCEPTED, in_time()), Step::Wait);
         let won = Step::Decided(AcquireEnd::Won { token: PROPOSAL });
@@ -239,7 +240,7 @@ const TOKEN: u64 = 20;
 const RAISE_VOTES: [Vote; 6] = [TAKEN, above(TOKEN - 1), above(TOKEN), above(TOKEN + 1), GONE, FAILED];
 
 fn raise_round() -> RaiseRound {
-    RaiseRound::new(TOKEN, Some(deadline()))
+    RaiseRound::new(Rule::Exclusive, TOKEN, Some(deadline()))
 }
 
 fn raise_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {

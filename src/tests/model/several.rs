@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 
 const NODES: usize = 3;
@@ -241,7 +241,7 @@ impl<const A: usize> World<A> {
         let votes = || said.iter().filter(|it| it.1 != Said::Nothing).map(|it| (it.0, it.1.vote()));
         match state.attempts[me].phase {
             Phase::Acquiring => {
-                let round = AcquireRound::new(u64::from(self.proposals[me]), Some(deadline()));
+                let round = AcquireRound::new(Rule::Exclusive, u64::from(self.proposals[me]), Some(deadline()));
                 match end(round, votes(), closed) {
                     Some(AcquireEnd::Won { token }) => self.win(state, me, token),
                     Some(AcquireEnd::Raise { token }) => {
@@ -253,7 +253,7 @@ impl<const A: usize> World<A> {
                 }
             }
             Phase::Raising => {
-                let round = RaiseRound::new(u64::from(state.attempts[me].token), Some(deadline()));
+                let round = RaiseRound::new(Rule::Exclusive, u64::from(state.attempts[me].token), Some(deadline()));
                 match end(round, votes(), closed) {
                     Some(AcquireEnd::Won { token }) => self.win(state, me, token),
                     Some(_) => Self::send(state, me, Phase::Over, RELEASE),

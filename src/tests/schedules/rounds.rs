@@ -9,7 +9,7 @@ use crate::engine::nodes::job::Sink;
 use crate::engine::round::pending::Pending;
 use crate::error::NodeAnswer;
 use crate::ids::NodeId;
-use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, Rule};
 use crate::sys::checked::{self, OwnThread};
 use crate::time::{Moment, deadline};
 
@@ -20,7 +20,7 @@ fn round() -> (Arc<Pending<AcquireRound>>, Ends) {
     let ends = Ends::default();
     let told = Arc::clone(&ends);
     let hook: Box<dyn Fn(&AcquireEnd) + Send + Sync> = Box::new(move |end| told.lock().unwrap().push(*end));
-    let round = AcquireRound::new(7, Moment::now().checked_add(ms(10_000)));
+    let round = AcquireRound::new(Rule::Exclusive, 7, Moment::now().checked_add(ms(10_000)));
     (Arc::new(Pending::with_hook(3, round, Some(hook))), ends)
 }
 

@@ -6,11 +6,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::config::RESERVED;
-use crate::ids::{ClientId, OwnerLabel, OwnerToken};
+use crate::ids::{OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
 use crate::wire::keys::CANARY;
 use crate::wire::plan::lock_keys::{KeyTtls, LockKeys, digits, value};
-use crate::wire::plan::policy::{QueuePolicy, QueueUpdate};
+use crate::wire::plan::policy::{QueuePolicy, QueueUpdate, Waiter};
 use crate::wire::script::Script;
 
 /// See the module.
@@ -44,10 +44,10 @@ impl Several {
         value(owner, &self.label)
     }
 
-    /// What stands in a waiting list for the calls of `client` for these locks: its other calls for one of them have entries
+    /// What stands in a waiting list for the calls of a client for these locks: its other calls for one of them have entries
     /// of their own.
-    fn member(&self, client: ClientId) -> Vec<u8> {
-        [&client.to_value()[..], b"/", &self.together].concat()
+    fn member(&self, waiter: Waiter) -> Vec<u8> {
+        [&waiter.client().to_value()[..], b"/", &self.together].concat()
     }
 
     /// The keys of all locks, kind by kind.
@@ -70,7 +70,7 @@ impl Several {
         keys.push(CANARY);
         let way: &[u8] = if policy.fair { b"fair" } else { b"unfair" };
         let since = digits(policy.since);
-        let client = policy.entry.map(|it| self.member(it.client)).unwrap_or_default();
+        let client = policy.entry.map(|it| self.member(it.waiter)).unwrap_or_default();
         let life = policy.entry.filter(|_| policy.enters).map(|it| digits(it.life)).unwrap_or_default();
         let args: [&[u8]; 10] =
             [&owner, &ttl, &proposal, &fencing_ttl, &quarantine, way, &since, &client, &life, Command::IS_TOLD];
@@ -109,11 +109,11 @@ impl Several {
         let always: [&[u8]; 3] = [&owner, &token, &fencing_ttl];
         let more = match update {
             QueueUpdate::None => vec![],
-            QueueUpdate::Leave(client) => vec![self.member(client)],
-            QueueUpdate::HandOver { client, since } => vec![self.member(client), digits(since)],
+            QueueUpdate::Leave(waiter) => vec![self.member(waiter)],
+            QueueUpdate::HandOver { waiter, since } => vec![self.member(waiter), digits(since)],
             QueueUpdate::Stay { entry, since, which } => {
                 let number = digits(u64::from(which.unwrap_or(0)).saturating_add(1));
-                let (member, life) = (self.member(entry.client), digits(entry.life));
+                let (member, life) = (self.member(entry.waiter), digits(entry.life));
                 vec![member, digits(since), life, number, Command::IS_TOLD.to_vec()]
             }
         };

@@ -21,6 +21,7 @@
 -- { status, counter, time left, entered, node time }, and with status 0 the holder
 --   status     2 granted, but the counter is not below the proposal
 --              0 held by another owner
+--              6 held by readers
 --              3 free, but reserved for another client
 --              4 free, but this node has lost its data and is in quarantine
 --              5 not looked at: the proposal is far ahead of the node time and of the counter
@@ -105,6 +106,9 @@ if reservation or not taken then
     end
   end
 
+  if owner == SHARED then
+    return refuse(6, counter, redis.call("PTTL", KEYS[1]))
+  end
   if owner ~= ARGV[1] then
     -- A counter that is not a number is reported when the lock is granted.
     local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33

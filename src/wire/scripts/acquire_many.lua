@@ -90,7 +90,10 @@ if is_taken or is_contended then
           redis.pcall("ZREM", list, me)
         end
         if reserved_for[i] == "" or reserved_for[i] == me then
-          if found[i] then
+          if found[i] == SHARED then
+            -- Readers may have waited behind this call only.
+            reserve(lock, list, key, "", math.huge, "")
+          elseif found[i] then
             end_reservation(list, key)
           else
             reserve(lock, list, key, "", math.huge)

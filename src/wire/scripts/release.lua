@@ -9,7 +9,7 @@
 -- ARGV[2]  fencing token of the owner, a whole number below 2^53
 -- ARGV[3]  life of the counter, whole milliseconds; 0 for no end
 -- then, if the client may be in the waiting list, with or without a counter:
--- client id
+-- client id; the member of the list, if the call wants to read
 -- when the call began that goes on waiting for the client, microseconds since 1970; absent if the client leaves the list
 -- life of the waiting list, whole milliseconds, to enter that call; absent if that call's acquire follows
 -- with the life: "1" if the client is notified of releases over this connection, "0" if it polls
@@ -40,14 +40,26 @@ if not reservation and not life then
 end
 
 -- include reservation.lua
-local me, reserved_for = client or "", reservation and read_reservation(reservation, KEYS[2]) or ""
+local me, reserved_for, left, began = client or "", "", 0, 0
+if reservation then
+  reserved_for, left, began = read_reservation(reservation, KEYS[2])
+end
 if life then
   enter(KEYS[2], KEYS[3], me, since, life, told, reserved_for)
 elseif me ~= "" and not since then
   redis.pcall("ZREM", KEYS[2], me)
 end
-if reserved_for ~= "" and reserved_for ~= me then
-  -- The lock stays reserved for a client that was notified. If the list is empty, only this reservation needs to live.
+local others = reserved_for_others(reserved_for, me)
+if owner == SHARED and (others == "" or string.sub(others, 1, 1) == "*") then
+  -- A writer that left may have been all that stood before readers.
+  reserve(KEYS[1], KEYS[2], KEYS[3], "", math.huge, others)
+  return deleted
+end
+if others ~= "" then
+  if others ~= reserved_for then
+    set_reservation(KEYS[3], string.format("%.0f %s %.0f", millis() + left, others, began))
+  end
+  -- The lock stays reserved for clients that were notified. If the list is empty, only this reservation needs to live.
   if redis.pcall("EXISTS", KEYS[2]) == 0 then
     redis.pcall("PEXPIRE", KEYS[3], RESERVATION)
   end

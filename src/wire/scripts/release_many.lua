@@ -62,6 +62,9 @@ for i = 1, n do
     elseif not found[i] or found[i] == ARGV[1] then
       local comes_before = enters or since and not life
       reserve(lock, list, key, comes_before and me or "", comes_before and tonumber(since) or math.huge)
+    elseif found[i] == SHARED then
+      -- Readers may have waited behind this call only.
+      reserve(lock, list, key, "", math.huge, "")
     else
       end_reservation(list, key)
     end

@@ -1,5 +1,5 @@
--- reservation.lua: which of the waiting clients may take a free lock. Included in acquire.lua and release.lua, where the
--- waiting list may not be empty.
+-- reservation.lua: which of the waiting clients may take a free lock. Included in the scripts that grant and free locks,
+-- where the waiting list may not be empty.
 --
 -- Waiting list: a sorted set with one member for each client that waits, scored by the time at which its call began. That
 -- time is the same on all nodes, so all of them have the same order. Half a microsecond is added for a client that cannot
@@ -10,9 +10,16 @@
 -- reservation and no longer in the list. One that polls stays in the list until it takes the lock, and is removed if it
 -- does not before its reservation ends.
 --
+-- Readers: each call that wants to read is a member of its own, the client's id with "r" and a number behind it. Readers that
+-- no writer stands before go in together: the lock is reserved for all of them at once, as "*" and their members with commas
+-- between. Whoever makes the lock free or shared, or removes a writer from the list, tells them; so where the lock is free or
+-- shared, every reader in the list has a writer before it, or polls.
+--
 -- All of this decides who comes first, and nothing about who holds the lock: where an access list forbids one of these
 -- commands, or one of the keys has another type, clients wait without it.
 
+-- The value of the lock key while it is shared by readers.
+local SHARED = "quorlock:shared"
 -- How long a reservation lasts: milliseconds. A client that was stopped holds up the others for so long, and one that polls
 -- does so more often than that (`logic::wait` has the same number).
 local RESERVATION = 1000
@@ -34,7 +41,9 @@ local function read_reservation(value, list, now)
   local left = tonumber(till) - (now and math.floor(now / 1000) or millis())
   -- Longer than any reservation: the clock was set back.
   if left <= 0 or left > RESERVATION then
-    redis.pcall("ZREM", list, reserved_for)
+    for member in string.gmatch(reserved_for, "[^*,]+") do
+      redis.pcall("ZREM", list, member)
+    end
     return "", 0, math.huge
   end
   return reserved_for, left, tonumber(began) or math.huge
@@ -58,40 +67,77 @@ local function end_reservation(list, key, me)
   end
 end
 
+-- The client whose call `member` is.
+local function client_of(member)
+  return string.sub(member, 1, 16)
+end
+
+local function is_reader(member)
+  return string.find(member, "^%x+r") ~= nil
+end
+
+-- For whom else than `me` the lock is reserved; "" for none.
+local function reserved_for_others(reserved_for, me)
+  if string.sub(reserved_for, 1, 1) ~= "*" then
+    return reserved_for ~= me and reserved_for or ""
+  end
+  local others = {}
+  for member in string.gmatch(reserved_for, "[^*,]+") do
+    if member ~= me then
+      others[#others + 1] = member
+    end
+  end
+  return #others > 0 and "*" .. table.concat(others, ",") or ""
+end
+
 -- Reserves the lock for the first client in the list that is still there, unless `me`, whose call began at `since`, comes
 -- before it. Returns for which client it is reserved now, "" for none, and for how many milliseconds `me` may not take it.
-local function reserve(lock, list, key, me, since)
-  local gone, size = {}, 1
-  local reserved_for, began, left, is_done = "", 0, 0, false
+-- If the first one reads, it is reserved for all readers that stand before the first writer. `expected`: the readers for
+-- which it is reserved already, while it is shared: only more readers can be let in then.
+local function reserve(lock, list, key, me, since, expected)
+  local gone, readers, size, at = {}, {}, 1, 0
+  local reserved_for, began, left, is_done = "", nil, 0, false
   repeat
-    local some = redis.pcall("ZRANGE", list, #gone, #gone + size - 1, "WITHSCORES")
+    local some = redis.pcall("ZRANGE", list, at, at + size - 1, "WITHSCORES")
     is_done = #some < 2 * size
     for i = 1, #some, 2 do
-      reserved_for, began = some[i], tonumber(some[i + 1])
-      if reserved_for == me or since < began or since == began and me < reserved_for then
-        reserved_for, is_done = "", true
+      local member, entered = some[i], tonumber(some[i + 1])
+      local reads = is_reader(member)
+      if member == me or since < entered or since == entered and me < member
+        or not reads and (expected or #readers > 0) then
+        is_done = true
         break
       end
-      local of = #reserved_for > 16 and string.sub(reserved_for, 18) or lock
-      local told = redis.pcall("PUBLISH", "quorlock:wake:" .. string.sub(reserved_for, 1, 16), of)
+      local of = not reads and #member > 16 and string.sub(member, 18) or lock
+      local told = redis.pcall("PUBLISH", "quorlock:wake:" .. client_of(member), of)
       local is_told = type(told) == "number" and told > 0
-      if is_told or told == 0 and began % 1 == 0 then
-        gone[#gone + 1] = reserved_for
+      if is_told or told == 0 and entered % 1 == 0 then
+        gone[#gone + 1] = member
       end
-      if is_told or told ~= 0 or began % 1 ~= 0 then
+      if is_told or told ~= 0 or entered % 1 ~= 0 then
         -- Notified, or it polls: it will come.
-        left, is_done = RESERVATION, true
-        break
+        left, began = RESERVATION, began or entered
+        if not reads then
+          reserved_for, is_done = member, true
+          break
+        end
+        readers[#readers + 1] = member
       end
-      reserved_for = ""
     end
-    size = math.min(size * 8, REMOVED_MAX - #gone)
-  until is_done or size == 0
+    at = at + size
+    size = math.min(size * 8, REMOVED_MAX - at)
+  until is_done or size <= 0
   if #gone > 0 then
     redis.pcall("ZREM", list, unpack(gone))
   end
+  if #readers > 0 or expected and expected ~= "" then
+    if expected and expected ~= "" then
+      table.insert(readers, 1, string.sub(expected, 2))
+    end
+    reserved_for = "*" .. table.concat(readers, ",")
+  end
   if reserved_for ~= "" then
-    set_reservation(key, string.format("%.0f %s %.0f", millis() + RESERVATION, reserved_for, began))
+    set_reservation(key, string.format("%.0f %s %.0f", millis() + RESERVATION, reserved_for, began or 0))
   else
     end_reservation(list, key)
     -- If the list was not read to its end, the next command goes on with it.

@@ -106,14 +106,14 @@ impl<const A: usize> World<A> {
                         AcquireEnd::Won { token: u64::from(attempt.proposal) }
                     }
                     _ => {
-                        let round = AcquireRound::new(u64::from(attempt.proposal), Some(deadline()));
+                        let round = AcquireRound::new(Rule::Exclusive, u64::from(attempt.proposal), Some(deadline()));
                         replay(round, state, me, last, now, acquire_vote, |it| seen = number(it.seen()))?
                     }
                 };
                 self.on_acquire_end(state, me, end)
             }
             Phase::Raising => {
-                let round = RaiseRound::new(u64::from(attempt.token), Some(deadline()));
+                let round = RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
                 let end = replay(round, state, me, last, now, raise_vote, |it| seen = number(it.seen()))?;
                 self.on_acquire_end(state, me, end)
             }

@@ -1,0 +1,173 @@
+//! The read-write lock: many readers, or one writer.
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, OnceLock};
+
+use crate::engine::LockSpec;
+use crate::error::{AcquireError, RunError};
+use crate::kinds::methods::{finish_run, lock_methods, setters};
+use crate::kinds::mutex::Mutex;
+use crate::lock::{Patience, ReadGuard, WriteGuard, acquire};
+
+/// A lock that any number of readers can have at a time, or one writer, in the whole fleet.
+///
+/// A description, made by [`LockManager::rw_lock`](crate::LockManager::rw_lock): cheap, cloneable, and without any state of
+/// a hold, so it can be shared by threads. Each hold is a [`ReadGuard`] or a [`WriteGuard`].
+///
+/// A writer *is* the [mutex](crate::LockManager::mutex) of that name. So a writer, a mutex, a reentrant mutex and another
+/// client of the plain Redlock layout exclude one another, and each of them excludes readers.
+///
+/// # Order
+///
+/// Calls are served in the order in which they began, in the whole fleet: a reader is let in beside other readers, unless a
+/// writer waits that began earlier. Readers that stand together go in together. So readers that come and go do not starve a
+/// writer, nor writers the readers. A writer that has crashed while it waited keeps nobody out, and a reader that has crashed
+/// delays a writer by its ttl at most, whoever else goes on reading.
+///
+/// Not reentrant. A thread that reads, and reads again while a writer waits that came in between, waits for itself. If code
+/// has to do that, let the inner read be [`fair(false)`](RwLock::fair): it is let in beside readers whoever waits.
+/// A thread that reads and then writes waits for itself in any case; see [`downgrade`](WriteGuard::downgrade) for the other
+/// direction.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn load() -> Vec<String> { Vec::new() }
+/// # fn store(_: u64) {}
+/// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {
+/// let catalog = locks.rw_lock("catalog");
+///
+/// let guard = catalog.read()?; // beside other readers
+/// let rows = load();
+/// guard.check()?; // no writer has been there since
+/// drop(guard);
+///
+/// let guard = catalog.write()?; // alone
+/// store(guard.fencing_token().get());
+/// let guard = guard.downgrade()?; // a reader from here on; no other writer comes in between
+/// # drop((rows, guard));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "RwMutex")]
+#[doc(alias = "ReadWriteLock")]
+#[derive(Clone)]
+pub struct RwLock {
+    /// What a writer takes.
+    inner: Mutex,
+    /// What a reader takes, once one has been asked for.
+    reader: OnceLock<Arc<LockSpec>>,
+}
+
+// A description never changes once it is made: see `LockManager`.
+impl UnwindSafe for RwLock {}
+impl RefUnwindSafe for RwLock {}
+
+impl RwLock {
+    pub(crate) fn of_mutex(inner: Mutex) -> RwLock {
+        RwLock { inner, reader: OnceLock::new() }
+    }
+
+    /// The name, without the manager's prefix.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.inner.name()
+    }
+
+    fn spec(&self) -> &LockSpec {
+        self.inner.spec()
+    }
+
+    fn spec_mut(&mut self) -> &mut LockSpec {
+        self.reader = OnceLock::new();
+        self.inner.spec_mut()
+    }
+
+    fn take_read(&self, patience: Patience) -> Result<ReadGuard, AcquireError> {
+        self.inner.check()?;
+        let reader = || Arc::new(LockSpec { plan: self.spec().plan.to_read(), ..self.spec().clone() });
+        acquire(self.inner.engine(), self.reader.get_or_init(reader), patience).map(ReadGuard::of_guard)
+    }
+
+    fn take_write(&self, patience: Patience) -> Result<WriteGuard, AcquireError> {
+        self.inner.take(patience).map(WriteGuard::of_guard)
+    }
+
+    /// Acquires the lock like [`read`](RwLock::read), calls `work`, and releases.
+    ///
+    /// Blocks as `read` does, then for the time of `work`, then for the release. If `work` panics the lock is released and the
+    /// panic goes on. That a release was not confirmed is logged and is no error: the work is done.
+    ///
+    /// # Errors
+    ///
+    /// - [`RunError::NotAcquired`]: as for `read`; `work` was not called.
+    /// - [`RunError::Lost`]: `work` was called and has returned, but the lock was lost before that, so what it has read may be
+    ///   that of two writers; its value is in the error.
+    #[doc(alias = "with_read")]
+    pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, RunError<R>> {
+        let guard = self.read()?;
+        let value = work(&guard);
+        finish_run(&self.spec().name, value, guard.release())
+    }
+
+    /// Acquires the lock like [`write`](RwLock::write), calls `work`, and releases.
+    ///
+    /// Blocks as `write` does, then for the time of `work`, then for the release. If `work` panics the lock is released and the
+    /// panic goes on. That a release was not confirmed is logged and is no error: the work is done.
+    ///
+    /// # Errors
+    ///
+    /// - [`RunError::NotAcquired`]: as for `write`; `work` was not called.
+    /// - [`RunError::Lost`]: `work` was called and has returned, but the lock was lost before that; its value is in the error.
+    #[doc(alias = "with_write")]
+    pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, RunError<R>> {
+        let guard = self.write()?;
+        let value = work(&guard);
+        finish_run(&self.spec().name, value, guard.release())
+    }
+}
+
+setters!(RwLock);
+
+lock_methods! {
+    RwLock::take_read -> ReadGuard, made: r#"rw_lock("catalog")"#,
+    inside: "Other readers may be here, and no writer is.", doing: "reading the catalog",
+    /// For reading: other readers are not in the way, and a writer is. For how long others hold it matters as long as they
+    /// write, or a writer waits that began earlier.
+    about,
+    #[doc(alias = "lock_shared")]
+    #[doc(alias = "read_lock")]
+    read,
+    #[doc(alias = "try_lock_shared")]
+    try_read,
+    #[doc(alias = "read_timeout")]
+    try_read_for,
+    #[doc(alias = "read_until")]
+    try_read_until,
+    errors,
+}
+
+lock_methods! {
+    RwLock::take_write -> WriteGuard, made: r#"rw_lock("catalog")"#,
+    inside: "Only one process in the fleet is here.", doing: "writing the catalog",
+    /// For writing: readers are in the way, and so are other writers and whoever has the mutex of that name.
+    about,
+    #[doc(alias = "lock_exclusive")]
+    #[doc(alias = "write_lock")]
+    write,
+    #[doc(alias = "try_lock_exclusive")]
+    try_write,
+    #[doc(alias = "write_timeout")]
+    try_write_for,
+    #[doc(alias = "write_until")]
+    try_write_until,
+    errors,
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (spec, mut f) = (self.spec(), f.debug_struct("RwLock"));
+        f.field("name", &spec.name).field("ttl", &spec.given_ttl).field("renew", &spec.renew).finish_non_exhaustive()
+    }
+}

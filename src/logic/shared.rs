@@ -1,0 +1,139 @@
+//! The number of the last writer, as readers find it.
+//!
+//! A reader has no token of its own. It finds a number such that every writer that was counted before it at a common node
+//! has a token that is not above, and every writer that is counted after it there has one that is. So storage that refuses
+//! numbers below the largest it has seen refuses a reader that acts on what it read before the last write.
+//!
+//! A node that lets a reader in shows its counter. If a majority shows the same, that is the number: what the last writer
+//! left everywhere. If not, one raise lifts the counters that lag behind to the largest, only where the reader's entry
+//! stands still, and the nodes that have it then are the majority.
+//!
+//! Why it is right: at a common node the writer's token was written while its key was set, and the reader's number was the
+//! counter when it was let in, or was written while its entry stood. One of the two came after the other had gone. The
+//! counter never falls, and a writer is counted only with a token strictly above it. The largest counter of just any
+//! majority would not do: it may be that of a writer which this majority's other nodes have still before them.
+
+use crate::answer::{AcquireReply, Answer};
+use crate::logic::ballot::Votes;
+use crate::logic::token;
+
+/// What a majority that let a reader in says about the last writer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum LastWriter {
+    /// All of a majority have this number.
+    Agreed(u64),
+    /// They have not: lift the counters to this one.
+    Lift(u64),
+}
+
+/// Of nodes of which a majority has let the reader in. `proposal`: what they were given for a counter that is missing.
+pub(super) fn last_writer(votes: &Votes, proposal: u64) -> LastWriter {
+    let counter = |it: &Answer| match it {
+        Answer::Acquire(AcquireReply::Shared { counter }) => Some(*counter),
+        _ => None,
+    };
+    let counters = || votes.iter().filter_map(counter);
+    let agreed = counters().find(|one| votes.quorum() <= counters().filter(|it| it == one).count());
+    // One that is far ahead is not believed from a single node: that node cannot be counted.
+    agreed
+        .map_or_else(|| LastWriter::Lift(token::largest_seen(counters(), proposal, votes.spare())), LastWriter::Agreed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::answer::RaiseReply;
+    use crate::error::NodeFailure;
+    use crate::ids::NodeId;
+    use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
+    use crate::logic::ballot::{Ballot, Round};
+    use crate::time::Moment;
+
+    const TAKEN: Answer = Answer::Raise(RaiseReply::Taken);
+    const GONE: Answer = Answer::Raise(RaiseReply::Gone);
+    const FAILED: Answer = Answer::Failed(NodeFailure::Stalled);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::at(Duration::from_secs(seconds), Duration::from_secs(seconds))
+    }
+
+    fn shared(counter: u64) -> Answer {
+        Answer::Acquire(AcquireReply::Shared { counter })
+    }
+
+    fn held() -> Answer {
+        Answer::Acquire(AcquireReply::Held { counter: 9, left: None, entered: false, holder: None, which: None })
+    }
+
+    fn end<R: Round>(nodes: usize, round: R, votes: &[Answer], now: Moment) -> Option<R::End> {
+        let mut ballot = Ballot::new(nodes, round);
+        for (node, vote) in (0..).map(NodeId::new).zip(votes) {
+            ballot.on_vote(node, vote.clone(), now);
+        }
+        ballot.end()
+    }
+
+    fn read(votes: &[Answer]) -> Option<AcquireEnd> {
+        end(3, AcquireRound::new(Rule::Shared, 100, Some(at(10))), votes, at(1))
+    }
+
+    #[test]
+    fn a_reader_is_in_when_a_majority_shows_the_same_counter() {
+        let won = |token| Some(AcquireEnd::Won { token });
+        assert_eq!(read(&[shared(7)]), None);
+        assert_eq!(read(&[shared(7), shared(7)]), won(7));
+        assert_eq!(read(&[FAILED, shared(7), shared(7)]), won(7));
+        assert_eq!(
+            read(&[held(), shared(7), shared(7)]),
+            won(7),
+            "a writer has a minority, and its counter is no matter"
+        );
+        assert_eq!(read(&[held(), shared(7), FAILED]), Some(AcquireEnd::Lost(LossReason::Held)));
+        let late = end(3, AcquireRound::new(Rule::Shared, 100, Some(at(10))), &[shared(7), shared(7)], at(10));
+        assert_eq!(late, Some(AcquireEnd::Lost(LossReason::TooLate)));
+    }
+
+    #[test]
+    fn counters_that_differ_are_lifted_to_the_largest_that_can_be_believed() {
+        let lift = |token| Some(AcquireEnd::Raise { token });
+        assert_eq!(read(&[shared(7), shared(5)]), lift(7), "the third is not waited for");
+        assert_eq!(read(&[held(), shared(5), shared(7)]), lift(7));
+        assert_eq!(read(&[shared(token::LIMIT - 1), shared(5)]), lift(5), "one node cannot use up all numbers");
+        let five = |votes: &[Answer]| end(5, AcquireRound::new(Rule::Shared, 100, Some(at(10))), votes, at(1));
+        assert_eq!(five(&[shared(5), shared(7), shared(5)]), lift(7));
+    }
+
+    #[test]
+    fn a_grant_of_the_other_kind_counts_for_nothing() {
+        let other = Answer::Acquire(AcquireReply::Accepted);
+        assert_eq!(read(&[other.clone(), shared(7)]), None);
+        assert_eq!(read(&[other, shared(7), FAILED]), Some(AcquireEnd::Lost(LossReason::NoQuorum)));
+        let write = AcquireRound::new(Rule::Exclusive, 100, Some(at(10)));
+        assert!(matches!(end(3, write, &[shared(7), shared(7)], at(1)), Some(AcquireEnd::Raise { .. })));
+        for (rule, vote, counts) in [
+            (Rule::Shared, shared(7), true),
+            (Rule::Shared, shared(8), false),
+            (Rule::Exclusive, shared(7), false),
+            (Rule::Exclusive, Answer::Acquire(AcquireReply::Accepted), true),
+            (Rule::Shared, Answer::Acquire(AcquireReply::Accepted), false),
+            (Rule::Shared, TAKEN, true),
+            (Rule::Shared, GONE, false),
+        ] {
+            assert_eq!(rule.counts(&vote, 7), counts, "{rule:?} {vote:?}");
+        }
+    }
+
+    #[test]
+    fn a_raise_of_a_reader_is_won_with_the_nodes_that_have_the_number_whatever_the_others_have() {
+        let raise = |votes: &[Answer]| end(3, RaiseRound::new(Rule::Shared, 7, Some(at(10))), votes, at(1));
+        let above = Answer::Raise(RaiseReply::Above { counter: 9 });
+        let won = Some(AcquireEnd::Won { token: 7 });
+        assert_eq!(raise(&[above.clone(), TAKEN]), None);
+        assert_eq!(raise(&[above.clone(), TAKEN, TAKEN]), won);
+        assert_eq!(raise(&[TAKEN, TAKEN]), won);
+        assert_eq!(raise(&[TAKEN, GONE, above]), Some(AcquireEnd::Lost(LossReason::Overtaken)));
+        assert_eq!(raise(&[FAILED, FAILED]), Some(AcquireEnd::Lost(LossReason::NoQuorum)));
+    }
+}

@@ -1,0 +1,128 @@
+-- extend_shared.lua: gives a reader's entry its full life again, or heals it, or makes a reader of the writer that it was.
+--
+-- KEYS[1]  lock key
+-- KEYS[2]  fencing counter
+-- KEYS[3]  canary
+-- KEYS[4]  readers
+-- KEYS[5]  waiting list
+-- KEYS[6]  reservation
+-- ARGV[1]  owner token
+-- ARGV[2]  time to live of the entry, whole milliseconds, at least 1
+-- ARGV[3]  the number of the last writer that the reader has found, a whole number below 2^53
+-- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
+-- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
+-- ARGV[6]  "keep": gives the counter its full life again
+--          "heal": the same, and sets a missing entry again. Only for a reader that a majority has just confirmed
+--
+-- Returns the node time if extended and the counter is the number; otherwise
+-- { status, counter, node time, time left }
+--   status     1 extended
+--              4 set again
+--              5 extended, but this node has lost its data: it must not be counted before its quarantine is over
+--              2 the counter is above the number: not extended, a writer has been granted the lock since, or tried
+--              0 the entry is gone or over
+--              3 the lock key is another owner's
+--             -1 the counter or the readers have another type
+--             -2 the counter is not a whole number below 2^53
+--   the others as in extend.lua
+--
+-- Where the lock key is the owner's own, this is the first command since it was a writer: the lock is shared from here on,
+-- without a gap. Only "heal" makes an entry, and never where the counter is ahead: a writer may have come and gone since. The
+-- life of an entry and of the lock key is never shortened.
+local SHARED_LOCK = "quorlock:shared"
+
+local clock = redis.call("TIME")
+local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
+local found = redis.call("MGET", KEYS[1], KEYS[2])
+local lock, counter = found[1], found[2]
+local seen = 0
+if counter then
+  if #counter > 16 or not string.find(counter, "^%d+$") then
+    return { -2, 0, now, 0 }
+  end
+  seen = tonumber(counter)
+  if seen >= 9007199254740992 then
+    return { -2, 0, now, 0 }
+  end
+elseif redis.call("EXISTS", KEYS[2]) == 1 then
+  return { -1, 0, now, 0 }
+end
+
+local was_writer = lock == ARGV[1]
+if lock and lock ~= SHARED_LOCK and not was_writer then
+  return { 3, seen, now, 0 }
+end
+local ttl, number, score = tonumber(ARGV[2]), tonumber(ARGV[3]), nil
+if lock == SHARED_LOCK then
+  score = redis.pcall("ZSCORE", KEYS[4], ARGV[1])
+  if type(score) == "table" then
+    return string.find(score.err, "WRONGTYPE", 1, true) and { -1, 0, now, 0 } or score
+  end
+  score = tonumber(score)
+end
+local stands = was_writer or score ~= nil and score > ms
+if not stands and (ARGV[6] ~= "heal" or seen > number) then
+  return { 0, seen, now, 0 }
+end
+if seen > number then
+  return { 2, seen, now, 0 }
+end
+
+local lasts = lock and redis.call("PTTL", KEYS[1]) or ttl
+if not lock and not redis.call("SET", KEYS[1], SHARED_LOCK, "NX", "PX", ttl) then
+  -- A key of another type.
+  return { 3, seen, now, 0 }
+end
+if was_writer then
+  if lasts < 0 then
+    redis.call("SET", KEYS[1], SHARED_LOCK)
+  else
+    redis.call("SET", KEYS[1], SHARED_LOCK, "PX", math.max(lasts, 1))
+  end
+end
+if lock ~= SHARED_LOCK then
+  redis.call("DEL", KEYS[4])
+end
+-- What a writer has been given it keeps as a reader.
+local till = math.max(score or 0, ms + ttl, was_writer and ms + lasts or 0)
+redis.call("ZADD", KEYS[4], string.format("%.0f", till), ARGV[1])
+local left = lock and lasts or 0
+if lasts >= 0 and lasts < ttl then
+  lasts = ttl
+  redis.call("PEXPIRE", KEYS[1], ttl)
+end
+redis.call("PEXPIRE", KEYS[4], lasts < 0 and 7200000 or lasts)
+
+if was_writer then
+  local reservation = redis.pcall("GET", KEYS[6])
+  if type(reservation) == "string" then
+    -- include reservation.lua
+    local reserved_for = read_reservation(reservation, KEYS[5], now)
+    if reserved_for == "" or string.sub(reserved_for, 1, 1) == "*" then
+      reserve(KEYS[1], KEYS[5], KEYS[6], "", math.huge, reserved_for)
+    end
+  end
+end
+
+local status = stands and 1 or 4
+if not counter then
+  -- include canary.lua
+  local quarantine = ARGV[5] ~= "0" and quarantine_left(KEYS[3], now, tonumber(ARGV[5])) or 0
+  if quarantine > 0 then
+    -- The counter is not set: an acquire would take it as a sign that this node has not lost its data.
+    return { status == 1 and 5 or status, seen, now, quarantine }
+  end
+end
+if seen < number then
+  if ARGV[4] == "0" then
+    redis.call("SET", KEYS[2], ARGV[3])
+  else
+    redis.call("SET", KEYS[2], ARGV[3], "PX", ARGV[4])
+  end
+elseif ARGV[6] and ARGV[4] ~= "0" then
+  redis.call("PEXPIRE", KEYS[2], ARGV[4])
+end
+if status == 1 and seen == number then
+  return now
+end
+return { status, seen, now, math.max(left, 0) }

@@ -1,0 +1,376 @@
+//! The read-write lock: who excludes whom, what a reader knows of writers, and how readers' locks end.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use devnodes::{Servers, eventually};
+use quorlock::{AcquireError, LockManager, Lost, NodeAnswer, ReadGuard, RunError};
+
+use crate::support::*;
+
+pub(crate) const NAME: &str = "catalog";
+
+/// Where the readers of a lock are.
+pub(crate) fn readers(name: &str) -> String {
+    format!("quorlock:readers:{{{name}}}")
+}
+
+/// How many entries of readers there are on each server.
+pub(crate) fn entries(servers: &Servers, name: &str) -> Vec<i64> {
+    servers.iter().map(|it| it.command(&["ZCARD", &readers(name)]).unwrap().as_int().unwrap()).collect()
+}
+
+/// Reads; returns once the entry is on every server.
+#[track_caller]
+pub(crate) fn read(locks: &LockManager, servers: &Servers, name: &str) -> ReadGuard {
+    let before = entries(servers, name);
+    let guard = locks.rw_lock(name).try_read().unwrap();
+    eventually("the entry is on all servers", || entries(servers, name).iter().zip(&before).all(|(now, it)| it < now));
+    guard
+}
+
+#[track_caller]
+fn assert_held_by_readers(err: &AcquireError) {
+    assert_held(err);
+    let said = |it: &quorlock::NodeReport| matches!(it.answer, NodeAnswer::HeldByReaders { left: Some(_) });
+    assert!(err.nodes().iter().any(said), "{err}");
+    assert!(err.to_string().contains("held by readers"), "{err}");
+}
+
+#[test]
+fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, other) = (connected(builder(servers.urls()), 3), connected(builder(servers.urls()), 3));
+    let (here, there) = (locks.rw_lock(NAME), other.rw_lock(NAME));
+
+    let first = read(&locks, &servers, NAME);
+    let second = read(&other, &servers, NAME);
+    let third = read(&locks, &servers, NAME);
+    for lock in [&here, &there] {
+        assert_held_by_readers(&lock.try_write().unwrap_err());
+    }
+    assert_held_by_readers(&other.mutex(NAME).try_lock().unwrap_err());
+    assert_held_by_readers(&other.reentrant_mutex(NAME).try_lock().unwrap_err());
+
+    first.release()?;
+    third.release()?;
+    assert_held_by_readers(&here.try_write().unwrap_err());
+    assert!(second.is_valid());
+    second.release()?;
+
+    let writer = here.try_write()?;
+    assert_held(&there.try_read().unwrap_err());
+    assert_held(&here.try_read().unwrap_err());
+    assert_held(&there.try_write().unwrap_err());
+    writer.release()?;
+    let mutex = other.mutex(NAME).try_lock()?;
+    assert_held(&here.try_read().unwrap_err());
+    drop(mutex);
+    drop(here.try_read()?);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn i1_a_client_of_the_plain_layout_excludes_readers_and_they_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+
+    let guard = read(&locks, &servers, NAME);
+    for server in &servers {
+        let said = server.command(&["SET", NAME, "foreign", "NX", "PX", "600000"])?;
+        assert!(said.as_str().is_none(), "{said:?}");
+    }
+    guard.release()?;
+    for server in &servers {
+        set_px(server, NAME, "foreign", 600_000);
+    }
+    let err = locks.rw_lock(NAME).try_read().unwrap_err();
+    assert_held(&err);
+    assert!(matches!(answer(&err, 0), NodeAnswer::Held { left: Some(_), holder: None, .. }), "{err}");
+    Ok(())
+}
+
+#[test]
+fn i2_the_last_writer_of_a_reader_is_the_writer_before_it_and_is_below_the_next() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let lock = locks.rw_lock(NAME);
+
+    let nobody = lock.try_read()?;
+    let none = nobody.last_writer();
+    drop(nobody);
+    for _ in 0..5 {
+        let writer = lock.try_write()?;
+        let token = writer.fencing_token();
+        assert!(none < token);
+        drop(writer);
+        let (one, two) = (lock.try_read()?, lock.try_read()?);
+        assert_eq!((one.last_writer(), two.last_writer()), (token, token));
+    }
+    Ok(())
+}
+
+#[test]
+fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    for (server, counter) in servers.iter().zip(["700", "300", "500"]) {
+        set(server, &fence(NAME), counter);
+    }
+
+    let guard = locks.rw_lock(NAME).try_read()?;
+
+    assert_eq!(locks.stats().fencing_raises, 1);
+    let last = guard.last_writer().get().to_string();
+    assert!(["500", "700"].contains(&&*last), "{last}");
+    let with_it = || servers.iter().filter(|it| it.get(fence(NAME)).unwrap() == last.as_bytes()).count();
+    assert!(2 <= with_it());
+    let one = guard.last_writer();
+    drop(guard);
+    assert!(one < locks.rw_lock(NAME).try_write()?.fencing_token());
+    Ok(())
+}
+
+#[test]
+fn a_reader_is_renewed_and_one_without_renewal_ends() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(2)), 3);
+
+    let renewed = locks.rw_lock(NAME).try_read()?;
+    let fixed = locks.rw_lock(NAME).renew(false).try_read()?;
+    let lost = fixed.lost();
+    assert_eq!(lost.recv()?, Lost::LeaseOver);
+
+    eventually("it is extended", || 3 <= locks.stats().extensions);
+    assert!(renewed.is_valid() && !fixed.is_valid());
+    assert_held(&locks.rw_lock(NAME).try_write().unwrap_err());
+    drop(renewed);
+    drop(locks.rw_lock(NAME).try_write()?);
+    Ok(())
+}
+
+#[test]
+fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_that_again() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).max_ttl(LONG), 3);
+    let short = read(&locks, &servers, NAME);
+    assert!(servers.iter().all(|it| it.pttl(NAME) <= 20_000));
+
+    short.extend(secs(400))?;
+    eventually("the key lives as long as the entry", || servers.iter().all(|it| 300_000 < it.pttl(NAME)));
+    let before = entries(&servers, NAME);
+    let other = locks.rw_lock(NAME).try_read()?;
+    eventually("the other has come", || entries(&servers, NAME) != before);
+    short.release()?;
+
+    eventually("no longer than the other's", || servers.iter().all(|it| it.pttl(NAME) <= 20_000));
+    other.release()?;
+    Ok(())
+}
+
+#[test]
+fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(3)), 3);
+    let guard = read(&locks, &servers, NAME);
+
+    // Readers' set alone on one server, and the lock itself on none.
+    del(&servers[0], &readers(NAME));
+    eventually("the entry is set again", || servers[0].exists(readers(NAME)));
+    del(&servers[1], NAME);
+    eventually("the lock is set again", || servers[1].get(NAME).as_deref() == Some(b"quorlock:shared"));
+    assert!(guard.is_valid() && 2 <= locks.stats().healed);
+
+    let lost = guard.lost();
+    for server in servers.iter().take(2) {
+        del(server, NAME);
+        set_px(server, NAME, "foreign", 600_000);
+    }
+    assert_eq!(lost.recv()?, Lost::Gone);
+    Ok(())
+}
+
+#[test]
+fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
+    let old = read(&locks, &servers, NAME);
+    for server in &servers {
+        del(server, NAME);
+    }
+
+    let new = locks.rw_lock(NAME).try_read()?;
+    eventually("only the new entry is there", || entries(&servers, NAME) == [1, 1, 1]);
+    drop(new);
+
+    drop(locks.rw_lock(NAME).try_write()?);
+    assert!(old.release().is_err());
+    Ok(())
+}
+
+#[test]
+fn i5_a_reader_that_a_writer_has_overtaken_is_not_healed() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(2)), 3);
+    let guard = read(&locks, &servers, NAME);
+    // As a writer leaves a node that has come and gone.
+    set(&servers[0], &fence(NAME), &(guard.last_writer().get() + 1).to_string());
+    del(&servers[0], NAME);
+
+    let before = locks.stats().extensions;
+    eventually("it is extended", || before + 3 <= locks.stats().extensions);
+    assert!(guard.is_valid() && !servers[0].exists(NAME));
+    Ok(())
+}
+
+#[test]
+fn a_writer_goes_on_as_a_reader_without_a_gap() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, other) = (connected(builder(servers.urls()), 3), connected(builder(servers.urls()), 3));
+    let writer = locks.rw_lock(NAME).try_write()?;
+    let token = writer.fencing_token();
+    let lost = writer.lost();
+    for server in &servers {
+        // Whoever deletes it would be seen.
+        eventually("the key is there", || server.exists(NAME));
+    }
+
+    let reader = writer.downgrade()?;
+
+    assert_eq!(reader.last_writer(), token);
+    let beside = other.rw_lock(NAME).try_read()?;
+    assert_eq!(beside.last_writer(), token);
+    assert_held_by_readers(&other.rw_lock(NAME).try_write().unwrap_err());
+    drop(beside);
+    reader.check()?;
+    reader.release()?;
+    assert!(lost.recv().is_err(), "it was released");
+    drop(other.rw_lock(NAME).try_write()?);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
+    const ROUNDS: u64 = 50;
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let lock = locks.rw_lock(NAME);
+    // Odd while the lock is held on all servers; even in between.
+    let round = AtomicU64::new(0);
+    thread::scope(|scope| {
+        // As a foreign client that polls each server all the time.
+        for server in &servers {
+            scope.spawn(|| {
+                let mut client = server.client().unwrap();
+                loop {
+                    let before = round.load(SeqCst);
+                    if before == 2 * ROUNDS {
+                        break;
+                    }
+                    if before.is_multiple_of(2) {
+                        thread::yield_now();
+                        continue;
+                    }
+                    let said = client.command(&["SET", NAME, "foreign", "NX", "PX", "1"]).unwrap();
+                    assert!(said.as_str().is_none() || round.load(SeqCst) != before, "a gap");
+                }
+            });
+        }
+        for _ in 0..ROUNDS {
+            let writer = lock.write().unwrap();
+            eventually("the lock is on all servers", || {
+                // Healed where the foreign client was first.
+                writer.extend(secs(20)).unwrap();
+                servers.iter().all(|it| it.get(NAME).is_some_and(|it| it != b"foreign"))
+            });
+            round.fetch_add(1, SeqCst);
+            let reader = writer.downgrade().unwrap();
+            let shared = |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
+            eventually("it is shared everywhere", || servers.iter().all(shared));
+            round.fetch_add(1, SeqCst);
+            reader.release().unwrap();
+        }
+    });
+    Ok(())
+}
+
+#[test]
+fn a_downgrade_that_is_lost_on_the_way_is_finished_by_renewal() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).response_timeout(ms(500)).ttl(secs(4)), 3);
+    let other = connected(builder(servers.urls()), 3);
+    let writer = locks.rw_lock(NAME).try_write()?;
+    let token = writer.fencing_token();
+    eventually("the lock is on all servers", || servers.holders(NAME) == 3);
+
+    // What is sent now is lost with the connections.
+    proxies.iter().take(2).for_each(devnodes::Proxy::hold_requests);
+    let reader = writer.downgrade()?;
+    assert!(reader.is_valid(), "both forms keep writers out");
+    proxies.iter().take(2).for_each(devnodes::Proxy::cut);
+    proxies.iter().take(2).for_each(devnodes::Proxy::release_requests);
+
+    let shared = |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
+    eventually("it is shared everywhere", || servers.iter().all(shared));
+    assert_eq!(other.rw_lock(NAME).try_read()?.last_writer(), token);
+    reader.check()?;
+    Ok(())
+}
+
+#[test]
+fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let lock = locks.rw_lock(NAME);
+
+    assert!(lock.read_with(ReadGuard::is_valid)?);
+    let token = lock.write_with(|it| it.fencing_token())?;
+    assert_eq!(lock.read_with(|it| it.last_writer())?, token);
+    let lost = lock.read_with(|_| {
+        for server in &servers {
+            del(server, NAME);
+        }
+        7
+    });
+    assert!(matches!(lost, Err(RunError::Lost { value: 7, .. })), "{lost:?}");
+    Ok(())
+}
+
+#[test]
+fn i7_wrong_types_under_every_key_of_a_reader_are_errors_that_say_so() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let lock = locks.rw_lock(NAME);
+    for key in [NAME.to_owned(), fence(NAME)] {
+        for server in &servers {
+            server.command(&["SADD", &key, "x"])?;
+        }
+        let err = lock.try_read().unwrap_err();
+        assert!(matches!(err, AcquireError::KeyInUse { .. }), "{key}: {err:?}");
+        for server in &servers {
+            del(server, &key);
+        }
+    }
+    // A counter that is none.
+    for server in &servers {
+        set(server, &fence(NAME), "many");
+    }
+    assert!(matches!(lock.try_read().unwrap_err(), AcquireError::KeyInUse { .. }));
+    for server in &servers {
+        del(server, &fence(NAME));
+        set(server, &readers(NAME), "x");
+    }
+    // A set that was left over is deleted, whatever it is.
+    drop(lock.try_read()?);
+    // Lists and reservations of another type are no obstacle: see `reservation.lua`.
+    for server in &servers {
+        set(server, &crate::lists::list(NAME), "x");
+        server.command(&["SADD", &crate::lists::reservation(NAME), "x"])?;
+    }
+    drop(lock.try_read()?);
+    drop(lock.read()?);
+    Ok(())
+}
