@@ -28,14 +28,19 @@ impl Command {
     const NOT_TOLD: u8 = b'0';
 
     pub(crate) fn of_script(script: Script, keys: &[&[u8]], args: &[&[u8]]) -> Command {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(script.hash()).arg(keys.len()).arg(keys).arg(args);
-        let bytes = cmd.get_packed_command();
-        let args = keys.len().saturating_add(args.len()).saturating_add(3);
-        // The start up to here has a fixed layout: "*N", "$7", "EVALSHA", "$40", the hash, a line end after each.
-        let rest = format!("*{args}\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", script.hash()).len();
+        let (hash, number) = (script.hash(), keys.len().to_string());
+        let head = [&b"EVALSHA"[..], hash.as_bytes()];
+        let tail = || [number.as_bytes()].into_iter().chain(keys.iter().copied()).chain(args.iter().copied());
+        let count = keys.len().saturating_add(args.len()).saturating_add(3);
+        // In one piece, by hand: these are packed for every lock, and `redis::cmd` makes eight pieces of each.
+        let len = head.into_iter().chain(tail()).map(packed_len).fold(packed_len(&[]), usize::saturating_add);
+        let mut bytes = Vec::with_capacity(len);
+        pack_number(&mut bytes, b'*', count);
+        head.into_iter().for_each(|it| pack(&mut bytes, it));
+        let rest = bytes.len();
+        tail().for_each(|it| pack(&mut bytes, it));
         let (kind, script) = (script.kind(), Some(script));
-        Command { kind, script, bytes, rest, args, waits: false, again: None, life: Duration::ZERO }
+        Command { kind, script, bytes, rest, args: count, waits: false, again: None, life: Duration::ZERO }
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -125,6 +130,26 @@ impl Command {
     }
 }
 
+fn pack(out: &mut Vec<u8>, arg: &[u8]) {
+    pack_number(out, b'$', arg.len());
+    out.extend_from_slice(arg);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A sign, a number, a line end.
+fn pack_number(out: &mut Vec<u8>, sign: u8, number: usize) {
+    out.push(sign);
+    push_digits(out, number);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_digits(out: &mut Vec<u8>, number: usize) {
+    if 10 <= number {
+        push_digits(out, number / 10);
+    }
+    out.push(u8::try_from(number % 10).unwrap_or(0).saturating_add(b'0'));
+}
+
 /// How many bytes an argument takes: a sign, its length, a line end, itself, a line end.
 fn packed_len(arg: &[u8]) -> usize {
     let digits = arg.len().checked_ilog10().map_or(1, |it| usize::try_from(it).unwrap_or(0).saturating_add(1));
@@ -146,6 +171,24 @@ mod tests {
             Command::of_script(script, &keys, &args).write_with_source_to(&mut with_source, true);
 
             assert_eq!(with_source, eval.get_packed_command());
+        }
+    }
+
+    #[test]
+    fn a_command_is_packed_as_any_client_packs_it() {
+        let long = [b'x'; 1_000];
+        let many: Vec<&[u8]> = [0, 1, 2, 3, 4, 8, 9, 10, 99, 100, 1_000].map(|it| &long[..it]).into();
+        let lists: [&[&[u8]]; 3] = [&[], &[b"", b"a\r\n"], &many];
+        for keys in lists {
+            for args in lists {
+                let mut evalsha = redis::cmd("EVALSHA");
+                evalsha.arg(Script::Acquire.hash()).arg(keys.len()).arg(keys).arg(args);
+
+                let command = Command::of_script(Script::Acquire, keys, args);
+
+                assert_eq!(command.bytes, evalsha.get_packed_command());
+                assert!(command.bytes.capacity() <= command.bytes.len().saturating_add(2), "it is grown");
+            }
         }
     }
 

@@ -128,7 +128,7 @@ impl DriverSeat {
             return None;
         }
         let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        let mut driving = self.driving(Driver::Caller, taken);
+        let mut driving = self.driving(Driver::Caller, nodes.len(), taken);
         for node in nodes {
             if node.is_connecting() {
                 // Its worker delivers, and could decide the round while we wait for the others.
@@ -151,11 +151,11 @@ impl DriverSeat {
     /// The thread that drives for many takes its seat; it has no connection yet: see [`Driving::take_missing`].
     pub(super) fn take_jointly(&self) -> Option<Driving<'_>> {
         let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        Some(self.driving(Driver::Joint, taken))
+        Some(self.driving(Driver::Joint, 0, taken))
     }
 
-    fn driving<'a>(&'a self, me: Driver, taken: MutexGuard<'a, Seat>) -> Driving<'a> {
-        Driving { seat: self, me, nodes: Vec::new(), _taken: taken }
+    fn driving<'a>(&'a self, me: Driver, nodes: usize, taken: MutexGuard<'a, Seat>) -> Driving<'a> {
+        Driving { seat: self, me, nodes: Vec::with_capacity(nodes), _taken: taken }
     }
 
     /// `None` if the system has no more of them.

@@ -256,9 +256,10 @@ impl Node {
             if !state.is_open() || !state.conn().is_flushed() || !self.queue.is_empty() {
                 return jobs.take();
             }
+            let asked = Now { tick: now, moment: Moment::now() };
             for job in jobs.take().into_iter().flatten().flatten() {
                 count(&self.counters.commands);
-                self.enqueue(state, job, now);
+                self.enqueue(state, job, asked);
             }
             state.flush();
             state.end_idle();
@@ -273,14 +274,13 @@ impl Node {
     ///
     /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
     /// go over this connection, in this order.
-    pub(crate) fn enqueue(&self, state: &mut State, job: Job, now: Tick) {
-        let asked = Now { tick: now, moment: Moment::now() };
+    pub(crate) fn enqueue(&self, state: &mut State, job: Job, asked: Now) {
         if let Some(length) = &self.quarantine_length
             && let Some(greet) = state.greetings.due(length, asked.moment)
         {
             state.enqueue(Job::of_connection(Arc::new(greet)), asked);
         }
-        if let Some(meet) = self.other_users.due(&mut state.meetings, now) {
+        if let Some(meet) = self.other_users.due(&mut state.meetings, asked.tick) {
             state.enqueue(Job::of_connection(Arc::new(meet)), asked);
         }
         if job.command.waits() {
@@ -441,7 +441,7 @@ impl Node {
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.subscribe(state, asked);
             }
-            again.into_iter().for_each(|job| self.enqueue(state, job, now));
+            again.into_iter().for_each(|job| self.enqueue(state, job, Now { tick: now, ..asked }));
         });
     }
 
@@ -455,9 +455,11 @@ impl Node {
     /// Writes what has queued, unless enough is under way; `again` before it.
     pub(super) fn write(&self, state: &mut State, again: Vec<Job>, now: Tick) {
         let mut wrote = !state.conn().is_flushed() || !again.is_empty();
-        again.into_iter().for_each(|job| self.enqueue(state, job, now));
+        // Read once for all that are written together, and before.
+        let asked = Now { tick: now, moment: Moment::now() };
+        again.into_iter().for_each(|job| self.enqueue(state, job, asked));
         if state.conn().batches() < BATCHES_MAX && self.has_queue() {
-            self.queue.take().for_each(|job| self.enqueue(state, job, now));
+            self.queue.take().for_each(|job| self.enqueue(state, job, asked));
             wrote = true;
         }
         state.flush();

@@ -300,7 +300,7 @@ fn what_a_command_needs_is_sent_before_it() {
         crate::time::Moment::at(Duration::ZERO, Duration::ZERO),
     );
 
-    node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), crate::time::tick());
+    node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 
     let sent: Vec<_> = state.conn.close().map(|it| it.kind()).collect();
     assert_eq!(sent, [Kind::Greet, Kind::Meet, Kind::Subscribe, Kind::Acquire]);
