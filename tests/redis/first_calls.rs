@@ -2,7 +2,7 @@
 //! the beginning. On Linux only, where devnodes can set clocks.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use devnodes::{Clock, Server, Servers, eventually};
 use quorlock::{AcquireError, Builder, CancelHandle};
@@ -14,6 +14,8 @@ const MAX_TTL: Duration = secs(1);
 /// How wrong clocks are here: far more than that, and far less than what nodes refuse.
 const WRONG: Duration = secs(30);
 const MINUTE: Duration = secs(60);
+/// A login that takes longer is given up.
+const LOGIN_MAX: Duration = secs(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
@@ -189,6 +191,9 @@ fn h1_the_first_call_of_a_program_with_a_wrong_clock_stands_neither_before_nor_b
             let call = thread::spawn(move || lock.lock().map(drop));
             if !child_is_first {
                 first = wait_for_waiters(&servers, 1);
+                // While it logs in it learns the time, and no more precisely than a login takes.
+                let entered = Instant::now();
+                eventually("the call is older than a login takes", || LOGIN_MAX < entered.elapsed());
                 child.tell("begin");
             }
 
@@ -212,7 +217,7 @@ fn child_that_waits_for_the_lock() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(urls).build().unwrap();
+    let locks = builder(urls).connect_timeout(LOGIN_MAX).build().unwrap();
     wait_for_parent();
     match locks.mutex("report").lock() {
         Ok(_guard) => say("held"),
