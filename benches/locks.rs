@@ -18,6 +18,7 @@
 //! | `contended` | how well is a lock used that many want all the time, and how evenly? | a perfect queue, `rslock` | `held %`, `longest ms` |
 //! | `idle` | what does it cost to wait for a lock that is not released? | | commands, CPU |
 //! | `several` | what do several names at once cost? | a lock of one name | `x mutex`; servers' CPU |
+//! | `permits` | how well is a semaphore of ten used by 8 and by 30 workers? | what is possible | `in use %`, `rounds`, `longest ms` |
 //! | `once` | what does it cost a program to lock once, from its start to its end? | a bare connection, a program that does nothing | `above ms` |
 //! | `network` | what is left of all that where a round trip takes 0.5 ms, or 5 ms? | the same floors behind the same network | the same |
 //!
@@ -53,14 +54,15 @@ use std::process::ExitCode;
 use support::floor::process as floor;
 use support::peers::Peers;
 use support::scenarios::{
-    contended, faults, handover, held, idle, network, once as locks_once, overload, several, threads, uncontended,
+    contended, faults, handover, held, idle, network, once as locks_once, overload, permits, several, threads,
+    uncontended,
 };
 use support::setting::Setting;
 use support::{Result, once, proxy, worker};
 
 type Scenario = fn(&Setting) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 12] = [
     ("uncontended", uncontended::run),
     ("threads", threads::run),
     ("overload", overload::run),
@@ -70,12 +72,13 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("contended", contended::run),
     ("idle", idle::run),
     ("several", several::run),
+    ("permits", permits::run),
     ("once", locks_once::run),
     ("network", network::run),
 ];
 
 /// Those whose numbers cannot be compared with other clients', so that they need not wait for a build.
-const ALONE: [&str; 4] = ["held", "idle", "once", "several"];
+const ALONE: [&str; 5] = ["held", "idle", "once", "several", "permits"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();

@@ -28,9 +28,26 @@ impl Answer {
     pub(crate) fn is_granted(&self) -> bool {
         matches!(
             self,
-            Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. } | AcquireReply::Shared { .. })
-                | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. })
+            Answer::Acquire(
+                AcquireReply::Accepted
+                    | AcquireReply::Behind { .. }
+                    | AcquireReply::Shared { .. }
+                    | AcquireReply::Slot { .. },
+            ) | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. })
         )
+    }
+
+    /// Whether it is, and the proposal is the node's counter now.
+    pub(crate) fn is_accepted(&self) -> bool {
+        matches!(self, Answer::Acquire(AcquireReply::Accepted | AcquireReply::Slot { counter: None, .. }))
+    }
+
+    /// Which slot of a semaphore was granted; `None` for whatever is no semaphore.
+    pub(crate) fn slot(&self) -> Option<u8> {
+        match self {
+            Answer::Acquire(AcquireReply::Slot { slot, .. }) => Some(*slot),
+            _ => None,
+        }
     }
 
     /// Whether the lock's key is not the caller's any more.
@@ -57,6 +74,7 @@ impl Answer {
             Answer::Acquire(
                 AcquireReply::Behind { counter }
                 | AcquireReply::Shared { counter }
+                | AcquireReply::Slot { counter: Some(counter), .. }
                 | AcquireReply::Held { counter, .. }
                 | AcquireReply::HeldByReaders { counter, .. }
                 | AcquireReply::Reserved { counter, .. }
@@ -72,11 +90,12 @@ impl Answer {
 impl From<&Answer> for NodeAnswer {
     fn from(answer: &Answer) -> NodeAnswer {
         let failure = match answer {
-            Answer::Acquire(AcquireReply::Accepted | AcquireReply::Shared { .. })
-            | Answer::Raise(RaiseReply::Taken) => {
-                return NodeAnswer::Granted;
-            }
-            Answer::Acquire(AcquireReply::Behind { .. }) | Answer::Raise(RaiseReply::Above { .. }) => {
+            Answer::Acquire(
+                AcquireReply::Accepted | AcquireReply::Shared { .. } | AcquireReply::Slot { counter: None, .. },
+            )
+            | Answer::Raise(RaiseReply::Taken) => return NodeAnswer::Granted,
+            Answer::Acquire(AcquireReply::Behind { .. } | AcquireReply::Slot { .. })
+            | Answer::Raise(RaiseReply::Above { .. }) => {
                 return NodeAnswer::GrantedBehind;
             }
             Answer::Acquire(AcquireReply::Held { left, holder, .. }) => {
@@ -112,6 +131,22 @@ impl From<&Answer> for NodeAnswer {
     }
 }
 
+/// Which slots of a semaphore a node can grant.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct FreeSlots([u64; 4]);
+
+impl FreeSlots {
+    pub(crate) fn insert(&mut self, slot: u8) {
+        if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
+            *word |= 1 << (slot % 64);
+        }
+    }
+
+    pub(crate) fn contains(&self, slot: u8) -> bool {
+        self.0.get(usize::from(slot / 64)).is_some_and(|it| it & 1 << (slot % 64) != 0)
+    }
+}
+
 /// Which of several locks, in the order of the command, an answer is about; `None` if it asked for one.
 pub(crate) type Which = Option<u8>;
 
@@ -125,6 +160,8 @@ pub(crate) enum AcquireReply {
     Shared { counter: u64 },
     /// Readers have it.
     HeldByReaders { counter: u64, left: Option<Duration>, entered: bool },
+    /// A slot of a semaphore is granted; its counter, unless the proposal is that now; and what was free.
+    Slot { slot: u8, counter: Option<u64>, free: FreeSlots },
     /// Another owner's.
     Held {
         counter: u64,
@@ -279,6 +316,8 @@ mod tests {
         answers.extend([Shared { counter: 7 }, by_readers].map(Answer::Acquire));
         answers
             .extend([Reserved { counter: 3, left, entered: true, which }, Ahead { counter: 4 }].map(Answer::Acquire));
+        let free = FreeSlots::default();
+        answers.extend([None, Some(6)].map(|counter| Answer::Acquire(AcquireReply::Slot { slot: 2, counter, free })));
         answers.extend([Forgot { left }, WrongType { which }, BadCounter { which }].map(Answer::Acquire));
         let above = RaiseReply::Above { counter: 5 };
         answers.extend([RaiseReply::Taken, above, RaiseReply::Gone, RaiseReply::Unusable].map(Answer::Raise));
@@ -297,9 +336,11 @@ mod tests {
             assert_eq!(matches!(answer, Answer::Release(_)), row == NodeAnswer::Released, "{answer:?}");
             assert_ne!(row, NodeAnswer::Pending);
         }
-        assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 5);
+        assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 7);
         assert_eq!(answers().iter().filter(|it| it.is_gone()).count(), 3);
-        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 5]);
+        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 6, 5]);
+        assert_eq!(answers().iter().filter(|it| it.is_accepted()).count(), 2);
+        assert_eq!(answers().iter().filter_map(Answer::slot).collect::<Vec<_>>(), [2, 2]);
     }
 
     #[test]

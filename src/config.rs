@@ -107,6 +107,8 @@ const FENCING_TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 pub(crate) const NAME_MAX: usize = 64 * 1024;
 /// The most names that can be taken together.
 pub(crate) const NAMES_MAX: usize = 64;
+/// The most permits of a semaphore.
+pub(crate) const PERMITS_MAX: usize = 256;
 /// Keys of this crate beside the locks begin so; see `wire::plan`.
 pub(crate) const RESERVED: &[u8] = b"quorlock:";
 

@@ -268,6 +268,14 @@ pub enum AcquireError {
         /// How many are allowed.
         max: usize,
     },
+    /// A semaphore of no permits, or of too many.
+    #[error("a semaphore of {permits} permits: allowed are 1 to {max}")]
+    BadPermits {
+        /// How many were asked for.
+        permits: usize,
+        /// The largest allowed.
+        max: usize,
+    },
     /// The name begins like the keys that this crate keeps beside the locks.
     #[error(
         "names that begin with \"quorlock:\" are reserved: they are the keys of fencing counters and waiting lists"

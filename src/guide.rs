@@ -12,6 +12,9 @@ pub mod waiting {}
 #[doc = include_str!("guide/several.md")]
 pub mod several {}
 
+#[doc = include_str!("guide/semaphore.md")]
+pub mod semaphore {}
+
 #[doc = include_str!("guide/nodes.md")]
 pub mod nodes {}
 

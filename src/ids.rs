@@ -141,6 +141,11 @@ impl OwnerToken {
         OwnerToken(Uuid::nil())
     }
 
+    /// A number that is as random as the token, and the same wherever that is sent.
+    pub(crate) fn number(self) -> u64 {
+        self.0.as_u64_pair().1
+    }
+
     /// The token as it stands in a lock's value: 32 hex digits, which every client and every tool can show.
     pub(crate) fn to_value(self) -> [u8; 32] {
         let mut value = [0; 32];

@@ -5,9 +5,11 @@ mod methods;
 mod mutex;
 mod reentrant;
 mod rw_lock;
+mod semaphore;
 mod several;
 
 pub use mutex::Mutex;
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
 pub use rw_lock::RwLock;
+pub use semaphore::{Permit, Semaphore};
 pub use several::MultiLock;

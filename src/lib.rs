@@ -106,7 +106,7 @@ pub use error::{
     NodeReport, Quarantine, ReleaseError, Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
-pub use kinds::{MultiLock, Mutex, ReentrantGuard, ReentrantMutex, RwLock};
+pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
 pub use manager::LockManager;
 pub use stats::Stats;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::error::NodeCheck;
-use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock};
+use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
 use crate::stats::Stats;
 
 /// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
@@ -88,6 +88,27 @@ impl LockManager {
     #[doc(alias = "read_write_lock")]
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
         RwLock::of_mutex(self.mutex(name))
+    }
+
+    /// Describes a semaphore called `name`, with so many permits for the whole fleet. Does not block; asks no node.
+    ///
+    /// Names are as for [`mutex`](LockManager::mutex), and a semaphore shares nothing with a lock of the same name. One to 256
+    /// permits; another number is an error when a permit is taken. Processes should agree in the number: while they do
+    /// not, the largest counts.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let permit = locks.semaphore("mail-server", 5).acquire()?;
+    /// // At most five in the fleet are here.
+    /// drop(permit);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
+        Semaphore::of_engine(Arc::clone(&self.engine), name.as_ref(), permits)
     }
 
     /// What the manager has done since it was built. Does not block.

@@ -12,7 +12,7 @@ use super::Result;
 use super::sections::Counts;
 use super::stats::{Batch, Samples, Window, process_cpu};
 
-pub(crate) use quorlock::LockGuard as Guard;
+pub(crate) use quorlock::{LockGuard as Guard, Permit};
 
 /// As the peers' and the floor's.
 const TTL: Duration = Duration::from_secs(10);
@@ -104,6 +104,11 @@ impl Ours {
         })?;
         let (elapsed, cpu) = (start.elapsed(), process_cpu().saturating_sub(cpu));
         Ok(Window::new(&samples, failed, elapsed, cpu))
+    }
+
+    /// A permit of `permits`, and waits for it.
+    pub(crate) fn permit(&self, name: &str, permits: usize) -> Result<Permit> {
+        Ok(self.locks.semaphore(name, permits).acquire()?)
     }
 
     /// Acquires `n` locks and keeps them.

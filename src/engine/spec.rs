@@ -45,6 +45,12 @@ impl LockSpec {
         if self.plan.is_shared() { Rule::Shared } else { Rule::Exclusive }
     }
 
+    /// The same for a hold of this slot, of a semaphore.
+    pub(crate) fn of_slot(self: &Arc<LockSpec>, slot: Option<u8>) -> Arc<LockSpec> {
+        let Some(slot) = slot else { return Arc::clone(self) };
+        Arc::new(LockSpec { plan: self.plan.of_slot(slot), ..LockSpec::clone(self) })
+    }
+
     /// The ttl that nodes are asked for: whole milliseconds.
     pub(crate) fn ttl(&self) -> Duration {
         validity::whole_millis(self.given_ttl)

@@ -128,7 +128,7 @@ impl<'a> Call<'a> {
                 Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
                 Err(NotWon::NoRandomness { reason }) => return Err(AcquireError::NoRandomness { reason }),
                 Err(NotWon::Lost(lost)) => {
-                    known.seen = known.seen.max(lost.seen);
+                    known = Known { has_no_place: false, ..known.after(&lost) };
                     let again = to_the_end && lost.is_undecided();
                     let pause = wait::pause(
                         tries,
@@ -141,7 +141,7 @@ impl<'a> Call<'a> {
                     if !again {
                         break;
                     }
-                    if tries.saturating_add(1) < UNDECIDED_MAX {
+                    if tries.saturating_add(1) < UNDECIDED_MAX && known.only.is_none() {
                         engine::sleep(time::deadline(pause), &self.signals());
                     }
                 }

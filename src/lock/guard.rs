@@ -45,6 +45,11 @@ impl LockGuard {
         LockGuard { lock, engine: Some(engine) }
     }
 
+    /// The slot, of a semaphore.
+    pub(crate) fn slot(&self) -> Option<u8> {
+        self.lock.slot()
+    }
+
     /// Whether the lock may be relied upon right now.
     ///
     /// Does not block and asks nobody: the answer comes from the clock and from what the nodes have confirmed. Between

@@ -49,7 +49,7 @@ impl Rule {
     /// Whether such a vote can be one of the majority that wins with `token`.
     pub(crate) fn counts(self, vote: &Answer, token: u64) -> bool {
         match vote {
-            Answer::Acquire(AcquireReply::Accepted) => self == Rule::Exclusive,
+            Answer::Acquire(_) if vote.is_accepted() => self == Rule::Exclusive,
             Answer::Acquire(AcquireReply::Shared { counter }) => self == Rule::Shared && *counter == token,
             Answer::Raise(RaiseReply::Taken) => true,
             _ => false,
@@ -100,8 +100,9 @@ impl Round for AcquireRound {
 
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
+        let slot = leading_slot(votes);
         let granted = votes.count(|it| match self.rule {
-            Rule::Exclusive => it.is_granted(),
+            Rule::Exclusive => it.is_granted() && it.slot() == slot,
             Rule::Shared => matches!(it, Answer::Acquire(AcquireReply::Shared { .. })),
         });
         if granted.saturating_add(votes.open()) < quorum {
@@ -122,7 +123,7 @@ impl Round for AcquireRound {
         // A node that granted with its counter ahead does not order holders: it is not counted. And to be on the safe
         // side, a token must also be larger than the counters of nodes that are not counted, because a counter may have
         // been lost elsewhere.
-        let accepted = votes.count(|it| *it == Answer::Acquire(AcquireReply::Accepted));
+        let accepted = votes.count(|it| it.is_accepted() && it.slot() == slot);
         let seen = seen(votes, self.proposal).max(self.known);
         if quorum <= accepted && seen < self.proposal {
             return Some(AcquireEnd::Won { token: self.proposal });
@@ -139,6 +140,23 @@ impl Ballot<AcquireRound> {
     /// The largest counter that nodes have shown, counted or not; see [`token::largest_seen`].
     pub(crate) fn seen(&self) -> u64 {
         seen(&self.votes, self.round.proposal)
+    }
+
+    /// Of a semaphore, the slot that most nodes have granted: of a round that is won, that which it has won.
+    pub(crate) fn slot(&self) -> Option<u8> {
+        leading_slot(&self.votes)
+    }
+
+    /// Of a semaphore, a slot that a majority of the nodes could have granted, where they have granted different ones. Two
+    /// rounds that meet do not look at the slots in the same order.
+    pub(crate) fn common_slot(&self) -> Option<u8> {
+        let free = |slot: u8| {
+            let has =
+                |it: &Answer| matches!(it, Answer::Acquire(AcquireReply::Slot { free, .. }) if free.contains(slot));
+            self.votes.quorum() <= self.votes.count(has)
+        };
+        let first = self.round.proposal.to_le_bytes().into_iter().fold(0, |it: u8, byte| it.wrapping_mul(31) ^ byte);
+        (0..=u8::MAX).map(|it| first.wrapping_add(it)).find(|it| free(*it))
     }
 
     /// Which of several locks is in the way, as the first node says that names one.
@@ -158,6 +176,12 @@ impl Ballot<AcquireRound> {
     }
 }
 
+/// Of a semaphore, the slot that most nodes have granted: a majority has to grant *the same*. `None` for whatever is none.
+fn leading_slot(votes: &Votes) -> Option<u8> {
+    let slots = || votes.iter().filter_map(Answer::slot);
+    slots().max_by_key(|it| (slots().filter(|other| other == it).count(), u8::MAX.saturating_sub(*it)))
+}
+
 /// Why no majority of these nodes grants the lock.
 fn why(votes: &Votes) -> LossReason {
     use AcquireReply::{Held, HeldByReaders, Reserved};
@@ -175,16 +199,18 @@ fn why(votes: &Votes) -> LossReason {
         LossReason::NoQuorum
     } else if votes.spare() < unusable {
         LossReason::KeyInUse
-    } else if held == 0 {
+    } else if held == 0 && votes.count(|it| it.slot().is_some()) < votes.quorum() {
         LossReason::NoQuorum
     } else {
         LossReason::Held
     }
 }
 
-/// The largest counter that nodes have shown in a round that offered `number`.
+/// The largest counter that nodes have shown in a round that offered `number`; of a semaphore, that of the leading slot.
 fn seen(votes: &Votes, number: u64) -> u64 {
-    token::largest_seen(votes.iter().filter_map(Answer::counter), number, votes.spare())
+    let slot = leading_slot(votes);
+    let counters = votes.iter().filter(|it| it.slot() == slot).filter_map(Answer::counter);
+    token::largest_seen(counters, number, votes.spare())
 }
 
 /// One raise round.

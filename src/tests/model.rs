@@ -20,6 +20,7 @@ mod leases;
 mod quarantines;
 mod rounds;
 mod several;
+mod slots;
 
 use std::fmt::Debug;
 use std::time::Duration;

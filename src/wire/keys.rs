@@ -63,7 +63,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const KINDS: [&str; 3] = ["fence", "waiters", "turn"];
+    const KINDS: [&str; 9] =
+        ["fence", "waiters", "turn", "slot-0", "slot-10", "slot-fence-0", "slot-fence-10", "slot-waiters", "slot-turn"];
 
     /// As Redis does it: what is hashed of a key.
     fn hashed(key: &[u8]) -> &[u8] {

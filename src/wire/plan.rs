@@ -9,6 +9,7 @@ mod lock_keys;
 mod policy;
 mod several;
 mod shared;
+mod slots;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use crate::wire::plan::exclusive::Exclusive;
 use crate::wire::plan::lock_keys::{LockKeys, digits};
 use crate::wire::plan::several::Several;
 use crate::wire::plan::shared::Shared;
+use crate::wire::plan::slots::Slots;
 use crate::wire::script::Script;
 
 pub(crate) use lock_keys::KeyTtls;
@@ -40,6 +42,7 @@ enum Form {
     Exclusive(Exclusive),
     Several(Several),
     Shared(Shared),
+    Slots(Slots),
 }
 
 impl Plan {
@@ -54,6 +57,42 @@ impl Plan {
         Plan { form: Form::Several(Several::new(locks, ttls)) }
     }
 
+    /// A semaphore with so many permits, 1 to 256.
+    pub(crate) fn semaphore(prefix: &[u8], name: &[u8], permits: usize, ttls: KeyTtls) -> Plan {
+        Plan { form: Form::Slots(Slots::new([prefix, name].concat().into(), permits, ttls)) }
+    }
+
+    /// The same for a hold of this slot, of a semaphore.
+    pub(crate) fn of_slot(&self, slot: u8) -> Plan {
+        let mut plan = self.clone();
+        if let Form::Slots(it) = &mut plan.form {
+            it.own = Some(slot);
+        }
+        plan
+    }
+
+    /// The slot of a hold, of a semaphore.
+    pub(crate) fn slot(&self) -> Option<u8> {
+        match &self.form {
+            Form::Slots(it) => it.own,
+            Form::Exclusive(_) | Form::Several(_) | Form::Shared(_) => None,
+        }
+    }
+
+    /// Whether the manager's queue notes who holds it. Not of a semaphore: nobody waits because of that.
+    pub(crate) fn is_noted(&self) -> bool {
+        !matches!(self.form, Form::Slots(_))
+    }
+
+    /// Gives back what nodes have granted besides the slot of a hold, and leaves their waiting lists; nothing where there are
+    /// no slots.
+    pub(crate) fn keep(&self, owner: OwnerToken, waiter: Option<Waiter>) -> Option<Command> {
+        match &self.form {
+            Form::Slots(it) => Some(it.keep(owner, waiter)),
+            Form::Exclusive(_) | Form::Several(_) | Form::Shared(_) => None,
+        }
+    }
+
     fn of_key(lock: Arc<[u8]>, ttls: KeyTtls) -> Plan {
         let form = Exclusive { keys: LockKeys::of(lock), ttls, label: OwnerLabel::default() };
         Plan { form: Form::Exclusive(form) }
@@ -64,6 +103,7 @@ impl Plan {
         match &mut self.form {
             Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.label = label.clone(),
             Form::Several(it) => it.label = label.clone(),
+            Form::Slots(it) => it.label = label.clone(),
         }
         self
     }
@@ -72,7 +112,7 @@ impl Plan {
     pub(crate) fn to_read(&self) -> Plan {
         match &self.form {
             Form::Exclusive(writer) => Plan { form: Form::Shared(Shared::of(writer.clone())) },
-            Form::Shared(_) | Form::Several(_) => self.clone(),
+            Form::Shared(_) | Form::Several(_) | Form::Slots(_) => self.clone(),
         }
     }
 
@@ -98,6 +138,7 @@ impl Plan {
         match &self.form {
             Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => &it.keys.lock,
             Form::Several(it) => &it.together,
+            Form::Slots(it) => &it.together,
         }
     }
 
@@ -106,6 +147,7 @@ impl Plan {
         match &self.form {
             Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.keys.lock.len(),
             Form::Several(it) => it.locks().map(|it| it.len()).fold(0, usize::saturating_add),
+            Form::Slots(it) => it.name.len(),
         }
     }
 
@@ -114,6 +156,7 @@ impl Plan {
         match &self.form {
             Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.keys.lock.starts_with(RESERVED),
             Form::Several(it) => it.locks().any(|it| it.starts_with(RESERVED)),
+            Form::Slots(it) => it.name.starts_with(RESERVED),
         }
     }
 
@@ -130,6 +173,7 @@ impl Plan {
             Form::Exclusive(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
             Form::Several(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
             Form::Shared(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
+            Form::Slots(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
         }
     }
 
@@ -138,6 +182,7 @@ impl Plan {
             Form::Exclusive(it) => it.raise(owner, token),
             Form::Several(it) => it.raise(owner, token),
             Form::Shared(it) => it.raise(owner, token),
+            Form::Slots(it) => it.raise(owner, token),
         }
     }
 
@@ -163,6 +208,7 @@ impl Plan {
             Form::Exclusive(it) => it.extend(owner, ttl_ms, token, quarantine, more),
             Form::Several(it) => it.extend(owner, ttl_ms, token, quarantine, more),
             Form::Shared(it) => it.extend(owner, ttl_ms, token, quarantine, more),
+            Form::Slots(it) => it.extend(owner, ttl_ms, token, quarantine, more),
         }
     }
 
@@ -172,6 +218,7 @@ impl Plan {
             Form::Exclusive(it) => it.release(owner, raised, update),
             Form::Several(it) => it.release(owner, raised, update),
             Form::Shared(it) => it.release(owner, update),
+            Form::Slots(it) => it.release(owner, raised, update),
         }
     }
 }
@@ -227,7 +274,7 @@ mod tests {
         let client = ClientId::draw().unwrap();
         let id = String::from_utf8(client.to_value().to_vec()).unwrap();
         let entry = QueueEntry { waiter: Waiter::Reader(client, 12), life: 9 };
-        let policy = QueuePolicy { fair: false, since: 5, entry: Some(entry), enters: true };
+        let policy = QueuePolicy { fair: false, since: 5, entry: Some(entry), enters: true, only: None };
         let plan = Plan::mutex(b"", b"a", KeyTtls { fence: 7 }).to_read();
         let owner = OwnerToken::nobody();
         let token = String::from_utf8(owner.to_value().to_vec()).unwrap();
@@ -277,7 +324,7 @@ mod tests {
         let plan = Plan::mutex(b"", b"a", KeyTtls::default());
         let owner = OwnerToken::draw().unwrap();
         let token = String::from_utf8(owner.to_value().to_vec()).unwrap();
-        let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false };
+        let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
         let signed = plan.clone().signed(&label);
         let full = format!("{token} web-3/4711/nightly");
         for (plan, value) in
@@ -311,7 +358,7 @@ mod tests {
         let owner = OwnerToken::nobody();
         let entry = QueueEntry { waiter: Waiter::Client(ClientId::draw().unwrap()), life: 9_999 };
         for (fair, entry) in [(true, None), (false, None), (true, Some(entry))] {
-            let policy = QueuePolicy { fair, since: 1, entry, enters: entry.is_some() };
+            let policy = QueuePolicy { fair, since: 1, entry, enters: entry.is_some(), only: None };
             assert_eq!(plan.acquire(owner, 1_500, 1, 0, &policy).life().as_millis(), 1_500);
         }
         for command in [plan.extend(owner, 1_500, 1, 0, true), plan.heal(owner, 1_500, 1, 0)] {

@@ -1,11 +1,14 @@
 //! Replies into facts.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use redis::{PushKind, Value};
 
 use crate::answer::{
-    AcquireReply, Answer, Canary, ExtendReply, GreetReply, MeetReply, RaiseReply, ReleaseReply, Which,
+    AcquireReply, Answer, Canary, ExtendReply, FreeSlots, GreetReply, MeetReply, RaiseReply, ReleaseReply, Which,
 };
 use crate::error::NodeFailure;
 use crate::wire::refusal::{self, Refusal};
@@ -26,6 +29,11 @@ impl Reply {
             && let Some((numbers, holder)) = refusal_by_holder(frame)
         {
             return held(numbers, holder).unwrap_or_else(|| Reply::without_time(nonsense()));
+        }
+        if kind == Kind::Acquire
+            && let Some(reply) = slots(frame)
+        {
+            return reply.unwrap_or_else(|| Reply::without_time(nonsense()));
         }
         if let Some(numbers) = numbers(kind, frame) {
             return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
@@ -147,9 +155,51 @@ fn held([status, counter, left, entered, time, which]: [i64; NUMBERS_MAX], holde
     Some(Reply { answer: Answer::Acquire(answer), time: u64::try_from(time).ok() })
 }
 
+/// What a node says of the slots of a semaphore: seven numbers, and behind them what was free. `None` if it is none of that;
+/// what is inside is `None` if it makes no sense.
+fn slots(frame: &[u8]) -> Option<Option<Reply>> {
+    let body = frame.strip_prefix(b"*8\r\n")?;
+    let mut lines = body.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
+    let mut read_slots = || {
+        let mut numbers = [0; NUMBERS_MAX];
+        for place in &mut numbers {
+            *place = number(lines.next()?, b':')?;
+        }
+        let count = usize::try_from(number(lines.next()?, b':')?).ok()?;
+        let (len, digits) = (number(lines.next()?, b'$')?, lines.next()?);
+        let is_whole = lines.next()?.is_empty() && lines.next().is_none();
+        if !is_whole || usize::try_from(len) != Ok(digits.len()) || digits.len() != count.div_ceil(4) {
+            return None;
+        }
+        let mut free = FreeSlots::default();
+        for (i, digit) in digits.iter().enumerate() {
+            let digit = char::from(*digit).to_digit(16)?;
+            for bit in (0..4).filter(|it| digit & 1 << it != 0) {
+                free.insert(u8::try_from(i.checked_mul(4)?.checked_add(bit)?).ok()?);
+            }
+        }
+        let [status, counter, left, entered, time, slot] = numbers;
+        if !matches!(status, 0..=2) {
+            return read(Kind::Acquire, [status, counter, left, entered, time, 0]);
+        }
+        let counter = u64::try_from(counter).ok()?;
+        let answer = match (status, index(slot)) {
+            (0, None) => {
+                let left = u64::try_from(left).ok().map(Duration::from_millis);
+                AcquireReply::Held { counter, left, entered: entered == 1, holder: None, which: None }
+            }
+            (1, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot { slot, counter: None, free },
+            (2, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot { slot, counter: Some(counter), free },
+            _ => return None,
+        };
+        Some(Reply { answer: Answer::Acquire(answer), time: u64::try_from(time).ok() })
+    };
+    Some(read_slots())
+}
+
 /// Which of several locks: scripts count from 1.
 fn index(which: i64) -> Which {
-    u8::try_from(which).ok()?.checked_sub(1)
+    u8::try_from(which.checked_sub(1)?).ok()
 }
 
 fn number(line: &[u8], sign: u8) -> Option<i64> {
@@ -243,324 +293,4 @@ pub(crate) fn push(frame: &[u8]) -> Push {
 
 fn nonsense() -> Answer {
     Answer::Failed(NodeFailure::Protocol { reason: "an answer of another form than the script gives".to_owned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::script::Script;
-    use proptest::prelude::*;
-
-    #[test]
-    fn replies_of_the_scripts_are_read() {
-        let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
-        assert_eq!(
-            read(Kind::Acquire, "*6\r\n:0\r\n:7\r\n:1500\r\n:0\r\n:9\r\n$10\r\nweb-3/4711\r\n"),
-            Answer::Acquire(AcquireReply::Held {
-                counter: 7,
-                left: Some(Duration::from_millis(1500)),
-                entered: false,
-                holder: Some("web-3/4711".into()),
-                which: None,
-            })
-        );
-        assert_eq!(
-            read(Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n$0\r\n\r\n"),
-            Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: true, holder: None, which: None })
-        );
-        assert_eq!(
-            read(Kind::Acquire, "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:9\r\n"),
-            Answer::Acquire(AcquireReply::Reserved {
-                counter: 7,
-                left: Duration::from_millis(900),
-                entered: true,
-                which: None
-            })
-        );
-        assert_eq!(read(Kind::Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"), Answer::Subscribed);
-        assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
-        assert_eq!(read(Kind::Release, ":1\r\n"), Answer::Release(ReleaseReply::Deleted));
-        assert_eq!(read(Kind::Acquire, ":1700000000000000\r\n"), Answer::Acquire(AcquireReply::Accepted));
-        assert_eq!(
-            read(Kind::Acquire, "*5\r\n:4\r\n:0\r\n:900\r\n:0\r\n:9\r\n"),
-            Answer::Acquire(AcquireReply::Forgot { left: Duration::from_millis(900) })
-        );
-        assert_eq!(
-            read(Kind::Acquire, "*5\r\n:5\r\n:7\r\n:0\r\n:0\r\n:9\r\n"),
-            Answer::Acquire(AcquireReply::Ahead { counter: 7 })
-        );
-        assert_eq!(
-            read(Kind::Extend, "*4\r\n:5\r\n:0\r\n:9\r\n:900\r\n"),
-            Answer::Extend(ExtendReply::Forgot { left: Duration::from_millis(900) })
-        );
-        assert_eq!(read(Kind::Extend, ":1700000000000000\r\n"), Answer::Extend(ExtendReply::Extended));
-        assert_eq!(read(Kind::Extend, "*4\r\n:4\r\n:7\r\n:9\r\n:0\r\n"), Answer::Extend(ExtendReply::Healed));
-        assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
-    }
-
-    #[test]
-    fn every_status_of_a_script_is_an_answer_of_its_own() {
-        let read = |kind, frame: String| Reply::read(kind, frame.as_bytes()).answer;
-        let acquire = |status: i64| read(Kind::Acquire, format!("*5\r\n:{status}\r\n:7\r\n:900\r\n:0\r\n:9\r\n"));
-        let left = Duration::from_millis(900);
-        for (status, reply) in [
-            (1, AcquireReply::Accepted),
-            (2, AcquireReply::Behind { counter: 7 }),
-            (3, AcquireReply::Reserved { counter: 7, left, entered: false, which: None }),
-            (4, AcquireReply::Forgot { left }),
-            (5, AcquireReply::Ahead { counter: 7 }),
-            (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: false }),
-            (7, AcquireReply::Shared { counter: 7 }),
-            (-1, AcquireReply::WrongType { which: None }),
-            (-2, AcquireReply::BadCounter { which: None }),
-        ] {
-            assert_eq!(acquire(status), Answer::Acquire(reply));
-        }
-        let raise = |status: i64| read(Kind::Raise, format!("*2\r\n:{status}\r\n:7\r\n"));
-        for (status, reply) in [
-            (1, RaiseReply::Taken),
-            (2, RaiseReply::Above { counter: 7 }),
-            (0, RaiseReply::Gone),
-            (-1, RaiseReply::Unusable),
-            (-2, RaiseReply::Unusable),
-        ] {
-            assert_eq!(raise(status), Answer::Raise(reply));
-        }
-        let extend = |status: i64| read(Kind::Extend, format!("*4\r\n:{status}\r\n:7\r\n:9\r\n:900\r\n"));
-        for (status, reply) in [
-            (1, ExtendReply::Extended),
-            (2, ExtendReply::Superseded),
-            (3, ExtendReply::Taken),
-            (4, ExtendReply::Healed),
-            (5, ExtendReply::Forgot { left }),
-            (0, ExtendReply::Gone),
-            (-1, ExtendReply::Unusable),
-            (-2, ExtendReply::Unusable),
-        ] {
-            assert_eq!(extend(status), Answer::Extend(reply));
-        }
-        let greet =
-            |status: i64| read(Kind::Greet, format!("*5\r\n:{status}\r\n:900\r\n:8\r\n:9\r\n:{}\r\n", status % 2));
-        for (status, canary) in [
-            (1, Canary::Kept),
-            (2, Canary::Missing),
-            (3, Canary::Another),
-            (4, Canary::KeptFromNothing),
-            (5, Canary::Vouched),
-        ] {
-            let kept = status % 2 == 1;
-            assert_eq!(greet(status), Answer::Greet(GreetReply { canary, served: left, longest: 8, day: 9, kept }));
-        }
-        let meet = |id: i64| read(Kind::Meet, format!("*2\r\n:{id}\r\n:3\r\n"));
-        assert_eq!(meet(7), Answer::Meet(MeetReply { id: Some(7), others: 3 }));
-        assert_eq!(meet(0), Answer::Meet(MeetReply { id: None, others: 3 }));
-        assert_eq!(read(Kind::Release, ":0\r\n".to_owned()), Answer::Release(ReleaseReply::NotOurs));
-    }
-
-    #[test]
-    fn an_answer_about_several_locks_says_which_is_in_the_way() {
-        let read = |frame: &str| Reply::read(Kind::Acquire, frame.as_bytes());
-        let (left, which) = (Duration::from_millis(900), Some(1));
-        let numbers = |status: i64| format!("*6\r\n:{status}\r\n:7\r\n:900\r\n:1\r\n:9\r\n:2\r\n");
-        for (status, reply) in [
-            (2, AcquireReply::Behind { counter: 7 }),
-            (3, AcquireReply::Reserved { counter: 7, left, entered: true, which }),
-            (4, AcquireReply::Forgot { left }),
-            (5, AcquireReply::Ahead { counter: 7 }),
-            (-1, AcquireReply::WrongType { which }),
-            (-2, AcquireReply::BadCounter { which }),
-        ] {
-            assert_eq!(read(&numbers(status)), Reply { answer: Answer::Acquire(reply), time: Some(9) });
-        }
-        let held = read("*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n$1\r\nx\r\n").answer;
-        let holder = Some("x".into());
-        assert_eq!(held, Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: false, holder, which }));
-        for nonsense in
-            ["*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n$1\r\nx\r\n", "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n:3\r\n"]
-        {
-            assert!(matches!(read(nonsense).answer, Answer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
-        }
-    }
-
-    #[test]
-    fn what_an_answer_means_depends_on_what_was_asked() {
-        let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
-        let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
-        assert_eq!(read(Kind::Release, wrong_type), Answer::Release(ReleaseReply::NotOurs), "somebody else's");
-        assert_eq!(read(Kind::Acquire, wrong_type), Answer::Failed(NodeFailure::WrongType { name: None }));
-        let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
-        for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe]) {
-            assert!(matches!(read(kind, time), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
-        }
-    }
-
-    #[test]
-    fn the_nodes_time_is_read() {
-        for (kind, frame) in [
-            (Kind::Acquire, ":1700000000000001\r\n"),
-            (Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n$0\r\n\r\n"),
-            (Kind::Extend, "*4\r\n:1\r\n:7\r\n:1700000000000001\r\n:0\r\n"),
-            (Kind::Time, "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n"),
-        ] {
-            let time = Reply::read(kind, frame.as_bytes()).time;
-            assert_eq!(time, Some(1_700_000_000_000_001), "{kind:?}");
-        }
-        assert_eq!(Reply::read(Kind::Release, b":1\r\n").time, None);
-    }
-
-    #[test]
-    fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
-        for frame in [
-            "+OK\r\n",
-            ":7\r\n",
-            ":1000000\r\n",
-            ":-1700000000000000\r\n",
-            ":1x\r\n",
-            ":1\n:1\r\n",
-            ":1\nx\r\n",
-            "*4\r\n:1\r\n:0\r\n:0\r\n:0\n\r\n",
-            "*0\r\n",
-            "*1\r\n:9\r\n",
-            "*1\r\n:1\r\n",
-            "*1\r\n+1\r\n",
-            "*2\r\n:2\r\n:-5\r\n",
-            "*3\r\n:0\r\n:5\r\n:1\r\n",
-            "*5\r\n:3\r\n:5\r\n:-1\r\n:0\r\n:9\r\n",
-            "*5\r\n:4\r\n:5\r\n:-1\r\n:0\r\n:9\r\n",
-            "*5\r\n:9\r\n:5\r\n:1\r\n:0\r\n:9\r\n",
-            "*5\r\n:0\r\n:5\r\n:1\r\n:0\r\n:9\r\n",
-            "*6\r\n:0\r\n:5\r\n:1\r\n:0\r\n:9\r\n:9\r\n",
-            "*6\r\n:0\r\n:5\r\n:1\r\n:0\r\n$1\r\n9\r\n$1\r\nx\r\n",
-            "*6\r\n:0\r\n:5\r\n:1\r\n:0\r\n:9\r\n$2\r\nx\r\n",
-            "*6\r\n:0\r\n:5\r\n:1\r\n:0\r\n:9\r\n$-1\r\n",
-            "*6\r\n:2\r\n:5\r\n:1\r\n:0\r\n:9\r\n$1\r\nx\r\n",
-            "*6\r\n:1\r\n:5\r\n:1\r\n:0\r\n:1700000000000000\r\n$1\r\nx\r\n",
-            "*2\r\n$1\r\nx\r\n$1\r\n1\r\n",
-            "*1\r\n$1\r\n1\r\n",
-            ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n",
-            "$1\r\n1\r\n",
-            "_\r\n",
-        ] {
-            for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe, Kind::Time]) {
-                let answer = Reply::read(kind, frame.as_bytes()).answer;
-                assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_refusal_with_a_counter_below_zero_is_none() {
-        let answer = Reply::read(Kind::Acquire, b"*6\r\n:0\r\n:-5\r\n:1\r\n:0\r\n:9\r\n$0\r\n\r\n").answer;
-        assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{answer:?}");
-    }
-
-    #[test]
-    fn pushes_are_told_from_replies() {
-        assert_eq!(push(b":1\r\n"), Push::None);
-        assert_eq!(push(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$6\r\nreport\r\n"), Push::Message(b"report".to_vec()));
-        for other in
-            [">1\r\n+x\r\n", ">0\r\n", ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n:1\r\n", ">2\r\n+invalidate\r\n*0\r\n"]
-        {
-            assert_eq!(push(other.as_bytes()), Push::Other, "{other}");
-        }
-    }
-
-    const ALL: [Kind; 6] = [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Subscribe, Kind::Time];
-
-    /// Whether the answer gives something to the caller, who acts on it.
-    fn is_grant(answer: &Answer) -> bool {
-        matches!(
-            answer,
-            Answer::Acquire(AcquireReply::Accepted)
-                | Answer::Raise(RaiseReply::Taken)
-                | Answer::Extend(ExtendReply::Extended | ExtendReply::Healed)
-                | Answer::Release(ReleaseReply::Deleted)
-        )
-    }
-
-    /// Whether the scripts say "done" in this form: the number 1 or a time, or numbers of which 1 or "healed" is the
-    /// first. Read by the parser, as a second opinion.
-    fn says_done(frame: &[u8]) -> bool {
-        match redis::parse_redis_value(frame) {
-            Ok(Value::Int(status)) => status == 1 || STATUS_MAX < status,
-            Ok(Value::Array(members)) => {
-                matches!(members.first(), Some(Value::Int(1 | 4)))
-                    && members.iter().all(|it| matches!(it, Value::Int(_)))
-            }
-            _ => false,
-        }
-    }
-
-    /// Numbers that a script returns, and those at which arithmetic ends.
-    fn number_text() -> impl Strategy<Value = String> {
-        let ends =
-            [i64::MIN, i64::MIN + 1, -(1 << 53), -2, -1, 0, 1, 2, 3, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, i64::MAX];
-        let words =
-            ["9223372036854775808", "-9223372036854775809", "1e3", "1.0", "+1", "01", "", "-", " 1", "0x1", "1\n"];
-        prop_oneof![
-            8 => prop::sample::select(ends.to_vec()).prop_map(|it| it.to_string()),
-            2 => any::<i64>().prop_map(|it| it.to_string()),
-            1 => prop::sample::select(words.to_vec()).prop_map(str::to_owned),
-        ]
-    }
-
-    /// What a hostile script could return: nearly what ours return.
-    fn numbers_frame() -> impl Strategy<Value = String> {
-        (prop::collection::vec(number_text(), 0..8), any::<bool>()).prop_map(|(numbers, short)| match &numbers[..] {
-            [only] if short => format!(":{only}\r\n"),
-            all => format!("*{}\r\n{}", all.len(), all.iter().map(|it| format!(":{it}\r\n")).collect::<String>()),
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn g4_no_bytes_make_it_panic_and_none_are_a_grant_unless_the_script_says_so(bytes: Vec<u8>, mark in "[-+:*>$%_#]") {
-            for frame in [bytes.clone(), [mark.as_bytes(), &bytes, b"\r\n"].concat()] {
-                for kind in ALL {
-                    let answer = Reply::read(kind, &frame).answer;
-                    prop_assert!(!is_grant(&answer) || says_done(&frame), "{:?} {}", kind, frame.escape_ascii());
-                }
-            }
-            let _ = push(&[b">", &bytes[..]].concat());
-        }
-
-        #[test]
-        fn g6_hostile_numbers_are_a_failure_or_what_they_say_and_never_more(frame in numbers_frame()) {
-            for kind in ALL {
-                let answer = Reply::read(kind, frame.as_bytes()).answer;
-                prop_assert!(!is_grant(&answer) || says_done(frame.as_bytes()), "{:?} {:?}", kind, frame);
-                match answer {
-                    // A negative time is "no end", and never "free now".
-                    Answer::Acquire(AcquireReply::Held { left: Some(left), .. } | AcquireReply::Reserved { left, .. }) => {
-                        let millis = i64::try_from(left.as_millis()).unwrap();
-                        prop_assert!(frame.contains(&millis.to_string()) || frame.contains("+1") || frame.contains("01"));
-                    }
-                    Answer::Acquire(AcquireReply::Behind { counter }) | Answer::Raise(RaiseReply::Above { counter }) => {
-                        prop_assert!(i64::try_from(counter).is_ok());
-                    }
-                    _ => {}
-                }
-            }
-        }
-
-        #[test]
-        fn g6_no_error_is_a_grant_whatever_it_says(code in "[A-Z]{0,12}", text in "[ -~]{0,40}") {
-            for kind in ALL {
-                let frame = format!("-{code} {text}\r\n");
-                prop_assert!(!is_grant(&Reply::read(kind, frame.as_bytes()).answer), "{}", frame);
-            }
-        }
-
-        #[test]
-        fn g6_pushes_answer_nothing_but_a_subscription(kind in "[a-z]{1,12}", data: Vec<u8>) {
-            let frame = [format!(">2\r\n+{kind}\r\n${}\r\n", data.len()).as_bytes(), &data, b"\r\n"].concat();
-            for command in Script::ALL.map(Script::kind) {
-                let answer = Reply::read(command, &frame).answer;
-                let failed = matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
-                prop_assert!(failed, "{answer:?}");
-            }
-            let subscribed = Reply::read(Kind::Subscribe, &frame).answer == Answer::Subscribed;
-            prop_assert_eq!(subscribed, kind == "subscribe");
-        }
-    }
 }

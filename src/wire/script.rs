@@ -32,6 +32,8 @@ pub(crate) enum Script {
     RaiseMany,
     ExtendMany,
     ReleaseMany,
+    AcquireSlot,
+    ReleaseSlots,
     Greet,
     Meet,
     AcquireShared,
@@ -46,7 +48,7 @@ impl Script {
     const OF_LOCKS: [Script; 3] = [Script::Acquire, Script::Extend, Script::Release];
     const OF_QUARANTINE: [Script; 2] = [Script::Meet, Script::Greet];
 
-    pub(crate) const ALL: [Script; 14] = [
+    pub(crate) const ALL: [Script; 16] = [
         Script::Acquire,
         Script::Raise,
         Script::Extend,
@@ -59,6 +61,8 @@ impl Script {
         Script::RaiseShared,
         Script::ExtendShared,
         Script::ReleaseShared,
+        Script::AcquireSlot,
+        Script::ReleaseSlots,
         Script::Greet,
         Script::Meet,
     ];
@@ -66,10 +70,10 @@ impl Script {
     /// What a command does that runs it.
     pub(crate) fn kind(self) -> Kind {
         match self {
-            Script::Acquire | Script::AcquireMany | Script::AcquireShared => Kind::Acquire,
+            Script::Acquire | Script::AcquireMany | Script::AcquireShared | Script::AcquireSlot => Kind::Acquire,
             Script::Raise | Script::RaiseMany | Script::RaiseShared => Kind::Raise,
             Script::Extend | Script::ExtendMany | Script::ExtendShared => Kind::Extend,
-            Script::Release | Script::ReleaseMany | Script::ReleaseShared => Kind::Release,
+            Script::Release | Script::ReleaseMany | Script::ReleaseShared | Script::ReleaseSlots => Kind::Release,
             Script::Greet => Kind::Greet,
             Script::Meet => Kind::Meet,
         }
@@ -124,6 +128,8 @@ impl Script {
             Script::ExtendMany => include_str!("scripts/extend_many.lua"),
             Script::Release => include_str!("scripts/release.lua"),
             Script::ReleaseMany => include_str!("scripts/release_many.lua"),
+            Script::AcquireSlot => include_str!("scripts/acquire_slot.lua"),
+            Script::ReleaseSlots => include_str!("scripts/release_slots.lua"),
             Script::Greet => include_str!("scripts/greet.lua"),
             Script::Meet => include_str!("scripts/meet.lua"),
             Script::AcquireShared => include_str!("scripts/acquire_shared.lua"),

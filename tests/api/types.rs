@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quorlock::{
     AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost,
-    MultiLock, Mutex, NodeReport, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Stats,
+    MultiLock, Mutex, NodeReport, Permit, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Semaphore, Stats,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -18,6 +18,8 @@ fn handles_and_guards_can_be_sent_and_shared() {
     shared::<Builder>();
     shared::<Mutex>();
     shared::<MultiLock>();
+    shared::<Semaphore>();
+    shared::<Permit>();
     shared::<ReentrantMutex>();
     shared::<LockGuard>();
     shared::<CancelHandle>();
@@ -33,6 +35,8 @@ fn whatever_users_hold_can_be_used_after_a_panic_that_was_caught() {
     survives_a_panic::<Builder>();
     survives_a_panic::<Mutex>();
     survives_a_panic::<MultiLock>();
+    survives_a_panic::<Semaphore>();
+    survives_a_panic::<Permit>();
     survives_a_panic::<ReentrantMutex>();
     survives_a_panic::<LockGuard>();
     survives_a_panic::<ReentrantGuard>();
@@ -98,16 +102,20 @@ fn a_run_that_waits_for_a_while_ends_in_the_same_errors_as_the_lock() {
     let lock = locks.mutex("x");
     let again = locks.reentrant_mutex("x");
     let several = locks.multi(["x", "y"]);
+    let permits = locks.semaphore("x", 2);
     locks.shut_down();
     #[expect(clippy::disallowed_methods, reason = "a deadline is the caller's to read")]
     let now = Instant::now();
-    let errors: [RunError<()>; 9] = [
+    let errors: [RunError<()>; 12] = [
         lock.try_run(|_| unreachable!()).unwrap_err(),
         lock.try_run_for(short, |_| unreachable!()).unwrap_err(),
         lock.try_run_until(now, |_| unreachable!()).unwrap_err(),
         again.try_run(|_| unreachable!()).unwrap_err(),
         again.try_run_for(short, |_| unreachable!()).unwrap_err(),
         again.try_run_until(now, |_| unreachable!()).unwrap_err(),
+        permits.try_run(|_| unreachable!()).unwrap_err(),
+        permits.try_run_for(short, |_| unreachable!()).unwrap_err(),
+        permits.try_run_until(now, |_| unreachable!()).unwrap_err(),
         several.try_run(|_| unreachable!()).unwrap_err(),
         several.try_run_for(short, |_| unreachable!()).unwrap_err(),
         several.try_run_until(now, |_| unreachable!()).unwrap_err(),

@@ -98,11 +98,12 @@ enum Claim {
     WaitersAreTold,
     WaitersLeaveTheList,
     SeveralNamesAreTaken,
+    PermitsAreGiven,
 }
 
 use Claim::*;
 
-const CLAIMS: [Claim; 17] = [
+const CLAIMS: [Claim; 18] = [
     LocksAreTaken,
     LocksAreGivenBack,
     HoldersAreSeen,
@@ -120,6 +121,7 @@ const CLAIMS: [Claim; 17] = [
     WaitersAreTold,
     WaitersLeaveTheList,
     SeveralNamesAreTaken,
+    PermitsAreGiven,
 ];
 
 /// What does not work without a command. Without those of the last line locks work, and waiters ask again.
@@ -237,6 +239,18 @@ impl Claim {
                     !clients.as_str().unwrap().contains("name=quorlock")
                 });
                 was_refused && !at.server.exists(list())
+            }
+            PermitsAreGiven => {
+                let (holder, waiter) = (at.manager(), at.manager());
+                let Ok(permit) = holder.semaphore("n", 1).acquire() else { return false };
+                let one = waiter.semaphore("n", 1);
+                let waiting = thread::spawn(move || {
+                    one.acquire().map(|it| it.extend(secs(1_000)).is_ok() && it.release().is_ok())
+                });
+                let list = format!("quorlock:slot-waiters:{{{PREFIX}n}}");
+                eventually("it waits", || at.server.exists(&list) || waiting.is_finished());
+                drop(permit);
+                matches!(join(waiting), Ok(true)) && waiter.stats().notices == 1
             }
             SeveralNamesAreTaken => {
                 let (holder, waiter) = (at.manager(), at.manager());

@@ -47,8 +47,10 @@ mod rw_lock;
 mod rw_waiting;
 mod scripts;
 mod secrets;
+mod semaphore;
 mod sets;
 mod several;
+mod several_waiting;
 mod starving;
 mod support;
 

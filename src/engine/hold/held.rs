@@ -136,6 +136,11 @@ impl HeldLock {
         &self.spec.name
     }
 
+    /// The slot, of a semaphore.
+    pub(crate) fn slot(&self) -> Option<u8> {
+        self.spec.plan.slot()
+    }
+
     pub(crate) fn token(&self) -> FencingToken {
         self.token
     }

@@ -118,7 +118,12 @@ fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Rep
             }
             return answer;
         }
-        Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. } | AcquireReply::Shared { .. })
+        Answer::Acquire(
+            AcquireReply::Accepted
+            | AcquireReply::Behind { .. }
+            | AcquireReply::Shared { .. }
+            | AcquireReply::Slot { .. },
+        )
         | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => {
             if let Some(failure) = node.other_users.failure() {
                 return Answer::Failed(failure);

@@ -12,6 +12,7 @@ use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::round::request::{Known, Request};
 use crate::engine::round::run;
+use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{FencingToken, NodeSet, OwnerToken};
 use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
@@ -22,7 +23,7 @@ use crate::logic::{quorum, token, validity};
 use crate::stats::count;
 use crate::sys::logging::debug;
 use crate::time::{self, About, Moment, Now, Tick};
-use crate::wire::{QueuePolicy, QueueUpdate};
+use crate::wire::{Command, QueuePolicy, QueueUpdate};
 
 /// An attempt on its way.
 pub(crate) struct Attempt {
@@ -130,16 +131,18 @@ impl Attempt {
         let nodes = fanout.len();
         let mut seen = self.seen.max(self.round.with_ballot(Ballot::<AcquireRound>::seen));
         let (mut gone, mut raised) = (NodeSet::default(), false);
+        let slot = self.round.with_ballot(Ballot::<AcquireRound>::slot);
+        let spec = request.spec.of_slot(slot);
         let rule = request.spec.rule();
         let mut counted = match end {
-            AcquireEnd::Won { token } => self.round.nodes_with(|it| rule.counts(it, token)),
+            AcquireEnd::Won { token } => self.round.nodes_with(|it| rule.counts(it, token) && it.slot() == slot),
             _ => NodeSet::default(),
         };
         if let AcquireEnd::Raise { token } = end {
             count(&fanout.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(rule, token, self.use_until)));
             let deadline = time::deadline(fanout.response_timeout());
-            let outgoing = Outgoing::ask(request.spec.plan.raise(self.owner, token), &raise);
+            let outgoing = Outgoing::ask(spec.plan.raise(self.owner, token), &raise);
             end = run::run(fanout, outgoing, &raise, None, deadline);
             seen = seen.max(token).max(raise.with_ballot(Ballot::<RaiseRound>::seen));
             gone = raise.nodes_with(Answer::is_gone);
@@ -159,16 +162,23 @@ impl Attempt {
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
             count(&fanout.counters.rounds_won);
             debug!("{}: won in {}, token {token}, {:?}", request.spec.name, About(took), self.owner);
+            let grants = Grants { round: Some(Arc::clone(&self.round)), slot, gone };
+            let waiter = request.policy.entry.map(|it| it.waiter);
+            let keep = spec.plan.keep(self.owner, waiter);
+            let in_lists = waiter.filter(|_| keep.is_none());
+            if let Some(keep) = keep {
+                self.give_back_others(fanout, &spec, &grants, keep);
+            }
             return Ok(Won {
-                spec: Arc::clone(&request.spec),
+                spec,
                 owner: self.owner,
                 token: FencingToken::new(token),
                 raised,
                 sent: self.sent,
                 use_until,
                 reached: self.round.reached(),
-                grants: Grants { round: Some(self.round), gone },
-                in_lists: request.policy.entry.map(|it| it.waiter),
+                grants,
+                in_lists,
             });
         }
         let why = if let AcquireEnd::Lost(why) = end { why } else { LossReason::Overtaken };
@@ -182,9 +192,31 @@ impl Attempt {
         }
         let rows = self.round.rows();
         let release = self.take_back(fanout, request, &rows, wait::keeps_its_place(why));
-        let entered = self.round.with_ballot(Ballot::entered);
+        let (entered, common_slot) = self.round.with_ballot(|it| (it.entered(), it.common_slot()));
+        let common_slot = common_slot.filter(|_| why == LossReason::Held);
         let (asked, waited) = (self.sent.tick, self.slot.waited());
-        Err(LostAttempt { why, rows, round: Some(self.round), asked, took, waited, seen, entered, release })
+        Err(LostAttempt {
+            why,
+            rows,
+            round: Some(self.round),
+            asked,
+            took,
+            waited,
+            seen,
+            common_slot,
+            entered,
+            release,
+        })
+    }
+
+    /// Gives back the slots besides its own that nodes have granted, or may grant yet, and leaves the waiting lists of these
+    /// nodes: the next call of this manager that waits has the same entry.
+    fn give_back_others(&self, fanout: &Fanout, spec: &LockSpec, grants: &Grants, keep: Command) {
+        let to = self.round.reached().without(grants.nodes());
+        if to != NodeSet::default() {
+            // RACE: as in `take_back`, behind the acquire.
+            fanout.send(Outgoing::release(keep, to, spec.ttl()), None, None, time::tick()).finish();
+        }
     }
 
     /// Takes back whatever a lost attempt may have left on the nodes. `stays`: the call keeps its place in their lists.

@@ -55,13 +55,16 @@ impl Won {
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
+    /// The slot, of a semaphore. Others that were granted besides are given back.
+    pub(crate) slot: Option<u8>,
     /// Nodes on which it turned out to be gone.
     pub(crate) gone: NodeSet,
 }
 
 impl Grants {
     pub(crate) fn nodes(&self) -> NodeSet {
-        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(Answer::is_granted)).without(self.gone)
+        let granted = |it: &Answer| it.is_granted() && it.slot() == self.slot;
+        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(granted)).without(self.gone)
     }
 }
 
@@ -78,6 +81,8 @@ pub(crate) struct LostAttempt {
     pub(crate) waited: Duration,
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
+    /// Of a semaphore, of which the nodes granted different slots: one that is free at a majority.
+    pub(crate) common_slot: Option<u8>,
     /// How many nodes have entered the call in their waiting lists.
     pub(crate) entered: usize,
     /// The release of what was granted, on its way.
@@ -90,7 +95,7 @@ impl LostAttempt {
         let rows = vec![NodeAnswer::Pending; nodes];
         let (asked, took, waited) = (time::tick(), Duration::ZERO, Duration::ZERO);
         let why = LossReason::KeyInUse;
-        LostAttempt { why, rows, round: None, asked, took, waited, seen, entered: 0, release: None }
+        LostAttempt { why, rows, round: None, asked, took, waited, seen, common_slot: None, entered: 0, release: None }
     }
 
     /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.

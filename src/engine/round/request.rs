@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::nodes::fanout::Fanout;
+use crate::engine::round::outcome::LostAttempt;
 use crate::engine::spec::LockSpec;
 use crate::logic::wait;
 use crate::time::Moment;
@@ -31,7 +32,8 @@ impl Request {
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let entry = waiter.map(|waiter| QueueEntry { waiter, life });
         let began = Moment::now();
-        let policy = QueuePolicy { fair: spec.fair, since: began.wall_micros(), entry, enters: waiter.is_some() };
+        let policy =
+            QueuePolicy { fair: spec.fair, since: began.wall_micros(), entry, enters: waiter.is_some(), only: None };
         let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));
         Request { spec, margin, policy, began, place: OnceLock::new() }
     }
@@ -52,11 +54,21 @@ pub(crate) struct Known {
     pub(crate) seen: u64,
     /// It could not win its last round even if nobody has the lock: see [`wait::keeps_its_place`].
     pub(crate) has_no_place: bool,
+    /// Of a semaphore: the nodes granted different slots, and this one is free at a majority.
+    pub(crate) only: Option<u8>,
 }
 
 impl Known {
+    /// What is known after a lost attempt.
+    pub(crate) fn after(self, lost: &LostAttempt) -> Known {
+        // One try for a slot, and then by chance again.
+        let only = lost.common_slot.filter(|_| self.only.is_none());
+        Known { seen: self.seen.max(lost.seen), has_no_place: !wait::keeps_its_place(lost.why), only }
+    }
+
     /// How the next attempt deals with other calls that wait.
     pub(super) fn policy(self, policy: QueuePolicy) -> QueuePolicy {
+        let policy = QueuePolicy { only: self.only, ..policy };
         if self.has_no_place { policy.without_place() } else { policy }
     }
 }

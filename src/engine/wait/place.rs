@@ -9,7 +9,7 @@ use crate::engine::park::Signal;
 use crate::engine::round::admission::{Admission, Slot, Turn};
 use crate::engine::round::attempt::Attempt;
 use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
-use crate::engine::round::request::{Known, Request};
+use crate::engine::round::request::Request;
 use crate::engine::wait::queues::Queues;
 use crate::engine::wait::ticket::{Handover, Ticket};
 use crate::ids::NodeSet;
@@ -211,7 +211,8 @@ impl<'a> Place<'a> {
         self.tries = self.tries.saturating_add(1);
         self.pause = pause;
         let mut state = self.ticket.state.lock();
-        state.known = Known { seen: state.known.seen.max(lost.seen), has_no_place };
+        state.known = state.known.after(lost);
+        let pause = if state.known.only.is_some() { Duration::ZERO } else { pause };
         state.try_at = time::tick().checked_add(pause);
         state.grace = wait::grace(lost.took);
         // It knows something newer.

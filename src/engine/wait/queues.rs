@@ -53,6 +53,9 @@ impl Queues {
 
     /// Notes that the manager holds the lock, by the hold `id`.
     pub(crate) fn begin_hold(&self, spec: &LockSpec, id: u64) {
+        if !spec.plan.is_noted() {
+            return;
+        }
         let mut queues = self.by_key.lock();
         let queue = queues.entry(Arc::clone(spec.plan.key())).or_default();
         queue.begin_hold(id, spec.rule());
@@ -135,7 +138,7 @@ impl Queues {
         if queue.tickets.len() < before {
             count_down(&self.counters.waiting);
         }
-        if let Some(id) = held {
+        if let Some(id) = held.filter(|_| ticket.request.spec.plan.is_noted()) {
             queue.begin_hold(id, ticket.request.spec.rule());
         }
         queue.admit();

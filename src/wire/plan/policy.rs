@@ -17,6 +17,8 @@ pub(crate) struct QueuePolicy {
     pub(crate) entry: Option<QueueEntry>,
     /// Enter the waiting list if refused.
     pub(crate) enters: bool,
+    /// Of a semaphore: this slot or none.
+    pub(crate) only: Option<u8>,
 }
 
 impl QueuePolicy {
@@ -130,7 +132,7 @@ mod tests {
     #[test]
     fn a_call_without_a_place_is_behind_all_others_and_enters_no_list() {
         let entry = Some(QueueEntry { waiter: Waiter::Client(ClientId::draw().unwrap()), life: 9 });
-        let policy = QueuePolicy { fair: false, since: 5, entry, enters: true }.without_place();
-        assert_eq!(policy, QueuePolicy { fair: true, since: u64::MAX, entry, enters: false });
+        let policy = QueuePolicy { fair: false, since: 5, entry, enters: true, only: None }.without_place();
+        assert_eq!(policy, QueuePolicy { fair: true, since: u64::MAX, entry, enters: false, only: None });
     }
 }

@@ -1,0 +1,146 @@
+//! A lock that several holders can have, up to a number.
+
+use std::fmt;
+use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+
+use crate::config::PERMITS_MAX;
+use crate::engine::{Engine, LockSpec};
+use crate::error::{AcquireError, ReleaseError, Released};
+use crate::kinds::methods::{lock_methods, run_methods, setters};
+use crate::lock::{LockGuard, Patience, acquire};
+use crate::logic::validity;
+use crate::wire::{KeyTtls, Plan};
+
+/// A number of permits that the whole fleet shares: as many holders at a time can be in, and never more, whatever fails.
+///
+/// A description, made by [`LockManager::semaphore`](crate::LockManager::semaphore): cheap, cloneable, and without any state
+/// of a hold. Each permit is a [`Permit`].
+///
+/// Each permit is a *slot*: a lock of its own on a majority of the nodes, with a fencing counter of its own. So a permit
+/// whose holder has crashed comes back after its ttl, renewal and healing are those of a mutex, and there is no count that
+/// could go wrong. See [`guide::semaphore`](crate::guide::semaphore), also for why nodes do not count holders.
+///
+/// The number is in the description alone. While processes differ in it, the largest counts: at most so many are in.
+#[derive(Clone)]
+pub struct Semaphore {
+    engine: Arc<Engine>,
+    spec: Arc<LockSpec>,
+    permits: usize,
+}
+
+// A description never changes once it is made: see `LockManager`.
+impl UnwindSafe for Semaphore {}
+impl RefUnwindSafe for Semaphore {}
+
+impl Semaphore {
+    pub(crate) fn of_engine(engine: Arc<Engine>, name: &[u8], permits: usize) -> Semaphore {
+        let config = &engine.shared().config;
+        let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
+        let plan = Plan::semaphore(&config.prefix, name, permits.min(PERMITS_MAX), ttls).signed(&config.owner_label);
+        let spec = Arc::new(LockSpec::new(config, name, plan));
+        Semaphore { engine, spec, permits }
+    }
+
+    /// The name, without the manager's prefix.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.spec.name.as_bytes()
+    }
+
+    /// How many permits there are, as far as this description says.
+    #[must_use]
+    pub fn permits(&self) -> usize {
+        self.permits
+    }
+
+    fn spec(&self) -> &LockSpec {
+        &self.spec
+    }
+
+    fn spec_mut(&mut self) -> &mut LockSpec {
+        Arc::make_mut(&mut self.spec)
+    }
+
+    fn take(&self, patience: Patience) -> Result<Permit, AcquireError> {
+        if self.permits == 0 || PERMITS_MAX < self.permits {
+            return Err(AcquireError::BadPermits { permits: self.permits, max: PERMITS_MAX });
+        }
+        self.spec.check(&self.engine.shared().config)?;
+        acquire(&self.engine, &self.spec, patience).map(|guard| Permit { guard })
+    }
+}
+
+setters!(Semaphore);
+
+lock_methods! {
+    Semaphore::take -> Permit, made: r#"semaphore("mail-server", 5)"#,
+    inside: "At most five in the fleet are here.", doing: "talking to the mail server",
+    /// It is a permit that is waited for: held means that all are.
+    about,
+    acquire,
+    try_acquire,
+    try_acquire_for,
+    try_acquire_until,
+    /// - [`BadPermits`](AcquireError::BadPermits): likewise.
+    errors,
+}
+
+run_methods! {
+    Semaphore -> Permit, made: r#"semaphore("mail-server", 5)"#,
+    over: acquire, try_acquire, try_acquire_for, try_acquire_until,
+    about,
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (spec, mut f) = (&self.spec, f.debug_struct("Semaphore"));
+        f.field("name", &spec.name)
+            .field("permits", &self.permits)
+            .field("ttl", &spec.given_ttl)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One permit of a [`Semaphore`], until it is dropped.
+///
+/// It is a [`LockGuard`] in all but its [`slot`](Permit::slot), and can be lent as one.
+#[must_use = "a permit that is not bound to a name is given back at once: write `let _permit = …`, not `let _ = …`"]
+pub struct Permit {
+    guard: LockGuard,
+}
+
+impl Permit {
+    /// Which of the permits it is, from 0. Does not block.
+    ///
+    /// [Fencing tokens](LockGuard::fencing_token) grow with the holders of one slot: storage that is to refuse a holder
+    /// that was stopped for too long keeps the largest token *of each slot*.
+    #[must_use]
+    pub fn slot(&self) -> usize {
+        self.guard.slot().map_or(0, usize::from)
+    }
+
+    /// Gives the permit back and says how that went: see [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release(self) -> Result<Released, ReleaseError> {
+        self.guard.release()
+    }
+}
+
+impl Deref for Permit {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("slot", &self.slot()).field("guard", &self.guard).finish()
+    }
+}

@@ -1,0 +1,442 @@
+//! A semaphore in a small world: the shipped rounds, and nodes that do what the scripts for slots do.
+//!
+//! First every round by itself: whatever nodes answer, and in whatever order. Then two and three attempts at the permits of
+//! one semaphore on three nodes, each command executed at any time or never, answers lost, attempts given up. A key
+//! lasts as long as the attempt that counts on it. All states that can be reached are visited.
+//!
+//! A slot is a lock of its own: clocks, restarts and lost counters are searched for one lock, in `fencing`.
+#![allow(clippy::print_stdout, reason = "how large the worlds are, for those who ask with --nocapture")]
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::answer::{AcquireReply, FreeSlots, RaiseReply};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
+
+const NODES: usize = 3;
+const SLOTS: usize = 2;
+
+fn granted(slot: u8, counter: Option<u64>) -> Vote {
+    let mut free = FreeSlots::default();
+    free.insert(slot);
+    Vote::Acquire(AcquireReply::Slot { slot, counter, free })
+}
+
+fn held() -> Vote {
+    Vote::Acquire(AcquireReply::Held { counter: 0, left: None, entered: false, holder: None, which: None })
+}
+
+const PROPOSAL: u64 = 10;
+
+/// What a node can answer, in a semaphore of three slots.
+fn votes() -> Vec<Vote> {
+    let slots = (0..3).flat_map(|slot| [None, Some(7), Some(12)].map(|counter| granted(slot, counter)));
+    slots.chain([held(), FAILED]).collect()
+}
+
+/// By the rules: the end of a round of which these votes have come in this order.
+fn expected(nodes: usize, votes: &[Vote]) -> Option<AcquireEnd> {
+    for n in 1..=votes.len() {
+        let (votes, open) = (&votes[..n], nodes - n);
+        let of = |slot: u8| votes.iter().filter(|it| it.slot() == Some(slot)).collect::<Vec<_>>();
+        if let Some(slot) = (0..3).find(|it| majority(nodes, of(*it).len())) {
+            let accepted = of(slot).iter().filter(|it| it.is_accepted()).count();
+            let seen = of(slot).iter().filter_map(|it| it.counter()).max().unwrap_or(0);
+            return Some(if majority(nodes, accepted) && seen < PROPOSAL {
+                AcquireEnd::Won { token: PROPOSAL }
+            } else {
+                AcquireEnd::Raise { token: seen.max(PROPOSAL) + 1 }
+            });
+        }
+        if !(0..3).any(|it| majority(nodes, of(it).len() + open)) {
+            let failed = votes.iter().filter(|it| **it == FAILED).count();
+            let granted = votes.iter().filter(|it| it.is_granted()).count();
+            let is_held = votes.contains(&held()) || majority(nodes, granted);
+            // So many have failed that the others are none.
+            let no_quorum = !majority(nodes, nodes - failed) || !is_held;
+            let why = if no_quorum { LossReason::NoQuorum } else { LossReason::Held };
+            return Some(AcquireEnd::Lost(why));
+        }
+    }
+    None
+}
+
+#[test]
+fn a15_a_round_is_won_by_a_majority_that_granted_the_same_slot_and_by_nothing_else() {
+    for nodes in 1..=if long() { 5 } else { 4 } {
+        let all = votes();
+        for course in 0..all.len().pow(u32::try_from(nodes).unwrap()) {
+            let votes: Vec<_> = (0..nodes).map(|i| all[course / all.len().pow(i as u32) % all.len()].clone()).collect();
+            let mut ballot = Ballot::new(nodes, AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
+            for (node, vote) in (0..).map(NodeId::new).zip(&votes) {
+                let _ = ballot.on_vote(node, vote.clone(), in_time());
+            }
+            assert_eq!(ballot.end(), expected(nodes, &votes), "{votes:?}");
+            if matches!(ballot.end(), Some(AcquireEnd::Won { .. } | AcquireEnd::Raise { .. })) {
+                let of = |slot| votes.iter().filter(|it| it.slot() == Some(slot)).count();
+                assert!(ballot.slot().is_some_and(|it| majority(nodes, of(it))), "{votes:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slot_that_is_free_at_a_majority_is_found_where_nodes_granted_different_ones() {
+    let votes = |free: [&[u8]; 3], proposal| {
+        let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, proposal, Some(deadline())));
+        for (node, slots) in (0..).map(NodeId::new).zip(free) {
+            let mut free = FreeSlots::default();
+            slots.iter().for_each(|it| free.insert(*it));
+            let vote = Vote::Acquire(AcquireReply::Slot { slot: slots[0], counter: None, free });
+            let _ = ballot.on_vote(node, vote, in_time());
+        }
+        (ballot.end(), ballot.common_slot())
+    };
+    let lost = Some(AcquireEnd::Lost(LossReason::Held));
+    for proposal in 0..600 {
+        assert_eq!(votes([&[0, 3], &[1, 3], &[2, 3]], proposal), (lost, Some(3)));
+        assert_eq!(votes([&[0, 255], &[1, 255], &[2]], proposal), (lost, Some(255)));
+        assert_eq!(votes([&[0], &[1], &[2]], proposal), (lost, None));
+    }
+    let found: HashSet<_> = (0..600).map(|it| votes([&[0, 3, 4, 5], &[1, 3, 4, 5], &[2, 3, 4, 5]], it).1).collect();
+    assert_eq!(found, HashSet::from([Some(3), Some(4), Some(5)]), "not everybody asks for the same");
+}
+
+/// As on the page: each of n nodes lets k holders in, and a client is in with a majority.
+#[test]
+fn nodes_that_count_holders_let_more_in_than_they_count_to() {
+    for (nodes, permits, inside) in [(3, 2, 3), (3, 10, 15), (5, 10, 16), (5, 1, 1)] {
+        let quorum = nodes / 2 + 1;
+        let (mut room, mut clients) = (vec![permits; nodes], 0);
+        loop {
+            // The next one is let in where there is most room.
+            let mut order: Vec<_> = (0..nodes).collect();
+            order.sort_by_key(|it| usize::MAX - room[*it]);
+            if order.iter().take(quorum).any(|it| room[*it] == 0) {
+                break;
+            }
+            order.iter().take(quorum).for_each(|it| room[*it] -= 1);
+            clients += 1;
+        }
+        assert_eq!(clients, inside, "{permits} permits at {nodes} nodes");
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Violation {
+    /// More hold than there are permits.
+    TooMany,
+    /// Two hold the same one.
+    TwoInOne,
+    /// A later holder of a slot has a token that is not larger.
+    TokenNotLarger,
+    /// A node keeps a slot for an attempt that did not win it, or is over.
+    Stray,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Flaw {
+    None,
+    /// The client adds up votes for different slots.
+    AddsUpSlots,
+    /// A node compares a token with the counter of another slot.
+    AnotherSlotsCounter,
+    /// The client does not give back what nodes have granted besides its slot.
+    KeepsStrays,
+}
+
+/// Commands of an attempt to a node, one bit each; the lowest comes first.
+const ACQUIRE: u8 = 1;
+const RAISE: u8 = 2;
+const KEEP: u8 = 4;
+const RELEASE: u8 = 8;
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+enum Said {
+    Nothing,
+    Slot(u8, Option<u8>),
+    Held,
+    Taken,
+    Above(u8),
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Phase {
+    Idle,
+    Acquiring,
+    Raising,
+    Holding,
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+struct Node<const A: usize> {
+    slots: [Option<u8>; SLOTS],
+    counters: [u8; SLOTS],
+    sent: [u8; A],
+    said: [Said; A],
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Attempt {
+    phase: Phase,
+    slot: u8,
+    token: u8,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct State<const A: usize> {
+    attempts: [Attempt; A],
+    nodes: [Node<A>; NODES],
+    /// The largest token of any holder so far, slot by slot.
+    largest: [u8; SLOTS],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct World<const A: usize> {
+    /// The slot at which each begins.
+    first: [u8; A],
+    proposals: [u8; A],
+    counters: [u8; SLOTS],
+    flaw: Flaw,
+}
+
+impl<const A: usize> World<A> {
+    fn start(&self) -> State<A> {
+        let node = Node { slots: [None; SLOTS], counters: self.counters, sent: [0; A], said: [Said::Nothing; A] };
+        let attempt = Attempt { phase: Phase::Idle, slot: 0, token: 0 };
+        State { attempts: [attempt; A], nodes: [node; NODES], largest: self.counters }
+    }
+
+    /// What a node does with a command: the scripts.
+    fn run(&self, node: &mut Node<A>, me: usize, command: u8, Attempt { slot, token, .. }: Attempt) -> Said {
+        let owner = Some(u8::try_from(me).unwrap());
+        match command {
+            ACQUIRE => {
+                let order = (0..SLOTS).map(|it| (it + usize::from(self.first[me])) % SLOTS);
+                let Some(slot) = order.into_iter().find(|it| node.slots[*it].is_none()) else { return Said::Held };
+                node.slots[slot] = owner;
+                let of = if self.flaw == Flaw::AnotherSlotsCounter { 0 } else { slot };
+                let (number, counter) = (u8::try_from(slot).unwrap(), node.counters[of]);
+                if self.proposals[me] <= counter {
+                    return Said::Slot(number, Some(counter));
+                }
+                node.counters[slot] = self.proposals[me];
+                Said::Slot(number, None)
+            }
+            RAISE => {
+                let (is_mine, counter) =
+                    (node.slots[usize::from(slot)] == owner, &mut node.counters[usize::from(slot)]);
+                if !is_mine {
+                    Said::Gone
+                } else if token <= *counter {
+                    Said::Above(*counter)
+                } else {
+                    *counter = token;
+                    Said::Taken
+                }
+            }
+            _ => {
+                for (i, it) in node.slots.iter_mut().enumerate() {
+                    if *it == owner && (command == RELEASE || i != usize::from(slot)) {
+                        *it = None;
+                    }
+                }
+                Said::Nothing
+            }
+        }
+    }
+
+    fn send(state: &mut State<A>, me: usize, phase: Phase, command: u8) {
+        state.attempts[me].phase = phase;
+        for node in &mut state.nodes {
+            node.sent[me] |= command;
+            node.said[me] = Said::Nothing;
+        }
+    }
+
+    fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
+        let adds_up = self.flaw == Flaw::AddsUpSlots;
+        let vote = |said: Said| match said {
+            Said::Slot(slot, counter) => granted(if adds_up { 0 } else { slot }, counter.map(u64::from)),
+            Said::Held => held(),
+            Said::Taken => Vote::Raise(RaiseReply::Taken),
+            Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: u64::from(counter) }),
+            Said::Gone => Vote::Raise(RaiseReply::Gone),
+            Said::Nothing => panic!("no vote"),
+        };
+        let said: Vec<_> = (0..).map(NodeId::new).zip(state.nodes.iter().map(|it| it.said[me])).collect();
+        let votes = said.into_iter().filter(|it| it.1 != Said::Nothing).map(|it| (it.0, vote(it.1)));
+        let attempt = state.attempts[me];
+        let (end, slot) = match attempt.phase {
+            Phase::Acquiring => {
+                let round = AcquireRound::new(Rule::Exclusive, u64::from(self.proposals[me]), Some(deadline()));
+                let ballot = course(round, votes, closed);
+                (ballot.end(), ballot.slot())
+            }
+            Phase::Raising => {
+                let round = RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
+                (course(round, votes, closed).end(), Some(attempt.slot))
+            }
+            _ => return,
+        };
+        match end {
+            Some(AcquireEnd::Won { token }) => {
+                // Whoever adds up believes in the slot of the first node that granted one.
+                let first = state.nodes.iter().find_map(|it| match it.said[me] {
+                    Said::Slot(slot, _) => Some(slot),
+                    _ => None,
+                });
+                let slot = first.filter(|_| adds_up).or(slot).unwrap();
+                state.attempts[me] = Attempt { phase: Phase::Holding, slot, token: u8::try_from(token).unwrap() };
+                if self.flaw != Flaw::KeepsStrays {
+                    state.nodes.iter_mut().for_each(|it| it.sent[me] |= KEEP);
+                }
+            }
+            Some(AcquireEnd::Raise { token }) => {
+                (state.attempts[me].slot, state.attempts[me].token) = (slot.unwrap(), u8::try_from(token).unwrap());
+                Self::send(state, me, Phase::Raising, RAISE);
+            }
+            Some(AcquireEnd::Lost(_)) => Self::send(state, me, Phase::Over, RELEASE),
+            None => {}
+        }
+    }
+
+    fn next(&self, state: &State<A>) -> Vec<State<A>> {
+        let mut all = Vec::new();
+        for me in 0..A {
+            let attempt = state.attempts[me];
+            let mut next = *state;
+            match attempt.phase {
+                Phase::Idle => Self::send(&mut next, me, Phase::Acquiring, ACQUIRE),
+                Phase::Holding => Self::send(&mut next, me, Phase::Over, RELEASE),
+                Phase::Acquiring | Phase::Raising => self.decide(&mut next, me, true),
+                Phase::Over => {}
+            }
+            all.push(next);
+            for node in 0..NODES {
+                let sent = state.nodes[node].sent[me];
+                let command = sent & sent.wrapping_neg();
+                if command == 0 {
+                    continue;
+                }
+                let mut next = *state;
+                next.nodes[node].sent[me] &= !command;
+                let said = self.run(&mut next.nodes[node], me, command, attempt);
+                let awaits = [(ACQUIRE, Phase::Acquiring), (RAISE, Phase::Raising)].contains(&(command, attempt.phase));
+                if awaits {
+                    // The answer gets lost, or comes.
+                    all.push(next);
+                    next.nodes[node].said[me] = said;
+                    self.decide(&mut next, me, false);
+                }
+                all.push(next);
+            }
+        }
+        all
+    }
+
+    fn violation(&self, before: &State<A>, state: &State<A>) -> Option<Violation> {
+        let holders = || (0..A).filter(|it| state.attempts[*it].phase == Phase::Holding);
+        if SLOTS < holders().count() {
+            return Some(Violation::TooMany);
+        }
+        for me in holders() {
+            let Attempt { slot, token, .. } = state.attempts[me];
+            if self.flaw != Flaw::AddsUpSlots && holders().any(|it| it != me && state.attempts[it].slot == slot) {
+                return Some(Violation::TwoInOne);
+            }
+            let is_new = before.attempts[me].phase != Phase::Holding;
+            if self.flaw != Flaw::AddsUpSlots && is_new && token <= before.largest[usize::from(slot)] {
+                return Some(Violation::TokenNotLarger);
+            }
+        }
+        for (me, attempt) in state.attempts.iter().enumerate() {
+            for node in state.nodes.iter().filter(|it| it.sent[me] == 0) {
+                let is_mine = |it: usize| node.slots[it].is_some_and(|it| usize::from(it) == me);
+                let has_other = (0..SLOTS).any(|it| is_mine(it) && it != usize::from(attempt.slot));
+                let has_any = (0..SLOTS).any(is_mine);
+                if attempt.phase == Phase::Holding && has_other || attempt.phase == Phase::Over && has_any {
+                    return Some(Violation::Stray);
+                }
+            }
+        }
+        None
+    }
+
+    fn search(&self) -> Option<Violation> {
+        self.search_from(self.start())
+    }
+
+    fn search_from(&self, start: State<A>) -> Option<Violation> {
+        let (mut seen, mut open) = (HashSet::from([start]), vec![start]);
+        while let Some(state) = open.pop() {
+            for mut next in self.next(&state) {
+                if let Some(violation) = self.violation(&state, &next) {
+                    return Some(violation);
+                }
+                for attempt in next.attempts.iter().filter(|it| it.phase == Phase::Holding) {
+                    let largest = &mut next.largest[usize::from(attempt.slot)];
+                    *largest = attempt.token.max(*largest);
+                }
+                // Nodes are alike.
+                next.nodes.sort_unstable();
+                if seen.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        println!("{} states of {self:?}", seen.len());
+        None
+    }
+}
+
+fn course<R: Round>(round: R, votes: impl Iterator<Item = (NodeId, Vote)>, closed: bool) -> Ballot<R> {
+    let mut ballot = Ballot::new(NODES, round);
+    for (node, vote) in votes {
+        let _ = ballot.on_vote(node, vote, in_time());
+    }
+    if closed {
+        let _ = ballot.on_timeout(in_time());
+    }
+    ballot
+}
+
+const TWO: World<2> = World { first: [0, 1], proposals: [2, 1], counters: [0, 0], flaw: Flaw::None };
+const THREE: World<3> = World { first: [0, 1, 0], proposals: [1, 1, 1], counters: [0, 0], flaw: Flaw::None };
+
+#[test]
+fn a15_no_more_hold_than_there_are_permits_and_tokens_of_each_slot_grow() {
+    for (first, proposals, counters) in [([0, 1], [2, 1], [0, 0]), ([0, 0], [1, 1], [0, 0]), ([0, 0], [2, 2], [1, 3])] {
+        assert_eq!(World { first, proposals, counters, ..TWO }.search(), None);
+    }
+    if longest() {
+        assert_eq!(THREE.search(), None);
+    }
+}
+
+#[test]
+fn a15_votes_for_different_slots_that_are_added_up_are_found_out() {
+    // The counterexample of the page: the first has a permit at n0 and n1, the second at n1 and n2.
+    let world = World { counters: [1, 1], proposals: [1, 1, 2], ..THREE };
+    let mut start = world.start();
+    for (me, nodes) in [(0, [0, 1]), (1, [1, 2])] {
+        start.attempts[usize::from(me)] = Attempt { phase: Phase::Holding, slot: me, token: 1 };
+        nodes.into_iter().for_each(|it| start.nodes[it].slots[usize::from(me)] = Some(me));
+    }
+    assert_eq!(World { flaw: Flaw::AddsUpSlots, ..world }.search_from(start), Some(Violation::TooMany));
+    assert_eq!(world.search_from(start), None);
+}
+
+#[test]
+fn a15_a_token_that_is_compared_with_another_slots_counter_is_found_out() {
+    let world = World { first: [1, 1], counters: [0, 2], flaw: Flaw::AnotherSlotsCounter, ..TWO };
+    assert_eq!(world.search(), Some(Violation::TokenNotLarger));
+    assert_eq!(World { flaw: Flaw::None, ..world }.search(), None);
+}
+
+#[test]
+fn a15_slots_that_are_not_given_back_are_found_out() {
+    assert_eq!(World { first: [0, 0], flaw: Flaw::KeepsStrays, ..TWO }.search(), Some(Violation::Stray));
+}

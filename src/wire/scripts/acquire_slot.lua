@@ -1,0 +1,176 @@
+-- acquire_slot.lua: takes the first free of the slots of a semaphore, and offers a fencing token for it.
+--
+-- KEYS[1]       slot keys, n of them
+-- KEYS[n + 1]   fencing counters, in the same order
+-- KEYS[2n + 1]  reservation
+-- KEYS[2n + 2]  waiting list
+-- KEYS[2n + 3]  canary
+-- ARGV[1] to ARGV[9] as in acquire.lua; the client id is that of the calls that wait for this semaphore
+-- ARGV[10]      the slot to begin with, from 1
+-- ARGV[11]      "1" if it is to be that slot or none
+-- ARGV[12]      "1" if the client is notified of releases over this connection, "0" if it polls
+--
+-- Returns { status, counter, time left, entered, node time, slot, slots, free }
+--   status     as in acquire.lua, 1 as well. 0: no slot is free, or not the one that was asked for
+--   counter    of the slot, as it was found; with status 2 where there was none: when the quarantine ended
+--   time left  until the first slot can be free, of the reservation or of the quarantine: milliseconds, -1 if it has no end
+--   entered    1 if the client is in the waiting list
+--   slot       that was granted, or that is unusable; 0 for none
+--   slots      n, of which
+--   free       were free or the caller's before: hex digits, the first four slots first, each digit's lowest bit
+--              first
+--
+-- All nodes begin at the same slot, so they grant the same one where they agree on what is free. Each slot obeys the rules of
+-- acquire.lua: it has a counter of its own.
+local AHEAD = 3600000000
+local UNFAIR_MAX = 1000000
+
+local n = (#KEYS - 3) / 2
+local list, key, canary = KEYS[2 * n + 2], KEYS[2 * n + 1], KEYS[2 * n + 3]
+local me = ARGV[8]
+local clock = redis.call("TIME")
+local now = clock[1] * 1000000 + clock[2]
+local found = redis.call("MGET", unpack(KEYS, 1, n))
+local reservation = redis.pcall("GET", key)
+reservation = type(reservation) == "string" and reservation
+
+-- A key of another type is not free.
+local present, misused = 0, 0
+for i = 1, n do
+  present = present + (found[i] and 1 or 0)
+end
+if redis.call("EXISTS", unpack(KEYS, 1, n)) ~= present then
+  for i = 1, n do
+    if not found[i] and redis.call("EXISTS", KEYS[i]) == 1 then
+      found[i], misused = "", i
+    end
+  end
+end
+
+local slot, free = 0, {}
+for i = 1, n do
+  if found[i] == ARGV[1] then
+    -- The command is executed for the second time.
+    slot = i
+  end
+end
+local first = tonumber(ARGV[10])
+for i = first, ARGV[11] == "1" and first or first + n - 1 do
+  local at = (i - 1) % n + 1
+  if slot == 0 and not found[at] then
+    slot = at
+  end
+end
+for i = 1, n, 4 do
+  local digit = 0
+  for bit = 0, 3 do
+    if i + bit <= n and (not found[i + bit] or found[i + bit] == ARGV[1]) then
+      digit = digit + 2 ^ bit
+    end
+  end
+  free[#free + 1] = string.format("%x", digit)
+end
+free = table.concat(free)
+
+local whole_counter, counter = 0, false
+if slot ~= 0 then
+  counter = redis.pcall("GET", KEYS[n + slot])
+  local number = type(counter) == "string" and #counter <= 16 and string.find(counter, "^%d+$") and tonumber(counter)
+  whole_counter = number and number < 9007199254740992 and number or 0
+  if tonumber(ARGV[3]) > now + AHEAD and tonumber(ARGV[3]) > whole_counter + 1 then
+    return { 5, whole_counter, 0, 0, now, slot, n, free }
+  end
+end
+
+if slot == 0 or reservation then
+  -- include reservation.lua
+  local reserved_for, left = "", 0
+  if reservation then
+    local began
+    reserved_for, left, began = read_reservation(reservation, list)
+    if slot ~= 0 and found[slot] ~= ARGV[1] and (reserved_for == "" or reserved_for ~= me) then
+      local since = tonumber(ARGV[7])
+      if ARGV[6] == "unfair" then
+        since = math.min(since, now - UNFAIR_MAX)
+      end
+      if reserved_for == "" then
+        reserved_for, left = reserve(KEYS[1], list, key, me, since)
+      elseif ARGV[6] == "unfair" and began >= since then
+        left = 0
+      end
+      if left > 0 then
+        local entered = 0
+        if ARGV[9] ~= "" then
+          entered = enter(list, key, me, ARGV[7], ARGV[9], ARGV[12], reserved_for)
+        end
+        return { 3, whole_counter, left, entered, now, 0, n, free }
+      end
+    end
+  end
+  if slot == 0 then
+    local entered, soonest = 0, -1
+    for i = 1, n do
+      local ends = redis.call("PTTL", KEYS[i])
+      if ends >= 0 and (soonest < 0 or ends < soonest) then
+        soonest = ends
+      end
+    end
+    if soonest < 0 and misused ~= 0 then
+      return { -1, 0, 0, 0, now, misused, n, free }
+    end
+    if ARGV[9] ~= "" then
+      entered = enter(list, key, me, ARGV[7], ARGV[9], ARGV[12], reserved_for)
+    end
+    return { 0, 0, soonest, entered, now, 0, n, free }
+  end
+  if reservation and me ~= "" then
+    redis.pcall("ZREM", list, me)
+  end
+  if reservation and (reserved_for == "" or reserved_for == me) then
+    -- Its turn is over. While others are free, the next in the list is told.
+    local more = false
+    for i = 1, n do
+      more = more or i ~= slot and not found[i]
+    end
+    if more then
+      reserve(KEYS[1], list, key, "", math.huge)
+    else
+      end_reservation(list, key)
+    end
+  end
+end
+
+local quarantine_until = 0
+if type(counter) == "table" then
+  if counter.err and string.find(counter.err, "WRONGTYPE", 1, true) then
+    return { -1, 0, 0, 0, now, slot, n, free }
+  end
+  return counter
+elseif not counter and ARGV[5] ~= "0" then
+  -- include canary.lua
+  local left
+  left, quarantine_until = quarantine_left(canary, now, tonumber(ARGV[5]))
+  if left > 0 then
+    return { 4, 0, left, 0, now, 0, n, free }
+  end
+elseif counter and whole_counter == 0 and counter ~= "0" then
+  return { -2, 0, 0, 0, now, slot, n, free }
+end
+
+local function set_counter(value)
+  if ARGV[4] == "0" then
+    redis.call("SET", KEYS[n + slot], value)
+  else
+    redis.call("SET", KEYS[n + slot], value, "PX", ARGV[4])
+  end
+end
+redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
+local seen = math.max(whole_counter, quarantine_until)
+if tonumber(ARGV[3]) > seen then
+  set_counter(ARGV[3])
+  return { 1, 0, 0, 0, now, slot, n, free }
+end
+if not counter and quarantine_until > 0 then
+  set_counter(string.format("%.0f", quarantine_until))
+end
+return { 2, seen, 0, 0, now, slot, n, free }

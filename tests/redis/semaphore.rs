@@ -1,0 +1,504 @@
+//! Permits of a semaphore: as many as were asked for, never more, and each comes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use devnodes::{PATIENCE, Server, Servers, eventually};
+use quorlock::{AcquireError, CancelHandle, LockManager, Lost, NodeAnswer, NodeFailure, Permit, Semaphore};
+use rustix::process::Signal;
+
+use crate::lists::{channel, far, listeners_of, on_all, strings};
+use crate::support::*;
+
+const NAME: &str = "mail";
+
+fn slot_key(slot: usize) -> String {
+    format!("quorlock:slot-{slot}:{{{NAME}}}")
+}
+
+fn slot_fence(slot: usize) -> String {
+    format!("quorlock:slot-fence-{slot}:{{{NAME}}}")
+}
+
+fn list() -> String {
+    format!("quorlock:slot-waiters:{{{NAME}}}")
+}
+
+fn reservation() -> String {
+    format!("quorlock:slot-turn:{{{NAME}}}")
+}
+
+/// The slots that are taken on a server.
+fn taken(server: &Server) -> BTreeSet<usize> {
+    (0..16).filter(|it| server.exists(slot_key(*it))).collect()
+}
+
+/// How many rounds the manager has had.
+fn rounds(locks: &LockManager) -> u64 {
+    let stats = locks.stats();
+    stats.rounds_won + stats.rounds_held + stats.rounds_without_quorum + stats.rounds_too_late
+}
+
+/// Takes a permit, and says in how many rounds.
+#[track_caller]
+fn take(locks: &LockManager, permits: usize) -> (Permit, u64) {
+    let before = rounds(locks);
+    let permit = locks.semaphore(NAME, permits).try_acquire().unwrap();
+    (permit, rounds(locks) - before)
+}
+
+/// Waits until the permit is on all servers.
+#[track_caller]
+fn wait_until_everywhere(servers: &Servers, permit: &Permit) {
+    eventually("the permit is on all servers", || servers.holders(slot_key(permit.slot())) == servers.len());
+}
+
+fn wait_for(lock: Semaphore) -> JoinHandle<Result<Permit, AcquireError>> {
+    thread::spawn(move || lock.acquire())
+}
+
+/// Waits until so many managers wait on every server, and listen there.
+#[track_caller]
+fn wait_until_listed(servers: &Servers, count: usize) {
+    eventually("all waiting managers are on the lists and listen", || {
+        servers.iter().all(|server| {
+            let waiters = strings(&server.command(&["ZRANGE", &list(), "0", "-1"]).unwrap());
+            let listeners = listeners_of(server);
+            waiters.len() == count && waiters.iter().all(|it| listeners.contains(&it[..16].to_owned()))
+        })
+    });
+}
+
+/// Waits until nothing but counters is left.
+#[track_caller]
+fn nothing_is_left_of_it(servers: &Servers) {
+    eventually("no permit, list or reservation is left", || {
+        servers.iter().all(|it| taken(it).is_empty() && !it.exists(list()) && !it.exists(reservation()))
+    });
+}
+
+#[test]
+fn as_many_permits_as_there_are_get_given_and_no_more_each_in_one_round() -> TestResult {
+    let servers = Servers::start(3)?;
+    let managers = repeat(5, || on_all(&servers, far));
+    let mut permits = Vec::new();
+    for locks in &managers {
+        let (permit, rounds) = take(locks, 5);
+        // The next one sees the same on all nodes.
+        wait_until_everywhere(&servers, &permit);
+        assert_eq!(rounds, 1);
+        permits.push(permit);
+    }
+    let slots: BTreeSet<_> = permits.iter().map(Permit::slot).collect();
+    assert_eq!(slots, (0..5).collect(), "the last one was found as the first");
+
+    let err = managers[0].semaphore(NAME, 5).try_acquire().unwrap_err();
+    assert_held(&err);
+    let held = |it: &&quorlock::NodeReport| matches!(it.answer, NodeAnswer::Held { left: Some(_), .. });
+    assert!(2 <= err.nodes().iter().filter(held).count(), "{err}");
+
+    // Whichever comes back is the one that is given.
+    let freed = permits.swap_remove(2);
+    let (slot, token) = (freed.slot(), freed.fencing_token());
+    freed.release()?;
+    servers.wait_until_free(slot_key(slot))?;
+    let (again, rounds) = take(&managers[4], 5);
+    assert_eq!((again.slot(), rounds), (slot, 1));
+    assert!(token < again.fencing_token());
+    drop((permits, again));
+    nothing_is_left_of_it(&servers);
+    Ok(())
+}
+
+#[test]
+fn a15_never_more_are_in_than_there_are_permits_and_as_many_as_that_are() -> TestResult {
+    const PERMITS: usize = 3;
+    let servers = Servers::start(3)?;
+    let (inside, most, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for manager in 0..4 {
+            let locks = builder(servers.urls()).build().unwrap();
+            for _ in 0..2 {
+                let (lock, inside, most, done) = (locks.semaphore(NAME, PERMITS), &inside, &most, &done);
+                scope.spawn(move || {
+                    for _ in 0..12 {
+                        let permit =
+                            if manager == 0 { lock.try_acquire_for(PATIENCE) } else { lock.acquire() }.unwrap();
+                        let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                        assert!(now <= PERMITS, "{now} are in");
+                        most.fetch_max(now, Ordering::SeqCst);
+                        // Until all were in together once.
+                        for _ in 0..1_000 {
+                            if most.load(Ordering::SeqCst) == PERMITS || done.load(Ordering::SeqCst) {
+                                break;
+                            }
+                            thread::sleep(ms(2));
+                        }
+                        permit.check().unwrap();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        permit.release().unwrap();
+                    }
+                    done.store(true, Ordering::SeqCst);
+                });
+            }
+        }
+    });
+    assert_eq!(most.load(Ordering::SeqCst), PERMITS);
+    nothing_is_left_of_it(&servers);
+    Ok(())
+}
+
+/// The counterexample of the guide: each node has two holders, and three would be in if nodes counted them.
+#[test]
+fn a_majority_has_to_grant_the_same_slot() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    // As if A were in at n0 and n1, and B at n1 and n2: one of two permits each.
+    let by_hand = [(0, 0), (1, 0), (1, 1), (2, 1)];
+    for (node, slot) in by_hand {
+        set(&servers[node], &slot_key(slot), "foreign");
+    }
+
+    // The rest is free at n0 and n2, and is not the same slot.
+    let err = locks.semaphore(NAME, 2).try_acquire().unwrap_err();
+
+    assert_held(&err);
+    eventually("what they granted is given back", || {
+        servers.iter().map(taken).eq([[0].into(), [0, 1].into(), [1].into()] as [BTreeSet<_>; 3])
+    });
+    Ok(())
+}
+
+#[test]
+fn where_nodes_would_grant_different_slots_the_second_round_asks_for_one_that_is_free_at_a_majority() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    // Only slot 3 is free everywhere.
+    for (node, server) in servers.iter().enumerate() {
+        (0..3).filter(|it| *it != node).for_each(|it| set(server, &slot_key(it), "foreign"));
+    }
+    let mut twice = 0;
+    for _ in 0..30 {
+        let (permit, rounds) = take(&locks, 4);
+        assert_eq!(permit.slot(), 3);
+        assert!(rounds <= 2, "{rounds} rounds");
+        twice += u64::from(rounds == 2);
+        permit.release()?;
+        eventually("all is given back", || servers.iter().all(|it| taken(it).len() == 2));
+    }
+    assert!(1 <= twice, "thirty attempts began at slots from which all nodes come to the last one");
+    Ok(())
+}
+
+#[test]
+fn a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_kept() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    for _ in 0..10 {
+        set(&servers[2], &slot_key(0), "foreign");
+        let (permit, _) = take(&locks, 2);
+        let slot = permit.slot();
+        eventually("only the slot that was won is taken", || {
+            servers.iter().take(2).all(|it| taken(it) == [slot].into()) && taken(&servers[2]) == [0, slot].into()
+        });
+        permit.extend(LONG)?;
+        permit.release()?;
+        del(&servers[2], &slot_key(0));
+        nothing_is_left_of_it(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn each_slot_has_a_counter_of_its_own() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let ahead = in_an_hour();
+    servers.iter().for_each(|it| set(it, &slot_fence(1), &ahead.to_string()));
+    let mut last = BTreeMap::new();
+    let held: Vec<_> = (0..3)
+        .map(|_| {
+            let (permit, _) = take(&locks, 3);
+            wait_until_everywhere(&servers, &permit);
+            permit
+        })
+        .collect();
+    for permit in &held {
+        let token = permit.fencing_token().get();
+        assert_eq!(ahead < token, permit.slot() == 1, "the counter of another slot counts for nothing");
+        last.insert(permit.slot(), token);
+    }
+    drop(held);
+    nothing_is_left_of_it(&servers);
+    for _ in 0..12 {
+        let (permit, _) = take(&locks, 3);
+        let token = permit.fencing_token().get();
+        assert!(last.insert(permit.slot(), token).unwrap() < token, "{last:?}");
+        permit.release()?;
+        nothing_is_left_of_it(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_crashed_holders_permit_comes_back_after_its_ttl() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let mut child = child("semaphore::child_that_takes_all", &servers.urls());
+    assert_eq!(child.hear(), "has both");
+    assert_held(&locks.semaphore(NAME, 2).try_acquire().unwrap_err());
+
+    child.signal(Signal::KILL);
+    assert!(!child.wait().success());
+
+    let both =
+        [locks.semaphore(NAME, 2).try_acquire_for(PATIENCE)?, locks.semaphore(NAME, 2).try_acquire_for(PATIENCE)?];
+    assert_eq!(both.iter().map(Permit::slot).collect::<BTreeSet<_>>(), [0, 1].into());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_takes_all() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    let locks = builder(&urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
+    let _both = [locks.semaphore(NAME, 2).acquire().unwrap(), locks.semaphore(NAME, 2).acquire().unwrap()];
+    say("has both");
+    wait_for_parent();
+}
+
+#[test]
+fn every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come_back_at_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let holder = on_all(&servers, far);
+    let waiters = repeat(3, || on_all(&servers, far));
+    let held: Vec<_> = (0..2)
+        .map(|_| {
+            let permit = holder.semaphore(NAME, 2).acquire().unwrap();
+            wait_until_everywhere(&servers, &permit);
+            permit
+        })
+        .collect();
+    let mut waiting = Vec::new();
+    for (i, locks) in waiters.iter().enumerate() {
+        waiting.push(wait_for(locks.semaphore(NAME, 2)));
+        wait_until_listed(&servers, i + 1);
+    }
+
+    // Nothing but notices can give them one.
+    drop(held);
+
+    let last = waiting.pop().unwrap();
+    let first: Vec<_> = waiting.into_iter().map(|it| join(it).unwrap()).collect();
+    assert!(!last.is_finished(), "the last is served last");
+    wait_until_listed(&servers, 1);
+    drop(first);
+    join(last)?.release()?;
+    nothing_is_left_of_it(&servers);
+    Ok(())
+}
+
+#[test]
+fn many_threads_of_one_manager_share_the_permits() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..12 {
+            let (lock, inside) = (locks.semaphore(NAME, 4), &inside);
+            scope.spawn(move || {
+                for _ in 0..4 {
+                    let permit = lock.acquire().unwrap();
+                    assert!(inside.fetch_add(1, Ordering::SeqCst) < 4);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    permit.release().unwrap();
+                }
+            });
+        }
+    });
+    nothing_is_left_of_it(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_call_that_ends_or_dies_keeps_nobody_out() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, other) = (on_all(&servers, far), on_all(&servers, far));
+    let held = holder.semaphore(NAME, 1).acquire()?;
+    wait_until_everywhere(&servers, &held);
+    let mut dead = child("semaphore::child_that_waits", &servers.urls());
+    assert_eq!(dead.hear(), "waits");
+    wait_until_listed(&servers, 1);
+    let (cancel, locks) = (CancelHandle::new(), on_all(&servers, far));
+    let cancelled = wait_for(locks.semaphore(NAME, 1).cancelled_by(&cancel));
+    wait_until_listed(&servers, 2);
+    let waiting = wait_for(other.semaphore(NAME, 1));
+    wait_until_listed(&servers, 3);
+
+    cancel.cancel();
+    assert!(matches!(join(cancelled), Err(AcquireError::Cancelled { .. })));
+    wait_until_listed(&servers, 2);
+    let members = strings(&servers[0].command(&["ZRANGE", &list(), "0", "-1"])?);
+    dead.signal(Signal::KILL);
+    assert!(!dead.wait().success());
+    eventually("nobody listens for it", || {
+        servers.iter().all(|it| !listeners_of(it).contains(&members[0][..16].to_owned()))
+    });
+    held.release()?;
+
+    join(waiting)?.release()?;
+    nothing_is_left_of_it(&servers);
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_waits() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    let locks = builder(&urls).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
+    let waiting = locks.semaphore(NAME, 1);
+    let _waiting = thread::spawn(move || waiting.acquire());
+    eventually("it waits", || locks.stats().waiting == 1);
+    say("waits");
+    wait_for_parent();
+}
+
+#[test]
+fn while_processes_differ_in_the_number_the_largest_counts() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (few, many) = (on_all(&servers, far), on_all(&servers, far));
+    let mut held = Vec::new();
+    for (locks, permits) in [(&few, 2), (&few, 2), (&many, 4), (&many, 4)] {
+        let (permit, _) = take(locks, permits);
+        wait_until_everywhere(&servers, &permit);
+        held.push(permit);
+    }
+    assert_held(&few.semaphore(NAME, 2).try_acquire().unwrap_err());
+    assert_held(&many.semaphore(NAME, 4).try_acquire().unwrap_err());
+
+    // Lowered: those that are in stay, and nobody else comes to their slots.
+    let low = held.iter().position(|it| it.slot() < 2).unwrap();
+    drop(held.swap_remove(low));
+    eventually("one is given back", || servers.iter().all(|it| taken(it).len() == 3));
+    let (permit, _) = take(&few, 2);
+    assert!(permit.slot() < 2);
+    Ok(())
+}
+
+#[test]
+fn permits_outlive_the_restart_of_every_server_one_after_another() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
+    let held = [locks.semaphore(NAME, 2).acquire()?, locks.semaphore(NAME, 2).acquire()?];
+    held.iter().for_each(|it| wait_until_everywhere(&servers, it));
+    for i in 0..3 {
+        servers[i].restart_empty()?;
+        eventually("the permits are there again", || {
+            held.iter().for_each(|it| drop(it.extend(secs(20))));
+            taken(&servers[i]).len() == 2
+        });
+    }
+    held.iter().for_each(|it| it.check().unwrap());
+    let [first, second] = held;
+    let slot = slot_key(second.slot());
+    servers.iter().take(2).for_each(|it| del(it, &slot));
+    assert!(second.extend(secs(20)).is_err());
+    assert_eq!((second.check(), first.check()), (Err(Lost::Gone), Ok(())));
+    Ok(())
+}
+
+#[test]
+fn numbers_of_permits_that_cannot_be_are_typed_errors_and_no_node_is_asked() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    let before = locks.stats().commands;
+    for permits in [0, 257, usize::MAX] {
+        let err = locks.semaphore(NAME, permits).acquire().unwrap_err();
+        assert_eq!(err, AcquireError::BadPermits { permits, max: 256 });
+    }
+    assert_eq!(locks.semaphore("quorlock:x", 1).acquire().unwrap_err(), AcquireError::NameReserved);
+    assert_eq!(locks.stats().commands, before);
+
+    let held: Vec<_> = (0..256).map(|_| locks.semaphore(NAME, 256).try_acquire()).collect::<Result<_, _>>()?;
+    assert_eq!(held.iter().map(Permit::slot).collect::<BTreeSet<_>>(), (0..256).collect());
+    assert_held(&locks.semaphore(NAME, 256).try_acquire().unwrap_err());
+    Ok(())
+}
+
+#[test]
+fn a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_none_is_told() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    servers[0].command(&["HSET", &slot_key(0), "f", "v"])?;
+    for _ in 0..5 {
+        let (permit, rounds) = take(&locks, 2);
+        assert_eq!((permit.slot(), rounds), (1, 1));
+    }
+    let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
+    assert!(matches!(failure(&err, 0), NodeFailure::WrongType { .. }), "{err}");
+    del(&servers[0], &slot_key(0));
+
+    for (command, value) in [("HSET", &["f", "v"][..]), ("SET", &["12x"])] {
+        servers[0].command(&[&[command, &slot_fence(0)], value].concat())?;
+        let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
+        assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err}");
+        assert!(taken(&servers[0]).is_empty());
+        del(&servers[0], &slot_fence(0));
+    }
+    for key in [list(), reservation()] {
+        servers[0].command(&["SADD", &key, "x"])?;
+        drop(locks.semaphore(NAME, 1).try_acquire()?);
+        del(&servers[0], &key);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_semaphore_and_a_lock_of_its_name_have_nothing_to_do_with_each_other() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    let _permit = locks.semaphore(NAME, 1).try_acquire()?;
+    let _guard = locks.mutex(NAME).try_lock()?;
+    let _other = locks.semaphore("mail 2 {x}", 1).try_acquire()?;
+    Ok(())
+}
+
+#[test]
+fn a_node_that_has_lost_its_data_grants_no_slot_before_its_quarantine_is_over() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = builder(servers.urls()).ttl(LONG).outage_timeout(Duration::ZERO).quarantine(true).build()?;
+    let _ = locks.vouch();
+    locks.semaphore(NAME, 2).try_acquire()?.release()?;
+    servers[0].command(&["FLUSHALL"])?;
+
+    let err = locks.semaphore(NAME, 2).try_acquire().unwrap_err();
+
+    assert!(matches!(failure(&err, 0), NodeFailure::Quarantined { .. }), "{err}");
+    assert!(taken(&servers[0]).is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_permit_is_run_with_lent_as_a_guard_and_given_back() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    let slots = locks.semaphore(NAME, 1).run(|permit| {
+        let guard: &quorlock::LockGuard = permit;
+        assert!(guard.is_valid());
+        (permit.slot(), taken(&servers[0]))
+    })?;
+    assert_eq!(slots, (0, [0].into()));
+    nothing_is_left_of_it(&servers);
+    // A call that nobody waits for is told for nothing.
+    let to = channel("0123456789abcdef");
+    servers[0].command(&["PUBLISH", &to, "quorlock:slots:0"])?;
+    Ok(())
+}
