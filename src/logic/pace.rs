@@ -30,6 +30,11 @@ pub(crate) struct Sample {
     pub(crate) ahead: usize,
 }
 
+/// A way shorter than this costs less than what it costs to send, run and answer batches that are smaller.
+const SHORT_WAY: Duration = Duration::from_micros(250);
+/// With fewer batches under way commands wait longer for their turn where the way is long; with more, batches are small.
+const BATCHES: usize = 3;
+
 /// How many commands of ours may be under way to one node: as many as it answers within a quarter of the response timeout.
 ///
 /// Answers come in the order of commands. So how long a command took, and how many others were before it, shows at once how
@@ -55,6 +60,13 @@ impl Allowance {
 
     pub(crate) fn each(&self) -> Duration {
         self.each
+    }
+
+    /// How many batches of commands may be under way before further commands wait, to be written together when an answer
+    /// comes: every batch costs a wake-up here and one at the server, and a command waits for as long as one is on its way.
+    pub(crate) fn batches(&self) -> usize {
+        let way = self.way.shortest();
+        if !way.is_zero() && way < SHORT_WAY { 1 } else { BATCHES }
     }
 
     pub(crate) fn on_answers(&mut self, Sample { now, answers, took, ahead }: Sample, response_timeout: Duration) {
@@ -234,6 +246,19 @@ mod tests {
         assert_eq!(allowance.commands(), MIN);
         (0..200).for_each(|i| allowance.on_answers(sample(ms(i), 1, ms(1), 3), TIMEOUT));
         assert_eq!(allowance.commands(), FIRST);
+    }
+
+    #[test]
+    fn batches_are_large_where_the_way_is_short() {
+        let after = |took: &[Duration]| {
+            let mut allowance = Allowance::default();
+            (0..).zip(took).for_each(|(i, took)| allowance.on_answers(sample(ms(i * 40_000), 1, *took, 0), TIMEOUT));
+            allowance.batches()
+        };
+        assert_eq!((after(&[]), after(&[SHORT_WAY])), (BATCHES, BATCHES));
+        assert_eq!(after(&[SHORT_WAY - Duration::from_nanos(1)]), 1);
+        assert_eq!(after(&[ms(1), SHORT_WAY / 2]), 1);
+        assert_eq!(after(&[SHORT_WAY / 2, ms(1), ms(1)]), BATCHES, "it has become longer");
     }
 
     #[test]

@@ -9,19 +9,15 @@ use crate::sys::sync::{AtomicU64, AtomicUsize};
 use crate::time::Tick;
 use crate::wire::Conn;
 
-/// How many batches of commands may be under way on a connection before further commands wait, to be written together
-/// when an answer comes. With fewer, commands wait longer for their turn where the network is slow; with more, batches
-/// are small, and every small batch costs a wake-up here and one at the server.
-pub(crate) const BATCHES_MAX: usize = 3;
-
 /// See the module. Published at the end of every change of the connection.
 pub(crate) struct Load {
     start: Tick,
     response_timeout: Duration,
     /// When the oldest command without an answer was given, in nanoseconds since `start`, plus one; 0 if there is none.
     oldest: AtomicU64,
-    /// Batches under way: see [`BATCHES_MAX`].
+    /// Batches under way, and how many may be: see [`Allowance::batches`].
     batches: AtomicUsize,
+    batches_max: AtomicUsize,
     /// Commands without an answer.
     in_flight: AtomicUsize,
     /// When the last answer came, as `oldest`.
@@ -39,6 +35,7 @@ impl Load {
             response_timeout,
             oldest: AtomicU64::new(0),
             batches: AtomicUsize::new(0),
+            batches_max: AtomicUsize::new(Allowance::default().batches()),
             in_flight: AtomicUsize::new(0),
             answered_at: AtomicU64::new(0),
             allowed: AtomicUsize::new(usize::MAX),
@@ -58,6 +55,7 @@ impl Load {
     pub(super) fn publish_allowance(&self, allowance: &Allowance, now: Tick) {
         self.answered_at.store(self.nanos(now), Ordering::Relaxed);
         self.allowed.store(allowance.commands(), Ordering::Relaxed);
+        self.batches_max.store(allowance.batches(), Ordering::SeqCst);
         self.each.store(u64::try_from(allowance.each().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
@@ -75,7 +73,12 @@ impl Load {
     /// RACE: looked at after something was put into the queue, as the sleep is. Whoever takes an answer looks at the
     /// queue after that.
     pub(crate) fn may_write(&self) -> bool {
-        self.batches.load(Ordering::SeqCst) < BATCHES_MAX
+        self.may_follow(self.batches.load(Ordering::SeqCst))
+    }
+
+    /// Whether another batch may follow so many.
+    pub(super) fn may_follow(&self, batches: usize) -> bool {
+        batches < self.batches_max.load(Ordering::SeqCst)
     }
 
     /// Whether an answer has been due for longer than the response timeout. It may be there, unread.

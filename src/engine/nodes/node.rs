@@ -10,7 +10,7 @@ use crate::engine::nodes::events::Events;
 use crate::engine::nodes::job::{Handed, Job};
 use crate::engine::nodes::leaving::Leaving;
 use crate::engine::nodes::link::{Link, State};
-use crate::engine::nodes::load::{BATCHES_MAX, Load};
+use crate::engine::nodes::load::Load;
 use crate::engine::nodes::memory::QuarantineLength;
 use crate::engine::nodes::queue::Queue;
 use crate::engine::nodes::resend::Unconfirmed;
@@ -458,7 +458,7 @@ impl Node {
         // Read once for all that are written together, and before.
         let asked = Now { tick: now, moment: Moment::now() };
         again.into_iter().for_each(|job| self.enqueue(state, job, asked));
-        if state.conn().batches() < BATCHES_MAX && self.has_queue() {
+        if self.link.load.may_follow(state.conn().batches()) && self.has_queue() {
             self.queue.take().for_each(|job| self.enqueue(state, job, asked));
             wrote = true;
         }
