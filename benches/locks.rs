@@ -17,6 +17,7 @@
 //! | `handover` | how soon does a waiter have a lock that is released? | a raw notify, plain and with our scripts, an uncontended pair, `rslock` | `x notify`, `x scripts`, `x pair` |
 //! | `contended` | how well is a lock used that many want all the time, and how evenly? | a perfect queue, `rslock` | `held %`, `longest ms` |
 //! | `idle` | what does it cost to wait for a lock that is not released? | | commands, CPU |
+//! | `rwlock` | what do readers and writers cost? | a mutex | `x mutex`; servers' CPU |
 //! | `several` | what do several names at once cost? | a lock of one name | `x mutex`; servers' CPU |
 //! | `permits` | how well is a semaphore of ten used by 8 and by 30 workers? | what is possible | `in use %`, `rounds`, `longest ms` |
 //! | `once` | what does it cost a program to lock once, from its start to its end? | a bare connection, a program that does nothing | `above ms` |
@@ -54,7 +55,7 @@ use std::process::ExitCode;
 use support::floor::process as floor;
 use support::peers::Peers;
 use support::scenarios::{
-    contended, faults, handover, held, idle, network, once as locks_once, overload, permits, several, threads,
+    contended, faults, handover, held, idle, network, once as locks_once, overload, permits, rwlock, several, threads,
     uncontended,
 };
 use support::setting::Setting;
@@ -62,7 +63,7 @@ use support::{Result, once, proxy, worker};
 
 type Scenario = fn(&Setting) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 12] = [
+const SCENARIOS: [(&str, Scenario); 13] = [
     ("uncontended", uncontended::run),
     ("threads", threads::run),
     ("overload", overload::run),
@@ -71,6 +72,7 @@ const SCENARIOS: [(&str, Scenario); 12] = [
     ("handover", handover::run),
     ("contended", contended::run),
     ("idle", idle::run),
+    ("rwlock", rwlock::run),
     ("several", several::run),
     ("permits", permits::run),
     ("once", locks_once::run),
@@ -78,7 +80,7 @@ const SCENARIOS: [(&str, Scenario); 12] = [
 ];
 
 /// Those whose numbers cannot be compared with other clients', so that they need not wait for a build.
-const ALONE: [&str; 5] = ["held", "idle", "once", "several", "permits"];
+const ALONE: [&str; 6] = ["held", "idle", "once", "rwlock", "several", "permits"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();

@@ -6,7 +6,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::{LockManager, Mutex};
+use quorlock::{LockManager, Mutex, ReadGuard};
 
 use super::Result;
 use super::sections::Counts;
@@ -69,6 +69,27 @@ impl Ours {
     pub(crate) fn pairs_of(&self, n: usize, names: &[String]) -> Batch {
         batch(n, || {
             self.locks.multi(names).try_lock()?.release()?;
+            Ok(())
+        })
+    }
+
+    /// Reads, and keeps reading.
+    pub(crate) fn read(&self, name: &str) -> Result<ReadGuard> {
+        Ok(self.locks.rw_lock(name).try_read()?)
+    }
+
+    /// Pairs of a reader.
+    pub(crate) fn reads(&self, n: usize, name: &str) -> Batch {
+        batch(n, || {
+            self.read(name)?.release()?;
+            Ok(())
+        })
+    }
+
+    /// Pairs of a writer.
+    pub(crate) fn writes(&self, n: usize, name: &str) -> Batch {
+        batch(n, || {
+            self.locks.rw_lock(name).try_write()?.release()?;
             Ok(())
         })
     }
