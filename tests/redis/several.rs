@@ -125,6 +125,31 @@ fn each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_
 }
 
 #[test]
+fn a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_each_other() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (readers, others) = (on_all(&servers, far), on_all(&servers, far));
+    let read = readers.rw_lock("b").read()?;
+    eventually("it reads on all servers", || servers.holders("b") == 3);
+
+    assert_held(&others.multi(NAMES).try_lock().unwrap_err());
+    let waiting = wait_for(others.multi(NAMES));
+    wait_until_listed(&servers, "b", 1);
+    assert!(servers.iter().all(|it| count(it, &["a", "c"]) == 0));
+    read.release()?;
+
+    let guard = join(waiting)?;
+    wait_until_everywhere(&servers, &NAMES);
+    assert_held(&readers.rw_lock("b").try_read().unwrap_err());
+    let lock = readers.rw_lock("b");
+    let reading = thread::spawn(move || lock.read().map(drop));
+    wait_until_listed(&servers, "b", 1);
+    guard.release()?;
+    join(reading)?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
 fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, far);
