@@ -51,6 +51,7 @@ fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
     }
     assert_held_by_readers(&other.mutex(NAME).try_lock().unwrap_err());
     assert_held_by_readers(&other.reentrant_mutex(NAME).try_lock().unwrap_err());
+    assert_held(&other.multi([NAME, "another"]).try_lock().unwrap_err());
 
     first.release()?;
     third.release()?;
@@ -66,6 +67,9 @@ fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
     let mutex = other.mutex(NAME).try_lock()?;
     assert_held(&here.try_read().unwrap_err());
     drop(mutex);
+    let both = other.multi([NAME, "another"]).try_lock()?;
+    assert_held(&here.try_read().unwrap_err());
+    drop(both);
     drop(here.try_read()?);
     nothing_is_left(&servers);
     Ok(())
