@@ -304,6 +304,32 @@ fn every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come_ba
 }
 
 #[test]
+fn who_takes_a_slot_while_others_are_free_tells_the_next() -> TestResult {
+    let servers = Servers::start(3)?;
+    let waiters = repeat(2, || on_all(&servers, far));
+    servers.iter().for_each(|it| (0..2).for_each(|slot| set(it, &slot_key(slot), "foreign")));
+    let mut waiting = Vec::new();
+    for (i, locks) in waiters.iter().enumerate() {
+        waiting.push(wait_for(locks.semaphore(NAME, 2)));
+        wait_until_listed(&servers, i + 1);
+    }
+    let members = strings(&servers[0].command(&["ZRANGE", &list(), "0", "-1"])?);
+    let (client, together) = members[0].split_once('/').unwrap();
+
+    // Both are free, and only the first call is told.
+    for server in &servers {
+        server.command(&["DEL", &slot_key(0), &slot_key(1)])?;
+        server.command(&["PUBLISH", &channel(client), together])?;
+    }
+
+    let permits: Vec<_> = waiting.into_iter().map(|it| join(it).unwrap()).collect();
+    assert_ne!(permits[0].slot(), permits[1].slot());
+    drop(permits);
+    nothing_is_left_of_it(&servers);
+    Ok(())
+}
+
+#[test]
 fn many_threads_of_one_manager_share_the_permits() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
