@@ -245,7 +245,7 @@ fn each_slot_has_a_counter_of_its_own() -> TestResult {
 #[test]
 fn a_crashed_holders_permit_comes_back_after_its_ttl() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     let mut child = child("semaphore::child_that_takes_all", &servers.urls());
     assert_eq!(child.hear(), "has both");
     assert_held(&locks.semaphore(NAME, 2).try_acquire().unwrap_err());
