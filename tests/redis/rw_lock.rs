@@ -91,7 +91,9 @@ fn i1_a_client_of_the_plain_layout_excludes_readers_and_they_it() -> TestResult 
     }
     let err = locks.rw_lock(NAME).try_read().unwrap_err();
     assert_held(&err);
-    assert!(matches!(answer(&err, 0), NodeAnswer::Held { left: Some(_), holder: None, .. }), "{err}");
+    // The third is not waited for.
+    let is_held = |node: &usize| matches!(answer(&err, *node), NodeAnswer::Held { left: Some(_), holder: None, .. });
+    assert!(2 <= (0..3).filter(is_held).count(), "{err}");
     Ok(())
 }
 
