@@ -1,5 +1,6 @@
 //! What the scenarios are made of.
 
+pub(crate) mod blocks;
 pub(crate) mod contenders;
 pub(crate) mod floor;
 pub(crate) mod line;

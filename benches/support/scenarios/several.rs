@@ -1,88 +1,23 @@
 //! What do several names at once cost, beside one?
 //!
-//! One thread, five nodes, nobody else: blocks of pairs on a mutex, on sets of one, two and ten names, in turn, in an order that
-//! rotates. Ratios are of the medians of the blocks. Processor time is per pair, of the client, and of the five servers together.
+//! One thread, five nodes, nobody else: pairs on a mutex, and on sets of one, two and ten names. See `support/blocks.rs`.
 
 use crate::support::Result;
+use crate::support::blocks::{BLOCK, compare};
 use crate::support::ours::Ours;
-use crate::support::runs::Runs;
 use crate::support::servers::Nodes;
-use crate::support::setting::{Setting, Target};
-use crate::support::stats::{Table, median, num};
+use crate::support::setting::Setting;
 
-/// Pairs in a block.
-const BLOCK: usize = 50;
-const NAMES: [&str; 4] = ["mutex", "multi of 1", "multi of 2", "multi of 10"];
 const COUNTS: [usize; 4] = [0, 1, 2, 10];
-const MUTEX: usize = 0;
-const TWO: usize = 2;
-const TEN: usize = 3;
-
-#[derive(Default)]
-struct Run {
-    medians: Vec<f64>,
-    client: Vec<f64>,
-    servers: Vec<f64>,
-    failed: usize,
-}
-
-impl Run {
-    fn median_us(&self) -> f64 {
-        median(&self.medians)
-    }
-
-    fn client_us(&self) -> f64 {
-        median(&self.client)
-    }
-
-    fn servers_us(&self) -> f64 {
-        median(&self.servers)
-    }
-}
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
-    let (count, cycles) = (setting.runs(), setting.size(14, 6));
-    setting.begin(&format!("several: one thread, {count} runs of {cycles} cycles of {BLOCK} pairs each"));
     let ours = Ours::open(&nodes.urls())?;
-    let names = COUNTS.map(|it| (0..it).map(|i| format!("bench:several:{it}:{i}")).collect::<Vec<_>>());
+    let sets = COUNTS.map(|it| (0..it).map(|i| format!("bench:several:{it}:{i}")).collect::<Vec<_>>());
     let block = |who: usize| match who {
-        MUTEX => ours.pairs(BLOCK, "bench:one"),
-        _ => ours.pairs_of(BLOCK, &names[who]),
+        0 => ours.pairs(BLOCK, "bench:one"),
+        _ => ours.pairs_of(BLOCK, &sets[who]),
     };
-    (0..NAMES.len()).for_each(|who| drop(block(who)));
-    let mut runs = Runs::new(NAMES);
-    for _ in 0..count {
-        let mut seen: Vec<Run> = NAMES.iter().map(|_| Run::default()).collect();
-        for cycle in 0..cycles {
-            for who in (0..NAMES.len()).map(|i| (i + cycle) % NAMES.len()) {
-                let (batch, servers) = nodes.metered(|| Ok(block(who)))?;
-                let run = &mut seen[who];
-                run.medians.push(batch.samples.median_us());
-                run.client.push(batch.cpu_us_per_pair());
-                run.servers.push(servers.as_secs_f64() * 1e6 / BLOCK as f64);
-                run.failed += batch.failed;
-            }
-        }
-        seen.into_iter().enumerate().for_each(|(who, run)| runs.push(who, run));
-    }
-    let mut table =
-        Table::new(&["", "x mutex", "median us", "client us", "x mutex", "servers us", "x mutex", "failed"]);
-    for (who, name) in runs.names() {
-        table.row([
-            name.to_owned(),
-            num(runs.ratio(who, MUTEX, Run::median_us), 2),
-            num(runs.median(who, Run::median_us), 1),
-            num(runs.median(who, Run::client_us), 1),
-            num(runs.ratio(who, MUTEX, Run::client_us), 2),
-            num(runs.median(who, Run::servers_us), 1),
-            num(runs.ratio(who, MUTEX, Run::servers_us), 2),
-            runs.of(who).iter().map(|it| it.failed).sum::<usize>().to_string(),
-        ]);
-    }
-    table.print();
-    let most = |most: f64, what: &str, value: f64| setting.judge(Target::AtMost(most), what, value, 2);
-    most(2.0, "two names, median, x mutex", runs.ratio(TWO, MUTEX, Run::median_us));
-    most(6.0, "ten names, median, x mutex", runs.ratio(TEN, MUTEX, Run::median_us));
-    Ok(())
+    let names = ["mutex", "multi of 1", "multi of 2", "multi of 10"];
+    compare(setting, "several", &nodes, names, block, &[(2, "two names", 2.0), (3, "ten names", 6.0)])
 }
