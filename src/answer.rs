@@ -60,6 +60,7 @@ impl Answer {
         match self {
             Answer::Acquire(
                 AcquireReply::Held { which, .. }
+                | AcquireReply::HeldByReaders { which, .. }
                 | AcquireReply::Reserved { which, .. }
                 | AcquireReply::WrongType { which }
                 | AcquireReply::BadCounter { which },
@@ -105,7 +106,7 @@ impl From<&Answer> for NodeAnswer {
                 return NodeAnswer::Reserved { left: *left, name: None };
             }
             Answer::Acquire(AcquireReply::HeldByReaders { left, .. }) => {
-                return NodeAnswer::HeldByReaders { left: *left };
+                return NodeAnswer::HeldByReaders { left: *left, name: None };
             }
             Answer::Raise(RaiseReply::Gone) | Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => {
                 return NodeAnswer::Gone;
@@ -159,7 +160,7 @@ pub(crate) enum AcquireReply {
     /// Granted to a reader; the counter is the last writer's.
     Shared { counter: u64 },
     /// Readers have it.
-    HeldByReaders { counter: u64, left: Option<Duration>, entered: bool },
+    HeldByReaders { counter: u64, left: Option<Duration>, entered: bool, which: Which },
     /// A slot of a semaphore is granted; its counter, unless the proposal is that now; and what was free.
     Slot { slot: u8, counter: Option<u64>, free: FreeSlots },
     /// Another owner's.
@@ -312,7 +313,7 @@ mod tests {
             [Accepted, Behind { counter: 1 }, Held { counter: 2, left: Some(left), entered: true, holder, which }]
                 .map(Answer::Acquire),
         );
-        let by_readers = HeldByReaders { counter: 6, left: None, entered: true };
+        let by_readers = HeldByReaders { counter: 6, left: None, entered: true, which };
         answers.extend([Shared { counter: 7 }, by_readers].map(Answer::Acquire));
         answers
             .extend([Reserved { counter: 3, left, entered: true, which }, Ahead { counter: 4 }].map(Answer::Acquire));

@@ -99,6 +99,8 @@ pub enum NodeAnswer {
     HeldByReaders {
         /// How long the last of their entries still has to live. `None`: the lock's key has no expiry.
         left: Option<Duration>,
+        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name. Cut and escaped.
+        name: Option<Arc<str>>,
     },
     /// The lock is free there, or held by readers and wanted by another, but reserved for a call that has waited for it.
     Reserved {
@@ -133,6 +135,7 @@ impl NodeAnswer {
     /// The same, said of one of several names.
     pub(crate) fn about(mut self, of: Arc<str>) -> NodeAnswer {
         if let NodeAnswer::Held { name, .. }
+        | NodeAnswer::HeldByReaders { name, .. }
         | NodeAnswer::Reserved { name, .. }
         | NodeAnswer::Failed(NodeFailure::WrongType { name } | NodeFailure::BadCounter { name }) = &mut self
         {
@@ -148,15 +151,9 @@ impl fmt::Display for NodeAnswer {
             NodeAnswer::Granted => f.write_str("granted, given back"),
             NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, given back"),
             NodeAnswer::Held { left, holder, name } => {
-                write_name(f, name.as_deref())?;
-                write!(f, "held by {}, ", holder.as_deref().unwrap_or("another client"))?;
-                match left {
-                    Some(left) => write!(f, "{} left", About(*left)),
-                    None => f.write_str("no expiry"),
-                }
+                write_held(f, name.as_deref(), holder.as_deref().unwrap_or("another client"), *left)
             }
-            NodeAnswer::HeldByReaders { left: Some(left) } => write!(f, "held by readers, {} left", About(*left)),
-            NodeAnswer::HeldByReaders { left: None } => f.write_str("held by readers, no expiry"),
+            NodeAnswer::HeldByReaders { left, name } => write_held(f, name.as_deref(), "readers", *left),
             NodeAnswer::Reserved { name, .. } => {
                 write_name(f, name.as_deref())?;
                 f.write_str("free, but reserved for a call that waits")
@@ -182,6 +179,15 @@ impl fmt::Display for Of<'_> {
 }
 
 /// A name in front of what is said about its lock.
+fn write_held(f: &mut fmt::Formatter<'_>, name: Option<&str>, by: &str, left: Option<Duration>) -> fmt::Result {
+    write_name(f, name)?;
+    write!(f, "held by {by}, ")?;
+    match left {
+        Some(left) => write!(f, "{} left", About(left)),
+        None => f.write_str("no expiry"),
+    }
+}
+
 fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&str>) -> fmt::Result {
     name.map_or(Ok(()), |it| write!(f, "{it} is "))
 }

@@ -225,7 +225,9 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth]: [i64; NUMBER
         }
         (Kind::Acquire, 4) => Answer::Acquire(AcquireReply::Forgot { left: left? }),
         (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
-        (Kind::Acquire, 6) => Answer::Acquire(AcquireReply::HeldByReaders { counter: counter()?, left, entered }),
+        (Kind::Acquire, 6) => {
+            Answer::Acquire(AcquireReply::HeldByReaders { counter: counter()?, left, entered, which })
+        }
         (Kind::Acquire, 7) => Answer::Acquire(AcquireReply::Shared { counter: counter()? }),
         (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType { which }),
         (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter { which }),

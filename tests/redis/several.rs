@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, FencingToken, LockManager, Lost, MultiLock, NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, FencingToken, LockManager, Lost, MultiLock, NodeAnswer, NodeFailure, NodeReport};
 use rustix::process::Signal;
 
 use crate::lists::*;
@@ -131,7 +131,14 @@ fn a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_each_o
     let read = readers.rw_lock("b").read()?;
     eventually("it reads on all servers", || servers.holders("b") == 3);
 
-    assert_held(&others.multi(NAMES).try_lock().unwrap_err());
+    let err = others.multi(NAMES).try_lock().unwrap_err();
+    assert_held(&err);
+    let by_readers = |it: &NodeReport| match &it.answer {
+        NodeAnswer::HeldByReaders { name, .. } => name.as_deref() == Some("b"),
+        _ => false,
+    };
+    assert!(2 <= err.nodes().iter().filter(|it| by_readers(it)).count(), "{err}");
+    assert!(err.to_string().contains("b is held by readers, "), "{err}");
     let waiting = wait_for(others.multi(NAMES));
     wait_until_listed(&servers, "b", 1);
     assert!(servers.iter().all(|it| count(it, &["a", "c"]) == 0));

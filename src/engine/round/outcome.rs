@@ -165,7 +165,7 @@ fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
     let obstacle = |it: &NodeAnswer| match it {
         NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
         NodeAnswer::Held { left: Some(left), .. }
-        | NodeAnswer::HeldByReaders { left: Some(left) }
+        | NodeAnswer::HeldByReaders { left: Some(left), .. }
         | NodeAnswer::Reserved { left, .. }
         | NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,

@@ -62,7 +62,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (3, AcquireReply::Reserved { counter: 7, left, entered: false, which: None }),
         (4, AcquireReply::Forgot { left }),
         (5, AcquireReply::Ahead { counter: 7 }),
-        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: false }),
+        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: false, which: None }),
         (7, AcquireReply::Shared { counter: 7 }),
         (-1, AcquireReply::WrongType { which: None }),
         (-2, AcquireReply::BadCounter { which: None }),
@@ -117,6 +117,7 @@ fn an_answer_about_several_locks_says_which_is_in_the_way() {
     for (status, reply) in [
         (2, AcquireReply::Behind { counter: 7 }),
         (3, AcquireReply::Reserved { counter: 7, left, entered: true, which }),
+        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: true, which }),
         (4, AcquireReply::Forgot { left }),
         (5, AcquireReply::Ahead { counter: 7 }),
         (-1, AcquireReply::WrongType { which }),

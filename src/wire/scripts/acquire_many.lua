@@ -128,6 +128,9 @@ if is_taken or is_contended then
 
   if is_taken then
     local owner = found[which]
+    if owner == SHARED then
+      return refuse(6, redis.call("PTTL", KEYS[which]))
+    end
     local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33
     return refuse(0, redis.call("PTTL", KEYS[which]), named and string.sub(owner, 34) or "")
   end
