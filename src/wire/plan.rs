@@ -4,7 +4,7 @@
 //! same nodes excludes us, and we it. Keys of ours beside it begin with `quorlock:` and the kind, *before* the name,
 //! so that no two names can meet: a name with a suffix could be another name. See `wire::keys`.
 
-mod exclusive;
+mod form;
 mod lock_keys;
 mod policy;
 mod several;
@@ -17,7 +17,7 @@ use crate::config::RESERVED;
 use crate::ids::{ClientId, OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
 use crate::wire::keys::CANARY;
-use crate::wire::plan::exclusive::Exclusive;
+use crate::wire::plan::form::{Call, Form};
 use crate::wire::plan::lock_keys::{LockKeys, digits};
 use crate::wire::plan::several::Several;
 use crate::wire::plan::shared::Shared;
@@ -33,13 +33,15 @@ const SET: &[u8] = b"quorlock:set";
 /// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    form: Form,
+    form: AnyForm,
+    ttls: KeyTtls,
+    label: OwnerLabel,
 }
 
-/// What a lock is on the nodes. Each has commands of its own.
+/// What a lock is on the nodes.
 #[derive(Clone, Debug)]
-enum Form {
-    Exclusive(Exclusive),
+enum AnyForm {
+    Exclusive(LockKeys),
     Several(Several),
     Shared(Shared),
     Slots(Slots),
@@ -48,24 +50,41 @@ enum Form {
 impl Plan {
     /// A mutex called `name`.
     pub(crate) fn mutex(prefix: &[u8], name: &[u8], ttls: KeyTtls) -> Plan {
-        Plan::of_key([prefix, name].concat().into(), ttls)
+        Plan::of(AnyForm::Exclusive(LockKeys::of([prefix, name].concat().into())), ttls)
     }
 
     /// Several locks that are taken together; `names`: sorted, and none of them twice.
     pub(crate) fn several<'a>(prefix: &[u8], names: impl Iterator<Item = &'a [u8]>, ttls: KeyTtls) -> Plan {
         let locks = names.map(|it| [prefix, it].concat().into());
-        Plan { form: Form::Several(Several::new(locks, ttls)) }
+        Plan::of(AnyForm::Several(Several::new(locks)), ttls)
     }
 
     /// A semaphore with so many permits, 1 to 256.
     pub(crate) fn semaphore(prefix: &[u8], name: &[u8], permits: usize, ttls: KeyTtls) -> Plan {
-        Plan { form: Form::Slots(Slots::new([prefix, name].concat().into(), permits, ttls)) }
+        Plan::of(AnyForm::Slots(Slots::new([prefix, name].concat().into(), permits)), ttls)
+    }
+
+    fn of(form: AnyForm, ttls: KeyTtls) -> Plan {
+        Plan { form, ttls, label: OwnerLabel::default() }
+    }
+
+    fn form(&self) -> &dyn Form {
+        match &self.form {
+            AnyForm::Exclusive(it) => it,
+            AnyForm::Several(it) => it,
+            AnyForm::Shared(it) => it,
+            AnyForm::Slots(it) => it,
+        }
+    }
+
+    fn slots(&self) -> Option<&Slots> {
+        if let AnyForm::Slots(it) = &self.form { Some(it) } else { None }
     }
 
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(&self, slot: u8) -> Plan {
         let mut plan = self.clone();
-        if let Form::Slots(it) = &mut plan.form {
+        if let AnyForm::Slots(it) = &mut plan.form {
             it.own = Some(slot);
         }
         plan
@@ -73,91 +92,56 @@ impl Plan {
 
     /// The slot of a hold, of a semaphore.
     pub(crate) fn slot(&self) -> Option<u8> {
-        match &self.form {
-            Form::Slots(it) => it.own,
-            Form::Exclusive(_) | Form::Several(_) | Form::Shared(_) => None,
-        }
+        self.slots()?.own
     }
 
     /// Whether the manager's queue notes who holds it. Not of a semaphore: nobody waits because of that.
     pub(crate) fn is_noted(&self) -> bool {
-        !matches!(self.form, Form::Slots(_))
-    }
-
-    /// Gives back what nodes have granted besides the slot of a hold, and leaves their waiting lists; nothing where there are
-    /// no slots.
-    pub(crate) fn keep(&self, owner: OwnerToken, waiter: Option<Waiter>) -> Option<Command> {
-        match &self.form {
-            Form::Slots(it) => Some(it.keep(owner, waiter)),
-            Form::Exclusive(_) | Form::Several(_) | Form::Shared(_) => None,
-        }
-    }
-
-    fn of_key(lock: Arc<[u8]>, ttls: KeyTtls) -> Plan {
-        let form = Exclusive { keys: LockKeys::of(lock), ttls, label: OwnerLabel::default() };
-        Plan { form: Form::Exclusive(form) }
+        self.slots().is_none()
     }
 
     /// Writes `label` behind the owner token, in the value of the lock.
-    pub(crate) fn signed(mut self, label: &OwnerLabel) -> Plan {
-        match &mut self.form {
-            Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.label = label.clone(),
-            Form::Several(it) => it.label = label.clone(),
-            Form::Slots(it) => it.label = label.clone(),
-        }
-        self
+    pub(crate) fn signed(self, label: &OwnerLabel) -> Plan {
+        Plan { label: label.clone(), ..self }
     }
 
     /// The same lock for one of several readers at a time. What has several names has no readers, and stays as it is.
     pub(crate) fn to_read(&self) -> Plan {
         match &self.form {
-            Form::Exclusive(writer) => Plan { form: Form::Shared(Shared::of(writer.clone())) },
-            Form::Shared(_) | Form::Several(_) | Form::Slots(_) => self.clone(),
+            AnyForm::Exclusive(keys) => Plan { form: AnyForm::Shared(Shared::of(keys.clone())), ..self.clone() },
+            AnyForm::Shared(_) | AnyForm::Several(_) | AnyForm::Slots(_) => self.clone(),
         }
     }
 
     /// Whether several may hold it at a time.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.form, Form::Shared(_))
-    }
-
-    /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: that is
-    /// told to calls for several locks, which leave their lists themselves.
-    pub(crate) fn leave_key(lock: &[u8], client: ClientId) -> Option<Command> {
-        let plan = Plan::of_key(lock.into(), KeyTtls::default());
-        (!plan.is_reserved()).then(|| plan.leave(Waiter::Client(client)))
-    }
-
-    /// Takes `waiter` off the waiting lists.
-    pub(crate) fn leave(&self, waiter: Waiter) -> Command {
-        self.release(OwnerToken::nobody(), None, QueueUpdate::Leave(waiter))
+        matches!(self.form, AnyForm::Shared(_))
     }
 
     /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
     pub(crate) fn key(&self) -> &Arc<[u8]> {
-        match &self.form {
-            Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => &it.keys.lock,
-            Form::Several(it) => &it.together,
-            Form::Slots(it) => &it.together,
-        }
+        self.form().key()
     }
 
-    /// Length of the lock keys, in bytes.
+    /// Length of the names with the prefix, in bytes.
     pub(crate) fn key_len(&self) -> usize {
-        match &self.form {
-            Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.keys.lock.len(),
-            Form::Several(it) => it.locks().map(|it| it.len()).fold(0, usize::saturating_add),
-            Form::Slots(it) => it.name.len(),
-        }
+        self.form().names().iter().map(|it| it.len()).fold(0, usize::saturating_add)
     }
 
-    /// Whether a lock key looks like one of the keys that are kept beside locks.
+    /// Whether a name with the prefix looks like one of the keys that are kept beside locks.
     pub(crate) fn is_reserved(&self) -> bool {
-        match &self.form {
-            Form::Exclusive(it) | Form::Shared(Shared { writer: it, .. }) => it.keys.lock.starts_with(RESERVED),
-            Form::Several(it) => it.locks().any(|it| it.starts_with(RESERVED)),
-            Form::Slots(it) => it.name.starts_with(RESERVED),
+        self.form().names().iter().any(|it| it.starts_with(RESERVED))
+    }
+
+    /// The value of a lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
+    /// because nodes compare whole values.
+    fn value(&self, owner: OwnerToken) -> Vec<u8> {
+        let mut value = owner.to_value().to_vec();
+        if !self.label.as_str().is_empty() {
+            value.push(b' ');
+            value.extend_from_slice(self.label.as_str().as_bytes());
         }
+        value
     }
 
     /// `quarantine`: for how many milliseconds a node is quarantined that has lost its data; 0 for not at all.
@@ -169,21 +153,20 @@ impl Plan {
         quarantine: u64,
         policy: &QueuePolicy,
     ) -> Command {
-        match &self.form {
-            Form::Exclusive(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
-            Form::Several(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
-            Form::Shared(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
-            Form::Slots(it) => it.acquire(owner, ttl_ms, proposal, quarantine, policy),
-        }
+        let form = self.form();
+        let Call { script, keys, more } = form.acquire(owner, policy);
+        let mut args = vec![self.value(owner)];
+        args.extend([ttl_ms, proposal, self.ttls.fence, quarantine].map(digits));
+        args.extend(policy.args(|it| form.member(it)));
+        args.extend(more);
+        args.push(Command::IS_TOLD.to_vec());
+        let command = Command::of_script(script, &keys, &slices(&args)).that_keeps_it_for(ttl_ms);
+        if policy.entry.is_some() { command.that_waits() } else { command }
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        match &self.form {
-            Form::Exclusive(it) => it.raise(owner, token),
-            Form::Several(it) => it.raise(owner, token),
-            Form::Shared(it) => it.raise(owner, token),
-            Form::Slots(it) => it.raise(owner, token),
-        }
+        let Call { script, keys, .. } = self.form().raise();
+        Command::of_script(script, &keys, &[&self.value(owner), &digits(token), &digits(self.ttls.fence)])
     }
 
     /// `keep`: the counter gets its full life again.
@@ -204,23 +187,56 @@ impl Plan {
         quarantine: u64,
         more: Option<&str>,
     ) -> Command {
-        match &self.form {
-            Form::Exclusive(it) => it.extend(owner, ttl_ms, token, quarantine, more),
-            Form::Several(it) => it.extend(owner, ttl_ms, token, quarantine, more),
-            Form::Shared(it) => it.extend(owner, ttl_ms, token, quarantine, more),
-            Form::Slots(it) => it.extend(owner, ttl_ms, token, quarantine, more),
-        }
+        let Call { script, keys, .. } = self.form().extend();
+        let mut args = vec![self.value(owner)];
+        args.extend([ttl_ms, token, self.ttls.fence, quarantine].map(digits));
+        args.extend(more.map(|it| it.as_bytes().to_vec()));
+        Command::of_script(script, &keys, &slices(&args)).that_keeps_it_for(ttl_ms)
     }
 
     /// `raised`: the owner's fencing token, if its acquire has proposed another one to the nodes.
     pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, update: QueueUpdate) -> Command {
-        match &self.form {
-            Form::Exclusive(it) => it.release(owner, raised, update),
-            Form::Several(it) => it.release(owner, raised, update),
-            Form::Shared(it) => it.release(owner, update),
-            Form::Slots(it) => it.release(owner, raised, update),
+        self.give_back(self.form().release(raised.map(digits), digits(self.ttls.fence)), owner, update)
+    }
+
+    /// Gives back what nodes have granted besides the slot of a hold, and leaves their waiting lists; nothing where there are
+    /// no slots.
+    pub(crate) fn keep(&self, owner: OwnerToken, waiter: Option<Waiter>) -> Option<Command> {
+        let slots = self.slots()?;
+        let call = slots.give_back(slots.own, None, digits(self.ttls.fence));
+        Some(self.give_back(call, owner, waiter.map_or(QueueUpdate::None, QueueUpdate::Leave)))
+    }
+
+    fn give_back(&self, Call { script, keys, more }: Call<'_>, owner: OwnerToken, update: QueueUpdate) -> Command {
+        let form = self.form();
+        let always = [vec![self.value(owner)], more].concat();
+        let more = update.args(|it| form.member(it), form.has_several_lists());
+        let always = slices(&always);
+        let command = Command::of_script(script, &keys, &[&always[..], &slices(&more)].concat());
+        match update {
+            QueueUpdate::None => command,
+            QueueUpdate::Stay { .. } => command.that_waits(),
+            // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
+            // list, or notify no client because that call was about to ask.
+            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => command.that_says_less_again(&keys, &always),
         }
     }
+
+    /// Takes `waiter` off the waiting lists.
+    pub(crate) fn leave(&self, waiter: Waiter) -> Command {
+        self.release(OwnerToken::nobody(), None, QueueUpdate::Leave(waiter))
+    }
+
+    /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: that is
+    /// told to calls for several locks, which leave their lists themselves.
+    pub(crate) fn leave_key(lock: &[u8], client: ClientId) -> Option<Command> {
+        let plan = Plan::mutex(b"", lock, KeyTtls::default());
+        (!plan.is_reserved()).then(|| plan.leave(Waiter::Client(client)))
+    }
+}
+
+fn slices(args: &[Vec<u8>]) -> Vec<&[u8]> {
+    args.iter().map(|it| &it[..]).collect()
 }
 
 /// Tells a node that we need a quarantine of `own` milliseconds if it loses its data, and that another node has told us of
@@ -251,8 +267,8 @@ mod tests {
     fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
         let plan = Plan::mutex(b"app:", b"report", KeyTtls::default());
         assert_eq!(**plan.key(), *b"app:report");
-        let Form::Exclusive(form) = &plan.form else { panic!("another form") };
-        assert_eq!(form.keys.fence, b"quorlock:fence:{app:report}");
+        let AnyForm::Exclusive(keys) = &plan.form else { panic!("another form") };
+        assert_eq!(keys.fence, b"quorlock:fence:{app:report}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The keys of one lock, and the value that its owner gives it.
+//! The keys of one lock.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::ids::{OwnerLabel, OwnerToken};
+use crate::config::RESERVED;
 use crate::wire::keys::beside;
 
 /// A lock key and the keys beside it.
@@ -45,15 +46,12 @@ impl LockKeys {
     }
 }
 
-/// The value of a lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
-/// because nodes compare whole values.
-pub(super) fn value(owner: OwnerToken, label: &OwnerLabel) -> Vec<u8> {
-    let mut value = owner.to_value().to_vec();
-    if !label.as_str().is_empty() {
-        value.push(b' ');
-        value.extend_from_slice(label.as_str().as_bytes());
-    }
-    value
+/// Stands for several keys together: in the queues of a manager, and in the notices that its calls get. No lock has it.
+pub(super) fn together<'a>(kind: &str, names: impl IntoIterator<Item = &'a [u8]>) -> Arc<[u8]> {
+    // The same in all versions is not needed: it tells what has several keys apart within one manager.
+    let mut hasher = DefaultHasher::new();
+    names.into_iter().for_each(|it| it.hash(&mut hasher));
+    [RESERVED, format!("{kind}:{:016x}", hasher.finish()).as_bytes()].concat().into()
 }
 
 pub(super) fn digits(number: u64) -> Vec<u8> {

@@ -4,7 +4,6 @@ use crate::answer::Which;
 use crate::ids::ClientId;
 use crate::wire::command::Command;
 use crate::wire::plan::lock_keys::digits;
-use crate::wire::script::Script;
 
 /// How an acquire treats the clients that wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,21 +28,12 @@ impl QueuePolicy {
 }
 
 impl QueuePolicy {
-    /// What [`QueuePolicy::in_command`] puts behind the other arguments.
-    fn args(self) -> [Vec<u8>; 4] {
+    /// The arguments that say it. `member`: what stands for a waiter in the list.
+    pub(super) fn args(self, member: impl Fn(Waiter) -> Vec<u8>) -> [Vec<u8>; 4] {
         let way: &[u8] = if self.fair { b"fair" } else { b"unfair" };
-        let waiter = self.entry.map(|it| it.waiter.to_value()).unwrap_or_default();
+        let member = self.entry.map(|it| member(it.waiter)).unwrap_or_default();
         let life = self.entry.filter(|_| self.enters).map(|it| digits(it.life)).unwrap_or_default();
-        [way.to_vec(), digits(self.since), waiter, life]
-    }
-
-    /// The acquire that ends with it, and begins with `keys` and `args`.
-    pub(super) fn in_command(self, script: Script, keys: &[&[u8]], args: &[&[u8]]) -> Command {
-        let more = self.args();
-        let more = more.iter().map(|it| &it[..]).chain([Command::IS_TOLD]);
-        let args: Vec<&[u8]> = args.iter().copied().chain(more).collect();
-        let command = Command::of_script(script, keys, &args);
-        if self.entry.is_some() { command.that_waits() } else { command }
+        [way.to_vec(), digits(self.since), member, life]
     }
 }
 
@@ -68,7 +58,12 @@ impl Waiter {
         value
     }
 
-    pub(super) fn client(self) -> ClientId {
+    /// The same for a call that waits for what `together` stands for.
+    pub(super) fn to_value_for(self, together: &[u8]) -> Vec<u8> {
+        [&self.client().to_value()[..], b"/", together].concat()
+    }
+
+    fn client(self) -> ClientId {
         match self {
             Waiter::Client(client) | Waiter::Reader(client, _) => client,
         }
@@ -98,29 +93,21 @@ pub(crate) enum QueueUpdate {
 }
 
 impl QueueUpdate {
-    /// The arguments that say it, behind all others of the command.
-    pub(super) fn args(self) -> Vec<Vec<u8>> {
+    /// The arguments that say it, behind all others of the command. `member`: what stands for a waiter in a list.
+    /// `has_several_lists`: says in which of them a call stays.
+    pub(super) fn args(self, member: impl Fn(Waiter) -> Vec<u8>, has_several_lists: bool) -> Vec<Vec<u8>> {
         match self {
             QueueUpdate::None => Vec::new(),
-            QueueUpdate::Leave(waiter) => vec![waiter.to_value()],
-            QueueUpdate::HandOver { waiter, since } => vec![waiter.to_value(), digits(since)],
-            QueueUpdate::Stay { entry, since, .. } => {
-                vec![entry.waiter.to_value(), digits(since), digits(entry.life), Command::IS_TOLD.to_vec()]
+            QueueUpdate::Leave(waiter) => vec![member(waiter)],
+            QueueUpdate::HandOver { waiter, since } => vec![member(waiter), digits(since)],
+            QueueUpdate::Stay { entry, since, which } => {
+                let mut args = vec![member(entry.waiter), digits(since), digits(entry.life)];
+                if has_several_lists {
+                    args.push(digits(u64::from(which.unwrap_or(0)).saturating_add(1)));
+                }
+                args.push(Command::IS_TOLD.to_vec());
+                args
             }
-        }
-    }
-
-    /// The release that ends with [these](QueueUpdate::args), and begins with `keys` and the arguments `always`.
-    pub(super) fn in_command(self, script: Script, keys: &[&[u8]], always: &[&[u8]]) -> Command {
-        let more = self.args();
-        let args: Vec<&[u8]> = always.iter().copied().chain(more.iter().map(|it| &it[..])).collect();
-        let command = Command::of_script(script, keys, &args);
-        match self {
-            QueueUpdate::None => command,
-            QueueUpdate::Stay { .. } => command.that_waits(),
-            // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
-            // list, or notify no client because that call was about to ask.
-            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => command.that_says_less_again(keys, always),
         }
     }
 }
