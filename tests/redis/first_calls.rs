@@ -14,7 +14,7 @@ const MAX_TTL: Duration = secs(1);
 /// How wrong clocks are here: far more than that, and far less than what nodes refuse.
 const WRONG: Duration = secs(30);
 const MINUTE: Duration = secs(60);
-/// A login that takes longer is given up.
+/// More than a login takes.
 const LOGIN_MAX: Duration = secs(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +217,7 @@ fn child_that_waits_for_the_lock() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(urls).connect_timeout(LOGIN_MAX).build().unwrap();
+    let locks = builder(urls).build().unwrap();
     wait_for_parent();
     match locks.mutex("report").lock() {
         Ok(_guard) => say("held"),
