@@ -51,8 +51,8 @@
 //! # Threads
 //!
 //! A manager runs one thread per node, one that serves all nodes together while several threads lock, and one for renewal.
-//! They are started by [`Builder::build`], named `quorlock-n0`, …, `quorlock-joint` and `quorlock-renewal`, and joined when the last handle or guard goes. A callback of
-//! [`LockGuard::on_lost`] gets a short-lived thread of its own.
+//! They are started by [`Builder::build`], named `quorlock-n0`, …, `quorlock-joint` and `quorlock-renewal`, and joined when
+//! the last handle or guard goes. A callback of [`LockGuard::on_lost`] gets a short-lived thread of its own.
 //!
 //! # Log levels
 //!

@@ -178,7 +178,7 @@ impl fmt::Display for Of<'_> {
     }
 }
 
-/// A name in front of what is said about its lock.
+/// Who holds the lock, and for how long.
 fn write_held(f: &mut fmt::Formatter<'_>, name: Option<&str>, by: &str, left: Option<Duration>) -> fmt::Result {
     write_name(f, name)?;
     write!(f, "held by {by}, ")?;
@@ -188,6 +188,7 @@ fn write_held(f: &mut fmt::Formatter<'_>, name: Option<&str>, by: &str, left: Op
     }
 }
 
+/// A name in front of what is said about its lock.
 fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&str>) -> fmt::Result {
     name.map_or(Ok(()), |it| write!(f, "{it} is "))
 }

@@ -7,11 +7,14 @@
 
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::error::{ReleaseError, RunError};
 use crate::ids::LockName;
 use crate::lock::Patience;
+use crate::logic::validity;
 use crate::sys::logging::debug;
 use crate::time;
+use crate::wire::KeyTtls;
 
 /// `ttl`, `renew`, `fair`, `cancelled_by`.
 macro_rules! setters {
@@ -345,6 +348,11 @@ macro_rules! run_methods {
 }
 
 pub(super) use {lock_methods, mutex_methods, run_methods, setters};
+
+/// How long what a lock leaves on the nodes lasts.
+pub(super) fn key_ttls(config: &Config) -> KeyTtls {
+    KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) }
+}
 
 /// A timeout too long for the clock to show is none.
 pub(super) fn patience(timeout: Duration) -> Patience {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use crate::engine::{Engine, LockSpec};
 use crate::error::AcquireError;
-use crate::kinds::methods::{mutex_methods, run_methods, setters};
+use crate::kinds::methods::{key_ttls, mutex_methods, run_methods, setters};
 use crate::lock::{LockGuard, Patience, acquire};
-use crate::logic::validity;
-use crate::wire::{KeyTtls, Plan};
+use crate::wire::Plan;
 
 /// A lock that one holder at a time can have, in the whole fleet.
 ///
@@ -33,7 +32,7 @@ impl RefUnwindSafe for Mutex {}
 impl Mutex {
     pub(crate) fn of_engine(engine: Arc<Engine>, name: &[u8]) -> Mutex {
         let config = &engine.shared().config;
-        let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
+        let ttls = key_ttls(config);
         let plan = Plan::mutex(&config.prefix, name, ttls).signed(&config.owner_label);
         let spec = Arc::new(LockSpec::new(config, name, plan));
         Mutex { engine, spec }

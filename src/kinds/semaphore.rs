@@ -8,10 +8,9 @@ use std::sync::Arc;
 use crate::config::PERMITS_MAX;
 use crate::engine::{Engine, LockSpec};
 use crate::error::{AcquireError, ReleaseError, Released};
-use crate::kinds::methods::{lock_methods, run_methods, setters};
+use crate::kinds::methods::{key_ttls, lock_methods, run_methods, setters};
 use crate::lock::{LockGuard, Patience, acquire};
-use crate::logic::validity;
-use crate::wire::{KeyTtls, Plan};
+use crate::wire::Plan;
 
 /// A number of permits that the whole fleet shares: as many holders at a time can be in, and never more, whatever fails.
 ///
@@ -37,7 +36,7 @@ impl RefUnwindSafe for Semaphore {}
 impl Semaphore {
     pub(crate) fn of_engine(engine: Arc<Engine>, name: &[u8], permits: usize) -> Semaphore {
         let config = &engine.shared().config;
-        let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
+        let ttls = key_ttls(config);
         let plan = Plan::semaphore(&config.prefix, name, permits.min(PERMITS_MAX), ttls).signed(&config.owner_label);
         let spec = Arc::new(LockSpec::new(config, name, plan));
         Semaphore { engine, spec, permits }

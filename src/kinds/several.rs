@@ -9,10 +9,9 @@ use crate::config::NAMES_MAX;
 use crate::engine::{Engine, LockSpec};
 use crate::error::AcquireError;
 use crate::ids::LockName;
-use crate::kinds::methods::{mutex_methods, run_methods, setters};
+use crate::kinds::methods::{key_ttls, mutex_methods, run_methods, setters};
 use crate::lock::{LockGuard, Patience, acquire};
-use crate::logic::validity;
-use crate::wire::{KeyTtls, Plan};
+use crate::wire::Plan;
 
 /// Several locks that are taken together: all of them, or none.
 ///
@@ -43,7 +42,7 @@ impl RefUnwindSafe for MultiLock {}
 impl MultiLock {
     pub(crate) fn of_engine<N: AsRef<[u8]>>(engine: Arc<Engine>, names: impl IntoIterator<Item = N>) -> MultiLock {
         let config = &engine.shared().config;
-        let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
+        let ttls = key_ttls(config);
         let names: BTreeSet<LockName> = names.into_iter().map(|it| LockName::new(it.as_ref())).collect();
         let names: Arc<[LockName]> = names.into_iter().collect();
         let plan =

@@ -108,6 +108,7 @@ mod tests {
         assert_eq!(lost.try_recv(), Ok(Lost::Expired));
         assert_eq!(engine.shared().counters.snapshot(Vec::new()).locks_lost, 1);
     }
+
     #[test]
     fn a_lock_is_extended_with_others_if_it_is_nearly_due_and_not_if_it_is_not() {
         let engine = engine();

@@ -76,7 +76,7 @@ pub(super) fn drive<'a>(me: Driver, nodes: &mut [Driven<'a>], mut wait: impl FnM
             it.readable = match deliver::turn(it.node, me) {
                 // After a short read the next bytes are announced, but not an end that had come with the last ones.
                 Some(filled) => filled == Filled::Full || (it.closing && filled == Filled::Short),
-                None if me != Driver::Worker => return false,
+                None if me == Driver::Caller => return false,
                 // A caller drives, and reads what is there; or it is broken, and the worker sees that next.
                 None => false,
             };
@@ -127,8 +127,7 @@ impl DriverSeat {
         {
             return None;
         }
-        let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        let mut driving = self.driving(Driver::Caller, nodes.len(), taken);
+        let mut driving = self.sit(Driver::Caller, nodes.len())?;
         for node in nodes {
             if node.is_connecting() {
                 // Its worker delivers, and could decide the round while we wait for the others.
@@ -150,12 +149,13 @@ impl DriverSeat {
 
     /// The thread that drives for many takes its seat; it has no connection yet: see [`Driving::take_missing`].
     pub(super) fn take_jointly(&self) -> Option<Driving<'_>> {
-        let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        Some(self.driving(Driver::Joint, 0, taken))
+        self.sit(Driver::Joint, 0)
     }
 
-    fn driving<'a>(&'a self, me: Driver, nodes: usize, taken: MutexGuard<'a, Seat>) -> Driving<'a> {
-        Driving { seat: self, me, nodes: Vec::with_capacity(nodes), _taken: taken }
+    /// `None` if another thread has the seat. `nodes`: how many connections will be taken, about.
+    fn sit(&self, me: Driver, nodes: usize) -> Option<Driving<'_>> {
+        let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
+        Some(Driving { seat: self, me, nodes: Vec::with_capacity(nodes), _taken: taken })
     }
 
     /// `None` if the system has no more of them.

@@ -220,8 +220,8 @@ impl Fanout {
         others.map(|it| (it.id, it.refusal(now).map_or_else(slow, NodeAnswer::Failed))).collect()
     }
 
-    /// Lets the caller drive the connections if it is alone: it is faster then if it writes and reads by itself. In company,
-    /// one thread that does it for all is: see `joint.rs`.
+    /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
+    /// reads by itself. While others are busy as well, one thread that does it for all is: see `joint.rs`.
     pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
         self.seat().take(self.nodes(), now)
     }
@@ -338,11 +338,6 @@ impl Fanout {
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
         self.nodes().iter().filter(|it| it.status.has_stepped(since)).map(|it| it.id).collect()
-    }
-
-    /// Lets the caller drive the connections while it waits; `None` if the workers do.
-    pub(crate) fn drive_waiting(&self) -> Option<Driving<'_>> {
-        self.seat().take(self.nodes(), time::tick())
     }
 
     /// Gives idle connections back to their workers.

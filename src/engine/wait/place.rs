@@ -121,7 +121,7 @@ impl<'a> Place<'a> {
         let _watching = parker.watch(signals);
         if std::mem::take(&mut self.reads) {
             // Not before: a thread that drives has something locked, and its lines for the log would wait.
-            self.driver = self.fanout.drive_waiting();
+            self.driver = self.fanout.drive_alone(time::tick());
             if self.driver.is_none() {
                 self.fanout.end_idle();
             }
@@ -201,8 +201,8 @@ impl<'a> Place<'a> {
         let ((min, max), free_in) = (self.queues.pauses, lost.free_in());
         let majority = quorum(self.queues.nodes);
         let announced = majority <= lost.entered && majority <= self.fanout.listening();
-        let has_no_place = !wait::keeps_its_place(lost.why);
-        let pause = match (announced, has_no_place) {
+        let known = self.ticket.state.lock().known.after(lost);
+        let pause = match (announced, known.has_no_place) {
             (true, _) => wait::long_pause,
             (false, false) => wait::pause_in_a_list,
             (false, true) => wait::pause,
@@ -211,8 +211,8 @@ impl<'a> Place<'a> {
         self.tries = self.tries.saturating_add(1);
         self.pause = pause;
         let mut state = self.ticket.state.lock();
-        state.known = state.known.after(lost);
-        let pause = if state.known.only.is_some() { Duration::ZERO } else { pause };
+        state.known = known;
+        let pause = if known.only.is_some() { Duration::ZERO } else { pause };
         state.try_at = time::tick().checked_add(pause);
         state.grace = wait::grace(lost.took);
         // It knows something newer.

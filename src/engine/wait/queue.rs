@@ -89,7 +89,11 @@ impl WaitQueue {
     /// The calls that may ask the nodes together, if the manager does not hold the lock alone: the first, or all that read
     /// and stand before the first that writes.
     pub(super) fn in_front(&self) -> impl Iterator<Item = &Arc<Ticket>> {
-        self.tickets.iter().take(self.readers_in_front().max(1))
+        self.tickets.iter().take(self.len_of_front())
+    }
+
+    fn len_of_front(&self) -> usize {
+        self.readers_in_front().max(1)
     }
 
     /// Whether the manager holds the lock itself, as the calling thread sees it.
@@ -112,7 +116,7 @@ impl WaitQueue {
     /// otherwise. A call that writes asks although calls of the manager read: so it stands in the lists of the nodes before
     /// readers that come later.
     pub(super) fn admit(&self) {
-        let admitted = if self.holder.is_none() { self.readers_in_front().max(1) } else { 0 };
+        let admitted = if self.holder.is_none() { self.len_of_front() } else { 0 };
         for (place, ticket) in self.tickets.iter().enumerate() {
             let mut state = ticket.state.lock();
             let may_ask = place < admitted;
