@@ -18,8 +18,9 @@
 //! | `contended` | how well is a lock used that many want all the time, and how evenly? | a perfect queue, `rslock` | `held %`, `longest ms` |
 //! | `idle` | what does it cost to wait for a lock that is not released? | | commands, CPU |
 //! | `rwlock` | what do readers and writers cost? | a mutex | `x mutex`; servers' CPU |
+//! | `readers` | what do eight readers and a writer get of a lock, and 64 readers that overlap? | a mutex | `x mutex`, the longest |
 //! | `several` | what do several names at once cost? | a lock of one name | `x mutex`; servers' CPU |
-//! | `permits` | how well is a semaphore of ten used by 8 and by 30 workers? | what is possible | `in use %`, `rounds`, `longest ms` |
+//! | `permits` | how well is a semaphore of ten used by 8 and by 30 workers? | what is possible, a mutex | `in use %`, `rounds`, `longest ms` |
 //! | `once` | what does it cost a program to lock once, from its start to its end? | a bare connection, a program that does nothing | `above ms` |
 //! | `network` | what is left of all that where a round trip takes 0.5 ms, or 5 ms? | the same floors behind the same network | the same |
 //!
@@ -55,15 +56,15 @@ use std::process::ExitCode;
 use support::floor::process as floor;
 use support::peers::Peers;
 use support::scenarios::{
-    contended, faults, handover, held, idle, network, once as locks_once, overload, permits, rwlock, several, threads,
-    uncontended,
+    contended, faults, handover, held, idle, network, once as locks_once, overload, permits, readers, rwlock, several,
+    threads, uncontended,
 };
 use support::setting::Setting;
 use support::{Result, once, proxy, worker};
 
 type Scenario = fn(&Setting) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 13] = [
+const SCENARIOS: [(&str, Scenario); 14] = [
     ("uncontended", uncontended::run),
     ("threads", threads::run),
     ("overload", overload::run),
@@ -73,6 +74,7 @@ const SCENARIOS: [(&str, Scenario); 13] = [
     ("contended", contended::run),
     ("idle", idle::run),
     ("rwlock", rwlock::run),
+    ("readers", readers::run),
     ("several", several::run),
     ("permits", permits::run),
     ("once", locks_once::run),
@@ -80,7 +82,7 @@ const SCENARIOS: [(&str, Scenario); 13] = [
 ];
 
 /// Those whose numbers cannot be compared with other clients', so that they need not wait for a build.
-const ALONE: [&str; 6] = ["held", "idle", "once", "rwlock", "several", "permits"];
+const ALONE: [&str; 7] = ["held", "idle", "once", "rwlock", "readers", "several", "permits"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();

@@ -4,6 +4,7 @@ pub(crate) mod blocks;
 pub(crate) mod contenders;
 pub(crate) mod floor;
 pub(crate) mod line;
+pub(crate) mod loops;
 pub(crate) mod once;
 pub(crate) mod ours;
 pub(crate) mod peer;

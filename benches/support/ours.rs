@@ -1,18 +1,19 @@
 //! This crate, as its users call it. Only this file and what is below it name `quorlock`.
 
+mod kinds;
+mod threads;
 mod waiting;
 
-use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::{LockManager, Mutex, ReadGuard};
+use quorlock::{LockManager, Mutex};
 
 use super::Result;
 use super::sections::Counts;
-use super::stats::{Batch, Samples, Window, process_cpu};
+use super::stats::{Batch, process_cpu};
 
-pub(crate) use quorlock::{LockGuard as Guard, Permit};
+pub(crate) use quorlock::LockGuard as Guard;
 
 /// As the peers' and the floor's.
 const TTL: Duration = Duration::from_secs(10);
@@ -63,73 +64,6 @@ impl Ours {
     /// Runs `n` pairs on `name`, one after the other.
     pub(crate) fn pairs(&self, n: usize, name: &str) -> Batch {
         batch(n, || self.pair(name))
-    }
-
-    /// The same on several names at once.
-    pub(crate) fn pairs_of(&self, n: usize, names: &[String]) -> Batch {
-        batch(n, || {
-            self.locks.multi(names).try_lock()?.release()?;
-            Ok(())
-        })
-    }
-
-    /// Reads, and keeps reading.
-    pub(crate) fn read(&self, name: &str) -> Result<ReadGuard> {
-        Ok(self.locks.rw_lock(name).try_read()?)
-    }
-
-    /// Pairs of a reader.
-    pub(crate) fn reads(&self, n: usize, name: &str) -> Batch {
-        batch(n, || {
-            self.read(name)?.release()?;
-            Ok(())
-        })
-    }
-
-    /// Pairs of a writer.
-    pub(crate) fn writes(&self, n: usize, name: &str) -> Batch {
-        batch(n, || {
-            self.locks.rw_lock(name).try_write()?.release()?;
-            Ok(())
-        })
-    }
-
-    /// Runs pairs on each of `n` threads for `window`, a name each.
-    pub(crate) fn threads(&self, n: usize, window: Duration, name: &str) -> io::Result<Window> {
-        let (start, cpu) = (Instant::now(), process_cpu());
-        let run = |name: String| {
-            let (mut samples, mut failed) = (Samples::default(), 0);
-            while start.elapsed() < window {
-                let begun = Instant::now();
-                match self.pair(&name) {
-                    Ok(()) => samples.push(begun.elapsed()),
-                    Err(_) => failed += 1,
-                }
-            }
-            (samples, failed)
-        };
-        let (mut samples, mut failed) = (Samples::default(), 0);
-        thread::scope(|scope| {
-            let threads = (0..n)
-                .map(|i| {
-                    let name = format!("{name}:{i}");
-                    thread::Builder::new().spawn_scoped(scope, || run(name))
-                })
-                .collect::<io::Result<Vec<_>>>()?;
-            for thread in threads {
-                let (its_samples, its_failed) = thread.join().map_err(|_| io::Error::other("a thread panicked"))?;
-                samples.extend(&its_samples);
-                failed += its_failed;
-            }
-            io::Result::Ok(())
-        })?;
-        let (elapsed, cpu) = (start.elapsed(), process_cpu().saturating_sub(cpu));
-        Ok(Window::new(&samples, failed, elapsed, cpu))
-    }
-
-    /// A permit of `permits`, and waits for it.
-    pub(crate) fn permit(&self, name: &str, permits: usize) -> Result<Permit> {
-        Ok(self.locks.semaphore(name, permits).acquire()?)
     }
 
     /// Acquires `n` locks and keeps them.

@@ -9,6 +9,7 @@ pub(crate) mod network;
 pub(crate) mod once;
 pub(crate) mod overload;
 pub(crate) mod permits;
+pub(crate) mod readers;
 pub(crate) mod rwlock;
 pub(crate) mod several;
 pub(crate) mod threads;
