@@ -1,51 +1,64 @@
 //! The judge objects to what is wrong, and only to that: told histories first, then real clients with a planted defect.
+//! What is peculiar to a work is in its own file.
 
+use crate::client::Work;
 use crate::conductor::Plan;
 use crate::faults::{ClientFault, NodeFault};
 use crate::history::Effect;
 use crate::judge::{Judge, Manner};
 use crate::options::seconds;
-use crate::support::ms;
+use crate::support::{boot, ms};
 use crate::verdict::{RULES, Report};
 
 /// A ttl in the histories below, in nanoseconds.
-const TTL: u64 = 1_000_000_000;
+pub(crate) const TTL: u64 = 1_000_000_000;
 
 /// A history that is told to a judge, as clients would. Times are whole ttls from some start, in percent.
-struct Tale {
+pub(crate) struct Tale {
     judge: Judge,
 }
 
 impl Tale {
-    fn begin(manner: Manner) -> Tale {
+    pub(crate) fn begin(manner: Manner) -> Tale {
         Tale { judge: Judge::start(manner) }
     }
 
-    fn tell(&self, line: impl AsRef<str>) -> String {
+    pub(crate) fn tell(&self, line: impl AsRef<str>) -> String {
         self.judge.ask(line.as_ref())
     }
 
     /// A hold that nothing extends: asked for and acquired at these times, and valid at `from`.
     fn hold(&self, client: u64, token: u64, asked: u64, from: u64) -> String {
+        self.hold_as("alone registers/0", client, token, asked, from)
+    }
+
+    /// The same in some other way, or of other names.
+    pub(crate) fn hold_as(&self, as_: &str, client: u64, token: u64, asked: u64, from: u64) -> String {
         let (asked, acquired) = (asked * TTL / 100, from * TTL / 100);
-        let lease = self.tell(format!("lease {client} 0 {token} {TTL} false {asked} {acquired}"));
+        let lease = self.tell(format!("lease {client} {as_} {token} {TTL} false {asked} {acquired}"));
         let left = TTL - TTL / 100 - 2_000_000;
         self.tell(format!("seen {lease} {acquired} {acquired} {left}"));
         lease
     }
 
-    fn release(&self, lease: &str, at: u64) {
+    pub(crate) fn release(&self, lease: &str, at: u64) {
         self.tell(format!("releasing {lease} {}", at * TTL / 100));
         self.tell(format!("ended {lease} released"));
     }
 
-    fn fault(&self, effect: Effect, at: u64) {
+    pub(crate) fn fault(&self, effect: Effect, at: u64) {
         self.judge.hear_of_fault("some", effect, "n0", at * TTL / 100, at * TTL / 100);
+    }
+
+    /// Its guard is found valid, now; for one that is told as extended.
+    pub(crate) fn still_valid(&self, lease: &str) {
+        let now = boot();
+        self.tell(format!("seen {lease} {now} {now} 500000000"));
     }
 
     /// Asserts that the judge objects under these rules and no other.
     #[track_caller]
-    fn assert_objections(&self, rules: &[&str]) -> Report {
+    pub(crate) fn assert_objections(&self, rules: &[&str]) -> Report {
         let report = self.judge.report();
         let found: Vec<&str> = RULES.into_iter().filter(|it| 0 < report.objections_to(it)).collect();
         assert_eq!(found, rules, "{report}");
@@ -134,7 +147,7 @@ fn two_holds_at_once_are_seen() {
 #[test]
 fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
     let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 7 0 10 {TTL} true 0 1"));
+    let lease = tale.tell(format!("lease 7 alone registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {lease} 1 1 500000000"));
     tale.tell(format!("stopped 7 2 {}", TTL + 2));
     tale.tell(format!("seen {lease} {} {} 500000000", TTL + 3, TTL + 3));
@@ -146,20 +159,20 @@ fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
 fn a_guard_that_claims_too_much_is_seen() {
     // More than a ttl can give.
     let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 1 0 10 {TTL} true 0 1"));
+    let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {lease} 1 1 {TTL}"));
     tale.assert_objections(&["honesty"]);
 
     // Later than it said at first, and nobody extended it.
     let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 1 0 10 {TTL} false 0 1"));
+    let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} false 0 1"));
     tale.tell(format!("seen {lease} 1 1 500000000"));
     tale.tell(format!("seen {lease} 10 11 500000000"));
     tale.assert_objections(&["honesty"]);
 
     // Again, after it was not valid.
     let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 1 0 10 {TTL} true 0 1"));
+    let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {lease} 1 1 0"));
     tale.tell(format!("seen {lease} 2 2 500000000"));
     tale.assert_objections(&["honesty"]);
@@ -172,10 +185,9 @@ fn a_holder_that_is_refused_while_it_is_valid_is_seen() {
     tale.release(&a, 10);
     tale.tell(format!("register {a}"));
     // The judge's own time is on the same clock, and is far ahead of these.
-    let lease = tale.tell(format!("lease 2 0 9 {TTL} true {} {}", 10 * TTL, 11 * TTL));
+    let lease = tale.tell(format!("lease 2 alone registers/0 9 {TTL} true {} {}", 10 * TTL, 11 * TTL));
     assert_eq!(tale.tell(format!("register {lease}")), "stale");
-    let now = crate::support::boot();
-    tale.tell(format!("seen {lease} {now} {now} 500000000"));
+    tale.still_valid(&lease);
 
     tale.assert_objections(&["late-start", "order", "refused"]);
 }
@@ -223,7 +235,7 @@ fn a_hold_that_ended_early_is_held_to_what_was_seen_of_it() {
 
 /// Runs a planted campaign with one seed after another, until the judge objects as it should.
 #[track_caller]
-fn run_until(rule: &str, plan: Plan) -> Report {
+pub(crate) fn run_until(rule: &str, plan: Plan) -> Report {
     let mut last = Report::default();
     for seed in 1..=10 {
         last = Plan { seed, ..plan.clone() }.run().report;
@@ -236,7 +248,10 @@ fn run_until(rule: &str, plan: Plan) -> Report {
 
 #[test]
 fn clients_that_trust_their_locks_for_too_long_are_seen() {
-    let report = run_until("overlap", Plan { deaf: true, ..Plan::new("planted: deaf", 3, ms(2_000), 1) });
+    let report = run_until(
+        "overlap",
+        Plan { deaf: true, works: vec![Work::Registers], ..Plan::new("planted: deaf", 3, ms(2_000), 1) },
+    );
 
     // And the resource protects itself.
     assert!(0 < report.count("stale"), "{report}");
@@ -249,7 +264,8 @@ fn clients_that_trust_their_locks_for_too_long_are_seen() {
 fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
     let Some(lasts) = seconds(3.0, true) else { return };
     let plan = Plan::new("planted: no tokens", 3, lasts, 1);
-    let plan = Plan { trusting: true, client_faults: vec![ClientFault::StopInRenewal], ..plan };
+    let works = vec![Work::Registers];
+    let plan = Plan { trusting: true, works, client_faults: vec![ClientFault::StopInRenewal], ..plan };
 
     let report = run_until("stale-write", plan);
 
@@ -259,7 +275,8 @@ fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
 #[test]
 fn nodes_that_forget_all_the_time_are_seen() {
     let plan = Plan::new("planted: flushes that nobody tells of", 3, ms(2_000), 1);
-    let plan = Plan { secretive: true, hands: 3, node_faults: vec![NodeFault::Flush], ..plan };
+    let works = vec![Work::Registers];
+    let plan = Plan { secretive: true, works, hands: 3, node_faults: vec![NodeFault::Flush], ..plan };
 
     let report = run_until("overlap", plan);
 

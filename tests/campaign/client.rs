@@ -1,5 +1,7 @@
 //! The process that takes locks, works under them, and tells the judge what it believes.
 //!
+//! What it takes and does there is a [`Work`]: all clients turn to the same one at the same time, so that they meet.
+//!
 //! It is as careless as a program can be without breaking a rule: half of the time it writes without another look at
 //! its guard. What it writes then is for the resource to refuse.
 
@@ -8,13 +10,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{process, thread};
 
-use quorlock::{AcquireError, LockGuard, LockManager, Lost, ReleaseError};
+use quorlock::{AcquireError, LockManager, Lost, ReleaseError};
 
 use crate::ambush::{Ambush, Phase};
 use crate::child::{orders, say};
+use crate::grip::{Call, Grip, Taken};
+use crate::history::Way;
 use crate::judge::Line;
 use crate::options::{QUARANTINE, builder};
 use crate::support::{between, boot, nanos, times};
+use crate::{permits, readers, registers, transfers};
+
+/// What locks are taken for; each has a file. Its resources, and so its locks, are named after it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Work {
+    Registers,
+    Readers,
+    Transfers,
+    Permits,
+}
+
+impl Work {
+    pub(crate) const ALL: [Work; 4] = [Work::Registers, Work::Readers, Work::Transfers, Work::Permits];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Work::Registers => registers::NAME,
+            Work::Readers => readers::NAME,
+            Work::Transfers => transfers::NAME,
+            Work::Permits => permits::NAME,
+        }
+    }
+}
 
 /// How a client is to be; told in one line.
 #[derive(Clone, Debug)]
@@ -23,7 +50,7 @@ pub(crate) struct Role {
     pub(crate) judge: String,
     pub(crate) ttl: Duration,
     pub(crate) seed: u64,
-    pub(crate) resources: u64,
+    pub(crate) works: Vec<Work>,
     /// Planted: it does not renew, and claims to hold the lock until it gives it back.
     pub(crate) deaf: bool,
     /// Planted: it counts the votes of nodes that may have forgotten locks.
@@ -33,8 +60,10 @@ pub(crate) struct Role {
 
 impl Role {
     pub(crate) fn line(&self) -> String {
-        let Role { number, judge, ttl, seed, resources, deaf, careless, urls } = self;
-        format!("{number} {judge} {} {seed} {resources} {deaf} {careless} {}", ttl.as_millis(), urls.join(" "))
+        let Role { number, judge, ttl, seed, works, deaf, careless, urls } = self;
+        let works: Vec<_> = works.iter().map(|it| it.name()).collect();
+        let (ttl, works, urls) = (ttl.as_millis(), works.join(","), urls.join(" "));
+        format!("{number} {judge} {ttl} {seed} {works} {deaf} {careless} {urls}")
     }
 
     fn read(line: &str) -> Role {
@@ -45,7 +74,7 @@ impl Role {
             judge: word().to_owned(),
             ttl: Duration::from_millis(word().parse().unwrap()),
             seed: word().parse().unwrap(),
-            resources: word().parse().unwrap(),
+            works: word().split(',').map(|name| Work::ALL.into_iter().find(|it| it.name() == name).unwrap()).collect(),
             deaf: word().parse().unwrap(),
             careless: word().parse().unwrap(),
             urls: words.map(str::to_owned).collect(),
@@ -87,51 +116,64 @@ fn child_that_locks() {
     say(format_args!("done {} {} {} {}", stats.rounds_won, stats.rounds_held, stats.extensions, stats.locks_lost));
 }
 
-struct Client {
+pub(crate) struct Client {
     role: Role,
-    rng: fastrand::Rng,
+    pub(crate) rng: fastrand::Rng,
     locks: LockManager,
     ambush: Ambush,
     judge: Line,
 }
 
 /// A hold, as the judge knows it.
-struct Hold {
-    guard: LockGuard,
+pub(crate) struct Hold {
+    pub(crate) grip: Grip,
+    pub(crate) names: String,
     number: String,
+    extends: bool,
+    /// The judge may not expect its end at the ttl.
+    extended: bool,
+    asked: u64,
 }
 
 impl Client {
     /// Asks for a lock once, and does something with it.
     fn turn(&mut self) {
-        let resource = self.rng.u64(..self.role.resources);
+        let Role { works, ttl, deaf, .. } = &self.role;
+        let turns = boot() / nanos(*ttl / 2);
+        let work = works[usize::try_from(turns).unwrap() % works.len()];
         let extends = self.rng.u8(..4) == 0;
-        let renew = self.rng.u8(..4) != 0 && !self.role.deaf;
-        let lock = self.locks.mutex(format!("r{resource}")).renew(renew).fair(self.rng.bool());
-        let wait = between(&mut self.rng, self.role.ttl, 0.0, 3.0);
-        let patience = self.rng.u8(..4);
+        let renew = self.rng.u8(..4) != 0 && !deaf;
+        let extended = renew || extends || *deaf;
+        let wait = between(&mut self.rng, *ttl, 0.0, 3.0);
+        let call = Call { renew, fair: self.rng.bool(), wait, patience: self.rng.u8(..4) };
 
         self.ambush.enter(Phase::Acquire);
         let asked = boot();
-        let taken = match patience {
-            0 | 1 => lock.try_lock(),
-            2 => lock.try_lock_for(wait),
-            _ => lock.lock(),
+        let taken = match work {
+            Work::Registers => registers::take(&self.locks, &mut self.rng, &call),
+            Work::Readers => readers::take(&self.locks, &mut self.rng, &call),
+            Work::Transfers => transfers::take(&self.locks, &mut self.rng, &call),
+            Work::Permits => permits::take(&self.locks, &call),
         };
         let acquired = boot();
         self.ambush.enter(Phase::Renewal);
         match taken {
-            Ok(guard) => {
-                let Role { number, ttl, .. } = &self.role;
-                let (token, ttl) = (guard.fencing_token().get(), nanos(*ttl));
-                let lease = format!(
-                    "lease {number} {resource} {token} {ttl} {} {asked} {acquired}",
-                    renew || extends || self.role.deaf
-                );
-                let number = self.judge.ask(&lease);
-                let hold = Hold { guard, number };
-                self.work(&hold, extends);
-                self.end(hold);
+            Ok(taken) => {
+                let hold = self.claim(taken, extends, extended, asked, acquired);
+                let hold = match work {
+                    Work::Registers | Work::Permits => {
+                        self.update(&hold);
+                        Some(hold)
+                    }
+                    Work::Readers => readers::work(self, hold),
+                    Work::Transfers => {
+                        transfers::work(self, &hold);
+                        Some(hold)
+                    }
+                };
+                if let Some(hold) = hold {
+                    self.end(hold);
+                }
             }
             Err(err) => {
                 self.judge.ask(&format!("failed {}", kind_of(&err)));
@@ -141,35 +183,83 @@ impl Client {
         self.ambush.enter(Phase::Nothing);
     }
 
-    /// Registers, reads, thinks, writes.
-    fn work(&mut self, hold: &Hold, extends: bool) {
+    fn claim(&mut self, taken: Taken, extends: bool, extended: bool, asked: u64, acquired: u64) -> Hold {
+        let Role { number, ttl, .. } = &self.role;
+        let Taken { grip, way, names } = taken;
+        let (token, ttl) = (grip.token().get(), nanos(*ttl));
+        let lease = format!("lease {number} {way} {names} {token} {ttl} {extended} {asked} {acquired}");
+        let number = self.judge.ask(&lease);
+        Hold { grip, names, number, extends, extended, asked }
+    }
+
+    /// Registers; false if that was refused.
+    pub(crate) fn register(&mut self, hold: &Hold) -> bool {
         self.look(hold);
-        let registered = self.judge.ask(&format!("register {}", hold.number));
-        if registered == "stale" {
+        self.ask_about(hold, "register", "").is_some()
+    }
+
+    /// The version; `None` if it was refused.
+    pub(crate) fn read(&mut self, hold: &Hold) -> Option<u64> {
+        self.ask_about(hold, "read", "")
+    }
+
+    /// To all the resources of a hold in two steps; false if it was refused.
+    pub(crate) fn pay(&mut self, hold: &Hold) -> bool {
+        self.ask_about(hold, "pay", "").is_some()
+    }
+
+    /// Whoever is refused looks at its guard.
+    fn ask_about(&mut self, hold: &Hold, what: &str, with: &str) -> Option<u64> {
+        let answer = self.judge.ask(&format!("{what} {}{with}", hold.number));
+        if answer == "stale" {
             self.look(hold);
+            return None;
+        }
+        Some(answer.strip_prefix("ok ").unwrap().parse().unwrap())
+    }
+
+    /// Registers, reads, thinks, writes.
+    pub(crate) fn update(&mut self, hold: &Hold) {
+        if !self.register(hold) {
             return;
         }
         let careful = self.rng.bool();
         for _ in 0..self.rng.u8(1..=2) {
-            let version = self.judge.ask(&format!("read {}", hold.number));
-            let Some(version) = version.strip_prefix("ok ") else {
-                self.look(hold);
-                return;
-            };
-            let valid = self.think(hold, extends);
-            if careful && !valid {
-                return;
-            }
-            let written = self.judge.ask(&format!("write {} {version}", hold.number));
-            if written == "stale" {
-                self.look(hold);
+            let Some(version) = self.read(hold) else { return };
+            let valid = self.think(hold);
+            if careful && !valid || self.ask_about(hold, "write", &format!(" {version}")).is_none() {
                 return;
             }
         }
     }
 
+    /// Registers, reads, thinks, reads again.
+    pub(crate) fn compare(&mut self, hold: &Hold) {
+        if self.register(hold) && self.read(hold).is_some() {
+            self.think(hold);
+            self.read(hold);
+            self.look(hold);
+        }
+    }
+
+    /// Goes on as a reader, which is another hold for the judge. `None` if it was lost.
+    pub(crate) fn downgrade(&mut self, hold: Hold) -> Option<Hold> {
+        self.look(&hold);
+        let Hold { grip, names, number, extends, extended, asked } = hold;
+        self.judge.ask(&format!("releasing {number} {}", boot()));
+        self.ambush.enter(Phase::Acquire);
+        let read = grip.downgrade();
+        let acquired = boot();
+        self.ambush.enter(Phase::Renewal);
+        let how = read.as_ref().map_or_else(|lost| how_lost(*lost), |_| "released");
+        self.judge.ask(&format!("ended {number} {how}"));
+        // It may rest on whatever was granted since the writer asked.
+        let taken = Taken { grip: read.ok()?, way: Way::Beside, names };
+        Some(self.claim(taken, extends, extended, asked, acquired))
+    }
+
     /// Lets time pass; whether the guard was valid to the end.
-    fn think(&mut self, hold: &Hold, extends: bool) -> bool {
+    pub(crate) fn think(&mut self, hold: &Hold) -> bool {
         let length = match self.rng.u8(..40) {
             _ if self.role.deaf => (1.5, 2.5),
             // Long enough to be renewed.
@@ -187,9 +277,9 @@ impl Client {
             if until <= now {
                 return valid;
             }
-            if extends && next_extension <= now && !self.role.deaf {
+            if hold.extends && next_extension <= now && !self.role.deaf {
                 next_extension = now + nanos(self.role.ttl / 3);
-                let _ = hold.guard.extend(self.role.ttl);
+                let _ = hold.grip.extend(self.role.ttl);
             }
             thread::sleep(step.min(Duration::from_nanos(until - now)));
             valid = self.look(hold);
@@ -197,9 +287,9 @@ impl Client {
     }
 
     /// Asks the guard, and tells the judge what it said.
-    fn look(&mut self, hold: &Hold) -> bool {
+    pub(crate) fn look(&mut self, hold: &Hold) -> bool {
         let before = boot();
-        let remaining = hold.guard.remaining();
+        let remaining = hold.grip.remaining();
         let after = boot();
         let remaining = if self.role.deaf { self.role.ttl / 2 } else { remaining };
         self.judge.ask(&format!("seen {} {before} {after} {}", hold.number, nanos(remaining)));
@@ -208,21 +298,28 @@ impl Client {
 
     fn end(&mut self, hold: Hold) {
         self.look(&hold);
-        let Hold { guard, number } = hold;
+        let Hold { grip, number, .. } = hold;
         self.judge.ask(&format!("releasing {number} {}", boot()));
         self.ambush.enter(Phase::Release);
         let how = if self.rng.bool() {
-            drop(guard);
+            drop(grip);
             "dropped"
         } else {
-            match guard.release() {
+            match grip.release() {
                 Ok(_) | Err(ReleaseError::NotConfirmed { .. }) => "released",
-                Err(ReleaseError::Lost(Lost::Expired | Lost::LeaseOver)) => "expired",
+                Err(ReleaseError::Lost(lost)) => how_lost(lost),
                 Err(_) => "lost",
             }
         };
         self.ambush.enter(Phase::Nothing);
         self.judge.ask(&format!("ended {number} {how}"));
+    }
+}
+
+fn how_lost(lost: Lost) -> &'static str {
+    match lost {
+        Lost::Expired | Lost::LeaseOver => "expired",
+        _ => "lost",
     }
 }
 

@@ -10,7 +10,7 @@ use devnodes::{Clock, Proxy, Server, Servers, eventually};
 use tempfile::TempDir;
 
 use crate::child::{self, ChildProcess};
-use crate::client::Role;
+use crate::client::{Role, Work};
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::judge::{Judge, Manner};
 use crate::options::QUARANTINE;
@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) hands: usize,
     pub(crate) node_faults: Vec<NodeFault>,
     pub(crate) client_faults: Vec<ClientFault>,
+    /// What clients do, in turn.
+    pub(crate) works: Vec<Work>,
     pub(crate) lasts: Duration,
     pub(crate) seed: u64,
     /// Planted: every client claims more than its guard does.
@@ -50,7 +52,7 @@ pub(crate) struct Outcome {
 }
 
 impl Plan {
-    /// Without faults.
+    /// All works, and no faults.
     pub(crate) fn new(name: &str, nodes: usize, lasts: Duration, seed: u64) -> Plan {
         Plan {
             name: name.to_owned(),
@@ -60,6 +62,7 @@ impl Plan {
             hands: 1,
             node_faults: Vec::new(),
             client_faults: Vec::new(),
+            works: Work::ALL.to_vec(),
             lasts,
             seed,
             deaf: false,
@@ -144,13 +147,14 @@ impl Campaign {
         });
         self.heal();
 
-        // Everybody gets a lock, now that all is well.
+        // Everybody gets a lock, and every lock is got, now that all is well.
         let healed = boot();
-        eventually("every client acquires a lock after the healing", || {
+        eventually("every client acquires a lock after the healing, and one of every work is acquired", || {
             thread::sleep(ms(20));
             let answer = self.judge.ask(&format!("acquired-since {healed}"));
             let have: Vec<&str> = answer.split(' ').collect();
             crew.members.iter().all(|it| have.contains(&it.number.to_string().as_str()))
+                && self.plan.works.iter().all(|it| have.contains(&it.name()))
         });
         let rounds = crew.finish();
         // By now all that was ever set has expired.
@@ -253,6 +257,11 @@ impl Campaign {
             report.count("writes"),
             report.count("stale"),
         );
+        for (what, number) in &report.counts {
+            if what.starts_with("leases:") || what.ends_with("-together") {
+                let _ = write!(summary, "{number} {what}, ");
+            }
+        }
         for (kind, number) in &faults {
             let _ = write!(summary, "{number} {kind}, ");
         }
@@ -290,11 +299,11 @@ impl Outcome {
 
 impl Crew {
     fn start(campaign: &Campaign, rng: fastrand::Rng) -> Crew {
-        let Plan { ttl, deaf, secretive, clients, .. } = campaign.plan;
+        let Plan { ttl, deaf, secretive, clients, ref works, .. } = campaign.plan;
         let judge = campaign.judge.address.clone();
         let links: Vec<_> = campaign.links.iter().map(Proxy::url).collect();
         let urls = if links.is_empty() { campaign.servers.urls() } else { links };
-        let role = Role { number: 0, judge, ttl, seed: 0, resources: 2, deaf, careless: secretive, urls };
+        let role = Role { number: 0, judge, ttl, seed: 0, works: works.clone(), deaf, careless: secretive, urls };
         let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
         for _ in 0..clients {
             let member = crew.recruit();
@@ -336,9 +345,14 @@ impl Crew {
     }
 }
 
-/// Keys that are locks: not the counters and lists that stay beside them.
+/// Keys that are locks, or slots, or readers: not the counters and lists that stay beside them.
 fn lock_keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).unwrap();
     let keys = keys.as_array().unwrap().iter().map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
-    keys.filter(|it| !it.starts_with("quorlock:")).collect()
+    let slot = |it: &str| it.starts_with(|it: char| it.is_ascii_digit());
+    keys.filter(|it| match it.strip_prefix("quorlock:") {
+        Some(beside) => beside.starts_with("readers:") || beside.strip_prefix("slot-").is_some_and(slot),
+        None => true,
+    })
+    .collect()
 }

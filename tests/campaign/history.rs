@@ -1,14 +1,21 @@
-//! What clients said and did, and the resource that their locks protect: a version number per resource.
+//! What clients said and did, and the resources that their locks protect: a version number per resource, and a storage that
+//! keeps the numbers of those who come.
+//!
+//! A resource is named after the [work](crate::client::Work) that it is for, `registers/0`, and so are locks. A hold of several
+//! names is one of several resources. Readers register too: from then on a writer is refused whose token is not above the
+//! reader's number, for its lock is over. What is begun between two resources by one hold is undone when another one
+//! registers, as databases do.
 //!
 //! Every time is in nanoseconds on the clock of [`boot`](crate::support::boot).
 //!
 //! | a client asks | the answer |
 //! | --- | --- |
-//! | `lease CLIENT RESOURCE TOKEN TTL EXTENDED ASKED ACQUIRED` | the lease's number |
+//! | `lease CLIENT WAY NAMES TOKEN TTL EXTENDED ASKED ACQUIRED`: see [`Way`]; commas between the names | the lease's number |
 //! | `seen LEASE BEFORE AFTER REMAINING`: the guard was asked between these times, and said so | `ok` |
-//! | `register LEASE`: its token comes before its first read | `ok` or `stale` |
+//! | `register LEASE`: its token comes before its first read | `ok VERSION` or `stale` |
 //! | `read LEASE` | `ok VERSION` or `stale` |
-//! | `write LEASE VERSION`: the version it was made from | `ok` or `stale` |
+//! | `write LEASE VERSION`: the version it was made from | `ok VERSION` or `stale` |
+//! | `pay LEASE`: to all its resources, of which one has it already after this and the others after the same again | `ok VERSION` or `stale` |
 //! | `releasing LEASE AT`: before the release begins | `ok` |
 //! | `ended LEASE HOW`: `released`, `dropped`, `expired` or `lost` | `ok` |
 //! | `failed WHY`: a call that did not get the lock | `ok` |
@@ -17,7 +24,7 @@
 //! | --- | --- |
 //! | `fault KIND EFFECT NODE FROM TO` | `ok` |
 //! | `stopped CLIENT FROM TO` | `ok` |
-//! | `acquired-since AT` | the clients that have |
+//! | `acquired-since AT` | the clients that have, and the works |
 //! | `report` | see [`verdict`](crate::verdict) |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +34,9 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     pub(crate) client: u64,
-    pub(crate) resource: u64,
+    pub(crate) way: Way,
+    pub(crate) names: Vec<String>,
+    /// Of a reader the number of the last writer.
     pub(crate) token: u64,
     pub(crate) ttl: u64,
     /// Whether anything may extend it.
@@ -48,6 +57,21 @@ pub(crate) struct Lease {
     pub(crate) over: bool,
     /// When the resource refused it, and the lease whose token had been registered.
     pub(crate) refused: Option<(u64, usize)>,
+    /// The version that it read first.
+    first_read: Option<u64>,
+    /// When it read what two have written, and the lease that had come in between.
+    torn: Option<(u64, usize)>,
+}
+
+/// Whom a hold keeps out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    /// `alone`: everybody.
+    Alone,
+    /// `beside`: whoever is not a reader as well.
+    Beside,
+    /// `one-of-N`: everybody from one of N resources.
+    OneOf(usize),
 }
 
 /// How a hold ended.
@@ -102,6 +126,8 @@ pub(crate) enum Event {
 pub(crate) struct Resource {
     /// The largest token that was registered, and by which lease.
     highest: Option<(u64, usize)>,
+    /// The largest number of a reader that was registered, and by which lease.
+    last_writer: Option<(u64, usize)>,
     version: u64,
     pub(crate) events: Vec<Event>,
 }
@@ -112,7 +138,9 @@ pub(crate) struct History {
     pub(crate) trusting: bool,
     pub(crate) quarantine: bool,
     pub(crate) leases: Vec<Lease>,
-    pub(crate) resources: BTreeMap<u64, Resource>,
+    pub(crate) resources: BTreeMap<String, Resource>,
+    /// The lease that has paid half.
+    pub(crate) half_paid: Option<usize>,
     pub(crate) faults: Vec<Fault>,
     /// Client, from, to.
     pub(crate) stops: Vec<(u64, u64, u64)>,
@@ -123,6 +151,8 @@ pub(crate) struct History {
     pub(crate) dishonest: Vec<String>,
     /// Lease that had been registered, lease that was refused because of it and valid all the same, when.
     pub(crate) refused_while_valid: Vec<(usize, usize, u64)>,
+    /// Lease that wrote, lease that read what two have written and was valid all the same, when.
+    pub(crate) torn_while_valid: Vec<(usize, usize, u64)>,
 }
 
 impl History {
@@ -139,12 +169,13 @@ impl History {
             "lease" => {
                 self.leases.push(Lease {
                     client: number(1)?,
-                    resource: number(2)?,
-                    token: number(3)?,
-                    ttl: number(4)?,
-                    extended: words.get(5)?.parse().ok()?,
-                    asked: number(6)?,
-                    acquired: number(7)?,
+                    way: Way::named(words.get(2)?)?,
+                    names: words.get(3)?.split(',').map(str::to_owned).collect(),
+                    token: number(4)?,
+                    ttl: number(5)?,
+                    extended: words.get(6)?.parse().ok()?,
+                    asked: number(7)?,
+                    acquired: number(8)?,
                     valid: None,
                     use_until: 0,
                     first_until: 0,
@@ -152,6 +183,8 @@ impl History {
                     end: End::Open,
                     over: false,
                     refused: None,
+                    first_read: None,
+                    torn: None,
                 });
                 return Some((self.leases.len() - 1).to_string());
             }
@@ -159,6 +192,7 @@ impl History {
             "register" => return Some(self.access(index(1)?, now, Access::Register)),
             "read" => return Some(self.access(index(1)?, now, Access::Read)),
             "write" => return Some(self.access(index(1)?, now, Access::Write { base: number(2)? })),
+            "pay" => return Some(self.access(index(1)?, now, Access::Pay)),
             "releasing" => self.leases.get_mut(index(1)?)?.releasing = Some(number(2)?),
             "ended" => {
                 self.leases.get_mut(index(1)?)?.end = match *words.get(2)? {
@@ -180,9 +214,10 @@ impl History {
             "stopped" => self.stops.push((number(1)?, number(2)?, number(3)?)),
             "acquired-since" => {
                 let since = number(1)?;
-                let clients: BTreeSet<u64> =
-                    self.leases.iter().filter(|it| since <= it.acquired).map(|it| it.client).collect();
-                return Some(clients.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
+                let leases = self.leases.iter().filter(|it| since <= it.acquired);
+                let who: BTreeSet<String> =
+                    leases.flat_map(|it| [it.client.to_string(), it.work().to_owned()]).collect();
+                return Some(who.into_iter().collect::<Vec<_>>().join(" "));
             }
             _ => return None,
         }
@@ -218,44 +253,114 @@ impl History {
         if let Some((at, by)) = lease.refused.filter(|(at, _)| *at < before) {
             self.refused_while_valid.push((by, number, at));
         }
+        if let Some((at, by)) = lease.torn.take_if(|(at, _)| *at < before) {
+            self.torn_while_valid.push((by, number, at));
+        }
         lease.valid = Some((lease.valid.map_or(before, |(first, _)| first), before));
         lease.use_until = lease.use_until.max(before + remaining);
     }
 
-    /// Lets a lease through to its resource, unless another with a larger token has been there.
+    /// Lets a lease through to its resources, unless another that must come after it has been at one of them.
     fn access(&mut self, number: usize, now: u64, access: Access) -> String {
-        let lease = &mut self.leases[number];
-        let resource = self.resources.entry(lease.resource).or_default();
-        if let Some((highest, by)) = resource.highest
-            && lease.token < highest
-            && !self.trusting
-        {
+        if access == Access::Read {
+            self.read(number, now);
+        }
+        let History { leases, resources, trusting, .. } = self;
+        let lease = &mut leases[number];
+        let later = lease.names.iter().find_map(|it| resources.entry(it.clone()).or_default().later_than(lease));
+        if let Some(by) = later.filter(|_| !*trusting) {
             lease.refused.get_or_insert((now, by));
             self.stale += 1;
             return "stale".to_owned();
         }
-        match access {
-            Access::Register => {
-                if resource.highest.is_none_or(|(highest, _)| highest < lease.token) {
-                    resource.highest = Some((lease.token, number));
-                }
-                resource.events.push(Event::Registered { lease: number });
-            }
-            Access::Read => {}
-            Access::Write { base } => {
-                self.writes += 1;
-                resource.version += 1;
-                resource.events.push(Event::Wrote { lease: number, base });
+        for name in &lease.names {
+            let resource = resources.entry(name.clone()).or_default();
+            match access {
+                Access::Register => resource.register(number, lease),
+                Access::Read => {}
+                Access::Write { base } => resource.write(number, base),
+                Access::Pay => resource.write(number, resource.version),
             }
         }
-        format!("ok {}", resource.version)
+        let others = self.half_paid.is_some_and(|it| it != number && leases[it].work() == leases[number].work());
+        match access {
+            Access::Register if others && !self.trusting => self.half_paid = None,
+            Access::Pay => self.half_paid = if self.half_paid == Some(number) { None } else { Some(number) },
+            _ => {}
+        }
+        self.writes += u64::from(matches!(access, Access::Write { .. } | Access::Pay));
+        format!("ok {}", self.resources[&self.leases[number].names[0]].version)
+    }
+
+    /// What it sees is that of one writer, or not. Whoever is refused has seen it already.
+    fn read(&mut self, number: usize, now: u64) {
+        let lease = &self.leases[number];
+        let resource = self.resources.get(&lease.names[0]);
+        let version = resource.map_or(0, |it| it.version);
+        let first = lease.first_read.unwrap_or(version);
+        let half = self.half_paid.filter(|it| *it != number && self.leases[*it].work() == lease.work());
+        let changed = resource.filter(|_| lease.way == Way::Beside && first != version).and_then(Resource::last_writer);
+        let by = half.or(changed);
+        let lease = &mut self.leases[number];
+        lease.first_read = Some(first);
+        lease.torn = lease.torn.or(by.map(|it| (now, it)));
     }
 }
 
+impl Resource {
+    /// Who has registered and must come after this lease, if anybody has.
+    fn later_than(&self, lease: &Lease) -> Option<usize> {
+        let over = self.last_writer.filter(|(number, _)| lease.way != Way::Beside && lease.token <= *number);
+        self.highest.filter(|(highest, _)| lease.token < *highest).or(over).map(|(_, by)| by)
+    }
+
+    fn register(&mut self, number: usize, lease: &Lease) {
+        let largest = if lease.way == Way::Beside { &mut self.last_writer } else { &mut self.highest };
+        if largest.is_none_or(|(largest, _)| largest < lease.token) {
+            *largest = Some((lease.token, number));
+        }
+        self.events.push(Event::Registered { lease: number });
+    }
+
+    fn write(&mut self, lease: usize, base: u64) {
+        self.version += 1;
+        self.events.push(Event::Wrote { lease, base });
+    }
+
+    fn last_writer(&self) -> Option<usize> {
+        self.events.iter().rev().find_map(|it| match it {
+            Event::Wrote { lease, .. } => Some(*lease),
+            Event::Registered { .. } => None,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Access {
     Register,
     Read,
     Write { base: u64 },
+    Pay,
+}
+
+impl Way {
+    fn named(name: &str) -> Option<Way> {
+        Some(match name {
+            "alone" => Way::Alone,
+            "beside" => Way::Beside,
+            _ => Way::OneOf(name.strip_prefix("one-of-")?.parse().ok()?),
+        })
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Way::Alone => f.write_str("alone"),
+            Way::Beside => f.write_str("beside"),
+            Way::OneOf(permits) => write!(f, "one-of-{permits}"),
+        }
+    }
 }
 
 impl Effect {
@@ -278,6 +383,21 @@ impl Effect {
 }
 
 impl Lease {
+    /// What it was for.
+    pub(crate) fn work(&self) -> &str {
+        self.names[0].split('/').next().unwrap_or_default()
+    }
+
+    /// Whether its token is right for a hold that came after `earlier`.
+    pub(crate) fn comes_after(&self, earlier: &Lease) -> bool {
+        earlier.token < self.token || self.way == Way::Beside && earlier.token == self.token
+    }
+
+    /// Whether both may have the same name at a time.
+    pub(crate) fn bears(&self, other: &Lease) -> bool {
+        self.way == Way::Beside && other.way == Way::Beside
+    }
+
     /// The time in which its client could rely on the lock, to the best of the judge's knowledge and never too long.
     pub(crate) fn window(&self) -> Option<(u64, u64)> {
         let (first, last) = self.valid?;
@@ -295,8 +415,9 @@ impl Lease {
 
 impl fmt::Display for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lease { client, resource, token, asked, acquired, end, .. } = self;
-        write!(f, "client {client} had r{resource} with {token}, asked {asked}, acquired {acquired}, ")?;
+        let Lease { client, way, names, token, asked, acquired, end, .. } = self;
+        let names = names.join(" and ");
+        write!(f, "client {client} had {names} {way} with {token}, asked {asked}, acquired {acquired}, ")?;
         match self.window() {
             Some((from, to)) => write!(f, "valid {from} to {to}, {end:?}"),
             None => write!(f, "never valid, {end:?}"),

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`conductor`] | starts servers, clients and the judge, does the [`faults`], heals, and reads the report |
 //! | [`client`] | a process with a manager of its own that takes locks, works under them and says what it believes |
+//! | [`registers`], [`readers`], [`transfers`], [`permits`] | the works that clients do: under a mutex, a read-write lock, several names at once, a semaphore |
 //! | [`judge`] | a process with the resource that is to be protected; it writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
 //!
 //! A campaign ends with all servers well. Then every client must get a lock, and no key may be left a ttl after the
@@ -24,9 +25,14 @@ mod child;
 mod client;
 mod conductor;
 mod faults;
+mod grip;
 mod history;
 mod judge;
 mod mixed;
 mod options;
+mod permits;
+mod readers;
+mod registers;
 mod support;
+mod transfers;
 mod verdict;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use devnodes::Clock;
 
+use crate::client::Work;
 use crate::conductor::{Outcome, Plan};
 use crate::faults::{ClientFault, NodeFault};
 use crate::options::{seconds, seed};
@@ -13,7 +14,7 @@ use crate::support::{announce, ms};
 const TO_SEE_ALL: Duration = Duration::from_secs(25);
 
 /// With steps of clients' wall clocks beside the loss of counters: tokens go by the nodes' clocks.
-fn everything(nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outcome> {
+fn everything(works: &[Work], nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outcome> {
     let lasts = seconds(usual, long)?;
     let seed = seed();
     announce(format_args!("mixed faults on {nodes} nodes: QUORLOCK_CAMPAIGN_SEED={seed}"));
@@ -22,6 +23,7 @@ fn everything(nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outco
         ttl: ms([500, 700, 1_000][usize::try_from(seed % 3).unwrap()]),
         node_faults: NodeFault::ALL.into_iter().chain(NodeFault::OF_LINKS.into_iter().filter(|_| links)).collect(),
         client_faults: ClientFault::ALL.to_vec(),
+        works: works.to_vec(),
         ..Plan::new("mixed", nodes, lasts, seed)
     };
     let (clients, faults) = (plan.clients, plan.client_faults.clone());
@@ -37,21 +39,36 @@ fn everything(nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outco
 
 #[test]
 fn everything_at_once_for_a_short_time() {
-    let outcome = everything(5, false, 4.0, false).unwrap();
+    let outcome = everything(&Work::ALL, 5, false, 4.0, false).unwrap();
     assert!(!outcome.faults.is_empty(), "nothing was done");
 }
 
 #[test]
 fn everything_at_once_on_three_nodes() {
-    everything(3, false, 25.0, true);
+    everything(&Work::ALL, 3, false, 25.0, true);
 }
 
 #[test]
 fn everything_at_once_on_five_nodes() {
-    everything(5, false, 40.0, true);
+    everything(&Work::ALL, 5, false, 40.0, true);
 }
 
 #[test]
 fn everything_at_once_over_bad_links() {
-    everything(5, true, 25.0, true);
+    everything(&Work::ALL, 5, true, 25.0, true);
+}
+
+#[test]
+fn everything_at_once_to_readers_and_writers() {
+    everything(&[Work::Readers], 5, false, 25.0, true);
+}
+
+#[test]
+fn everything_at_once_to_those_who_hold_several_names() {
+    everything(&[Work::Transfers], 5, false, 25.0, true);
+}
+
+#[test]
+fn everything_at_once_to_those_who_hold_permits() {
+    everything(&[Work::Permits], 5, false, 25.0, true);
 }

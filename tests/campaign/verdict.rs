@@ -4,12 +4,14 @@
 //! | --- | --- | --- |
 //! | `stale-write` | a write that was accepted after a larger token had been registered | nothing |
 //! | `lost-update` | an accepted write that was made from an older version than the one it replaced | nothing |
-//! | `duplicate` | two holds with one token | nothing |
-//! | `late-start` | a hold that was asked for after another had been acquired, and whose token is not larger | nothing |
+//! | `duplicate` | two holds with one token, and no readers | nothing |
+//! | `late-start` | a hold that was asked for after another had been acquired, and whose token is not larger; a reader's may be equal | nothing |
 //! | `honesty` | a guard that is valid for longer than it said, or than a ttl can give | nothing |
-//! | `overlap` | two holds that were valid at once | a loss |
-//! | `order` | a hold that began to be valid after another, and whose token is not larger | a loss |
+//! | `overlap` | two holds of one name that were valid at once, and not both of readers | a loss |
+//! | `crowd` | more holds than permits that were valid at once | a loss |
+//! | `order` | as `late-start`, for a hold that began to be valid after another; two readers have no order | a loss |
 //! | `refused` | a hold that the resource refused and that was valid afterwards | a loss |
+//! | `torn` | a hold that read two versions, or half of what another one did, and was valid afterwards | a loss |
 //!
 //! A *loss* is a fault that goes beyond what a majority makes up for: a node's clock was stepped forward, or, without
 //! quarantine, a node forgot its keys. It excuses two holds only if it was done after one of them had been asked for and
@@ -18,11 +20,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::history::{Effect, Event, History, Lease};
+use crate::history::{Effect, Event, History, Lease, Way};
 
 /// The rules, in the order of the table.
-pub(crate) const RULES: [&str; 8] =
-    ["stale-write", "lost-update", "duplicate", "late-start", "honesty", "overlap", "order", "refused"];
+pub(crate) const RULES: [&str; 10] = [
+    "stale-write",
+    "lost-update",
+    "duplicate",
+    "late-start",
+    "honesty",
+    "overlap",
+    "crowd",
+    "order",
+    "refused",
+    "torn",
+];
 
 /// What is kept of each rule's objections in words; all are counted.
 const TOLD: usize = 5;
@@ -106,18 +118,31 @@ pub(crate) fn verdict(history: &History) -> Report {
     for resource in history.resources.values() {
         accesses(history, &resource.events, &mut report);
     }
-    let mut of: BTreeMap<u64, Vec<&Lease>> = BTreeMap::new();
+    let mut of: BTreeMap<&str, Vec<&Lease>> = BTreeMap::new();
+    let mut permits: BTreeMap<&str, Vec<&Lease>> = BTreeMap::new();
     for lease in &history.leases {
-        of.entry(lease.resource).or_default().push(lease);
+        *report.counts.entry(format!("leases:{}", lease.work())).or_default() += 1;
+        lease.names.iter().for_each(|it| of.entry(it).or_default().push(lease));
+        if matches!(lease.way, Way::OneOf(_)) {
+            permits.entry(lease.work()).or_default().push(lease);
+        }
     }
     for leases in of.values() {
         tokens(history, leases, &mut report);
         windows(history, leases, &mut report);
     }
+    for leases in permits.values() {
+        crowds(history, leases, &mut report);
+    }
     for (earlier, later, at) in &history.refused_while_valid {
         let (by, refused) = (&history.leases[*earlier], &history.leases[*later]);
         let what = format_args!("at {at}: {}", history.between(by, refused));
         report.object("refused", history.excuses(by, refused), what);
+    }
+    for (writer, reader, at) in &history.torn_while_valid {
+        let (writer, reader) = (&history.leases[*writer], &history.leases[*reader]);
+        let what = format_args!("at {at}: {}", history.between(writer, reader));
+        report.object("torn", history.excuses(writer, reader), what);
     }
     report
 }
@@ -136,19 +161,21 @@ fn slept_through(history: &History, report: &mut Report) {
 }
 
 fn accesses(history: &History, events: &[Event], report: &mut Report) {
+    // What a reader knows to be over comes behind the writer that has the same number.
+    let rank = |it: &Lease| (it.token, it.way == Way::Beside);
     let mut highest: Option<&Lease> = None;
     let mut version = 0;
     for event in events {
         match *event {
             Event::Registered { lease } => {
                 let lease = &history.leases[lease];
-                if highest.is_none_or(|it| it.token < lease.token) {
+                if highest.is_none_or(|it| rank(it) < rank(lease)) {
                     highest = Some(lease);
                 }
             }
             Event::Wrote { lease, base } => {
                 let lease = &history.leases[lease];
-                if let Some(other) = highest.filter(|it| lease.token < it.token) {
+                if let Some(other) = highest.filter(|it| rank(lease) < rank(it)) {
                     report.object("stale-write", false, format_args!("{lease}; registered: {other}"));
                 }
                 if base != version {
@@ -162,7 +189,7 @@ fn accesses(history: &History, events: &[Event], report: &mut Report) {
 
 fn tokens(history: &History, leases: &[&Lease], report: &mut Report) {
     let mut seen: HashMap<u64, &Lease> = HashMap::new();
-    for lease in leases {
+    for lease in leases.iter().filter(|it| it.way != Way::Beside) {
         if let Some(other) = seen.insert(lease.token, lease) {
             report.object("duplicate", false, format_args!("{lease}; and {other}"));
         }
@@ -179,29 +206,63 @@ fn tokens(history: &History, leases: &[&Lease], report: &mut Report) {
                 highest = Some(before);
             }
         }
-        if let Some(before) = highest.filter(|it| lease.token <= it.token) {
+        if let Some(before) = highest.filter(|it| !lease.comes_after(it)) {
             report.object("late-start", false, history.between(before, lease));
         }
     }
 }
 
-fn windows(history: &History, leases: &[&Lease], report: &mut Report) {
-    let mut held: Vec<(u64, u64, &Lease)> =
-        leases.iter().filter_map(|it| it.window().map(|(from, to)| (from, to, *it))).collect();
+/// When they were valid, in order.
+fn held<'a>(leases: &[&'a Lease]) -> Vec<(u64, u64, &'a Lease)> {
+    let windows = leases.iter().filter_map(|it| it.window().map(|(from, to)| (from, to, *it)));
+    let mut held: Vec<_> = windows.collect();
     held.sort_unstable_by_key(|(from, ..)| *from);
+    held
+}
+
+fn windows(history: &History, leases: &[&Lease], report: &mut Report) {
     let mut running: Vec<(u64, &Lease)> = Vec::new();
-    let mut highest: Option<&Lease> = None;
-    for (from, to, lease) in held {
+    // Of all, and of those that are no readers.
+    let (mut highest, mut highest_alone): (Option<&Lease>, Option<&Lease>) = (None, None);
+    let higher = |than: Option<&Lease>, lease: &Lease| than.is_none_or(|it| it.token < lease.token);
+    for (from, to, lease) in held(leases) {
         running.retain(|(end, _)| from < *end);
-        for (_, other) in &running {
+        for (_, other) in running.iter().filter(|(_, it)| !it.bears(lease)) {
             report.object("overlap", history.excuses(other, lease), history.between(other, lease));
         }
-        if let Some(other) = highest.filter(|it| lease.token <= it.token) {
+        let before = if lease.way == Way::Beside { highest_alone } else { highest };
+        if let Some(other) = before.filter(|it| !lease.comes_after(it)) {
             report.object("order", history.excuses(other, lease), history.between(other, lease));
         } else {
-            highest = Some(lease);
+            highest = if higher(highest, lease) { Some(lease) } else { highest };
+            if lease.way != Way::Beside && higher(highest_alone, lease) {
+                highest_alone = Some(lease);
+            }
+        }
+        if running.iter().any(|(_, it)| it.bears(lease)) {
+            *report.counts.entry("readers-together".to_owned()).or_default() += 1;
         }
         running.push((to, lease));
+    }
+}
+
+/// That no slot has two holders is seen as well; but this is what a semaphore is for.
+fn crowds(history: &History, leases: &[&Lease], report: &mut Report) {
+    let mut running: Vec<(u64, &Lease)> = Vec::new();
+    for (from, to, lease) in held(leases) {
+        running.retain(|(end, _)| from < *end);
+        if !running.is_empty() {
+            *report.counts.entry("permits-together".to_owned()).or_default() += 1;
+        }
+        running.push((to, lease));
+        if let Way::OneOf(permits) = lease.way
+            && permits < running.len()
+        {
+            let all = || running.iter().map(|(_, it)| *it);
+            let excused = all().any(|one| all().any(|other| history.excuses(one, other)));
+            let all: Vec<_> = all().map(Lease::to_string).collect();
+            report.object("crowd", excused, format_args!("{} of {permits}: {}", all.len(), all.join("; and ")));
+        }
     }
 }
 

@@ -1,0 +1,101 @@
+//! A hold of whatever kind, and how a client asks for one.
+
+use std::time::Duration;
+
+use quorlock::{
+    AcquireError, ExtendError, FencingToken, LockGuard, Lost, Permit, ReadGuard, ReleaseError, Released, WriteGuard,
+};
+
+use crate::history::Way;
+
+/// How a client asks this time.
+pub(crate) struct Call {
+    pub(crate) renew: bool,
+    pub(crate) fair: bool,
+    pub(crate) wait: Duration,
+    pub(crate) patience: u8,
+}
+
+impl Call {
+    /// Once, for a while, or for as long as it takes.
+    pub(crate) fn ask<G>(
+        &self,
+        once: impl FnOnce() -> Result<G, AcquireError>,
+        for_a_while: impl FnOnce(Duration) -> Result<G, AcquireError>,
+        to_the_end: impl FnOnce() -> Result<G, AcquireError>,
+    ) -> Result<G, AcquireError> {
+        match self.patience {
+            0 | 1 => once(),
+            2 => for_a_while(self.wait),
+            _ => to_the_end(),
+        }
+    }
+}
+
+/// What a client has got.
+pub(crate) struct Taken {
+    pub(crate) grip: Grip,
+    pub(crate) way: Way,
+    /// Of the resources, with commas between them.
+    pub(crate) names: String,
+}
+
+impl Taken {
+    pub(crate) fn alone(guard: LockGuard, names: impl Into<String>) -> Taken {
+        Taken { grip: Grip::Lock(guard), way: Way::Alone, names: names.into() }
+    }
+}
+
+pub(crate) enum Grip {
+    Lock(LockGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(Permit),
+}
+
+impl Grip {
+    /// Of a reader the number of the last writer.
+    pub(crate) fn token(&self) -> FencingToken {
+        match self {
+            Grip::Lock(it) => it.fencing_token(),
+            Grip::Read(it) => it.last_writer(),
+            Grip::Write(it) => it.fencing_token(),
+            Grip::Permit(it) => it.fencing_token(),
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        match self {
+            Grip::Lock(it) => it.remaining(),
+            Grip::Read(it) => it.remaining(),
+            Grip::Write(it) => it.remaining(),
+            Grip::Permit(it) => it.remaining(),
+        }
+    }
+
+    pub(crate) fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        match self {
+            Grip::Lock(it) => it.extend(ttl),
+            Grip::Read(it) => it.extend(ttl),
+            Grip::Write(it) => it.extend(ttl),
+            Grip::Permit(it) => it.extend(ttl),
+        }
+    }
+
+    pub(crate) fn release(self) -> Result<Released, ReleaseError> {
+        match self {
+            Grip::Lock(it) => it.release(),
+            Grip::Read(it) => it.release(),
+            Grip::Write(it) => it.release(),
+            Grip::Permit(it) => it.release(),
+        }
+    }
+
+    /// # Panics
+    ///
+    /// If it is no writer's.
+    pub(crate) fn downgrade(self) -> Result<Grip, Lost> {
+        let Grip::Write(guard) = self else { panic!("it is no writer's") };
+        guard.downgrade().map(Grip::Read)
+    }
+}

@@ -1,0 +1,14 @@
+//! The work of a mutex: a version that is read, and written anew from what was read.
+
+use quorlock::{AcquireError, LockManager};
+
+use crate::grip::{Call, Taken};
+
+pub(crate) const NAME: &str = "registers";
+
+pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+    let name = format!("{NAME}/{}", rng.u8(..2));
+    let lock = locks.mutex(&name).renew(call.renew).fair(call.fair);
+    let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
+    Ok(Taken::alone(guard, name))
+}
