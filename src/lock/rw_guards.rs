@@ -13,6 +13,8 @@ use crate::lock::LockGuard;
 ///
 /// It is kept, lost, released and dropped like a [`LockGuard`], and can be sent to another thread. What is read under it is
 /// that of one writer *if the guard is valid afterwards*: read, then [`check`](ReadGuard::check), then use what was read.
+/// A writer that goes on writing after its own lock was lost is for the storage to refuse: see
+/// [`guide::safety`](crate::guide::safety#readers).
 ///
 /// It has no fencing token, because readers have none, and so it cannot be handed to a store as a writer. What it has is
 /// the number of the [last writer](ReadGuard::last_writer).
@@ -42,8 +44,8 @@ impl ReadGuard {
     ///
     /// For what is done with what was read: a reader that was stopped, and goes on after its lock was lost, acts on what a
     /// writer has replaced since. Storage that keeps the largest [fencing token](LockGuard::fencing_token) it has seen from
-    /// writers, and refuses numbers below it, refuses such a reader as well. Readers do not register there: several have the
-    /// same number. See [`guide::safety`](crate::guide::safety).
+    /// writers, and refuses numbers below it, refuses such a reader as well. Readers need not register there, and several have
+    /// the same number. See [`guide::safety`](crate::guide::safety#readers), also for what they can register.
     ///
     /// It holds as long as the nodes keep their counters, see [`Builder::fencing_ttl`](crate::Builder::fencing_ttl). Where
     /// there has been no writer yet it is a number below that of the first.

@@ -259,7 +259,7 @@ impl Campaign {
         );
         for (what, number) in &report.counts {
             if what.starts_with("leases:") || what.ends_with("-together") {
-                let _ = write!(summary, "{number} {what}, ");
+                let _ = write!(summary, "{number} {}, ", what.trim_start_matches("leases:"));
             }
         }
         for (kind, number) in &faults {

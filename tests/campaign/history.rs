@@ -15,7 +15,7 @@
 //! | `register LEASE`: its token comes before its first read | `ok VERSION` or `stale` |
 //! | `read LEASE` | `ok VERSION` or `stale` |
 //! | `write LEASE VERSION`: the version it was made from | `ok VERSION` or `stale` |
-//! | `pay LEASE`: to all its resources, of which one has it already after this and the others after the same again | `ok VERSION` or `stale` |
+//! | `pay LEASE`: one half of a transfer between its resources, and when that is done the other | `ok VERSION` or `stale` |
 //! | `releasing LEASE AT`: before the release begins | `ok` |
 //! | `ended LEASE HOW`: `released`, `dropped`, `expired` or `lost` | `ok` |
 //! | `failed WHY`: a call that did not get the lock | `ok` |
