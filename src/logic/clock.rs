@@ -85,9 +85,10 @@ impl NodeClock {
     }
 }
 
-/// What time it is for all clients of the same nodes, microseconds since 1970. It is `wall`, our own clock, as far as the
-/// clocks of the nodes allow that. Fencing tokens and places in waiting lists go by it, because no client can tell whether
-/// its own clock is right.
+/// What time it is for all clients of the same nodes, microseconds since 1970. It is `wall`, our own clock, where the clocks
+/// of the nodes allow that, and otherwise the earliest time that they allow: who is behind has the disadvantage alone, and
+/// who is ahead makes all others need a second round. Fencing tokens and places in waiting lists go by it, because no client
+/// can tell whether its own clock is right.
 ///
 /// `clocks` says what the nodes' clocks show, at least and at most, where we know it. As long as we know those of no
 /// majority, our own clock has to do: one or two of many may be wrong as well.
@@ -100,7 +101,7 @@ pub(crate) fn time_for_all(wall: u64, clocks: impl Iterator<Item = (u64, u64)>, 
     }
     let medians = (median(lows.get_mut(..known)), median(highs.get_mut(..known)));
     match medians {
-        (Some(low), Some(high)) if quorum(nodes) <= known => wall.clamp(low, high.max(low)),
+        (Some(low), Some(high)) if quorum(nodes) <= known && !(low..=high).contains(&wall) => low,
         _ => wall,
     }
 }
@@ -221,20 +222,22 @@ mod tests {
     }
 
     #[test]
-    fn the_time_for_all_is_ours_as_far_as_the_clocks_of_most_nodes_allow_it() {
+    fn the_time_for_all_is_ours_where_the_clocks_of_most_nodes_allow_it_and_else_the_earliest_that_they_allow() {
         let time = |wall, clocks: &[u64]| time_for_all(wall, clocks.iter().map(|it| (it - 1, it + 1)), 3);
         for (wall, clocks, expected) in [
             (50, [50, 50, 50], 50),
             (51, [50, 50, 50], 51),
-            (900, [50, 50, 50], 51),
+            (49, [50, 50, 50], 49),
+            (52, [50, 50, 50], 49),
+            (900, [50, 50, 50], 49),
             (4, [50, 50, 50], 49),
-            (900, [50, 9_999, 40], 51),
-            (900, [50, 1, 60], 51),
+            (900, [50, 9_999, 40], 49),
+            (900, [50, 1, 60], 49),
             (4, [50, 1, 60], 49),
         ] {
             assert_eq!(time(wall, &clocks), expected, "{wall} {clocks:?}");
         }
-        assert_eq!((time(900, &[70, 50]), time(4, &[70, 50])), (51, 49), "the lower one of two");
+        assert_eq!((time(900, &[70, 50]), time(51, &[70, 50])), (49, 51), "the lower one of two");
         assert_eq!((time(900, &[50]), time(900, &[])), (900, 900), "less than a majority says nothing");
     }
 

@@ -118,6 +118,11 @@ impl<T: AsRef<Command>> Conn<T> {
         self.login.as_ref()?.failure()
     }
 
+    /// Whether the server has said in the login what time it is.
+    pub(crate) fn login_has_time(&self) -> bool {
+        self.login.as_ref().is_some_and(Handshake::has_time)
+    }
+
     /// Nothing waits to be written.
     pub(crate) fn is_flushed(&self) -> bool {
         self.unsent.is_empty()

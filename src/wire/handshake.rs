@@ -157,6 +157,11 @@ impl Handshake {
         self.failure.clone()
     }
 
+    /// Whether the server has said what time it is.
+    pub(crate) fn has_time(&self) -> bool {
+        self.server_info.time.is_some()
+    }
+
     fn take(&mut self, question: Expect, value: &Value) {
         let failure = match (question, value) {
             (Expect::Hello, Value::ServerError(error)) => {

@@ -10,7 +10,7 @@ use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::{self, Filled};
 use crate::error::{self, NodeFailure};
 use crate::sys::{Poll, SOCKET, Socket};
-use crate::time::{self, Now, Tick};
+use crate::time::{self, Moment, Now, Tick};
 use crate::wire::{Address, Command, Conn, Event, Place};
 
 /// How many addresses of a name are tried: each is a connection, as long as none is established.
@@ -37,8 +37,17 @@ pub(crate) struct Connecting {
 /// One address, on its way.
 struct Try {
     socket: Socket,
-    /// Once it is connected: and when its login began.
-    login: Option<(Conn<Job>, Now)>,
+    /// Once it is connected.
+    login: Option<Login>,
+}
+
+/// A connection that logs in.
+struct Login {
+    conn: Conn<Job>,
+    /// When it began.
+    asked: Now,
+    /// When the server had said what time it is. What follows, as the loading of scripts, takes time of its own.
+    said_time: Option<Moment>,
 }
 
 /// How far an attempt to connect has come.
@@ -54,6 +63,8 @@ pub(crate) struct Opened {
     pub(crate) server_info: ServerInfo,
     /// When the server was asked what it says about itself, or before.
     pub(crate) asked: Now,
+    /// When it had said what time it is.
+    pub(crate) said_time: Moment,
 }
 
 /// Why a try has ended.
@@ -115,8 +126,10 @@ impl Connecting {
             match it.step(&self.address, self.greet.as_ref()) {
                 Ok(None) => index = index.saturating_add(1),
                 Ok(Some(server_info)) => {
-                    let Try { socket, login: Some((conn, asked)) } = self.tries.swap_remove(index) else { continue };
-                    return Ok(Progress::Done(Box::new(Opened { socket, conn, server_info, asked })));
+                    let Try { socket, login: Some(login) } = self.tries.swap_remove(index) else { continue };
+                    let Login { conn, asked, said_time } = login;
+                    let said_time = said_time.unwrap_or_else(Moment::now);
+                    return Ok(Progress::Done(Box::new(Opened { socket, conn, server_info, asked, said_time })));
                 }
                 Err(Ended::Server(failure)) => return Err(failure),
                 Err(Ended::Link(why)) => {
@@ -152,11 +165,14 @@ impl Try {
     /// Goes as far as it can now; what the server said, once the node may vote.
     fn step(&mut self, address: &Address, greet: Option<&Command>) -> Result<Option<ServerInfo>, Ended> {
         let socket = &self.socket;
-        let conn = match &mut self.login {
-            Some((conn, _)) => conn,
+        let Login { conn, said_time, .. } = match &mut self.login {
+            Some(login) => login,
             login @ None => match socket.is_connected() {
                 Ok(false) => return Ok(None),
-                Ok(true) => &mut login.insert((Conn::begin(address, greet), Now::read())).0,
+                Ok(true) => {
+                    let conn = Conn::begin(address, greet);
+                    login.insert(Login { conn, asked: Now::read(), said_time: None })
+                }
                 Err(err) => return Err(Ended::Link(cannot(&err))),
             },
         };
@@ -170,6 +186,7 @@ impl Try {
                     return Ok(Some(server_info));
                 }
             }
+            *said_time = conn.login_has_time().then(|| said_time.unwrap_or_else(Moment::now));
             match written.and(filled) {
                 Err(err) => return Err(conn.login_failure().map_or_else(|| Ended::Link(lost(&err)), Ended::Server)),
                 // Only now the system announces the next bytes.
@@ -208,9 +225,11 @@ fn lost(err: &io::Error) -> NodeFailure {
 #[cfg(not(quorlock_shuttle))]
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;
+    use crate::wire::Script;
 
     #[test]
     fn g3_the_addresses_of_one_name_are_tried_one_after_another() {
@@ -294,6 +313,47 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(connecting.step(&poll, after(61)).is_err());
+    }
+
+    #[test]
+    fn h1_the_time_of_a_server_counts_from_when_it_was_said_and_not_from_when_the_scripts_are_loaded() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [listener.local_addr().unwrap()];
+        let (address, poll) = (Address::parse("redis://one").unwrap(), Poll::new().unwrap());
+        let timeout = Duration::from_secs(60);
+        let mut connecting = Connecting::at(&address, None, addresses.into(), timeout, &poll).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let mut opened = None;
+        // Steps until the server has been asked for this.
+        let mut ask_until = |server: &mut std::net::TcpStream, last: &str| {
+            let (mut asked, mut bytes) = (Vec::new(), [0; 65_536]);
+            while !String::from_utf8_lossy(&asked).contains(last) && opened.is_none() {
+                if let Progress::Done(done) = connecting.step(&poll, time::tick()).unwrap() {
+                    opened = Some(done);
+                }
+                match server.read(&mut bytes) {
+                    Ok(read) => asked.extend_from_slice(&bytes[..read]),
+                    Err(_) => std::thread::yield_now(),
+                }
+            }
+            opened.take()
+        };
+        let scripts = Script::needed(false);
+
+        assert!(ask_until(&mut server, "ROLE").is_none());
+        let info = "$33\r\nserver_time_usec:1700000000000001\r\n";
+        let known = format!("*{}\r\n{}", scripts.len(), ":0\r\n".repeat(scripts.len()));
+        let role = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
+        write!(server, "%0\r\n{known}{}{role}", info.repeat(3)).unwrap();
+        assert!(ask_until(&mut server, &scripts.last().unwrap().source()).is_none());
+        let loading = Moment::now();
+        let hashes: String = scripts.iter().map(|it| format!("$40\r\n{}\r\n", it.hash())).collect();
+        server.write_all(hashes.as_bytes()).unwrap();
+        let opened = ask_until(&mut server, "nothing more").unwrap();
+
+        assert_eq!(opened.server_info.time, Some(1_700_000_000_000_001));
+        assert!(opened.said_time.boot_micros() <= loading.boot_micros());
     }
 
     #[test]

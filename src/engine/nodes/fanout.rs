@@ -371,7 +371,7 @@ impl Fanout {
         nodes.zip(answers).map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it)).collect()
     }
 
-    /// What time it is for all, microseconds since 1970: our wall clock at `now`, as far as the clocks of the nodes allow it
+    /// What time it is for all, microseconds since 1970: our wall clock at `now`, where the clocks of the nodes allow it
     /// to be right; see [`clock::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
         let clocks = self.nodes().iter().filter_map(|it| it.status.clock_shows(now));

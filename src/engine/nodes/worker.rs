@@ -26,7 +26,7 @@ use crate::stats::count;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::Mutex;
 use crate::sys::{Events, Poll, SOCKET};
-use crate::time::{self, Moment, Tick};
+use crate::time::{self, Tick};
 use crate::wire::Address;
 
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
@@ -221,7 +221,7 @@ impl Worker {
         }
     }
 
-    fn come_up(&mut self, Opened { socket, conn, server_info, asked }: Opened) {
+    fn come_up(&mut self, Opened { socket, conn, server_info, asked, said_time }: Opened) {
         if self.strict
             && let Some(finding) = server_info.findings().into_iter().find(NodeFinding::disqualifies)
         {
@@ -249,7 +249,7 @@ impl Worker {
                 self.node.hear(memory);
             }
             eligibility.lasts(self.node.quarantine_length());
-            let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now, answered_at: Moment::now() };
+            let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now, answered_at: said_time };
             let news = eligibility.on_connect(&server_info, times);
             self.node.publish_eligibility(&eligibility, news, now);
         }
