@@ -307,7 +307,13 @@ fn child_whose_servers_are_emptied() {
     }
     let servers = Servers::start(3).unwrap();
     servers.iter().for_each(|it| set(it, "quorlock:canary", "0"));
-    let locks = builder(servers.urls()).quarantine(true).ttl(secs(2)).response_timeout(ms(500)).build().unwrap();
+    let locks = builder(servers.urls())
+        .quarantine(true)
+        .ttl(secs(2))
+        .max_ttl(secs(2))
+        .response_timeout(ms(500))
+        .build()
+        .unwrap();
     // Waits until the start of the servers is long enough ago.
     let votes = || locks.check_nodes().iter().all(|it| it.failure.is_none());
     eventually("all of them vote", votes);

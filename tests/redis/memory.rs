@@ -180,6 +180,9 @@ fn what_a_later_version_of_the_canary_has_behind_the_fields_of_this_one_is_kept(
 
 #[test]
 fn h15_a_holder_with_a_longer_ttl_that_comes_back_to_servers_that_forgot_brings_its_number_along() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let servers = Servers::start(3)?;
     remember_all(&servers);
     let long = builder(servers.urls()).quarantine(true).ttl(secs(12)).response_timeout(secs(2)).build()?;
@@ -200,6 +203,9 @@ fn h15_a_holder_with_a_longer_ttl_that_comes_back_to_servers_that_forgot_brings_
 
 #[test]
 fn h15_a_holder_that_comes_back_after_a_client_with_a_short_ttl_has_asked_keeps_it_out() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let servers = Servers::start(3)?;
     remember_all(&servers);
     let (proxies, urls) = proxies(&servers);
@@ -306,6 +312,9 @@ fn forget_what_came_later(servers: &Servers) {
 
 #[test]
 fn h15_a_client_hears_of_longer_silences_that_others_need_before_its_own_is_over() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let Some(servers) = aged(3, |it| it) else { return Ok(()) };
     remember_all(&servers);
     let (proxies, urls) = proxies(&servers);

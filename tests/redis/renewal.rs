@@ -493,7 +493,7 @@ fn d11_a_paused_node_delays_no_renewal() -> TestResult {
 #[test]
 fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and_the_others_are_kept() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(secs(1)).ttl(secs(10)).build()?;
+    let locks = builder(servers.urls()).response_timeout(secs(1)).ttl(secs(6)).build()?;
     connect(&locks, 3);
     let mut guards: Vec<_> = (0..200).map(|i| lock_in_the_end(&locks, &format!("report {i}"))).collect();
     let extensions = locks.stats().extensions;

@@ -1,5 +1,7 @@
 //! When servers are given the scripts.
 
+use std::time::Duration;
+
 use devnodes::{Server, Servers, eventually};
 use quorlock::LockManager;
 
@@ -29,8 +31,12 @@ fn misses(server: &Server) -> Option<String> {
 
 /// Takes a lock, extends it and gives it back.
 fn use_a_lock(locks: &LockManager) -> TestResult {
+    use_a_lock_for(locks, secs(20))
+}
+
+fn use_a_lock_for(locks: &LockManager, ttl: Duration) -> TestResult {
     let guard = locks.mutex("report").lock()?;
-    guard.extend(secs(20))?;
+    guard.extend(ttl)?;
     guard.release()?;
     Ok(())
 }
@@ -54,8 +60,9 @@ fn with_quarantine_a_server_is_given_its_scripts_once_too_and_asked_again_for_wh
     // An operator's word that it has forgotten nothing.
     set(&servers[0], "quorlock:canary", "0");
     for connections in 1..=2 {
-        let locks = connected(builder(servers.urls()).quarantine(true), 1);
-        use_a_lock(&locks)?;
+        let locks = builder(servers.urls()).quarantine(true).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500));
+        let locks = connected(locks, 1);
+        use_a_lock_for(&locks, secs(2))?;
         assert_eq!(asked_or_given(&servers[0]), 5 + connections);
     }
     // The greeting of the first connection.
