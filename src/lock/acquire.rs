@@ -289,7 +289,7 @@ impl<'a> Call<'a> {
     }
 
     fn held_by(&self) -> HeldBy {
-        self.engine.shared().queues.held_by(self.spec.plan.key())
+        self.engine.shared().queues.held_by(&self.spec.plan)
     }
 
     /// Says that this thread has waited for a ttl for a lock that it took itself. Called when that is so.

@@ -123,6 +123,12 @@ impl Plan {
         self.form().key()
     }
 
+    /// Of a lock that has several names, the key of each; none otherwise.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        let several = if let AnyForm::Several(it) = &self.form { Some(it) } else { None };
+        several.into_iter().flat_map(Several::locks)
+    }
+
     /// Length of the names with the prefix, in bytes.
     pub(crate) fn key_len(&self) -> usize {
         self.form().names().iter().map(|it| it.len()).fold(0, usize::saturating_add)

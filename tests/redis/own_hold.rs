@@ -90,6 +90,91 @@ fn a_lock_that_another_thread_took_from_this_one_s_hand_is_that_thread_s() -> Te
     Ok(())
 }
 
+/// All that one thread can take and then be in its own way with.
+#[test]
+fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s_thread() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    let (both, others, none) = (locks.multi(["a", "b"]), locks.multi(["b", "c"]), locks.multi(["c", "d"]));
+    let (mutex, rw) = (locks.mutex("b"), locks.rw_lock("b"));
+    let of_one = |it: Result<_, _>| it.map(drop).map_err(|err| held_by(&err));
+    let sets = || {
+        let asked = [&both, &others].map(|it| of_one(it.try_lock()));
+        let waited = [&both, &others].map(|it| of_one(it.try_lock_for(ms(20))));
+        [asked, waited].concat()
+    };
+    let singles = || {
+        let by_hand = |it: Result<_, AcquireError>| it.map_err(|err| held_by(&err));
+        vec![
+            of_one(mutex.try_lock()),
+            of_one(mutex.try_lock_for(ms(20))),
+            by_hand(rw.try_read().map(drop)),
+            by_hand(rw.try_read_for(ms(20)).map(drop)),
+            by_hand(rw.try_write().map(drop)),
+            by_hand(locks.reentrant_mutex("b").try_lock().map(drop)),
+        ]
+    };
+    let all_are = |by: HeldBy, found: Vec<Result<(), HeldBy>>, holds: &str| {
+        assert_eq!(found, vec![Err(by); found.len()], "{holds}");
+    };
+    let elsewhere =
+        |of: &(dyn Fn() -> Vec<Result<(), HeldBy>> + Sync)| thread::scope(|scope| scope.spawn(|| of()).join().unwrap());
+
+    let guard = mutex.lock()?;
+    all_are(HeldBy::ThisThread, sets(), "mutex");
+    all_are(HeldBy::ThisProcess, elsewhere(&sets), "mutex");
+    guard.release()?;
+    let guard = rw.read()?;
+    all_are(HeldBy::ThisThread, sets(), "reader");
+    guard.release()?;
+    let guard = rw.write()?;
+    all_are(HeldBy::ThisThread, sets(), "writer");
+    guard.downgrade()?.release()?;
+    let reentrant = locks.reentrant_mutex("b");
+    let guards = (reentrant.lock()?, reentrant.lock()?);
+    all_are(HeldBy::ThisThread, sets(), "reentrant mutex");
+    drop(guards);
+
+    let guard = both.lock()?;
+    all_are(HeldBy::ThisThread, [singles(), sets()].concat(), "set");
+    all_are(HeldBy::ThisProcess, elsewhere(&|| [singles(), sets()].concat()), "set");
+    guard.release()?;
+    // It is over, of a name that somebody else has now.
+    let other = manager(&servers);
+    let theirs = other.multi(["a", "b"]).lock()?;
+    all_are(HeldBy::Other, [singles(), sets()].concat(), "another manager");
+    drop((theirs, none.lock()?));
+    Ok(())
+}
+
+/// One set goes from hand to hand in a manager: the thread that has it is known by each name.
+#[test]
+fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    let both = locks.multi(["a", "b"]);
+    let guard = both.lock()?;
+    let (took, go) = (crossbeam_channel::bounded(1), crossbeam_channel::bounded::<()>(1));
+    let found = thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = both.lock().unwrap();
+            took.0.send(locks.mutex("b").try_lock().map(drop)).unwrap();
+            go.1.recv().unwrap();
+            drop(guard);
+        });
+        eventually("the other waits", || locks.stats().waiting == 1);
+        drop(guard);
+        let found = [took.1.recv().unwrap(), locks.mutex("b").try_lock().map(drop)];
+        go.0.send(()).unwrap();
+        found
+    });
+    let found = found.map(|it| held_by(&it.unwrap_err()));
+    assert_eq!(found, [HeldBy::ThisThread, HeldBy::ThisProcess]);
+    assert_eq!(locks.stats().hand_overs, 1);
+    drop(locks.mutex("b").lock()?);
+    Ok(())
+}
+
 #[test]
 fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl_and_nobody_else_is() -> TestResult {
     let servers = Servers::start(1)?;
@@ -99,10 +184,12 @@ fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl
 
     let all = lines.join("\n");
     let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
-    assert_eq!(warnings.len(), 1, "{all}");
-    assert!(warnings[0].starts_with("WARN report: this thread has waited for "), "{all}");
-    assert!(warnings[0].contains("for a lock that it took itself"), "{all}");
-    assert!(warnings[0].ends_with("drop the guard first, or use a reentrant mutex"), "{all}");
+    assert_eq!(warnings.len(), 2, "{all}");
+    for (warning, name) in warnings.iter().zip(["report", "report, stock"]) {
+        assert!(warning.starts_with(&format!("WARN {name}: this thread has waited for ")), "{all}");
+        assert!(warning.contains("for a lock that it took itself"), "{all}");
+        assert!(warning.ends_with("drop the guard first, or use a reentrant mutex"), "{all}");
+    }
     Ok(())
 }
 
@@ -126,7 +213,12 @@ fn child_that_waits_for_itself() {
         scope.spawn(|| assert!(report.try_lock_for(ttl * 3).is_err()));
     });
     assert_eq!(heard().iter().filter(|it| it.starts_with("WARN")).count(), 0);
-    let err = report.try_lock_for(ttl * 3).unwrap_err();
+    let longer = ttl * 3 / 2;
+    let err = report.try_lock_for(longer).unwrap_err();
+    assert_eq!(held_by(&err), HeldBy::ThisThread);
+    // So it is where it waits for a set with that name.
+    let set = locks.multi(["report", "stock"]).ttl(ttl);
+    let err = set.try_lock_for(longer).unwrap_err();
     assert_eq!(held_by(&err), HeldBy::ThisThread);
     drop(guard);
     // And it is still of use.

@@ -219,7 +219,7 @@ impl HeldLock {
         let _slot = admission.enter();
         let deadline = time::deadline(fanout.response_timeout().saturating_mul(admission.turns()));
 
-        let next = queues.pass_on(self.spec.plan.key(), self.id);
+        let next = queues.pass_on(&self.spec.plan, self.id);
         let update = match &next {
             Some(next) => next.comes_next(fanout),
             None => self.update(),
@@ -236,7 +236,7 @@ impl HeldLock {
             }
             // Not before the release was sent: the call asks at once, and would be refused if its acquire came first.
             (Some(next), None) => next.let_ask(),
-            (None, _) => queues.end_hold(self.spec.plan.key(), self.id),
+            (None, _) => queues.end_hold(&self.spec.plan, self.id),
         }
         if next.as_deref().is_some_and(Ticket::reads) {
             // Those that read and stand behind it go in with it.
@@ -269,7 +269,7 @@ impl HeldLock {
         }
         if let Ok(ended) = self.end() {
             self.leave_lists(ended.reached);
-            self.shared.queues.end_hold(self.spec.plan.key(), self.id);
+            self.shared.queues.end_hold(&self.spec.plan, self.id);
         }
         true
     }
@@ -386,7 +386,7 @@ impl HeldLock {
         if self.shared.config.lock_delay {
             self.leave_lists(reached);
         }
-        self.shared.queues.end_hold(self.spec.plan.key(), self.id);
+        self.shared.queues.end_hold(&self.spec.plan, self.id);
         self.notify(reason, renewed_at, listeners);
     }
 

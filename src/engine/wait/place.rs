@@ -334,7 +334,7 @@ mod tests {
         let shared = engine.shared();
         let place = join(shared);
         shared.queues.begin_hold(&place.request().spec, 7);
-        let ticket = shared.queues.pass_on(place.key(), 7).unwrap();
+        let ticket = shared.queues.pass_on(&place.request().spec.plan, 7).unwrap();
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
@@ -353,7 +353,7 @@ mod tests {
         let shared = engine.shared();
         let place = join(shared);
         shared.queues.begin_hold(&place.request().spec, 7);
-        let ticket = shared.queues.pass_on(place.key(), 7).unwrap();
+        let ticket = shared.queues.pass_on(&place.request().spec.plan, 7).unwrap();
         let attempt = attempt(shared, &ticket);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
@@ -429,8 +429,9 @@ mod tests {
 
         shared.queues.begin_hold(&first.request().spec, 7);
         assert_eq!(answers(), 1, "the manager holds it itself");
+        let plan = first.request().spec.plan.clone();
         drop((first, second));
-        shared.queues.end_hold(&key, 7);
+        shared.queues.end_hold(&plan, 7);
         assert_eq!(answers(), 1, "no call waits");
     }
 

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::wait::ticket::{Handover, Ticket};
-use crate::error::HeldBy;
 use crate::ids::NodeSet;
 use crate::logic::acquire::Rule;
 use crate::sys::{ThreadId, this_thread};
@@ -19,6 +18,8 @@ pub(super) struct WaitQueue {
     holder: Option<Hold>,
     /// The manager's holds of a lock that is shared.
     readers: Vec<Hold>,
+    /// The manager's holds of sets of locks that this one belongs to. They say whose it is, and nobody waits for that.
+    in_sets: Vec<Hold>,
     pub(super) tickets: VecDeque<Arc<Ticket>>,
 }
 
@@ -38,7 +39,7 @@ impl Hold {
 
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.holder.is_none() && self.readers.is_empty() && self.tickets.is_empty()
+        self.holder.is_none() && self.readers.is_empty() && self.in_sets.is_empty() && self.tickets.is_empty()
     }
 
     /// The calling thread has taken the lock.
@@ -48,6 +49,15 @@ impl WaitQueue {
             Rule::Exclusive => self.holder = Some(hold),
             Rule::Shared => self.readers.push(hold),
         }
+    }
+
+    /// The calling thread has taken a set of locks with this one.
+    pub(super) fn begin_hold_of_set(&mut self, id: u64) {
+        self.in_sets.push(Hold::of_this_thread(id));
+    }
+
+    pub(super) fn end_hold_of_set(&mut self, id: u64) {
+        self.in_sets.retain(|it| it.id != id);
     }
 
     /// Ends the hold; false if there is none with this id.
@@ -96,16 +106,9 @@ impl WaitQueue {
         self.readers_in_front().max(1)
     }
 
-    /// Whether the manager holds the lock itself, as the calling thread sees it.
-    pub(super) fn held_by(&self) -> HeldBy {
-        let mut holds = self.holder.iter().chain(&self.readers).peekable();
-        if holds.peek().is_none() {
-            HeldBy::Other
-        } else if holds.any(|it| it.taker == this_thread()) {
-            HeldBy::ThisThread
-        } else {
-            HeldBy::ThisProcess
-        }
+    /// Which threads took the manager's holds.
+    pub(super) fn takers(&self) -> impl Iterator<Item = ThreadId> {
+        self.holder.iter().chain(&self.readers).chain(&self.in_sets).map(|it| it.taker)
     }
 
     fn is_held_by(&self, id: u64) -> bool {

@@ -6,6 +6,7 @@
 //!
 //! Mutexes are locked in this order: the queues, then a ticket.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::acquire::Rule;
 use crate::stats::{Counters, count, count_down};
 use crate::sys::sync::{AtomicU64, Mutex};
+use crate::sys::this_thread;
 use crate::time;
 use crate::wire::{Plan, Waiter};
 
@@ -53,19 +55,25 @@ impl Queues {
 
     /// Notes that the manager holds the lock, by the hold `id`.
     pub(crate) fn begin_hold(&self, spec: &LockSpec, id: u64) {
-        if !spec.plan.is_noted() {
-            return;
-        }
         let mut queues = self.by_key.lock();
-        let queue = queues.entry(Arc::clone(spec.plan.key())).or_default();
-        queue.begin_hold(id, spec.rule());
-        queue.admit();
+        begin_hold(&mut queues, spec, id);
+        if let Some(queue) = queues.get(spec.plan.key()) {
+            queue.admit();
+        }
     }
 
-    /// Whether the manager holds the lock itself, as the calling thread sees it.
-    pub(crate) fn held_by(&self, key: &[u8]) -> HeldBy {
+    /// Whether the manager holds the lock itself, or one of several, as the calling thread sees it.
+    pub(crate) fn held_by(&self, plan: &Plan) -> HeldBy {
         let queues = self.by_key.lock();
-        queues.get(key).map_or(HeldBy::Other, WaitQueue::held_by)
+        let held = iter::once(plan.key()).chain(plan.parts()).filter_map(|it| queues.get(it));
+        let mut takers = held.flat_map(WaitQueue::takers).peekable();
+        if takers.peek().is_none() {
+            HeldBy::Other
+        } else if takers.any(|it| it == this_thread()) {
+            HeldBy::ThisThread
+        } else {
+            HeldBy::ThisProcess
+        }
     }
 
     /// Notes that the hold `id` is over, if a call waits. The caller prepares the attempt of that call, and then has to
@@ -74,8 +82,11 @@ impl Queues {
     /// RACE: while no call waits, the hold goes on until its release is sent and [`Queues::end_hold`] is called. A call that
     /// came in between would ask the nodes before that and be refused, and the release would remove it from their waiting
     /// lists.
-    pub(crate) fn pass_on(&self, key: &[u8], id: u64) -> Option<Arc<Ticket>> {
-        self.by_key.lock().get_mut(key)?.pass_on(id)
+    pub(crate) fn pass_on(&self, plan: &Plan, id: u64) -> Option<Arc<Ticket>> {
+        let mut queues = self.by_key.lock();
+        let first = queues.get_mut(plan.key())?.pass_on(id)?;
+        end_parts(&mut queues, plan, id);
+        Some(first)
     }
 
     /// Lets calls ask that stand in front with one to which the lock was handed over.
@@ -94,8 +105,9 @@ impl Queues {
     }
 
     /// Notes that the hold `id` is over, for a reason that says nothing about the nodes. The next call tries by itself.
-    pub(crate) fn end_hold(&self, key: &[u8], id: u64) {
-        let mut queues = self.by_key.lock();
+    pub(crate) fn end_hold(&self, plan: &Plan, id: u64) {
+        let (mut queues, key) = (self.by_key.lock(), plan.key());
+        end_parts(&mut queues, plan, id);
         let Some(queue) = queues.get_mut(key) else { return };
         if !queue.end_hold(id) {
             return;
@@ -131,19 +143,44 @@ impl Queues {
     }
 
     pub(super) fn remove(&self, queues: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
-        let key = ticket.request.spec.plan.key();
+        let spec = &ticket.request.spec;
+        let key = spec.plan.key();
         let Some(queue) = queues.get_mut(key) else { return };
         let before = queue.tickets.len();
         queue.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
         if queue.tickets.len() < before {
             count_down(&self.counters.waiting);
         }
-        if let Some(id) = held.filter(|_| ticket.request.spec.plan.is_noted()) {
-            queue.begin_hold(id, ticket.request.spec.rule());
+        if let Some(id) = held {
+            begin_hold(queues, spec, id);
         }
+        let Some(queue) = queues.get(key) else { return };
         queue.admit();
         if queue.is_empty() {
             queues.remove(key);
+        }
+    }
+}
+
+/// Notes the hold `id` of the calling thread: of several locks, with each of them as well.
+fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
+    if !spec.plan.is_noted() {
+        return;
+    }
+    for part in spec.plan.parts() {
+        queues.entry(Arc::clone(part)).or_default().begin_hold_of_set(id);
+    }
+    queues.entry(Arc::clone(spec.plan.key())).or_default().begin_hold(id, spec.rule());
+}
+
+/// The hold `id` is over, as far as each of its several locks is concerned.
+fn end_parts(queues: &mut WaitQueues, plan: &Plan, id: u64) {
+    for part in plan.parts() {
+        if let Some(queue) = queues.get_mut(part) {
+            queue.end_hold_of_set(id);
+            if queue.is_empty() {
+                queues.remove(part);
+            }
         }
     }
 }

@@ -27,6 +27,10 @@ impl Several {
         Several { locks, together }
     }
 
+    pub(super) fn locks(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        self.locks.iter().map(|it| &it.lock)
+    }
+
     /// The keys of all locks, kind by kind.
     fn keys<const N: usize>(&self, kinds: [fn(&LockKeys) -> &[u8]; N]) -> impl Iterator<Item = &[u8]> {
         kinds.into_iter().flat_map(|kind| self.locks.iter().map(kind))
