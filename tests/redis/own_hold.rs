@@ -118,7 +118,7 @@ fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s
         assert_eq!(found, vec![Err(by); found.len()], "{holds}");
     };
     let elsewhere =
-        |of: &(dyn Fn() -> Vec<Result<(), HeldBy>> + Sync)| thread::scope(|scope| scope.spawn(|| of()).join().unwrap());
+        |of: &(dyn Fn() -> Vec<Result<(), HeldBy>> + Sync)| thread::scope(|it| it.spawn(of).join().unwrap());
 
     let guard = mutex.lock()?;
     all_are(HeldBy::ThisThread, sets(), "mutex");
