@@ -6,10 +6,13 @@
 //! | pottery | Python | `redlock:` and the name |
 //! | redlock 5 with ioredis | Node | the name |
 //!
+//! Each claim is tried with each of them: about mutexes here; about readers, writers and sets of names in [`forms`].
+//!
 //! Each is a child process, `client.py` or `client.mjs`, that is told line by line what to do. Runs only with
 //! `QUORLOCK_INTEROP=1`, because it needs python3 with pip and node with npm, and downloads the clients once: to below
 //! cargo's target folder, at versions and hashes that `requirements.txt` and `package-lock.json` pin.
 
+mod forms;
 mod install;
 mod peer;
 
@@ -19,6 +22,13 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
+use forms::{
+    what_a_writer_keeps_as_a_reader_they_are_refused,
+    what_any_form_of_ours_holds_they_are_refused_until_it_is_released,
+    what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone,
+    what_several_readers_hold_they_are_refused_until_the_last_is_gone, what_they_hold_no_form_of_ours_gets_or_changes,
+    what_they_release_any_form_of_ours_gets_while_waiting,
+};
 use peer::{Client, Peer};
 use quorlock::{LockManager, Lost, NodeAnswer, ReleaseError};
 
@@ -101,6 +111,12 @@ claims! {
     what_they_lose_we_get_and_their_release_leaves_alone,
     what_expired_for_us_they_get_and_our_guard_leaves_alone,
     what_expired_for_them_we_get_and_their_release_leaves_alone,
+    what_they_hold_no_form_of_ours_gets_or_changes,
+    what_any_form_of_ours_holds_they_are_refused_until_it_is_released,
+    what_several_readers_hold_they_are_refused_until_the_last_is_gone,
+    what_a_writer_keeps_as_a_reader_they_are_refused,
+    what_they_release_any_form_of_ours_gets_while_waiting,
+    what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone,
 }
 
 fn run(client: Client, nodes: usize, claim: fn(World) -> TestResult) -> TestResult {

@@ -1,0 +1,166 @@
+//! The same for our other locks of that name: readers, writers, and sets that have it.
+//!
+//! | they hold the lock, and we want | we hold it, and they want it |
+//! | --- | --- |
+//! | to read, to write, the set: refused | readers, one or several; a writer; a set; a writer that has become a reader: refused |
+
+use std::thread;
+
+use devnodes::{PATIENCE, eventually};
+use quorlock::{
+    AcquireError, ExtendError, LockGuard, LockManager, Lost, ReadGuard, ReleaseError, Released, WriteGuard,
+};
+
+use crate::{TTL, TestResult, World};
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Reader,
+    Writer,
+    Set,
+}
+
+enum Ours {
+    Reader(ReadGuard),
+    Writer(WriteGuard),
+    Set(LockGuard),
+}
+
+impl Form {
+    const ALL: [Form; 3] = [Form::Reader, Form::Writer, Form::Set];
+
+    fn try_take(self, locks: &LockManager) -> Result<Ours, AcquireError> {
+        Ok(match self {
+            Form::Reader => Ours::Reader(locks.rw_lock("report").try_read()?),
+            Form::Writer => Ours::Writer(locks.rw_lock("report").try_write()?),
+            Form::Set => Ours::Set(locks.multi(["another", "report"]).try_lock()?),
+        })
+    }
+
+    fn take(self, locks: &LockManager) -> Result<Ours, AcquireError> {
+        Ok(match self {
+            Form::Reader => Ours::Reader(locks.rw_lock("report").try_read_for(PATIENCE)?),
+            Form::Writer => Ours::Writer(locks.rw_lock("report").try_write_for(PATIENCE)?),
+            Form::Set => Ours::Set(locks.multi(["another", "report"]).try_lock_for(PATIENCE)?),
+        })
+    }
+}
+
+impl Ours {
+    fn extend(&self) -> Result<(), ExtendError> {
+        match self {
+            Ours::Reader(it) => it.extend(TTL),
+            Ours::Writer(it) => it.extend(TTL),
+            Ours::Set(it) => it.extend(TTL),
+        }
+    }
+
+    fn release(self) -> Result<Released, ReleaseError> {
+        match self {
+            Ours::Reader(it) => it.release(),
+            Ours::Writer(it) => it.release(),
+            Ours::Set(it) => it.release(),
+        }
+    }
+}
+
+impl World {
+    /// They are refused now, and change nothing.
+    fn peer_is_refused(&mut self, who: Form) -> TestResult {
+        self.wait_until_everywhere();
+        let values = self.values();
+        assert!(!self.peer.acquire("report", TTL)?, "held by us: {who:?}");
+        assert_eq!(self.values(), values, "{who:?}");
+        Ok(())
+    }
+
+    /// They get it now, and give it back.
+    fn peer_gets_it(&mut self, after: Form) -> TestResult {
+        assert!(self.peer.acquire("report", TTL)?, "given back by us: {after:?}");
+        assert_eq!(self.peer.release()?, "released", "{after:?}");
+        self.servers.wait_until_free(&self.key)?;
+        Ok(())
+    }
+}
+
+pub(crate) fn what_they_hold_no_form_of_ours_gets_or_changes(mut world: World) -> TestResult {
+    world.peer_takes_it()?;
+    let (values, counts) = (world.values(), world.key_counts());
+
+    for form in Form::ALL {
+        let err = form.try_take(&world.locks).err().ok_or("held by them")?;
+        assert!(err.is_held(), "{form:?}: {err}");
+    }
+
+    assert_eq!(world.values(), values);
+    assert_eq!(world.key_counts(), counts, "nothing of ours stays behind");
+    assert_eq!(world.peer.release()?, "released", "theirs was there to be released");
+    Ok(())
+}
+
+pub(crate) fn what_any_form_of_ours_holds_they_are_refused_until_it_is_released(mut world: World) -> TestResult {
+    for form in Form::ALL {
+        let ours = form.try_take(&world.locks)?;
+        world.peer_is_refused(form)?;
+        ours.extend()?;
+        ours.release()?;
+        world.peer_gets_it(form)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn what_several_readers_hold_they_are_refused_until_the_last_is_gone(mut world: World) -> TestResult {
+    let report = world.locks.rw_lock("report");
+    let (first, second) = (report.try_read()?, report.try_read()?);
+    world.peer_is_refused(Form::Reader)?;
+    first.release()?;
+    world.peer_is_refused(Form::Reader)?;
+    second.release()?;
+    world.peer_gets_it(Form::Reader)
+}
+
+pub(crate) fn what_a_writer_keeps_as_a_reader_they_are_refused(mut world: World) -> TestResult {
+    let writer = world.locks.rw_lock("report").try_write()?;
+    world.peer_is_refused(Form::Writer)?;
+    let reader = writer.downgrade()?;
+    world.peer_is_refused(Form::Reader)?;
+    reader.extend(TTL)?;
+    reader.release()?;
+    world.peer_gets_it(Form::Reader)
+}
+
+pub(crate) fn what_they_release_any_form_of_ours_gets_while_waiting(mut world: World) -> TestResult {
+    for form in Form::ALL {
+        world.peer_takes_it()?;
+        let before = world.locks.stats().rounds_held;
+        let locks = world.locks.clone();
+        let waiter = thread::Builder::new().spawn(move || form.take(&locks))?;
+        eventually("we were refused", || before < world.locks.stats().rounds_held);
+        assert_eq!(world.peer.release()?, "released", "{form:?}");
+
+        waiter.join().unwrap()?.release()?;
+        world.servers.wait_until_free(&world.key)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone(mut world: World) -> TestResult {
+    for form in Form::ALL {
+        let ours = form.try_take(&world.locks)?;
+        world.wait_until_everywhere();
+        world.delete_lock()?;
+        world.peer_takes_it()?;
+        let values = world.values();
+
+        // We have not noticed: this release is really sent, and finds it.
+        let released = ours.release();
+        assert!(matches!(released, Err(ReleaseError::Lost(Lost::Gone))), "{form:?}: {released:?}");
+
+        // On the nodes that refuse this the release has been executed before.
+        assert!(form.try_take(&world.locks).is_err_and(|it| it.is_held()), "{form:?}");
+        assert_eq!(world.values(), values, "{form:?}");
+        assert_eq!(world.peer.release()?, "released", "{form:?}: theirs was there to be released");
+        world.servers.wait_until_free(&world.key)?;
+    }
+    Ok(())
+}
