@@ -163,15 +163,16 @@ impl Engine {
         while calls.under_way != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out() {}
         calls.closed = true;
         drop(calls);
-        self.shared.schedule.stop();
-        join(threads.renewal, deadline);
-        self.shared.fanout.end_driving(deadline);
+        let mut renewal = Some(threads.renewal);
+        if !self.shared.schedule.stop() {
+            // What it sends is to be in the queues before they end.
+            renewal.take().into_iter().for_each(|it| join(it, deadline));
+        }
+        let joint = self.shared.fanout.end_driving(deadline);
         self.shared.fanout.stop(deadline);
         // The workers end by themselves at the deadline; a little more, for the last write.
         let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);
-        for worker in threads.workers {
-            join(worker, deadline);
-        }
+        threads.workers.into_iter().chain(joint).chain(renewal).for_each(|it| join(it, deadline));
     }
 }
 

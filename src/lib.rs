@@ -50,9 +50,10 @@
 //!
 //! # Threads
 //!
-//! A manager runs one thread per node, one that serves all nodes together while several threads lock, and one for renewal.
-//! They are started by [`Builder::build`], named `quorlock-n0`, …, `quorlock-joint` and `quorlock-renewal`, and joined when
-//! the last handle or guard goes. A callback of [`LockGuard::on_lost`] gets a short-lived thread of its own.
+//! A manager runs one thread per node and one for renewal, named `quorlock-n0`, … and `quorlock-renewal`, which are started by
+//! [`Builder::build`]. When several threads lock at once it starts one more, `quorlock-joint`, that serves all nodes together
+//! while they do. All of them are joined when the last handle or guard goes. A callback of [`LockGuard::on_lost`] gets a
+//! short-lived thread of its own.
 //!
 //! # Log levels
 //!

@@ -143,15 +143,15 @@ impl Schedule {
         }
     }
 
-    /// Ends the thread. What is still entered hears of it.
-    pub(crate) fn stop(&self) {
-        let due = {
-            let mut queue = self.queue.lock();
-            queue.stopped = true;
-            self.wake.notify_one();
-            std::mem::take(&mut queue.due)
-        };
+    /// Ends the thread. What is still entered hears of it. True if the thread was asleep: then it does nothing any more, and
+    /// otherwise it may still look after something.
+    pub(crate) fn stop(&self) -> bool {
+        let mut queue = self.queue.lock();
+        queue.stopped = true;
+        let (due, asleep) = (std::mem::take(&mut queue.due), queue.asleep);
+        self.unlock(queue, asleep);
         due.into_values().for_each(|it| it.on_stop());
+        asleep
     }
 
     fn nanos(&self, at: Tick) -> u64 {

@@ -128,14 +128,6 @@ impl Fanout {
         }
         let connect_timeout = config.connect_timeout;
         let joint = Arc::new(Joint::new(nodes, DriverSeat::new(Arc::clone(events))));
-        let for_thread = Arc::clone(&joint);
-        match OwnThread::spawn("quorlock-joint".to_owned(), move || for_thread.run()) {
-            Ok(thread) => threads.push(thread),
-            Err(err) => {
-                joint.nodes().iter().for_each(|it| it.stop(start));
-                return Err(err);
-            }
-        }
         let pace = Default::default();
         let fanout = Fanout {
             counters: Arc::clone(counters),
@@ -385,10 +377,12 @@ impl Fanout {
         self.nodes().iter().map(left).filter(|(_, left)| !left.is_zero()).collect()
     }
 
-    /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`.
-    pub(crate) fn end_driving(&self, deadline: Tick) {
-        self.joint.stop();
+    /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`. The thread that drives for
+    /// many, if there is one, is to be joined.
+    pub(crate) fn end_driving(&self, deadline: Tick) -> Option<OwnThread> {
+        let joint = self.joint.stop();
         self.seat().close(self.nodes(), deadline);
+        joint
     }
 
     pub(crate) fn stop(&self, deadline: Tick) {

@@ -6,8 +6,9 @@
 //! else: they connect, end what is broken, send again, and write what does not fit. A node that is not ready is left to them.
 //!
 //! It begins when a caller finds that it is not alone, and leaves the connections to their workers when callers are alone
-//! again for a moment.
+//! again for a moment. It is started when it is needed first: many programs lock with one thread, and never need it.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,9 +16,9 @@ use std::time::Duration;
 
 use crate::engine::nodes::drive::{DriverSeat, Driving};
 use crate::engine::nodes::node::Node;
-use crate::sys::logging::error;
-use crate::sys::sync::{AtomicBool, fence, is_anything_waiting};
-use crate::sys::{self, WakeFd};
+use crate::sys::logging::{error, warn};
+use crate::sys::sync::{AtomicBool, Mutex, fence, is_anything_waiting};
+use crate::sys::{self, OwnThread, WakeFd};
 use crate::time;
 
 /// It leaves when no two callers were busy for so long.
@@ -32,8 +33,12 @@ pub(crate) struct Joint {
     /// Set while the thread sleeps or is about to: only then it needs to be woken.
     asleep: AtomicBool,
     stopped: AtomicBool,
-    /// It looks at no queue any more.
+    /// It looks at no queue: not yet, or not any more.
     ended: AtomicBool,
+    /// It was started, or cannot be.
+    started: AtomicBool,
+    /// Once it was started. Not dropped here: in a forked child it names a thread of the parent; see `Engine`'s drop.
+    thread: Mutex<Option<ManuallyDrop<OwnThread>>>,
     wake_fd: Option<WakeFd>,
 }
 
@@ -46,6 +51,8 @@ impl Joint {
             asleep: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             ended: AtomicBool::new(true),
+            started: AtomicBool::new(false),
+            thread: Mutex::new(None),
             wake_fd: if sys::CAN_WAIT_FOR_SEVERAL { WakeFd::new().ok() } else { None },
         }
     }
@@ -64,19 +71,21 @@ impl Joint {
     }
 
     /// Lets the thread begin to drive if several callers are busy.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(self: &Arc<Self>) {
         if !self.seat.is_alone() && !self.drives() {
             self.wake();
         }
     }
 
-    /// Makes the thread look at all queues, after something was put into one.
-    pub(crate) fn wake(&self) {
+    /// Makes the thread look at all queues, after something was put into one. Call it with nothing locked.
+    pub(crate) fn wake(self: &Arc<Self>) {
         // RACE: as in `Node::wake`: the thread says that it will sleep, or that it has ended, and then looks at the queues once
         // more; we put something there and then look at what it says.
         fence(Ordering::SeqCst);
         if self.ended.load(Ordering::SeqCst) {
+            // First, so that nothing waits for the start.
             self.hand_on();
+            self.start();
         } else if self.asleep.load(Ordering::SeqCst)
             && self.asleep.swap(false, Ordering::SeqCst)
             && let Some(wake_fd) = &self.wake_fd
@@ -85,16 +94,38 @@ impl Joint {
         }
     }
 
-    /// The thread ends: from now on workers drive.
-    pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        if let Some(wake_fd) = &self.wake_fd {
-            wake_fd.wake();
+    /// Starts the thread if that was not done.
+    fn start(self: &Arc<Self>) {
+        if self.started.load(Ordering::Relaxed) || self.wake_fd.is_none() {
+            return;
+        }
+        let mut place = self.thread.lock();
+        // RACE: looked at with the place locked: `stop` finds the thread there, or it is not started any more.
+        if self.stopped.load(Ordering::SeqCst) || self.started.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let joint = Arc::clone(self);
+        match OwnThread::spawn("quorlock-joint".to_owned(), move || joint.run()) {
+            Ok(thread) => *place = Some(ManuallyDrop::new(thread)),
+            Err(err) => {
+                drop(place);
+                warn!("the thread that drives all connections cannot be started: {err}; others do its work");
+            }
         }
     }
 
+    /// The thread ends, and is to be joined: from now on workers drive.
+    pub(crate) fn stop(&self) -> Option<OwnThread> {
+        self.stopped.store(true, Ordering::SeqCst);
+        let thread = self.thread.lock().take().map(ManuallyDrop::into_inner);
+        if let Some(wake_fd) = self.wake_fd.as_ref().filter(|_| thread.is_some()) {
+            wake_fd.wake();
+        }
+        thread
+    }
+
     /// The thread's work.
-    pub(crate) fn run(&self) {
+    fn run(&self) {
         let Some(wake_fd) = &self.wake_fd else { return };
         self.ended.store(false, Ordering::SeqCst);
         while !self.stopped.load(Ordering::SeqCst) {
@@ -170,31 +201,73 @@ mod tests {
     use super::*;
     use crate::engine::nodes::job::Job;
     use crate::sys::sync::is_anything_locked;
-    use crate::sys::{Events, WAKE};
+    use crate::sys::{Events, Poll, WAKE};
     use crate::wire::Command;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// All nodes have one, whose worker sleeps.
+    fn joint_and_its_worker() -> (Arc<Joint>, Poll) {
+        let (node, poll) = Node::unattended(Duration::from_millis(100));
+        node.fall_asleep();
+        (Arc::new(Joint::new(vec![Arc::new(node)], DriverSeat::new(Arc::new(())))), poll)
+    }
+
+    fn give_a_command(joint: &Arc<Joint>) {
+        joint.nodes[0].give([Some(Job::of_connection(Arc::new(Command::time()))), None], time::tick(), false);
+        joint.wake();
+    }
+
+    fn assert_worker_is_woken(mut poll: Poll) {
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, Some(PATIENCE)).unwrap();
+        assert!(events.iter().any(|it| it.token() == WAKE), "nobody has told it");
+    }
 
     #[test]
     fn what_is_for_a_node_that_cannot_be_driven_is_its_workers() {
-        let (node, mut poll) = Node::unattended(Duration::from_millis(100));
-        let (node, now) = (Arc::new(node), time::tick());
-        node.fall_asleep();
-        let joint = Joint::new(vec![Arc::clone(&node)], DriverSeat::new(Arc::new(())));
+        let (joint, poll) = joint_and_its_worker();
         let _busy = (joint.seat.busy(), joint.seat.busy());
-        std::thread::scope(|scope| {
-            scope.spawn(|| joint.run());
-            while !joint.drives() {
-                joint.wake();
-                std::thread::yield_now();
-            }
-            node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], now, false);
+        while !joint.drives() {
             joint.wake();
+            std::thread::yield_now();
+        }
 
-            let mut events = Events::with_capacity(8);
-            poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
+        give_a_command(&joint);
 
-            joint.stop();
-            assert!(events.iter().any(|it| it.token() == WAKE), "nobody has told it");
-        });
-        assert!(!joint.drives() && node.has_queue() && !is_anything_locked());
+        assert_worker_is_woken(poll);
+        let thread = joint.stop().unwrap();
+        assert!(matches!(thread.join_until(time::deadline(PATIENCE)), Some(Ok(()))));
+        assert!(!joint.drives() && joint.nodes[0].has_queue() && !is_anything_locked());
+    }
+
+    #[test]
+    fn the_thread_is_started_when_several_callers_are_busy_and_once() {
+        let (joint, _poll) = joint_and_its_worker();
+        let _first = joint.seat.busy();
+        joint.begin();
+        assert!(joint.thread.lock().is_none(), "a caller is alone");
+
+        let _second = joint.seat.busy();
+        joint.begin();
+        // As others do that have found that it has not begun.
+        joint.start();
+
+        let threads = |joint: &Arc<Joint>| Arc::strong_count(joint) - 1;
+        assert_eq!((threads(&joint), joint.thread.lock().is_some()), (1, true));
+        joint.stop().unwrap().join_until(time::deadline(PATIENCE)).unwrap().unwrap();
+        assert_eq!(threads(&joint), 0);
+    }
+
+    #[test]
+    fn after_the_end_the_thread_is_not_started_and_workers_are_woken() {
+        let (joint, poll) = joint_and_its_worker();
+        let _busy = (joint.seat.busy(), joint.seat.busy());
+        assert!(joint.stop().is_none());
+
+        give_a_command(&joint);
+
+        assert_worker_is_woken(poll);
+        assert!(joint.stop().is_none(), "a thread that nobody joins");
     }
 }
