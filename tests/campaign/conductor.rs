@@ -46,7 +46,7 @@ pub(crate) struct Outcome {
     pub(crate) report: Report,
     /// By kind; of ambushes also by the phase that they hit.
     pub(crate) faults: BTreeMap<String, u64>,
-    /// Keys that were left.
+    /// Keys that were left when all clients had ended and no server or link was in trouble.
     pub(crate) orphans: Vec<String>,
     summary: String,
 }
@@ -156,9 +156,10 @@ impl Campaign {
             crew.members.iter().all(|it| have.contains(&it.number.to_string().as_str()))
                 && self.plan.works.iter().all(|it| have.contains(&it.name()))
         });
+        // By now everything has expired that clients have left who were killed or found no way to a node.
+        sleep_until(healed + nanos(self.plan.ttl) + 20_000_000);
         let rounds = crew.finish();
-        // By now all that was ever set has expired.
-        sleep_until(boot() + nanos(self.plan.ttl) + 20_000_000);
+        eventually("the servers have read all that clients have sent", || self.servers.iter().all(is_left_alone));
         let orphans = self.servers.iter().flat_map(lock_keys).collect();
         self.outcome(rounds, orphans)
     }
@@ -343,6 +344,12 @@ impl Crew {
         }
         sums
     }
+}
+
+/// Whether no client is connected any more.
+fn is_left_alone(server: &Server) -> bool {
+    let clients = server.command(&["CLIENT", "LIST"]).unwrap();
+    !String::from_utf8_lossy(clients.as_bytes().unwrap()).contains(" name=quorlock")
 }
 
 /// Keys that are locks, or slots, or readers: not the counters and lists that stay beside them.

@@ -7,8 +7,8 @@
 //! | [`registers`], [`readers`], [`transfers`], [`permits`] | the works that clients do: under a mutex, a read-write lock, several names at once, a semaphore |
 //! | [`judge`] | a process with the resource that is to be protected; it writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
 //!
-//! A campaign ends with all servers well. Then every client must get a lock, and no key may be left a ttl after the
-//! last client is gone. [`biting`] shows that the judge objects to what is wrong.
+//! A campaign ends with all servers well. Then every client must get a lock, and when the last is gone no key may be left, not
+//! even one that would expire. [`biting`] shows that the judge objects to what is wrong.
 //!
 //! `cargo test` runs a short campaign of everything at once. With `QUORLOCK_LONG=1` each fault is also done alone.
 //!

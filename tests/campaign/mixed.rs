@@ -34,6 +34,11 @@ fn everything(works: &[Work], nodes: usize, links: bool, usual: f64, long: bool)
         let never: Vec<_> = faults.iter().filter(|it| outcome.done(it.name()) == 0).collect();
         assert!(never.is_empty(), "never done: {never:?}");
     }
+    // Otherwise their locks were mutexes.
+    let together = [(Work::Readers, "readers-together"), (Work::Permits, "permits-together")];
+    for (_, what) in together.iter().filter(|(work, _)| TO_SEE_ALL <= lasts && works.contains(work)) {
+        assert!(0 < outcome.report.count(what), "none of {what}");
+    }
     Some(outcome)
 }
 

@@ -15,7 +15,9 @@ pub(crate) const QUARANTINE: bool = true;
 
 /// The clients' managers.
 pub(crate) fn builder(urls: &[String], ttl: Duration) -> Builder {
-    LockManager::builder(urls).ttl(ttl).max_ttl(ttl).response_timeout(times(ttl, 0.2)).outage_timeout(ttl * 2)
+    let builder = LockManager::builder(urls).ttl(ttl).max_ttl(ttl);
+    // What a client sends at its end is sent, however busy the machine is.
+    builder.response_timeout(times(ttl, 0.2)).outage_timeout(ttl * 2).shutdown_grace(Duration::from_secs(60))
 }
 
 /// How long a campaign lasts: what was asked for, or `usual`. `None` if it is one of the long ones, and those were not
