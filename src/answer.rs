@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{NodeAnswer, NodeFailure, NodeFinding, Quarantine};
+use crate::inspection::StoredLock;
 
 /// What a node answered to one command.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -16,6 +17,8 @@ pub(crate) enum Answer {
     Meet(MeetReply),
     /// Releases are announced on this connection from now on.
     Subscribed,
+    /// What the node stores about a lock.
+    Inspect(Box<StoredLock>),
     /// The node's time, and nothing else.
     Time,
     /// The script is not known there, and nothing was executed.
@@ -124,7 +127,7 @@ impl From<&Answer> for NodeAnswer {
             | Answer::Extend(ExtendReply::Unusable) => NodeFailure::BadCounter { name: None },
             Answer::NoScript => NodeFailure::Refused { message: "the script is gone".to_owned() },
             Answer::Failed(failure) => failure.clone(),
-            Answer::Greet(_) | Answer::Meet(_) | Answer::Subscribed | Answer::Time => {
+            Answer::Greet(_) | Answer::Meet(_) | Answer::Subscribed | Answer::Inspect(_) | Answer::Time => {
                 NodeFailure::Protocol { reason: "an answer to another command".to_owned() }
             }
         };

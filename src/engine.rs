@@ -1,6 +1,7 @@
 //! Threads, channels and shared state: the only place that has any.
 //!
 //! From the top: [`hold`] has the held locks, what extends them and the renewal thread; [`health`] checks the nodes;
+//! [`inspect`] looks at a lock;
 //! [`shared`] is what all parts of a manager share; [`wait`] has the calls that wait for the same lock; [`round`] makes
 //! attempts out of rounds; [`schedule`] says when anything is due; [`nodes`] has the connections, their workers and the one
 //! door to all of them; [`listeners`] announce a loss; [`spec`] describes a lock; in [`park`] threads sleep and are woken;
@@ -8,6 +9,7 @@
 
 pub(crate) mod health;
 pub(crate) mod hold;
+mod inspect;
 pub(crate) mod listeners;
 pub(crate) mod nodes;
 pub(crate) mod park;
@@ -24,8 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::error::NodeCheck;
+use crate::error::{AcquireError, NodeCheck, NodeReport};
 use crate::ids::ClientId;
+use crate::inspection::Inspection;
 use crate::stats::Counters;
 use crate::time::{self, Tick};
 use crate::wire::Address;
@@ -121,26 +124,40 @@ impl Engine {
         begins.then(|| self.count(&mut calls))
     }
 
-    /// Checks all nodes. None is asked after a shutdown, nor in a forked child, which has no threads for it.
+    /// Checks all nodes.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
-        if self.shared.is_forked() {
-            return self.shared.check_nothing();
-        }
-        match self.begin_acquire() {
-            Some(_call) => self.shared.check_nodes(),
-            None => self.shared.check_nothing(),
+        match self.begin_inspection() {
+            Ok(_call) => self.shared.check_nodes(),
+            Err(_) => self.shared.check_nothing(),
         }
     }
 
     /// Vouches for all new nodes, like [`Engine::check_nodes`].
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
+        match self.begin_inspection() {
+            Ok(_call) => self.shared.vouch(),
+            Err(_) => self.shared.check_nothing(),
+        }
+    }
+
+    /// Says what all nodes store about a lock.
+    pub(crate) fn inspect(&self, name: &[u8]) -> Result<Inspection, AcquireError> {
+        let _call = self.begin_inspection()?;
+        Ok(self.shared.inspect(name))
+    }
+
+    /// Takes a lock from those who were seen to hold it.
+    pub(crate) fn take_from(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
+        let _call = self.begin_inspection()?;
+        Ok(self.shared.take_from(seen))
+    }
+
+    /// No node is asked after a shutdown, nor in a forked child, which has no threads for it.
+    fn begin_inspection(&self) -> Result<Call<'_>, AcquireError> {
         if self.shared.is_forked() {
-            return self.shared.check_nothing();
+            return Err(AcquireError::Forked);
         }
-        match self.begin_acquire() {
-            Some(_call) => self.shared.vouch(),
-            None => self.shared.check_nothing(),
-        }
+        self.begin_acquire().ok_or(AcquireError::ShutDown)
     }
 
     fn count(&self, calls: &mut Calls) -> Call<'_> {

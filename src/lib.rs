@@ -88,6 +88,7 @@ mod engine;
 pub mod error;
 pub mod guide;
 mod ids;
+mod inspection;
 mod kinds;
 mod lock;
 mod logic;
@@ -107,7 +108,8 @@ pub use error::{
     NodeReport, Quarantine, ReleaseError, Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
+pub use inspection::{InspectedNode, Inspection, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
-pub use manager::LockManager;
+pub use manager::{Admin, LockManager};
 pub use stats::Stats;

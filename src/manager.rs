@@ -5,7 +5,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::error::NodeCheck;
+use crate::error::{AcquireError, NodeCheck, NodeReport};
+use crate::inspection::Inspection;
 use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
 use crate::stats::Stats;
 
@@ -174,6 +175,47 @@ impl LockManager {
         self.engine.vouch()
     }
 
+    /// What the nodes store about the lock called `name`: who holds it, for how long, who waits. For people, health pages and
+    /// command lines.
+    ///
+    /// Changes nothing, and is no basis for work that the lock is to protect: it may be over when this returns. Names are as
+    /// for [`mutex`](LockManager::mutex); of several names each is inspected by itself.
+    ///
+    /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
+    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first.
+    ///
+    /// # Errors
+    ///
+    /// A name that no lock can have, a manager that was [shut down](LockManager::shut_down), or a forked process. A node that
+    /// cannot be asked is no error: its [row](Inspection::nodes) says why.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// use quorlock::LockState;
+    ///
+    /// if let LockState::Held { holder: Some(holder), .. } = locks.inspect("nightly-report")?.state() {
+    ///     println!("{holder} is at it");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "is_locked")]
+    #[doc(alias = "status")]
+    #[doc(alias = "peek")]
+    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, AcquireError> {
+        let lock = self.mutex(name);
+        lock.check_name()?;
+        self.engine.inspect(lock.name())
+    }
+
+    /// What only an operator should do, by hand.
+    #[must_use]
+    pub fn admin(&self) -> Admin<'_> {
+        Admin { engine: &self.engine }
+    }
+
     /// Ends the manager before its last handle goes.
     ///
     /// Calls that wait for a lock return [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and so do all later
@@ -196,5 +238,49 @@ impl LockManager {
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager").field("engine", &self.engine).finish()
+    }
+}
+
+/// What only an operator should do, by hand: [`LockManager::admin`].
+#[derive(Debug)]
+pub struct Admin<'a> {
+    engine: &'a Engine,
+}
+
+impl Admin<'_> {
+    /// Takes a lock from those who were [seen](LockManager::inspect) to hold it: readers and writers.
+    ///
+    /// **Two can be at work after this.** The old holder goes on until it tries to extend the lock, which is after a third of
+    /// its ttl, and learns then that the lock is [lost](crate::Lost::Gone); another gets the lock at once. Only storage that
+    /// checks [fencing tokens](crate::guide::safety) refuses the old one from the first moment. So this is for a lock whose
+    /// holder is known to be dead, or one whose keys have no expiry.
+    ///
+    /// Each node deletes what was seen there and nothing else: whoever has got the lock since keeps it. A lock of
+    /// [several names](LockManager::multi) is lost when it is taken from one of them. Keys that are no lock's
+    /// ([`StoredKey::Foreign`](crate::StoredKey::Foreign)) stay.
+    ///
+    /// Returns a row for each node: [`NodeAnswer::Released`](crate::NodeAnswer::Released) if what was seen is not there any
+    /// more, [`NodeAnswer::NotAsked`](crate::NodeAnswer::NotAsked) if nothing was seen. Blocks until the nodes have answered,
+    /// for at most the [response timeout](crate::Builder::response_timeout) for each holder.
+    ///
+    /// # Errors
+    ///
+    /// A manager that was [shut down](LockManager::shut_down), or a forked process.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let seen = locks.inspect("nightly-report")?;
+    /// println!("{seen}");
+    /// // If somebody says that this is to go:
+    /// locks.admin().release(&seen)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "force_unlock")]
+    #[doc(alias = "break_lock")]
+    pub fn release(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
+        self.engine.take_from(seen)
     }
 }

@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::node::Node;
-use crate::engine::nodes::outgoing::Outgoing;
-use crate::engine::round::pending::Pending;
-use crate::engine::round::run;
+use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::{NodeId, NodeSet};
-use crate::logic::tally::ProbeRound;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{self, Command};
 
@@ -42,12 +39,9 @@ impl Shared {
         nodes.iter().zip(failures).map(row).collect()
     }
 
-    /// Waits for the answers of all nodes, or of those in `to`: why each has not answered as it should, in node order.
+    /// Why each node has not answered as it should.
     fn ask(&self, command: Command, to: Option<NodeSet>, deadline: Tick) -> Vec<Option<NodeFailure>> {
-        let _busy = self.fanout.busy();
-        let round = Arc::new(Pending::new(self.fanout.len(), ProbeRound));
-        run::run(&self.fanout, Outgoing::ask(command, &round).to(to), &round, None, deadline);
-        self.fanout.ids().map(|node| round.with_ballot(|it| it.failure(node))).collect()
+        ask::ask(&self.fanout, command, to, deadline).into_iter().map(Result::err).collect()
     }
 
     /// Says of every node that is new, as far as is known, that it has forgotten nothing; then checks all of them.

@@ -61,6 +61,11 @@ impl Mutex {
         self.spec.check(&self.engine.shared().config)
     }
 
+    /// Whether a lock can be called so. Asks no node.
+    pub(crate) fn check_name(&self) -> Result<(), AcquireError> {
+        self.spec.check_name()
+    }
+
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.
     pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         self.check()?;

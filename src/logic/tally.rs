@@ -139,15 +139,13 @@ impl Round for ProbeRound {
 }
 
 impl Ballot<ProbeRound> {
-    /// What is wrong with `node`.
-    pub(crate) fn failure(&self, node: NodeId) -> Option<NodeFailure> {
-        match self.votes.get(node) {
-            None => Some(NodeFailure::TimedOut),
-            Some(Answer::Time | Answer::Greet(_)) => None,
-            Some(other) => match NodeAnswer::from(other) {
-                NodeAnswer::Failed(failure) => Some(failure),
-                _ => None,
-            },
+    /// What `node` has answered, or what is wrong with it.
+    pub(crate) fn answer(&self, node: NodeId) -> Result<&Answer, NodeFailure> {
+        let answer = self.votes.get(node).ok_or(NodeFailure::TimedOut)?;
+        match (answer, NodeAnswer::from(answer)) {
+            (Answer::Time | Answer::Greet(_) | Answer::Inspect(_), _) => Ok(answer),
+            (_, NodeAnswer::Failed(failure)) => Err(failure),
+            _ => Ok(answer),
         }
     }
 }
@@ -224,13 +222,13 @@ mod tests {
         let mut vote = |node, answer| ballot.on_vote(NodeId::new(node), answer, Moment::now());
         assert_eq!(vote(1, Answer::Failed(NodeFailure::Loading)), Step::Wait);
         assert_eq!(vote(2, Answer::NoScript), Step::Wait);
-        assert_eq!(ballot.failure(NodeId::new(0)), Some(NodeFailure::TimedOut));
+        assert_eq!(ballot.answer(NodeId::new(0)), Err(NodeFailure::TimedOut));
         assert_eq!(ballot.on_vote(NodeId::new(0), Answer::Time, Moment::now()), Step::Decided(()));
         assert_eq!(ballot.on_vote(NodeId::new(0), Answer::Time, Moment::now()), Step::Late);
         assert_eq!(
-            (ballot.failure(NodeId::new(0)), ballot.failure(NodeId::new(1))),
-            (None, Some(NodeFailure::Loading))
+            (ballot.answer(NodeId::new(0)), ballot.answer(NodeId::new(1))),
+            (Ok(&Answer::Time), Err(NodeFailure::Loading))
         );
-        assert!(matches!(ballot.failure(NodeId::new(2)), Some(NodeFailure::Refused { .. })));
+        assert!(matches!(ballot.answer(NodeId::new(2)), Err(NodeFailure::Refused { .. })));
     }
 }

@@ -5,6 +5,7 @@
 //! so that no two names can meet: a name with a suffix could be another name. See `wire::keys`.
 
 mod form;
+mod inspect;
 mod lock_keys;
 mod policy;
 mod several;
@@ -24,6 +25,7 @@ use crate::wire::plan::shared::Shared;
 use crate::wire::plan::slots::Slots;
 use crate::wire::script::Script;
 
+pub(crate) use inspect::{inspect, take_from_holder, take_from_reader};
 pub(crate) use lock_keys::KeyTtls;
 pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{PushKind, Value};
@@ -11,9 +12,13 @@ use crate::answer::{
     AcquireReply, Answer, Canary, ExtendReply, FreeSlots, GreetReply, MeetReply, RaiseReply, ReleaseReply, Which,
 };
 use crate::error::NodeFailure;
+use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::Kind;
 use crate::wire::value;
+
+/// The longest value of a lock, in bytes: an owner token, a space, and a label.
+const VALUE_MAX: usize = 96;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -45,6 +50,9 @@ impl Reply {
             Some(Value::Array(parts)) if kind == Kind::Time => {
                 return time(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
             }
+            Some(Value::Array(parts)) if kind == Kind::Inspect => {
+                return inspected(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
+            }
             Some(Value::ServerError(error)) => match refusal::of(&error) {
                 Refusal::NoScript => Answer::NoScript,
                 // Whoever has that key, it is not a lock of ours.
@@ -73,6 +81,49 @@ fn time(parts: &[Value]) -> Option<Reply> {
     Some(Reply { answer: Answer::Time, time: Some(time) })
 }
 
+/// What a node stores about a lock.
+fn inspected(parts: &[Value]) -> Option<Reply> {
+    let number = |it: &Value| if let Value::Int(it) = it { Some(*it) } else { None };
+    let text = |it: &Value| if let Value::BulkString(it) = it { Some(SecretValue::new(it)) } else { None };
+    // Negative: none, or no end.
+    let natural = |it: i64| u64::try_from(it).ok();
+    let millis = |it: i64| natural(it).map(Duration::from_millis);
+    let [what, left, counter, waiting, since, reserved, time, value, count, readers @ ..] = parts else { return None };
+    let (time, value) = (natural(number(time)?)?, text(value)?);
+    let key = match number(what)? {
+        0 => StoredKey::Missing,
+        1 => StoredKey::Held { holder: holder_in(value.as_bytes()), value },
+        3 => {
+            let (readers, []) = readers.as_chunks::<2>() else { return None };
+            let reader = |[value, left]: &[Value; 2]| {
+                let (value, left) = (text(value)?, millis(number(left)?)?);
+                Some(StoredReader { holder: holder_in(value.as_bytes()), left, value })
+            };
+            let readers = readers.iter().map(reader).collect::<Option<_>>()?;
+            StoredKey::Read { count: natural(number(count)?)?, readers }
+        }
+        -1 | 2 => StoredKey::Foreign,
+        _ => return None,
+    };
+    let since = natural(number(since)?).filter(|it| *it != 0);
+    let stored = StoredLock {
+        left: millis(number(left)?).filter(|_| key != StoredKey::Missing),
+        key,
+        counter: natural(number(counter)?),
+        waiting: natural(number(waiting)?)?,
+        waiting_for: since.map(|it| Duration::from_micros(time.saturating_sub(it))),
+        reserved: millis(number(reserved)?).filter(|it| !it.is_zero()),
+    };
+    Some(Reply { answer: Answer::Inspect(Box::new(stored)), time: Some(time) })
+}
+
+/// Who says in a lock's value that it is its own: behind 32 digits and a space.
+fn holder_in(value: &[u8]) -> Option<Arc<str>> {
+    let (token, label) = value.split_at_checked(32)?;
+    let is_ours = value.len() <= VALUE_MAX && token.iter().all(u8::is_ascii_hexdigit);
+    refusal::shown_holder(label.strip_prefix(b" ").filter(|_| is_ours)?)
+}
+
 /// The largest number of numbers that a script returns.
 const NUMBERS_MAX: usize = 6;
 
@@ -88,7 +139,7 @@ fn members_of(kind: Kind, given: usize) -> usize {
         Kind::Acquire | Kind::Greet => 5,
         Kind::Extend => 4,
         Kind::Raise | Kind::Meet => 2,
-        Kind::Release | Kind::Subscribe | Kind::Time => 1,
+        Kind::Release | Kind::Subscribe | Kind::Inspect | Kind::Time => 1,
     }
 }
 

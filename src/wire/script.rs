@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Meet,
     /// Opens the channel of this client. No script.
     Subscribe,
+    /// Asks what the node stores about a lock.
+    Inspect,
     /// Asks for the node's time. No script.
     Time,
 }
@@ -40,6 +42,7 @@ pub(crate) enum Script {
     RaiseShared,
     ExtendShared,
     ReleaseShared,
+    Inspect,
 }
 
 impl Script {
@@ -48,7 +51,7 @@ impl Script {
     const OF_LOCKS: [Script; 3] = [Script::Acquire, Script::Extend, Script::Release];
     const OF_QUARANTINE: [Script; 2] = [Script::Meet, Script::Greet];
 
-    pub(crate) const ALL: [Script; 16] = [
+    pub(crate) const ALL: [Script; 17] = [
         Script::Acquire,
         Script::Raise,
         Script::Extend,
@@ -65,6 +68,7 @@ impl Script {
         Script::ReleaseSlots,
         Script::Greet,
         Script::Meet,
+        Script::Inspect,
     ];
 
     /// What a command does that runs it.
@@ -76,6 +80,7 @@ impl Script {
             Script::Release | Script::ReleaseMany | Script::ReleaseShared | Script::ReleaseSlots => Kind::Release,
             Script::Greet => Kind::Greet,
             Script::Meet => Kind::Meet,
+            Script::Inspect => Kind::Inspect,
         }
     }
 
@@ -140,6 +145,7 @@ impl Script {
             Script::RaiseShared => include_str!("scripts/raise_shared.lua"),
             Script::ExtendShared => include_str!("scripts/extend_shared.lua"),
             Script::ReleaseShared => include_str!("scripts/release_shared.lua"),
+            Script::Inspect => include_str!("scripts/inspect.lua"),
         }
     }
 }

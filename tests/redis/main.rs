@@ -20,6 +20,7 @@ mod fencing;
 mod first_calls;
 mod guard;
 mod holders;
+mod inspect;
 mod late;
 mod levels;
 mod liars;

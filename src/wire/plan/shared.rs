@@ -13,8 +13,8 @@ use crate::wire::script::Script;
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     /// What the lock is to a writer.
-    keys: LockKeys,
-    readers: Vec<u8>,
+    pub(super) keys: LockKeys,
+    pub(super) readers: Vec<u8>,
 }
 
 impl Shared {

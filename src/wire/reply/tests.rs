@@ -195,6 +195,102 @@ fn what_an_answer_means_depends_on_what_was_asked() {
     }
 }
 
+/// A reply of `inspect.lua`, of these members: a number, or text behind a dollar sign.
+fn inspected_of(members: &[&str]) -> Answer {
+    let member = |it: &&str| match it.strip_prefix('$') {
+        Some(text) => format!("${}\r\n{text}\r\n", text.len()),
+        None => format!(":{it}\r\n"),
+    };
+    let frame = format!("*{}\r\n{}", members.len(), members.iter().map(member).collect::<String>());
+    Reply::read(Kind::Inspect, frame.as_bytes()).answer
+}
+
+#[test]
+fn what_a_node_stores_about_a_lock_is_read() {
+    let stored = |members: &[&str]| match inspected_of(members) {
+        Answer::Inspect(stored) => *stored,
+        other => panic!("{other:?}"),
+    };
+    let (secs, value) = (Duration::from_secs, |text: &str| SecretValue::new(text.as_bytes()));
+    let token = "0123456789abcdef0123456789abcdef";
+    let free = stored(&["0", "0", "-1", "0", "0", "0", "1700000000000000", "$", "0"]);
+    let nothing = StoredLock {
+        key: StoredKey::Missing,
+        left: None,
+        counter: None,
+        waiting: 0,
+        waiting_for: None,
+        reserved: None,
+    };
+    assert_eq!(free, nothing);
+
+    let text = format!("{token} web-3/4711");
+    let of = ["1", "2000", "7", "3", "1699999999000000", "500", "1700000000000000", &format!("${text}"), "0"];
+    let expected = StoredLock {
+        key: StoredKey::Held { holder: Some("web-3/4711".into()), value: value(&text) },
+        left: Some(secs(2)),
+        counter: Some(7),
+        waiting: 3,
+        waiting_for: Some(secs(1)),
+        reserved: Some(Duration::from_millis(500)),
+    };
+    assert_eq!(stored(&of), expected);
+
+    for foreign in
+        ["x", "0123", &format!("{token}x web"), &token.replace('0', "g"), &format!("{text}{}", "y".repeat(96))]
+    {
+        let of = ["1", "-1", "-2", "0", "0", "0", "1", &format!("${foreign}"), "0"];
+        let key = StoredKey::Held { holder: None, value: value(foreign) };
+        assert_eq!(stored(&of), StoredLock { key, ..nothing.clone() });
+    }
+
+    let of = ["3", "2000", "-2", "0", "0", "0", "1", "$", "9", &format!("${text}"), "1000", "$x", "3000"];
+    let first = StoredReader { holder: Some("web-3/4711".into()), left: secs(1), value: value(&text) };
+    let second = StoredReader { holder: None, left: secs(3), value: value("x") };
+    let key = StoredKey::Read { count: 9, readers: vec![first, second] };
+    assert_eq!(stored(&of), StoredLock { key, left: Some(secs(2)), ..nothing.clone() });
+
+    for what in ["-1", "2"] {
+        let of = [what, "5000", "-1", "0", "0", "0", "1", "$", "0"];
+        assert_eq!(stored(&of), StoredLock { key: StoredKey::Foreign, left: Some(secs(5)), ..nothing.clone() });
+    }
+}
+
+#[test]
+fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
+    let good = ["3", "2000", "5", "1", "1", "0", "1", "$", "1", "$x", "1000"];
+    assert!(matches!(inspected_of(&good), Answer::Inspect(_)));
+    let nonsense = |members: &[&str]| {
+        let answer = inspected_of(members);
+        assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{members:?}: {answer:?}");
+    };
+    for end in [0, 1, 8, 10] {
+        nonsense(&good[..end]);
+    }
+    for (place, other) in [
+        (0, "4"),
+        (0, "-2"),
+        (0, "$3"),
+        (1, "$1"),
+        (2, "$1"),
+        (3, "-1"),
+        (4, "$1"),
+        (5, "$1"),
+        (6, "-1"),
+        (6, "$1"),
+        (7, "1"),
+        (8, "-1"),
+        (8, "$1"),
+        (9, "1"),
+        (10, "-1"),
+        (10, "$1"),
+    ] {
+        let mut members = good;
+        members[place] = other;
+        nonsense(&members);
+    }
+}
+
 #[test]
 fn the_nodes_time_is_read() {
     for (kind, frame) in [
@@ -264,7 +360,8 @@ fn pushes_are_told_from_replies() {
     }
 }
 
-const ALL: [Kind; 6] = [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Subscribe, Kind::Time];
+const ALL: [Kind; 7] =
+    [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Inspect, Kind::Subscribe, Kind::Time];
 
 /// Whether the answer gives something to the caller, who acts on it.
 fn is_grant(answer: &Answer) -> bool {

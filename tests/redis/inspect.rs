@@ -1,0 +1,223 @@
+//! Looking at a lock, and taking it from whoever holds it.
+
+use std::thread;
+
+use devnodes::{Server, Servers, eventually};
+use quorlock::{AcquireError, Inspection, LockManager, LockState, NodeAnswer, StoredKey};
+
+use crate::support::*;
+
+/// What the nodes store about "report", once it fits.
+fn seen(locks: &LockManager, fits: impl Fn(&Inspection) -> bool) -> Inspection {
+    let mut seen = locks.inspect("report").unwrap();
+    eventually("the nodes store what they should", || {
+        seen = locks.inspect("report").unwrap();
+        fits(&seen)
+    });
+    seen
+}
+
+fn on_all(seen: &Inspection, fits: impl Fn(&quorlock::StoredLock) -> bool) -> bool {
+    seen.nodes().iter().all(|it| it.stored.as_ref().is_ok_and(&fits))
+}
+
+fn is_held(seen: &Inspection) -> bool {
+    on_all(seen, |it| matches!(it.key, StoredKey::Held { .. }))
+}
+
+#[test]
+fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).owner_label(Some("night")), 3);
+    let before = locks.inspect("report")?;
+    assert_eq!((before.state(), before.name()), (LockState::Free, &b"report"[..]));
+    assert!(on_all(&before, |it| it.counter.is_none() && it.left.is_none()));
+
+    let guard = locks.mutex("report").lock()?;
+    let held = seen(&locks, is_held);
+    let LockState::Held { holder: Some(holder), left: Some(left) } = held.state() else { panic!("{held}") };
+    assert!(holder.ends_with("/night"), "{holder}");
+    assert!(secs(0) < left && left <= secs(20), "{left:?}");
+    assert!(on_all(&held, |it| it.counter == Some(guard.fencing_token().get())), "{held:?}");
+    let token = String::from_utf8(servers[0].get("report").unwrap())?;
+    let shown = format!("{held} {held:?}");
+    assert!(shown.contains(&*holder) && !shown.contains(&token[..8]), "{shown}");
+
+    let number = guard.fencing_token().get();
+    guard.release()?;
+    let after = seen(&locks, |it| on_all(it, |it| it.key == StoredKey::Missing));
+    assert_eq!(after.state(), LockState::Free);
+    assert!(on_all(&after, |it| it.counter == Some(number)), "{after:?}");
+    Ok(())
+}
+
+#[test]
+fn those_who_wait_are_counted_and_the_first_of_them_is_the_one_that_waits_longest() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, others) = (manager(&servers), [manager(&servers), manager(&servers)]);
+    let guard = lock_in_the_end(&locks, "report");
+    let calls = others.map(|it| thread::spawn(move || it.mutex("report").lock().map(drop)));
+
+    let waits = |it: &quorlock::StoredLock| it.waiting == 2 && it.waiting_for.is_some();
+    let held = seen(&locks, |it| on_all(it, waits));
+    let next = seen(&locks, |it| on_all(it, waits));
+    for (earlier, later) in held.nodes().iter().zip(next.nodes()) {
+        let waited = |it: &quorlock::InspectedNode| it.stored.as_ref().unwrap().waiting_for.unwrap();
+        assert!(waited(earlier) <= waited(later), "{held}, then {next}");
+    }
+    assert!(held.to_string().contains("; 2 waiting, the first for "), "{held}");
+
+    guard.release()?;
+    calls.into_iter().try_for_each(|it| join(it))?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn readers_are_counted_and_named() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [a, b] = ["a", "b"].map(|it| connected(builder(servers.urls()).owner_label(Some(it)), 3));
+    let guards = [a.rw_lock("report").read()?, b.rw_lock("report").read()?];
+
+    let of_two = |it: &quorlock::StoredLock| matches!(&it.key, StoredKey::Read { count: 2, .. });
+    let held = seen(&a, |it| on_all(it, of_two));
+
+    assert!(matches!(held.state(), LockState::Read { readers: 2, left: Some(_) }), "{held}");
+    let StoredKey::Read { readers, .. } = &held.nodes()[0].stored.as_ref().unwrap().key else { panic!("{held}") };
+    let mut names: Vec<_> = readers.iter().map(|it| it.holder.clone().unwrap()).collect();
+    names.sort_by_key(|it| it.rsplit('/').next().unwrap().to_owned());
+    assert!(names[0].ends_with("/a") && names[1].ends_with("/b"), "{names:?}");
+    drop(guards);
+    Ok(())
+}
+
+#[test]
+fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_says_so() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    servers[0].command(&["LPUSH", "report", "a"])?;
+    set(&servers[1], "report", &"x".repeat(10_000));
+    for key in ["quorlock:fence:{report}", "quorlock:waiters:{report}", "quorlock:turn:{report}"] {
+        servers[1].command(&["LPUSH", key, "a"])?;
+    }
+
+    let found = locks.inspect("report")?;
+    let stored = |node: usize| found.nodes()[node].stored.clone().unwrap();
+    assert_eq!(
+        (stored(0).key, stored(1).key, stored(2).key),
+        (StoredKey::Foreign, StoredKey::Foreign, StoredKey::Missing)
+    );
+    assert_eq!((stored(1).counter, stored(1).waiting, stored(1).left), (None, 0, None));
+    assert_eq!(found.state(), LockState::Held { holder: None, left: None });
+
+    servers[0].kill()?;
+    let without = seen(&locks, |it| it.nodes()[0].stored.is_err());
+    assert_eq!(without.state(), LockState::Unknown, "{without}");
+    // What is no lock's stays, whoever wants it gone.
+    let rows = locks.admin().release(&without)?;
+    assert!(rows.iter().all(|it| it.answer == NodeAnswer::NotAsked), "{rows:?}");
+    assert!(servers[1].exists("report"));
+    Ok(())
+}
+
+#[test]
+fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    assert!(matches!(locks.inspect("quorlock:canary"), Err(AcquireError::NameReserved)));
+    assert!(matches!(locks.inspect("x".repeat(70_000)), Err(AcquireError::NameTooLong { .. })));
+    let seen = locks.inspect("report")?;
+    locks.shut_down();
+    assert!(matches!(locks.inspect("report"), Err(AcquireError::ShutDown)));
+    assert!(matches!(locks.admin().release(&seen), Err(AcquireError::ShutDown)));
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_is_taken_from_its_holder_is_lost_to_it_and_goes_to_the_next_who_waits() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).ttl(secs(4)).response_timeout(secs(1)).build()?;
+    let (other, operator) = (manager(&servers), manager(&servers));
+    let guard = lock_in_the_end(&locks, "report");
+    let number = guard.fencing_token();
+    let call = thread::spawn(move || other.mutex("report").lock().map(|it| it.fencing_token()));
+    let held = seen(&operator, |it| is_held(it) && on_all(it, |it| it.waiting == 1));
+
+    let rows = operator.admin().release(&held)?;
+
+    assert!(rows.iter().all(|it| it.answer == NodeAnswer::Released), "{rows:?}");
+    assert!(number < join(call)?, "the next one has a larger number");
+    eventually("the old one has tried to extend", || !guard.is_valid());
+    drop(guard);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn what_came_after_the_look_stays() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    let first = lock_in_the_end(&locks, "report");
+    let held = seen(&locks, is_held);
+    first.release()?;
+    let second = lock_in_the_end(&locks, "report");
+    seen(&locks, is_held);
+
+    let rows = locks.admin().release(&held)?;
+
+    assert!(rows.iter().all(|it| it.answer == NodeAnswer::Released), "{rows:?}");
+    assert_eq!(second.check(), Ok(()));
+    assert_eq!(servers.holders("report"), 3);
+    Ok(())
+}
+
+#[test]
+fn readers_and_keys_without_expiry_are_taken_away_too() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, operator) = (manager(&servers), manager(&servers));
+    let reader = locks.rw_lock("report").read()?;
+    let read = seen(&operator, |it| on_all(it, |it| matches!(&it.key, StoredKey::Read { count: 1, .. })));
+    operator.admin().release(&read)?;
+    nothing_is_left(&servers);
+    drop(operator.rw_lock("report").try_write()?);
+    drop(reader);
+    nothing_is_left(&servers);
+
+    servers.iter().for_each(|it: &Server| set(it, "report", "leaked"));
+    let leaked = operator.inspect("report")?;
+    assert_eq!(leaked.state(), LockState::Held { holder: None, left: None });
+    assert!(leaked.to_string().contains("without expiry"), "{leaked}");
+    operator.admin().release(&leaked)?;
+    drop(lock_in_the_end(&operator, "report"));
+    Ok(())
+}
+
+#[test]
+fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_waits_and_reads() -> TestResult {
+    let servers = Servers::start(1)?;
+    let server = &servers[0];
+    let list = "on >secret ~* &* -@all +hello +auth +script|exists +script|load +evalsha +eval +info +role +get +mget +set \
+                +del +exists +pexpire +pttl +time +zadd +zrange +zrem +subscribe +publish +zscore +zremrangebyscore";
+    let set_user = |more: &str| {
+        let words: Vec<_> = list.split_whitespace().chain(more.split_whitespace()).collect();
+        server.command(&[&["ACL", "SETUSER", "eyes", "reset"], &words[..]].concat()).unwrap();
+    };
+    set_user("");
+    let url = server.url().replacen("redis://", "redis://eyes:secret@", 1);
+    let eyes = connected(builder([url]), 1);
+    let (locks, other) = (manager(&servers), manager(&servers));
+    let reader = locks.rw_lock("report").read()?;
+    let call = thread::spawn(move || other.mutex("report").lock().map(drop));
+    eventually("it waits", || server.exists("quorlock:waiters:{report}"));
+
+    let stored = eyes.inspect("report")?.nodes()[0].stored.clone()?;
+    assert_eq!((stored.key, stored.waiting), (StoredKey::Read { count: 0, readers: Vec::new() }, 0));
+    set_user("+zcard +zcount +zrangebyscore");
+    let stored = eyes.inspect("report")?.nodes()[0].stored.clone()?;
+    assert!(matches!(&stored.key, StoredKey::Read { count: 1, readers } if readers.len() == 1), "{stored:?}");
+    assert_eq!(stored.waiting, 1);
+
+    drop(reader);
+    join(call)?;
+    Ok(())
+}
