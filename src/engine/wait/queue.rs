@@ -264,18 +264,26 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_told_whether_it_holds_the_lock_itself_also_beside_other_readers() {
+    fn a_queue_knows_who_took_each_hold_also_of_readers_and_of_sets() {
         let mut queue = WaitQueue::default();
-        assert_eq!(queue.held_by(), HeldBy::Other);
-        thread::scope(|scope| scope.spawn(|| queue.begin_hold(7, Rule::Shared)).join().unwrap());
-        assert_eq!(queue.held_by(), HeldBy::ThisProcess);
+        let (me, other) = thread::scope(|scope| {
+            let begin = || {
+                queue.begin_hold(7, Rule::Shared);
+                this_thread()
+            };
+            (this_thread(), scope.spawn(begin).join().unwrap())
+        });
         queue.begin_hold(8, Rule::Shared);
-        assert_eq!(queue.held_by(), HeldBy::ThisThread);
-        assert!(queue.end_hold(7));
-        assert_eq!(queue.held_by(), HeldBy::ThisThread);
-        assert!(queue.end_hold(8));
+        queue.begin_hold_of_set(7);
+        assert!(queue.takers().eq([other, me, me]));
+        queue.end_hold_of_set(7);
+        assert!(queue.takers().eq([other, me]), "a reader's hold is another");
+        assert!(queue.end_hold(7) && queue.takers().eq([me]));
+        assert!(queue.end_hold(8) && queue.is_empty());
         queue.begin_hold(9, Rule::Exclusive);
-        assert_eq!(queue.held_by(), HeldBy::ThisThread);
+        assert!(queue.takers().eq([me]) && queue.end_hold(9));
+        queue.begin_hold_of_set(10);
+        assert!(!queue.is_empty() && !queue.is_held() && !queue.end_hold(10), "nobody waits for a set's hold");
     }
 
     #[test]
