@@ -330,6 +330,44 @@ fn who_takes_a_slot_while_others_are_free_tells_the_next() -> TestResult {
 }
 
 #[test]
+fn one_free_slot_is_left_to_each_call_that_comes_first_and_the_others_are_for_whoever_comes() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    // One that began before all others, and one that will begin after them. They poll, and do not come.
+    let (early, later) = ("0123456789abcdef/quorlock:slots:0", "0123456789abcdee/quorlock:slots:0");
+    let line_up = |is_told: bool| {
+        for server in &servers {
+            server.command(&["ZADD", &list(), "1.5", early, &in_an_hour().to_string(), later]).unwrap();
+            let now = strings(&server.command(&["TIME"]).unwrap());
+            let reserved = format!("{} {early} 1", now[0].parse::<u64>().unwrap() * 1_000 + 1_000);
+            let value = if is_told { &reserved } else { "0 " };
+            server.command(&["SET", &reservation(), value, "PX", "600000"]).unwrap();
+        }
+    };
+    let refused = || {
+        let Err(err) = locks.semaphore(NAME, 4).try_acquire() else { return false };
+        2 <= err.nodes().iter().filter(|it| matches!(it.answer, NodeAnswer::Reserved { .. })).count()
+    };
+
+    let mut held = Vec::new();
+    for is_told in [false, true, false] {
+        line_up(is_told);
+        let (permit, rounds) = take(&locks, 4);
+        assert_eq!(rounds, 1);
+        wait_until_everywhere(&servers, &permit);
+        held.push(permit);
+    }
+    line_up(false);
+    assert!(refused());
+    // For a second at most, which may be over when it asks.
+    eventually("the last is left to the one that was told", || {
+        line_up(true);
+        refused()
+    });
+    Ok(())
+}
+
+#[test]
 fn many_threads_of_one_manager_share_the_permits() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);

@@ -93,7 +93,21 @@ if slot == 0 or reservation then
       if ARGV[6] == "unfair" then
         since = math.min(since, now - UNFAIR_MAX)
       end
-      if reserved_for == "" then
+      -- One free slot is left to each client that comes before. If there are more, nobody is in the way.
+      local more = reserved_for == "" and 0 or -1
+      for i = 1, n do
+        more = more + (found[i] and 0 or 1)
+      end
+      local before = more > 0 and redis.pcall("ZRANGE", list, 0, more, "WITHSCORES") or {}
+      for i = 1, #before, 2 do
+        local member, entered = before[i], tonumber(before[i + 1])
+        if member ~= reserved_for and (entered < since or entered == since and member < me) then
+          more = more - 1
+        end
+      end
+      if more > 0 then
+        left = 0
+      elseif reserved_for == "" then
         reserved_for, left = reserve(KEYS[1], list, key, me, since)
       elseif ARGV[6] == "unfair" and began >= since then
         left = 0
@@ -128,11 +142,11 @@ if slot == 0 or reservation then
   end
   if reservation and (reserved_for == "" or reserved_for == me) then
     -- Its turn is over. While others are free, the next in the list is told.
-    local more = false
+    local is_free = false
     for i = 1, n do
-      more = more or i ~= slot and not found[i]
+      is_free = is_free or i ~= slot and not found[i]
     end
-    if more then
+    if is_free then
       reserve(KEYS[1], list, key, "", math.huge)
     else
       end_reservation(list, key)
