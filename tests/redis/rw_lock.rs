@@ -198,6 +198,25 @@ fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> Te
 }
 
 #[test]
+fn i4_a_reader_is_not_healed_where_somebody_else_holds_the_lock() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(3)), 3);
+    let guard = read(&locks, &servers, NAME);
+
+    // Of a client that knows no counter.
+    del(&servers[2], &readers(NAME));
+    set(&servers[2], NAME, "foreign");
+    let extensions = locks.stats().extensions;
+    eventually("it is extended", || extensions + 3 <= locks.stats().extensions);
+
+    assert_eq!(servers[2].get(NAME).as_deref(), Some(&b"foreign"[..]));
+    assert!(!servers[2].exists(readers(NAME)), "an entry beside another client's key");
+    assert_eq!(locks.stats().healed, 0);
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+#[test]
 fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
