@@ -139,8 +139,18 @@ impl WaitQueue {
     /// do.
     pub(super) fn pass_on(&mut self, id: u64) -> Option<Arc<Ticket>> {
         // Readers hand nothing over: a call that waits behind them has asked, and is told when the last of all has gone.
-        let first = Arc::clone(self.tickets.front().filter(|_| self.is_held_by(id))?);
+        let first = self.tickets.front()?;
+        let is_noted = first.request.spec.plan.is_noted();
+        if is_noted && !self.is_held_by(id) {
+            return None;
+        }
+        let first = Arc::clone(first);
         let mut state = first.state.lock();
+        if !is_noted && state.asks {
+            // The nodes tell it of what is released behind its acquire. RACE: it may be about to ask. Then it has two attempts,
+            // and takes the one back that it does not need.
+            return None;
+        }
         if !matches!(state.handover, Handover::None) {
             // RACE: this hold came between an earlier release and the acquire that goes along with it, and the call has not
             // seen that attempt yet. Ours would replace it, and its keys would not be taken back.
