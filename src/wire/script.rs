@@ -120,6 +120,7 @@ impl Script {
             let part = match line.trim() {
                 "-- include reservation.lua" => include_str!("scripts/reservation.lua"),
                 "-- include canary.lua" => include_str!("scripts/canary.lua"),
+                "-- include counter.lua" => include_str!("scripts/counter.lua"),
                 _ => line,
             };
             part.split_inclusive('\n')
@@ -178,7 +179,8 @@ mod tests {
             assert!(!script.source().contains("--"), "{script:?}");
             let mut parts = script.text().lines().map(str::trim).filter(|it| it.starts_with("-- include"));
             assert!(
-                parts.all(|it| ["-- include canary.lua", "-- include reservation.lua"].contains(&it)),
+                parts.all(|it| ["-- include canary.lua", "-- include counter.lua", "-- include reservation.lua"]
+                    .contains(&it)),
                 "{script:?}"
             );
         }

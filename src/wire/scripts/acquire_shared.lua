@@ -42,10 +42,7 @@ local UNFAIR_MAX = 1000000
 -- How many members of the waiting list one run looks at.
 local SEEN_MAX = 1000
 
-local function whole(found)
-  local number = type(found) == "string" and #found <= 16 and string.find(found, "^%d+$") and tonumber(found)
-  return number and number < 9007199254740992 and number or nil
-end
+-- include counter.lua
 
 local clock = redis.call("TIME")
 local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -206,11 +203,7 @@ end
 redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 
 if not counter then
-  if ARGV[4] == "0" then
-    redis.call("SET", KEYS[2], string.format("%.0f", seen))
-  else
-    redis.call("SET", KEYS[2], string.format("%.0f", seen), "PX", ARGV[4])
-  end
+  set_counter(redis.call, KEYS[2], string.format("%.0f", seen), ARGV[4])
 elseif ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
 end

@@ -72,11 +72,11 @@ for i = 1, n, 4 do
 end
 free = table.concat(free)
 
+-- include counter.lua
 local whole_counter, counter = 0, false
 if slot ~= 0 then
   counter = redis.pcall("GET", KEYS[n + slot])
-  local number = type(counter) == "string" and #counter <= 16 and string.find(counter, "^%d+$") and tonumber(counter)
-  whole_counter = number and number < 9007199254740992 and number or 0
+  whole_counter = whole(counter) or 0
   if tonumber(ARGV[3]) > now + AHEAD and tonumber(ARGV[3]) > whole_counter + 1 then
     return { 5, whole_counter, 0, 0, now, slot, n, free }
   end
@@ -171,20 +171,13 @@ elseif counter and whole_counter == 0 and counter ~= "0" then
   return { -2, 0, 0, 0, now, slot, n, free }
 end
 
-local function set_counter(value)
-  if ARGV[4] == "0" then
-    redis.call("SET", KEYS[n + slot], value)
-  else
-    redis.call("SET", KEYS[n + slot], value, "PX", ARGV[4])
-  end
-end
 redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
 local seen = math.max(whole_counter, quarantine_until)
 if tonumber(ARGV[3]) > seen then
-  set_counter(ARGV[3])
+  set_counter(redis.call, KEYS[n + slot], ARGV[3], ARGV[4])
   return { 1, 0, 0, 0, now, slot, n, free }
 end
 if not counter and quarantine_until > 0 then
-  set_counter(string.format("%.0f", quarantine_until))
+  set_counter(redis.call, KEYS[n + slot], string.format("%.0f", quarantine_until), ARGV[4])
 end
 return { 2, seen, 0, 0, now, slot, n, free }
