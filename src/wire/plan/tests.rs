@@ -196,6 +196,16 @@ fn only_a_semaphore_has_slots_and_only_others_are_noted() {
 }
 
 #[test]
+fn only_a_set_has_parts_which_are_the_keys_of_its_names() {
+    let set = Plan::several(b"p:", [&b"a"[..], b"b"].into_iter(), TTLS);
+    assert!(set.parts().map(|it| &**it).eq([&b"p:a"[..], b"p:b"]));
+    let mutex = Plan::mutex(b"p:", b"a", TTLS);
+    for plan in [mutex.to_read(), mutex, Plan::semaphore(b"p:", b"a", 2, TTLS)] {
+        assert_eq!(plan.parts().count(), 0, "{plan:?}");
+    }
+}
+
+#[test]
 fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it() {
     let set = |names: &[&'static str]| Plan::several(b"p:", names.iter().map(|it| it.as_bytes()), TTLS);
     let semaphore = |name: &str, permits| Plan::semaphore(b"p:", name.as_bytes(), permits, TTLS);
