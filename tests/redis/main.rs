@@ -14,6 +14,7 @@ mod checks;
 mod clocks;
 mod contenders;
 mod cut_off;
+mod each_kind;
 mod failures;
 mod fairness;
 mod fencing;

@@ -139,24 +139,6 @@ fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
 }
 
 #[test]
-fn a_reader_is_renewed_and_one_without_renewal_ends() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(2)), 3);
-
-    let renewed = locks.rw_lock(NAME).try_read()?;
-    let fixed = locks.rw_lock(NAME).renew(false).try_read()?;
-    let lost = fixed.lost();
-    assert_eq!(lost.recv()?, Lost::LeaseOver);
-
-    eventually("it is extended", || 3 <= locks.stats().extensions);
-    assert!(renewed.is_valid() && !fixed.is_valid());
-    assert_held(&locks.rw_lock(NAME).try_write().unwrap_err());
-    drop(renewed);
-    drop(locks.rw_lock(NAME).try_write()?);
-    Ok(())
-}
-
-#[test]
 fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_that_again() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).max_ttl(LONG), 3);

@@ -89,7 +89,7 @@ fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResul
 }
 
 #[test]
-fn no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
+fn j3_no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
     let servers = Servers::start(3)?;
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let others = repeat(3, || on_all(&servers, far));
@@ -126,7 +126,7 @@ fn no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
 }
 
 #[test]
-fn a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
+fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
     let servers = Servers::start(3)?;
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let held = NAMES.map(|it| hold(&holder, &servers, it));
@@ -164,7 +164,7 @@ fn child_that_waits() {
 }
 
 #[test]
-fn a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
+fn j3_a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
     let servers = Servers::start(3)?;
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let (a, b) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "b"));
