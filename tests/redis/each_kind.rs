@@ -142,6 +142,46 @@ fn a4_grants_of_any_kind_whose_answers_came_too_late_are_taken_back() -> TestRes
 }
 
 #[test]
+fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_takes_the_token_again() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 1);
+    for kind in KINDS {
+        // The first on a connection carries the source.
+        drop(kind.take(&locks, &servers));
+        let mut monitor = servers[0].client()?;
+        monitor.command(&["MONITOR"])?;
+        let hold = kind.take(&locks, &servers);
+        let words = loop {
+            let line = monitor.receive()?;
+            let words: Vec<_> = line.as_str().unwrap_or_default().split('"').skip(1).step_by(2).collect();
+            if matches!(words[..], ["EVALSHA", _, _, first, ..] if first == kind.keys()[0]) {
+                break words.into_iter().map(str::to_owned).collect::<Vec<_>>();
+            }
+        };
+        for key in kind.keys() {
+            servers[0].command(&["PEXPIRE", key, "60000"])?;
+        }
+        let seen = || {
+            let entries = ["ZRANGE", "quorlock:readers:{read}", "0", "-1", "WITHSCORES"];
+            let counters = kind.counters().into_iter().map(|it| servers[0].get(it)).collect::<Vec<_>>();
+            format!("{:?} {counters:?}", servers[0].command(&entries))
+        };
+        let before = seen();
+
+        let again = servers[0].command(&words)?;
+
+        // Granted, and where that takes a token the counter is not below the proposal.
+        let granted = if matches!(kind, Kind::Reader) { 7 } else { 2 };
+        assert_eq!(again.as_array().and_then(|it| it[0].as_int()), Some(granted), "{kind:?}: {again:?}");
+        assert!(kind.keys().iter().all(|it| servers[0].pttl(it) <= 60_000), "{kind:?}");
+        assert_eq!(seen(), before, "{kind:?}");
+        drop(hold);
+        nothing_is_left_of(&[kind], &servers);
+    }
+    Ok(())
+}
+
+#[test]
 fn d8_a_hold_of_any_kind_outlives_the_restart_of_every_server_one_after_another_each_empty() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);

@@ -166,7 +166,10 @@ if missing and ARGV[5] ~= "0" then
 end
 
 for i = 1, n do
-  redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
+  -- A command that is executed for the second time gives its keys no longer life.
+  if not found[i] then
+    redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
+  end
 end
 if missing and quarantine_until > largest then
   largest = quarantine_until

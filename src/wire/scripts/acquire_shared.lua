@@ -188,19 +188,22 @@ elseif redis.call("SET", KEYS[1], "quorlock:shared", "NX", "PX", ttl) then
 else
   return { -1, 0, 0, 0, now }
 end
-local added = redis.pcall("ZADD", KEYS[6], string.format("%.0f", ms + ttl), ARGV[1])
+-- A command that is executed for the second time gives the entry no longer life.
+local added = redis.pcall("ZADD", KEYS[6], "NX", string.format("%.0f", ms + ttl), ARGV[1])
 if type(added) ~= "number" then
   if not lock then
     redis.call("DEL", KEYS[1])
   end
   return string.find(added.err, "WRONGTYPE", 1, true) and { -1, 0, 0, 0, now } or added
 end
-if lasts >= 0 and lasts < ttl then
-  lasts = ttl
-  redis.call("PEXPIRE", KEYS[1], ttl)
+if added == 1 then
+  if lasts >= 0 and lasts < ttl then
+    lasts = ttl
+    redis.call("PEXPIRE", KEYS[1], ttl)
+  end
+  -- No entry lasts for two hours. A lock without an end is one to which somebody else has done that.
+  redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 end
--- No entry lasts for two hours. A lock without an end is one to which somebody else has done that.
-redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 
 if not counter then
   set_counter(redis.call, KEYS[2], string.format("%.0f", seen), ARGV[4])

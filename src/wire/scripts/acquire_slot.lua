@@ -50,7 +50,7 @@ end
 local slot, free = 0, {}
 for i = 1, n do
   if found[i] == ARGV[1] then
-    -- The command is executed for the second time.
+    -- The command is executed for the second time, and gives the key no longer life.
     slot = i
   end
 end
@@ -171,7 +171,9 @@ elseif counter and whole_counter == 0 and counter ~= "0" then
   return { -2, 0, 0, 0, now, slot, n, free }
 end
 
-redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
+if found[slot] ~= ARGV[1] then
+  redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
+end
 local seen = math.max(whole_counter, quarantine_until)
 if tonumber(ARGV[3]) > seen then
   set_counter(redis.call, KEYS[n + slot], ARGV[3], ARGV[4])
