@@ -102,6 +102,11 @@ impl Plan {
         self.slots().is_none()
     }
 
+    /// Whether its key is not that of a lock, and so does not say in which waiting lists its calls are.
+    pub(crate) fn has_lists_of_its_own(&self) -> bool {
+        matches!(self.form, AnyForm::Several(_) | AnyForm::Slots(_))
+    }
+
     /// Writes `label` behind the owner token, in the value of the lock.
     pub(crate) fn signed(self, label: &OwnerLabel) -> Plan {
         Plan { label: label.clone(), ..self }
@@ -235,8 +240,8 @@ impl Plan {
         self.release(OwnerToken::nobody(), None, QueueUpdate::Leave(waiter))
     }
 
-    /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: that is
-    /// told to calls for several locks, which leave their lists themselves.
+    /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: the key of
+    /// several locks, or of a semaphore.
     pub(crate) fn leave_key(lock: &[u8], client: ClientId) -> Option<Command> {
         let plan = Plan::mutex(b"", lock, KeyTtls::default());
         (!plan.is_reserved()).then(|| plan.leave(Waiter::Client(client)))

@@ -50,6 +50,7 @@ mod rw_waiting;
 mod scripts;
 mod secrets;
 mod semaphore;
+mod semaphore_waiting;
 mod sets;
 mod several;
 mod several_waiting;

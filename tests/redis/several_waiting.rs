@@ -36,6 +36,31 @@ fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
     Ok(())
 }
 
+/// As where a leave command was lost with its connection.
+#[test]
+fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_on_at_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [holder, gone, other] = [(); 3].map(|()| on_all(&servers, far));
+    let held = hold(&holder, &servers, "b");
+    let cancel = CancelHandle::new();
+    let cancelled = wait_for(gone.multi(["a", "b"]).cancelled_by(&cancel));
+    wait_until_listed(&servers, "b", 1);
+    let member = waiters_of(&servers[0], "b").remove(0);
+    cancel.cancel();
+    assert!(join(cancelled).is_err());
+    wait_until_listed(&servers, "b", 0);
+
+    let waiting = wait_in_thread(other.mutex("b"));
+    wait_until_listed(&servers, "b", 1);
+    servers.iter().try_for_each(|it| it.command(&["ZADD", &list("b"), "1", &member]).map(drop))?;
+    held.release()?;
+
+    // Nothing but what the other manager says can have told it.
+    join(waiting)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
 #[test]
 fn a_call_waits_in_the_list_of_the_name_that_was_in_its_way_last_and_in_no_other() -> TestResult {
     let servers = Servers::start(3)?;

@@ -75,6 +75,7 @@ impl<'a> Place<'a> {
     ) -> Place<'a> {
         let joined = time::tick();
         let ticket = Arc::new(Ticket { request, joined, parker: Arc::default(), state: Mutex::default() });
+        queues.note_wait(&ticket.request.spec.plan);
         let mut by_key = queues.by_key.lock();
         count(&queues.counters.waiting);
         let queue = by_key.entry(Arc::clone(ticket.request.spec.plan.key())).or_default();
@@ -424,7 +425,7 @@ mod tests {
         let key = Arc::clone(first.key());
         let answers = || {
             let mut answers = 0;
-            shared.queues.released(NodeId::new(0), &key, &mut || answers += 1);
+            shared.queues.released(NodeId::new(0), &key, &mut |_| answers += 1);
             answers
         };
 
