@@ -319,4 +319,28 @@ mod tests {
         assert!(queue.pass_on(7).is_none());
         assert!(queue.end_hold(7));
     }
+
+    #[test]
+    fn a_call_that_comes_to_the_front_asks_at_once_and_one_that_was_there_keeps_its_time() {
+        let calls = [writer(), writer()];
+        let mut queue = queue(&[&calls[0], &calls[1]]);
+        let later = Some(time::tick());
+        assert_eq!(asking(&queue), [true, false]);
+        calls.iter().for_each(|it| it.state.lock().try_at = later);
+        assert_eq!(asking(&queue), [true, false]);
+        assert!(calls.iter().all(|it| it.state.lock().try_at == later));
+        queue.tickets.pop_front();
+        assert_eq!((asking(&queue), calls[1].state.lock().try_at), (vec![true], None));
+    }
+
+    #[test]
+    fn a_permit_is_handed_to_the_first_call_unless_that_asks_the_nodes_already() {
+        let first = call(Plan::semaphore(b"", b"s", 2, KeyTtls::default()), true);
+        let mut queue = queue(&[&first]);
+        first.state.lock().asks = true;
+        assert!(queue.pass_on(7).is_none());
+        first.state.lock().asks = false;
+        assert!(queue.pass_on(7).is_some());
+        assert!(queue.pass_on(8).is_none(), "its attempt is prepared already");
+    }
 }
