@@ -265,6 +265,11 @@ fn only_a_readers_lock_is_shared() {
 }
 
 #[test]
+fn only_several_names_and_a_semaphore_have_lists_that_their_key_does_not_tell() {
+    assert_eq!(of_each_form().map(|it| it.has_lists_of_its_own()), [false, false, true, true]);
+}
+
+#[test]
 fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() {
     let label = OwnerLabel::new("web-3", 4711, "nightly");
     let owner = OwnerToken::draw().unwrap();
