@@ -1,13 +1,14 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators and health pages.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::answer::{Answer, ReleaseReply};
+use crate::answer::Answer;
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
-use crate::inspection::{InspectedNode, Inspection, SecretValue, StoredKey};
+use crate::inspection::{InspectedNode, Inspection};
 use crate::time;
 use crate::wire;
 
@@ -31,22 +32,21 @@ impl Shared {
     /// stays: nodes compare.
     pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
         let lock = self.lock_key(&seen.name);
+        let mut holds: HashMap<_, NodeSet> = HashMap::new();
+        for row in &seen.nodes {
+            for hold in row.stored.iter().flat_map(|it| it.key.holds()) {
+                holds.entry(hold).or_default().insert(row.node);
+            }
+        }
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
-        for (value, reads) in holders(seen) {
-            let has = |it: &&InspectedNode| it.stored.as_ref().is_ok_and(|it| has(&it.key, &value));
-            let to: NodeSet = seen.nodes.iter().filter(has).map(|it| it.node).collect();
+        for ((value, reads), to) in holds {
             let command = if reads { wire::take_from_reader } else { wire::take_from_holder };
             let command = command(&lock, value.as_bytes());
             let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
-            for (node, answer) in self.fanout.ids().zip(answers).filter(|(it, _)| to.contains(*it)) {
-                let Some(row) = rows.get_mut(node.index()) else { continue };
+            for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure is what counts: something of the lock may still stand there.
-                if !matches!(row, NodeAnswer::Failed(_)) {
-                    *row = match answer {
-                        Ok(Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs)) => NodeAnswer::Released,
-                        Ok(other) => NodeAnswer::from(&other),
-                        Err(failure) => NodeAnswer::Failed(failure),
-                    };
+                if to.contains(node) && !matches!(row, NodeAnswer::Failed(_)) {
+                    *row = answer.map_or_else(NodeAnswer::Failed, |it| NodeAnswer::from(&it));
                 }
             }
         }
@@ -55,29 +55,5 @@ impl Shared {
 
     fn lock_key(&self, name: &[u8]) -> Vec<u8> {
         [&*self.config.prefix, name].concat()
-    }
-}
-
-/// Everybody who holds something of the lock, once each; whether it reads.
-fn holders(seen: &Inspection) -> Vec<(SecretValue, bool)> {
-    let mut holders = Vec::new();
-    for stored in seen.stored() {
-        let new: Vec<_> = match &stored.key {
-            StoredKey::Held { value, .. } => vec![(value.clone(), false)],
-            StoredKey::Read { readers, .. } => readers.iter().map(|it| (it.value.clone(), true)).collect(),
-            StoredKey::Missing | StoredKey::Foreign => Vec::new(),
-        };
-        holders.extend(new);
-    }
-    let mut known = std::collections::HashSet::new();
-    holders.retain(|(value, _)| known.insert(value.clone()));
-    holders
-}
-
-fn has(key: &StoredKey, wanted: &SecretValue) -> bool {
-    match key {
-        StoredKey::Held { value, .. } => value == wanted,
-        StoredKey::Read { readers, .. } => readers.iter().any(|it| it.value == *wanted),
-        StoredKey::Missing | StoredKey::Foreign => false,
     }
 }
