@@ -181,6 +181,11 @@ impl Lease {
         now.until(self.use_until)
     }
 
+    /// When it ends, if nothing is extended.
+    pub(crate) fn end(&self) -> Moment {
+        self.use_until
+    }
+
     fn reason_of_end(&self) -> Lost {
         if self.hold_until.is_some_and(|it| self.use_until.has_reached(it)) {
             Lost::MaxHold

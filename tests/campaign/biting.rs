@@ -47,7 +47,13 @@ impl Tale {
     }
 
     pub(crate) fn fault(&self, effect: Effect, at: u64) {
-        self.judge.hear_of_fault("some", effect, "n0", at * TTL / 100, at * TTL / 100);
+        self.fault_of_clock(effect, at, 0);
+    }
+
+    /// On a node whose clock showed `epoch` at the start.
+    fn fault_of_clock(&self, effect: Effect, at: u64, epoch: u64) {
+        let at = at * TTL / 100;
+        self.judge.hear_of_fault("some", effect, "n0", (at, at), epoch);
     }
 
     /// Its guard is found valid, now; for one that is told as extended.
@@ -213,6 +219,42 @@ fn a_loss_excuses_what_it_can_have_caused_and_nothing_else() {
     let tale = told(Effect::Hastens, 30, false);
     tale.hold(3, 11, 61, 62);
     tale.assert_objections(&["duplicate", "late-start", "overlap", "order"]);
+}
+
+#[test]
+fn a_counter_is_forgotten_without_a_trace_only_if_it_was_ahead_of_its_nodes_clock() {
+    // A second after the loss, and ten after the epoch.
+    const QUARANTINE_ENDS: u64 = 10_000_000 + 1_300_000;
+    let told = |token, epoch, effect, at| {
+        let tale = Tale::begin(Manner { quarantine: true, ..Manner::default() });
+        let a = tale.hold(1, token, 10, 15);
+        tale.release(&a, 20);
+        tale.fault_of_clock(effect, at, epoch);
+        tale.hold(2, token - 1, 150, 151);
+        tale
+    };
+    let excused = told(QUARANTINE_ENDS + 1, 10_000_000, Effect::Forgets, 30).assert_objections(&[]);
+    assert_eq!((excused.excused("late-start"), excused.excused("order")), (1, 1));
+
+    let objections = ["late-start", "order"];
+    told(QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30).assert_objections(&objections);
+    told(QUARANTINE_ENDS + 1, 10_000_001, Effect::Forgets, 30).assert_objections(&objections);
+    told(QUARANTINE_ENDS + 1, 10_000_000, Effect::None, 30).assert_objections(&objections);
+    told(QUARANTINE_ENDS + 1, 10_000_000, Effect::Forgets, 9).assert_objections(&objections);
+    told(u64::MAX / 2, 10_000_000, Effect::Forgets, 152).assert_objections(&objections);
+
+    // Its clock was set back before anybody saw the loss.
+    let tale = told(QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30);
+    tale.fault_of_clock(Effect::None, 40, 9_999_999);
+    tale.assert_objections(&[]);
+    let tale = told(QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30);
+    tale.fault_of_clock(Effect::None, 29, 9_999_999);
+    tale.assert_objections(&objections);
+
+    // And it makes no hold the only one, nor a token another.
+    let tale = told(QUARANTINE_ENDS + 1, 10_000_000, Effect::Forgets, 30);
+    tale.hold(3, QUARANTINE_ENDS + 1, 151, 152);
+    tale.assert_objections(&["duplicate", "overlap"]);
 }
 
 #[test]

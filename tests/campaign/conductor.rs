@@ -184,7 +184,7 @@ impl Campaign {
             let told = |fault: NodeFault, from, to| {
                 *self.faults.lock().unwrap().entry(fault.name().to_owned()).or_default() += 1;
                 if !self.plan.secretive {
-                    self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{node}"), from, to);
+                    self.tell_of_fault(fault, node, (from, to));
                 }
             };
             let place = Place { server: &self.servers[node], link: self.links.get(node) };
@@ -192,6 +192,11 @@ impl Campaign {
             done.unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
             thread::sleep(between(&mut rng, *ttl, 0.0, 0.6));
         }
+    }
+
+    fn tell_of_fault(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
+        let ahead = if Clock::available() { self.servers[node].clock_ahead().unwrap() } else { 0 };
+        self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{node}"), times, epoch(ahead));
     }
 
     /// Without quarantine, one loss of memory per ttl is what a lock can be asked to bear. With it, a node is silent for a
@@ -238,9 +243,7 @@ impl Campaign {
             assert!(server.is_running() && !server.is_paused(), "every fault undoes itself");
             if Clock::available() {
                 server.set_clock_rate(0).unwrap();
-                let told = |fault: NodeFault, from, to| {
-                    self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{i}"), from, to);
-                };
+                let told = |fault, from, to| self.tell_of_fault(fault, i, (from, to));
                 catch_up(server, &told).unwrap();
             }
         }

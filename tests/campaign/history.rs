@@ -107,6 +107,8 @@ pub(crate) struct Fault {
     pub(crate) node: String,
     pub(crate) from: u64,
     pub(crate) to: u64,
+    /// What the node's clock showed at time 0, in microseconds since 1970.
+    pub(crate) epoch: u64,
 }
 
 /// What happened to a resource, in order.
@@ -210,6 +212,7 @@ impl History {
                 node: (*words.get(3)?).to_owned(),
                 from: number(4)?,
                 to: number(5)?,
+                epoch: number(6)?,
             }),
             "stopped" => self.stops.push((number(1)?, number(2)?, number(3)?)),
             "acquired-since" => {

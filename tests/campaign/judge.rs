@@ -43,9 +43,9 @@ impl Judge {
         self.line.lock().unwrap().ask(question)
     }
 
-    /// Tells of something that was done to `node` between these times.
-    pub(crate) fn hear_of_fault(&self, kind: &str, effect: Effect, node: &str, from: u64, to: u64) {
-        self.ask(&format!("fault {kind} {} {node} {from} {to}", effect.name()));
+    /// Tells of something that was done to `node` between these times; since then its clock has shown `epoch` at time 0.
+    pub(crate) fn hear_of_fault(&self, kind: &str, effect: Effect, node: &str, (from, to): (u64, u64), epoch: u64) {
+        self.ask(&format!("fault {kind} {} {node} {from} {to} {epoch}", effect.name()));
     }
 
     pub(crate) fn report(&self) -> Report {

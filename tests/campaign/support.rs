@@ -20,6 +20,13 @@ pub(crate) fn boot() -> u64 {
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
+/// What a clock shows when [`boot`] shows 0, in microseconds since 1970, if it is `ahead` of the system's by these nanoseconds.
+pub(crate) fn epoch(ahead: i64) -> u64 {
+    let (wall, boot) = (clock_gettime(ClockId::Realtime), boot());
+    let micros = (wall.tv_sec * 1_000_000_000 + wall.tv_nsec + ahead) / 1_000;
+    u64::try_from(micros).unwrap() - boot / 1_000
+}
+
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap()
 }

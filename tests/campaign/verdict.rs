@@ -5,22 +5,27 @@
 //! | `stale-write` | a write that was accepted after a larger token had been registered | nothing |
 //! | `lost-update` | an accepted write that was made from an older version than the one it replaced | nothing |
 //! | `duplicate` | two holds with one token, and no readers | nothing |
-//! | `late-start` | a hold that was asked for after another had been acquired, and whose token is not larger; a reader's may be equal | nothing |
+//! | `late-start` | a hold that was asked for after another had been acquired, and whose token is not larger; a reader's may be equal | a counter ahead |
 //! | `honesty` | a guard that is valid for longer than it said, or than a ttl can give | nothing |
 //! | `overlap` | two holds of one name that were valid at once, and not both of readers | a loss |
 //! | `crowd` | more holds than permits that were valid at once | a loss |
-//! | `order` | as `late-start`, for a hold that began to be valid after another; two readers have no order | a loss |
-//! | `refused` | a hold that the resource refused and that was valid afterwards | a loss |
+//! | `order` | as `late-start`, for a hold that began to be valid after another; two readers have no order | a loss, a counter ahead |
+//! | `refused` | a hold that the resource refused and that was valid afterwards | a loss, a counter ahead |
 //! | `torn` | a hold that read two versions, or half of what another one did, and was valid afterwards | a loss |
 //!
 //! A *loss* is a fault that goes beyond what a majority makes up for: a node's clock was stepped forward, or, without
 //! quarantine, a node forgot its keys. It excuses two holds only if it was done after one of them had been asked for and
-//! before both were acquired: no other loss can take a node's vote from the one for the other. Everything else that is done to nodes and clients excuses nothing.
+//! before both were acquired: no other loss can take a node's vote from the one for the other.
+//!
+//! A *counter ahead* is a node that forgot a token which was more than a quarantine ahead of the node's own clock: the end of
+//! the quarantine takes the counter's place, and cannot be larger then (`guide::safety`, what order rests on).
+//!
+//! Everything else that is done to nodes and clients excuses nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::history::{Effect, Event, History, Lease, Way};
+use crate::history::{Effect, Event, Fault, History, Lease, Way};
 
 /// The rules, in the order of the table.
 pub(crate) const RULES: [&str; 10] = [
@@ -137,7 +142,7 @@ pub(crate) fn verdict(history: &History) -> Report {
     for (earlier, later, at) in &history.refused_while_valid {
         let (by, refused) = (&history.leases[*earlier], &history.leases[*later]);
         let what = format_args!("at {at}: {}", history.between(by, refused));
-        report.object("refused", history.excuses(by, refused), what);
+        report.object("refused", history.excuses(by, refused) || history.excuses_order(by, refused), what);
     }
     for (writer, reader, at) in &history.torn_while_valid {
         let (writer, reader) = (&history.leases[*writer], &history.leases[*reader]);
@@ -207,7 +212,7 @@ fn tokens(history: &History, leases: &[&Lease], report: &mut Report) {
             }
         }
         if let Some(before) = highest.filter(|it| !lease.comes_after(it)) {
-            report.object("late-start", false, history.between(before, lease));
+            report.object("late-start", history.excuses_order(before, lease), history.between(before, lease));
         }
     }
 }
@@ -232,7 +237,8 @@ fn windows(history: &History, leases: &[&Lease], report: &mut Report) {
         }
         let before = if lease.way == Way::Beside { highest_alone } else { highest };
         if let Some(other) = before.filter(|it| !lease.comes_after(it)) {
-            report.object("order", history.excuses(other, lease), history.between(other, lease));
+            let excused = history.excuses(other, lease) || history.excuses_order(other, lease);
+            report.object("order", excused, history.between(other, lease));
         } else {
             highest = if higher(highest, lease) { Some(lease) } else { highest };
             if lease.way != Way::Beside && higher(highest_alone, lease) {
@@ -274,6 +280,19 @@ impl History {
             Effect::None => false,
             Effect::Forgets => !self.quarantine,
             Effect::Hastens => true,
+        })
+    }
+
+    /// Whether a node can have forgotten the first's token and have taken a smaller one of the second, because the token was
+    /// ahead of the node's clock.
+    fn excuses_order(&self, first: &Lease, second: &Lease) -> bool {
+        let since = |it: &&Fault| first.asked <= it.to && it.from <= second.acquired;
+        let forgotten = self.faults.iter().filter(since).filter(|it| it.effect == Effect::Forgets);
+        forgotten.into_iter().any(|loss| {
+            // The quarantine begins when a client sees the loss: the clock may have been set back by then.
+            let later = self.faults.iter().filter(since).filter(|it| it.node == loss.node && loss.from <= it.from);
+            let epoch = later.map(|it| it.epoch).min().unwrap_or(loss.epoch);
+            epoch + (loss.to + first.ttl) / 1_000 < first.token
         })
     }
 

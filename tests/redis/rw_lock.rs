@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
+use std::time::Instant;
 
 use devnodes::{Servers, eventually};
 use quorlock::{AcquireError, LockManager, Lost, NodeAnswer, ReadGuard, RunError};
@@ -325,6 +326,24 @@ fn i9_a_downgrade_that_is_lost_on_the_way_is_finished_by_renewal() -> TestResult
     eventually("it is shared everywhere", || servers.iter().all(shared));
     assert_eq!(other.rw_lock(NAME).try_read()?.last_writer(), token);
     reader.check()?;
+    Ok(())
+}
+
+#[test]
+fn i9_a_downgrade_keeps_the_end_of_a_lock_that_is_not_renewed() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 1);
+    // What the keys' life is rounded up to is another each time.
+    for _ in 0..20 {
+        let writer = locks.rw_lock(NAME).try_write()?;
+        let latest = writer.remaining();
+        let from = Instant::now();
+        let reader = writer.downgrade()?;
+        let passed = from.elapsed();
+        let left = reader.remaining();
+        assert!(left + passed <= latest, "{left:?} after {passed:?}, of {latest:?}");
+        reader.release()?;
+    }
     Ok(())
 }
 

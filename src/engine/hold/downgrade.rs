@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::engine::hold::extend::Extending;
 use crate::engine::hold::held::{Ended, HeldLock, State};
 use crate::engine::round::outcome::Grants;
 use crate::engine::schedule::Slot;
@@ -49,13 +48,12 @@ impl HeldLock {
             shared: Arc::clone(&self.shared),
             state: Mutex::new(state),
         });
-        let at = Now::read();
-        let sent = Extending { ttl: reader.next_ttl(&lease, at.moment), at };
+        let sent = reader.next_extension(&lease, Now::read());
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.
         let (pending, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, false);
         self.shared.fanout.hand_over(enqueued, false);
         self.shared.queues.share_hold(self.spec.plan.key(), self.id, id);
-        let end = pending.wait(self.shared.fanout.deadline(at.tick));
+        let end = pending.wait(self.shared.fanout.deadline(sent.at.tick));
         reader.on_extension_end(end, sent, &pending);
         reader.remaining()?;
         Ok(reader)

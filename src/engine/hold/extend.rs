@@ -28,8 +28,10 @@ use crate::time::{self, About, Moment, Now, Tick};
 /// An extension that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extending {
-    pub(super) ttl: Duration,
+    ttl: Duration,
     pub(super) at: Now,
+    /// When the lease ends if it is confirmed.
+    until: Moment,
 }
 
 impl Due for HeldLock {
@@ -70,9 +72,9 @@ impl Due for HeldLock {
         if doubt.is_some() {
             state.checked_at = Some(tick);
         }
-        let ttl = self.next_ttl(&state.lease, moment);
+        let sent = self.next_extension(&state.lease, now);
         // Enqueued with the state locked: see `end`.
-        let (pending, enqueued) = self.send_extension(&mut state, Extending { ttl, at: now }, true);
+        let (pending, enqueued) = self.send_extension(&mut state, sent, true);
         let give_up = self.shared.fanout.response_timeout();
         state.renewal = Some((pending, tick.checked_add(give_up).unwrap_or(tick)));
         batch.merge(enqueued);
@@ -96,14 +98,22 @@ impl HeldLock {
         Some(next.map_or(Duration::ZERO, |it| it.saturating_duration_since(tick)))
     }
 
-    /// The ttl of an extension that nobody has asked for.
-    pub(super) fn next_ttl(&self, lease: &Lease, now: Moment) -> Duration {
+    /// An extension for `ttl` from `at`.
+    fn extension(&self, ttl: Duration, at: Now) -> Extending {
+        let margin = self.shared.config.margin.of(ttl);
+        // Counted from before the send; a clock that cannot show it gives no extension.
+        let until = validity::use_until(at.moment, ttl, margin).unwrap_or(at.moment);
+        Extending { ttl, at, until }
+    }
+
+    /// An extension that nobody has asked for.
+    pub(super) fn next_extension(&self, lease: &Lease, at: Now) -> Extending {
         if lease.is_renewed() {
-            self.spec.ttl()
-        } else {
-            // No more than what is left was asked for.
-            self.shared.config.margin.ttl_for(lease.ends_in(now))
+            return self.extension(self.spec.ttl(), at);
         }
+        // No more than what is left was asked for. Keys live longer by what is rounded, and the lease does not.
+        let sent = self.extension(self.shared.config.margin.ttl_for(lease.ends_in(at.moment)), at);
+        Extending { until: lease.end().earliest(sent.until), ..sent }
     }
 
     /// A node has confirmed the extension that was sent at `sent`.
@@ -123,7 +133,7 @@ impl HeldLock {
             return Err(ExtendError::BadTtl(problem));
         }
         let ttl = validity::whole_millis(ttl);
-        let sent = Extending { ttl, at: Now::read() };
+        let sent = self.extension(ttl, Now::read());
         let (pending, enqueued) = {
             let mut state = self.state.lock();
             state.lease.valid_until(sent.at.moment)?;
@@ -151,7 +161,7 @@ impl HeldLock {
         sent: Extending,
         renewal: bool,
     ) -> (Arc<Pending<ExtendRound>>, Enqueued) {
-        let Extending { ttl, at: Now { tick, .. } } = sent;
+        let Extending { ttl, at: Now { tick, .. }, .. } = sent;
         let nodes = self.shared.fanout.len();
         let hook = renewal.then(|| {
             let this = Arc::clone(self);
@@ -219,11 +229,8 @@ impl HeldLock {
         let counters = &self.shared.counters;
         match end {
             ExtendEnd::Confirmed => {
-                let margin = self.shared.config.margin.of(sent.ttl);
-                // The deadline is counted from before the send; a clock that cannot show it gives no extension.
-                let until = validity::use_until(sent.at.moment, sent.ttl, margin).unwrap_or(sent.at.moment);
                 let mut state = self.state.lock();
-                match state.lease.on_extended(until, now) {
+                match state.lease.on_extended(sent.until, now) {
                     it @ (Extended::Longer | Extended::NotLonger) => {
                         if it == Extended::Longer {
                             state.confirmations = Confirmations::new(self.shared.fanout.len(), extended, sent.at.tick);
