@@ -1,0 +1,42 @@
+//! The command `quorlock`: a `flock(1)` for a majority of Redis servers.
+//!
+//! Built on the public API of the crate alone. What is not locking is done by libraries, none of which is part of a build
+//! without the feature `cli`:
+//!
+//! | library | for | why this one |
+//! | --- | --- | --- |
+//! | `clap` | options, help, variables | the one that everybody reads |
+//! | `comfy-table` | tables that fit the terminal | no dependency without its extras |
+//! | `serde`, `serde_json` | `--json` | the usual ones |
+//! | `toml` | the config file | as above |
+
+mod args;
+mod exit;
+mod nodes;
+mod show;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+use crate::exit::Exit;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(err) => {
+            // It is printed as far as that is possible: nobody is there to be told that it is not.
+            let _ = err.print();
+            return if err.use_stderr() { Exit::Usage.code() } else { ExitCode::SUCCESS };
+        }
+    };
+    let done = match &args.command {
+        Command::Status(status) => status::run(&args, status),
+    };
+    done.unwrap_or_else(|failed| {
+        failed.tell(args.json());
+        failed.exit.code()
+    })
+}
