@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::taking::Taking;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "quorlock",
@@ -74,8 +76,33 @@ pub(crate) struct NodeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Holds a lock until stdin ends or a signal comes, and says what happens to it
+    Hold(Hold),
     /// Says who holds a lock, and who waits
     Status(Status),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Says a line for each thing that happens: `held TOKEN` once the lock is held, `lost REASON` or `released` when it is not \
+any more. The token is larger than that of every earlier holder; with -s it is that of the last writer. \
+When stdin ends during the wait, or a signal comes, the wait ends.
+
+Ends with 0 if the lock was released, 79 if it was lost, 75 if it was not to be had in time, 69 if no majority of the \
+servers can be asked, 128 and the number of the signal that ended the wait.
+
+Examples:
+  quorlock hold nightly-report                holds it until Ctrl-D or Ctrl-C
+  quorlock hold --json -w 30 nightly-report   for programs: see the page on the command")]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    pub(crate) taking: Taking,
+    /// Only a signal ends it: for programs that are started without a stdin
+    #[arg(long, env = "QUORLOCK_UNTIL_SIGNAL")]
+    pub(crate) until_signal: bool,
+    /// Says it in JSON, an object in each line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,6 +119,7 @@ impl Args {
     /// Whether programs read what is said.
     pub(crate) fn json(&self) -> bool {
         match &self.command {
+            Command::Hold(it) => it.json,
             Command::Status(it) => it.json,
         }
     }

@@ -17,10 +17,14 @@ pub(crate) enum Exit {
     Internal,
     /// The lock is not to be had in time.
     Held,
+    /// The lock was lost while it was held.
+    Lost,
     /// A password is wrong, or an access list forbids it.
     NoPermission,
     /// The configuration cannot be used.
     Config,
+    /// A signal, of this number, ended the wait.
+    Signal(u8),
 }
 
 impl Exit {
@@ -33,6 +37,8 @@ impl Exit {
             Exit::Held => 75,
             Exit::NoPermission => 77,
             Exit::Config => 78,
+            Exit::Lost => 79,
+            Exit::Signal(number) => number.saturating_add(128),
         }
     }
 

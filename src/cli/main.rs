@@ -8,13 +8,16 @@
 //! | `clap` | options, help, variables | the one that everybody reads |
 //! | `comfy-table` | tables that fit the terminal | no dependency without its extras |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
+//! | `signal-hook` | signals | without code that the compiler does not check |
 //! | `toml` | the config file | as above |
 
 mod args;
 mod exit;
+mod hold;
 mod nodes;
 mod show;
 mod status;
+mod taking;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         }
     };
     let done = match &args.command {
+        Command::Hold(hold) => hold::run(&args, hold),
         Command::Status(status) => status::run(&args, status),
     };
     done.unwrap_or_else(|failed| {

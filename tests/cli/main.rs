@@ -1,4 +1,5 @@
 //! The command `quorlock`, as a user runs it, on real servers.
 
+mod hold;
 mod status;
 mod support;
