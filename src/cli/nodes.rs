@@ -13,6 +13,10 @@ use crate::exit::{Exit, Failed};
 /// How long a lock lives that nobody extends: a job of a shell need not be quick to hand over.
 const TTL: Duration = Duration::from_secs(30);
 
+/// As the help says: jobs are less in a hurry than programs, and machines at night are busy.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// What a config file may say. Options and variables count before it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -29,6 +33,11 @@ struct ConfigFile {
 
 /// A manager as the options want it, that is yet to be built. `label`: what it is called on the servers.
 pub(crate) fn builder(args: &NodeArgs, label: Option<&str>) -> Result<Builder, Failed> {
+    builder_and_ttl(args, label).map(|it| it.0)
+}
+
+/// The same, and the ttl of its locks.
+pub(crate) fn builder_and_ttl(args: &NodeArgs, label: Option<&str>) -> Result<(Builder, Duration), Failed> {
     let file = args.config.as_deref().map_or_else(|| Ok(ConfigFile::default()), config)?;
     let mut builder = LockManager::builder(urls(args, file.nodes)?).owner_label(Some(label.unwrap_or("quorlock")));
     let user = args.user.as_deref().or(file.user.as_deref());
@@ -47,13 +56,12 @@ pub(crate) fn builder(args: &NodeArgs, label: Option<&str>) -> Result<Builder, F
     if let Some(max_ttl) = time("max-ttl", args.max_ttl, file.max_ttl)? {
         builder = builder.max_ttl(max_ttl);
     }
-    if let Some(timeout) = time("response-timeout", args.response_timeout, file.response_timeout)? {
-        builder = builder.response_timeout(timeout);
-    }
-    if let Some(timeout) = time("connect-timeout", args.connect_timeout, file.connect_timeout)? {
-        builder = builder.connect_timeout(timeout);
-    }
-    Ok(builder.quarantine(!args.no_quarantine))
+    // A short ttl alone is no mistake.
+    let response_timeout = time("response-timeout", args.response_timeout, file.response_timeout)?;
+    builder = builder.response_timeout(response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(ttl / 5)));
+    let connect_timeout = time("connect-timeout", args.connect_timeout, file.connect_timeout)?;
+    builder = builder.connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
+    Ok((builder.quarantine(!args.no_quarantine), ttl))
 }
 
 /// The servers: of the first of these places that names any.
