@@ -93,9 +93,10 @@ The lock is waited for, extended while the command runs, and released when the c
 Signals (INT, TERM, HUP, QUIT, USR1, USR2) go to the command and its processes, or end the wait.
 
 If the lock can no longer be extended, the processes get TERM, and KILL so early that they are gone before the lock can be \
-anybody else's, also if quorlock itself is killed, stopped or starved. Not covered: a process that leaves the group, with \
-setsid or as the job of an interactive shell, and a machine that stands still as a whole: when it goes on, the command may \
-run for a moment before it is killed. Only storage that checks the token closes that gap.
+anybody else's, also if quorlock itself is killed, stopped or starved: a second process, the guardian, sees to that. Not covered: a process \
+that leaves the group (setsid, the jobs of an interactive shell); one that becomes another user's (write sudo quorlock, and \
+not quorlock run NAME -- sudo); a KILL for quorlock and its guardian alike; and a machine that stands still as a whole: when \
+it goes on, the command may run for a moment before it is killed. Only storage that checks the token closes that gap.
 
 The command has QUORLOCK_NAME, QUORLOCK_FENCING_TOKEN (with -s that of the last writer) and QUORLOCK_LEASE, the file that \
 `quorlock check` reads.

@@ -5,6 +5,7 @@ mod group;
 mod guardian;
 mod job;
 mod lease;
+mod notice;
 mod signals;
 mod terminal;
 mod times;
@@ -14,7 +15,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorlock::{CancelHandle, LockManager, ReleaseError};
 
@@ -52,8 +53,10 @@ pub(crate) fn run(args: &Args, run: &Run) -> Result<ExitCode, Failed> {
 }
 
 fn take(run: &Run, locks: &LockManager, cancel: &CancelHandle, events: &Events) -> Result<Held, Failed> {
-    let began = begin();
+    let began = clock::now();
+    let notice = notice::notice(run, locks);
     let held = run.taking.take(locks, cancel);
+    drop(notice);
     // RACE: a signal that comes with the lock ends us as well. Behind this line it is the command's.
     if cancel.is_cancelled()
         && let Some(number) = events.signal()
@@ -63,15 +66,10 @@ fn take(run: &Run, locks: &LockManager, cancel: &CancelHandle, events: &Events) 
     if let Ok(held) = &held
         && run.verbose
     {
-        let (names, token, waited) = (run.taking.names.join(" "), held.token(), show::time(began.elapsed()));
+        let (names, token, waited) = (run.taking.names.join(" "), held.token(), show::time(clock::now() - began));
         say(&format!("{names}: held with token {token}, after {waited}"));
     }
     held
-}
-
-fn begin() -> Instant {
-    #[expect(clippy::disallowed_methods, reason = "for a message, and for no decision")]
-    Instant::now()
 }
 
 /// Gives the lock back, now that nobody needs it. That it was gone before counts as a loss.

@@ -112,8 +112,9 @@ fn guardian(of: &Running) -> Option<Pid> {
 
 fn is_stopped(pid: Pid) -> bool {
     let tasks = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("task");
-    let stats = fs::read_dir(tasks).unwrap().flatten().map(|it| fs::read_to_string(it.path().join("stat")).unwrap());
-    stats.map(|it| it.rsplit_once(')').unwrap().1.trim_start().starts_with('T')).fold(true, |all, it| all && it)
+    let mut stats =
+        fs::read_dir(tasks).unwrap().flatten().map(|it| fs::read_to_string(it.path().join("stat")).unwrap());
+    stats.all(|it| it.rsplit_once(')').unwrap().1.trim_start().starts_with('T'))
 }
 
 /// Somebody who waits for the lock until it can be taken; and when that was.

@@ -26,6 +26,7 @@ pub(crate) fn quorlock_at(urls: &[String]) -> Command {
 /// The command, without servers.
 pub(crate) fn bare() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
+    command.env("SHELL", "/bin/sh");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("QUORLOCK_")) {
         command.env_remove(name);
     }

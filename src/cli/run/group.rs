@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, io};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// A group of processes, called by the id of the process that it began with.
@@ -14,12 +15,14 @@ pub(crate) struct Group(pub(crate) Pid);
 
 impl Group {
     /// To all that are in it; one that has stopped goes on, else it would not hear of it.
-    pub(crate) fn signal(self, signal: Signal) {
-        // Fails only if nobody is in it any more.
-        let _ = kill_process_group(self.0, signal);
+    ///
+    /// Fails if nobody is in it any more, or only processes of another user.
+    pub(crate) fn signal(self, signal: Signal) -> Result<(), Errno> {
+        kill_process_group(self.0, signal)?;
         if signal != Signal::KILL {
             self.go_on();
         }
+        Ok(())
     }
 
     pub(crate) fn go_on(self) {
@@ -28,7 +31,7 @@ impl Group {
 
     /// Whether anybody is in it, be it one that has ended and was not waited for.
     pub(crate) fn exists(self) -> bool {
-        test_kill_process_group(self.0) != Err(rustix::io::Errno::SRCH)
+        test_kill_process_group(self.0) != Err(Errno::SRCH)
     }
 }
 

@@ -95,7 +95,8 @@ pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let Some(group) = heard.group else { return ExitCode::SUCCESS };
-    group.signal(Signal::KILL);
+    // Fails only if there is nobody to kill, or nobody that we may.
+    let _ = group.signal(Signal::KILL);
     if let Some(lease) = lease {
         let _ = fs::remove_file(lease);
     }

@@ -6,6 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use quorlock::Lost;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
@@ -84,12 +85,15 @@ impl<'a> Job<'a> {
         tell_of_lock(&mut command, run, held).env(VARIABLE, lease.path());
         let group = Group(Pid::from_child(&command.spawn()?));
         let kill_at = times.kill_at(clock::now(), held.remaining());
+        let give_up = |_: &io::Error| {
+            let _ = group.signal(Signal::KILL);
+        };
         // RACE: we can be killed at any of these lines. The command begins only when the guardian knows it; if we end before
         // that, the gate stays closed, see `lease`.
-        let guardian = Guardian::start(lease.path(), group, kill_at).inspect_err(|_| group.signal(Signal::KILL))?;
+        let guardian = Guardian::start(lease.path(), group, kill_at).inspect_err(give_up)?;
         let mut terminal = Terminal::ours();
         terminal.give_if_used(group);
-        lease.open_gate(kill_at).inspect_err(|_| group.signal(Signal::KILL))?;
+        lease.open_gate(kill_at).inspect_err(give_up)?;
         Ok(Job {
             run,
             held,
@@ -151,15 +155,18 @@ impl<'a> Job<'a> {
                 self.set_kill_at(kill_at);
             }
             if self.times.term_at(self.kill_at) <= now {
-                self.say("no majority of the servers has extended the lock: the command is ended");
                 self.end(Why::Lost, self.kill_at, "not extended");
+                self.say("no majority of the servers has extended the lock: the command is ended");
             }
         }
         if let Some(ending) = &mut self.ending
             && ending.kill_at <= now
         {
+            let first = !ending.killed;
             ending.killed = true;
-            self.group.signal(Signal::KILL);
+            if self.group.signal(Signal::KILL) == Err(Errno::PERM) && first {
+                self.say("the processes of the command are another user's, and cannot be killed");
+            }
         }
         if self.wants_terminal && self.terminal.give(self.group) {
             self.wants_terminal = false;
@@ -186,11 +193,9 @@ impl<'a> Job<'a> {
         self.said_lost = true;
         self.lease.end();
         let kill_at = self.times.kill_lost(now, lost, self.kill_at);
-        self.say(&format!("{lost}: the command is ended"));
-        if kill_at > now {
-            self.say("somebody else may hold it before that");
-        }
         self.end(Why::Lost, kill_at, &lost.to_string());
+        let overlap = if now < kill_at { ", and somebody else may hold it before that" } else { "" };
+        self.say(&format!("{lost}: the command is ended{overlap}"));
     }
 
     /// TERM now, KILL then. A loss counts above all other reasons.
@@ -203,7 +208,8 @@ impl<'a> Job<'a> {
         if why == Why::Lost && before.is_none_or(|it| it.why != Why::Lost) {
             self.start_on_lost(reason);
         }
-        self.group.signal(Signal::TERM);
+        // Who is not to be found has ended.
+        let _ = self.group.signal(Signal::TERM);
     }
 
     /// How long nothing has to be done.
@@ -238,7 +244,7 @@ impl<'a> Job<'a> {
 
     fn forward(&self, number: i32) {
         if let Some(signal) = Signal::from_named_raw(number) {
-            self.group.signal(signal);
+            let _ = self.group.signal(signal);
         }
     }
 
@@ -329,9 +335,14 @@ impl<'a> Job<'a> {
     }
 }
 
-/// On stderr. Where nobody reads it, that changes nothing.
+/// On stderr, unless that would have to wait: nothing that a reader of it does, or does not, is to keep a command waiting
+/// that has to be ended, or a guardian that has to be told of an extension.
 pub(crate) fn say(text: &str) {
-    undisturbed(|| drop(writeln!(io::stderr(), "quorlock: {text}")));
+    let stderr = io::stderr();
+    let at_once = Timespec::default();
+    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&at_once)).is_ok_and(|it| it == 1) {
+        undisturbed(|| drop(writeln!(io::stderr(), "quorlock: {text}")));
+    }
 }
 
 /// The program and its arguments.

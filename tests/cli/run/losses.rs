@@ -176,3 +176,17 @@ fn a_loss_that_the_release_finds_is_a_loss() -> TestResult {
     assert!(run.stderr().contains("before the command had ended, with 0"));
     Ok(())
 }
+
+#[test]
+fn check_says_held_for_as_long_as_the_lock_is_extended() -> TestResult {
+    let servers = Servers::start(3)?;
+    // Longer than a ttl: seconds since the machine was started, and their fractions are not looked at.
+    let line = format!(
+        "read a b </proc/uptime; end=$((${{a%.*}} + 4)); while [ ${{a%.*}} -lt $end ]; do {} check || exit 9; \
+         read a b </proc/uptime; sleep 0.05; done",
+        env!("CARGO_BIN_EXE_quorlock"),
+    );
+    let output = quorlock(&servers).arg("run").args(SHORT).args(["report", "-c", &line]).output()?;
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    Ok(())
+}

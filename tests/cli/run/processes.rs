@@ -1,5 +1,9 @@
 //! The processes of a command while the lock is held: signals, what is left behind, what is stopped.
 
+use std::process::{Command, Stdio};
+
+use rustix::fs::{FlockOperation, flock};
+
 use super::*;
 
 /// A command and a child of it, which say which signal they got.
@@ -53,7 +57,7 @@ fn each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock() -> TestR
 #[test]
 fn what_was_ignored_at_the_start_is_ignored_by_the_command() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut command = std::process::Command::new("sh");
+    let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_quorlock")]);
     command.args(["run", "report", "-c", "echo ready; cat"]);
     command.envs(quorlock(&servers).get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -88,5 +92,47 @@ fn a_command_that_was_stopped_goes_on() -> TestResult {
     assert_eq!(run.line().as_deref(), Some("ready"));
     assert_eq!((run.line().as_deref(), run.status()), (Some("on"), Some(0)));
     assert!(run.stderr().contains("cannot be suspended"));
+    Ok(())
+}
+
+/// What we have started waits until we have told the guardian of it. If we do not, because we were killed, it ends.
+#[test]
+fn a_command_does_not_begin_before_it_is_watched() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    let (lease, began) = (folder.path().join("lease"), folder.path().join("began"));
+    for (text, status) in [("", 79), ("kill-at-boottime-ns 1\n", 79), ("kill-at-boottime-ns 9000000000000000000\n", 0)]
+    {
+        let gate = fs::File::create(&lease)?;
+        flock(&gate, FlockOperation::LockExclusive)?;
+        let mut command = bare();
+        command.args(["__start", "touch"]).arg(&began).env("QUORLOCK_LEASE", &lease);
+        let mut start = command.stdin(Stdio::null()).spawn()?;
+        let waits = format!("/proc/{}/syscall", start.id());
+        // 73 is the number of flock(2) on one kind of machine, 32 on the other.
+        let in_flock = |it: String| it.starts_with("73 ") || it.starts_with("32 ");
+        eventually("it waits", || {
+            fs::read_to_string(&waits).is_ok_and(in_flock) || !Path::new("/proc/self/syscall").exists()
+        });
+        assert!(!began.exists());
+        fs::write(&lease, text)?;
+        drop(gate);
+        assert_eq!((start.wait()?.code(), began.exists()), (Some(status), status == 0), "{text:?}");
+    }
+    Ok(())
+}
+
+/// A reader of stderr that does not read: no message may keep the lock from being extended.
+#[test]
+fn messages_that_nobody_reads_keep_nothing_waiting() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut command = quorlock(&servers);
+    // The command fills the pipe, and stops itself a few times, about which there would be something to say.
+    let line = "echo ready; (trap '' PIPE; dd if=/dev/zero bs=4096 count=64 >&2) & \
+                for it in 1 2 3 4 5; do sleep 0.5; kill -STOP $$; echo $it; done; exit 6";
+    let mut run = Running::start(command.arg("run").args(SHORT).args(["report", "-c", line]));
+    for said in ["ready", "1", "2", "3", "4", "5"] {
+        assert_eq!(run.line().as_deref(), Some(said));
+    }
+    assert_eq!(run.status(), Some(6));
     Ok(())
 }

@@ -103,6 +103,18 @@ fn a_majority_that_is_down_and_a_wrong_password_have_statuses_of_their_own() -> 
 }
 
 #[test]
+fn without_a_place_for_the_lease_nothing_is_run() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut command = quorlock(&servers);
+    command.args(["run", "report", "--", "echo", "ran"]).env_remove("XDG_RUNTIME_DIR").env("TMPDIR", "/nowhere");
+    let output = command.output()?;
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(70), ""));
+    assert!(stderr(&output).contains("/nowhere"), "{}", stderr(&output));
+    assert_eq!(servers.holders("report"), 0);
+    Ok(())
+}
+
+#[test]
 fn a_disk_that_is_full_changes_nothing() -> TestResult {
     let servers = Servers::start(3)?;
     let full = || File::options().write(true).open("/dev/full").unwrap();

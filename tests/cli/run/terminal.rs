@@ -145,12 +145,14 @@ fn ctrl_c_ends_the_command_and_its_children() -> TestResult {
 }
 
 #[test]
-fn ctrl_c_ends_the_wait() -> TestResult {
+fn a_wait_at_a_terminal_says_for_whom_and_ctrl_c_ends_it() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = others(&servers);
     let guard = locks.mutex("report").lock()?;
     let mut session = Session::start(&servers, &["run", "report", "--", "true"]);
     eventually("it waits", || servers.iter().all(|it| it.exists("quorlock:waiters:{report}")));
+    session.see("report: waiting for 1.");
+    session.see(", held by ");
     session.press("\x03");
     assert_eq!(session.status(), Some(130));
     eventually("it has left the lists", || servers.holders("quorlock:waiters:{report}") == 0);
