@@ -90,7 +90,7 @@ impl<'a> Job<'a> {
         };
         // RACE: we can be killed at any of these lines. The command begins only when the guardian knows it; if we end before
         // that, the gate stays closed, see `lease`.
-        let guardian = Guardian::start(lease.path(), group, kill_at).inspect_err(give_up)?;
+        let guardian = Guardian::start(lease.path(), group, times.guardian_at(kill_at)).inspect_err(give_up)?;
         let mut terminal = Terminal::ours();
         terminal.give_if_used(group);
         lease.open_gate(kill_at).inspect_err(give_up)?;
@@ -176,7 +176,7 @@ impl<'a> Job<'a> {
 
     fn set_kill_at(&mut self, kill_at: Duration) {
         self.kill_at = kill_at;
-        self.guardian.set(kill_at);
+        self.guardian.set(self.times.guardian_at(kill_at));
         if let Err(err) = self.lease.set(kill_at)
             && self.run.verbose
         {
@@ -191,8 +191,10 @@ impl<'a> Job<'a> {
             return;
         }
         self.said_lost = true;
-        self.lease.end();
         let kill_at = self.times.kill_lost(now, lost, self.kill_at);
+        // First who can act if we hang at a file, and what the command asks when it is told.
+        self.guardian.set(self.times.guardian_at(kill_at));
+        self.lease.end();
         self.end(Why::Lost, kill_at, &lost.to_string());
         let overlap = if now < kill_at { ", and somebody else may hold it before that" } else { "" };
         self.say(&format!("{lost}: the command is ended{overlap}"));
@@ -204,7 +206,9 @@ impl<'a> Job<'a> {
         let kill_at = before.map_or(kill_at, |it| it.kill_at.min(kill_at));
         let why = if before.is_none() || why == Why::Lost { why } else { before.map_or(why, |it| it.why) };
         self.ending = Some(Ending { why, kill_at, killed: false });
-        self.guardian.set(kill_at);
+        if why == Why::Lost {
+            self.guardian.set(self.times.guardian_at(kill_at));
+        }
         if why == Why::Lost && before.is_none_or(|it| it.why != Why::Lost) {
             self.start_on_lost(reason);
         }
@@ -296,7 +300,8 @@ impl<'a> Job<'a> {
             self.said_lost = true;
             return self.end(Why::Lost, now, "not extended");
         }
-        let started = Guardian::start(self.lease.path(), self.group, self.ending.map_or(self.kill_at, |it| it.kill_at));
+        let kill_at = self.ending.filter(|it| it.why == Why::Lost).map_or(self.kill_at, |it| it.kill_at);
+        let started = Guardian::start(self.lease.path(), self.group, self.times.guardian_at(kill_at));
         match started.ok().filter(|_| self.guardians == 1) {
             Some(guardian) => {
                 self.guardians = 2;

@@ -1,8 +1,8 @@
 //! When the command has to end.
 //!
 //! ```text
-//!   extended                term_at       kill_at     use_until
-//!      |------------------------|--- kill_after ---|-- slack --|
+//!   extended                term_at         kill_at      guardian_at    use_until
+//!      |------------------------|--- kill_after ---|-- turn --|--- slack ---|
 //! ```
 //!
 //! All of it moves with each extension. Times are those of the clock that all processes share.
@@ -16,12 +16,16 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// Processes that were killed are not gone at once, least of all on a busy machine.
 const SLACK: Duration = Duration::from_millis(200);
 
+/// The guardian's turn comes when ours is over: so it kills only if we do not.
+const TURN: Duration = Duration::from_millis(100);
+
 /// Somebody else may hold the lock already: this is for what cannot be left half done.
 const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Times {
     kill_after: Duration,
+    turn: Duration,
     slack: Duration,
     look: Duration,
 }
@@ -40,12 +44,17 @@ impl Times {
             ));
         }
         let look = (ttl / 16).min(Duration::from_secs(1));
-        Ok(Times { kill_after, slack: SLACK.min(ttl / 10), look })
+        Ok(Times { kill_after, turn: TURN.min(ttl / 20), slack: SLACK.min(ttl / 10), look })
     }
 
     /// `left` is the validity that is left, and must be read after `now`: so no time is counted twice.
     pub(crate) fn kill_at(&self, now: Duration, left: Duration) -> Duration {
-        (now + left).saturating_sub(self.slack)
+        (now + left).saturating_sub(self.slack + self.turn)
+    }
+
+    /// When the guardian kills, should we not have done it.
+    pub(crate) fn guardian_at(&self, kill_at: Duration) -> Duration {
+        kill_at + self.turn
     }
 
     pub(crate) fn term_at(&self, kill_at: Duration) -> Duration {
@@ -94,7 +103,8 @@ mod tests {
             let ttl = seconds * SECOND;
             let times = Times::new(ttl, None).unwrap();
             let kill_at = times.kill_at(100 * SECOND, ttl);
-            assert!(kill_at < 100 * SECOND + ttl, "{seconds}");
+            assert!(kill_at < times.guardian_at(kill_at), "{seconds}");
+            assert!(times.guardian_at(kill_at) + ttl / 300 < 100 * SECOND + ttl, "{seconds}");
             assert_eq!(times.term_at(kill_at) + times.kill_after, kill_at, "{seconds}");
             // The lock was extended for two thirds of its time, and TERM has not come.
             assert!(100 * SECOND + ttl / 3 < times.term_at(kill_at), "{seconds}");

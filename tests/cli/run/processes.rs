@@ -8,8 +8,8 @@ use super::*;
 
 /// A command and a child of it, which say which signal they got.
 const TWO: &str = r#"
-    sh -c 'trap "echo inner; exit" INT TERM HUP QUIT; echo ready; while :; do sleep 0.05; done' &
-    trap 'wait; echo outer; exit 7' INT TERM HUP QUIT
+    trap 'wait; echo outer; exit 7' TERM HUP
+    sh -c 'trap "echo inner; exit" TERM HUP; echo ready; while :; do sleep 0.05; done' &
     while :; do sleep 0.05; done
 "#;
 
