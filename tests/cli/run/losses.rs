@@ -72,10 +72,12 @@ fn a_guardian_that_was_killed_is_replaced_and_the_second_one_watches_as_well() -
     let (beats, locks) = (Beats::new(), others(&servers));
     let mut run = start(&servers, &beats);
     let first = guardian(&run).ok_or("a guardian")?;
-    // It does not end for what ends others.
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        kill_process(first, signal)?;
-    }
+    // It does not end for what ends others: it catches INT, TERM, HUP and QUIT.
+    let caught = |it: &str| it.strip_prefix("SigCgt:").map(|it| u64::from_str_radix(it.trim(), 16).unwrap_or(0));
+    eventually("it catches signals", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", first.as_raw_nonzero())).unwrap();
+        status.lines().find_map(caught).is_some_and(|it| it & 0x4007 == 0x4007)
+    });
     kill_process(first, Signal::KILL)?;
     eventually("there is another one", || guardian(&run).is_some_and(|it| it != first));
     assert!(locks.mutex("report").try_lock().unwrap_err().is_held());
