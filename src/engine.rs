@@ -146,6 +146,12 @@ impl Engine {
         Ok(self.shared.inspect(name))
     }
 
+    /// Says what all nodes store about each slot of a semaphore.
+    pub(crate) fn inspect_slots(&self, name: &[u8], permits: usize) -> Result<Vec<Inspection>, AcquireError> {
+        let _call = self.begin_inspection()?;
+        Ok(self.shared.inspect_slots(name, permits))
+    }
+
     /// Takes a lock from those who were seen to hold it.
     pub(crate) fn take_from(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
         let _call = self.begin_inspection()?;

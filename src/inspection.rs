@@ -8,13 +8,15 @@ use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::time::About;
 
-/// What the nodes store about one lock: [`LockManager::inspect`](crate::LockManager::inspect).
+/// What the nodes store about one lock, or one slot of a semaphore: [`LockManager::inspect`](crate::LockManager::inspect),
+/// [`Semaphore::inspect`](crate::Semaphore::inspect).
 ///
 /// It was true when the nodes answered, and may be over by now: good for people, for logs and for health pages, and no
 /// basis for work that the lock is to protect.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub(crate) name: Arc<[u8]>,
+    pub(crate) slot: Option<u8>,
     pub(crate) nodes: Vec<InspectedNode>,
 }
 
@@ -204,6 +206,12 @@ impl Inspection {
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name
+    }
+
+    /// Which slot of a semaphore it is about, from 0; `None`: it is about a lock.
+    #[must_use]
+    pub fn slot(&self) -> Option<usize> {
+        self.slot.map(usize::from)
     }
 
     /// What each node says, in the order of the nodes.

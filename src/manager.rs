@@ -124,7 +124,8 @@ impl LockManager {
     /// pages and command lines.
     ///
     /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
-    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
+    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. Looking changes nothing that
+    /// a lock depends on; each command that a lock may need is tried on a key that is not there. What is found about a
     /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shut_down) no node is
     /// asked.
     ///

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::Answer;
 use crate::engine::nodes::node::Node;
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
@@ -36,7 +37,26 @@ impl Shared {
             }
         }
         let row = |(node, failure): (&Arc<Node>, _)| check(node, failure, self.fanout.double_of(node.id));
-        nodes.iter().zip(failures).map(row).collect()
+        let mut rows: Vec<_> = nodes.iter().zip(failures).map(row).collect();
+        self.look_closer(&mut rows, deadline);
+        rows
+    }
+
+    /// What only a node that is connected can say.
+    fn look_closer(&self, rows: &mut [NodeCheck], deadline: Tick) {
+        let up = self.fanout.nodes().iter().filter(|it| it.is_up()).map(|it| it.id).collect::<NodeSet>();
+        if up == NodeSet::default() {
+            return;
+        }
+        let forbidden = ask::ask(&self.fanout, wire::probe(), Some(up), deadline);
+        // Alone, and behind everything else: nothing of the connecting is in it.
+        let times = ask::ask_timed(&self.fanout, Command::time(), Some(up), deadline);
+        for (row, (forbidden, (answer, took))) in rows.iter_mut().zip(forbidden.into_iter().zip(times)) {
+            row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
+            if let Ok(Answer::Forbidden(commands)) = forbidden {
+                row.forbidden = commands;
+            }
+        }
     }
 
     /// Why each node has not answered as it should.
@@ -73,6 +93,7 @@ impl Shared {
 
 fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
     let mut findings = Vec::new();
+    let (mut version, mut uptime) = (None, None);
     let left = node.status.quarantine_left(time::tick());
     let failure = failure.or_else(|| {
         (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.status.quarantine_reason() })
@@ -84,12 +105,15 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
         findings.extend(double.map(|other| NodeFinding::SameServer { other }));
         findings.extend(node.other_users.finding());
         findings.extend(clock_differs(node));
+        uptime = server_info.uptime.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
+        version = server_info.version.map(Arc::from);
     }
-    row(node, failure, findings)
+    NodeCheck { version, uptime, ..row(node, failure, findings) }
 }
 
 fn row(node: &Node, failure: Option<NodeFailure>, findings: Vec<NodeFinding>) -> NodeCheck {
-    NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }
+    let (address, forbidden) = (Arc::clone(&node.address), Vec::new());
+    NodeCheck { node: node.id, address, failure, findings, round_trip: None, version: None, uptime: None, forbidden }
 }
 
 fn clock_differs(node: &Node) -> Option<NodeFinding> {

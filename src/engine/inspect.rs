@@ -1,42 +1,64 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators and health pages.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::answer::{Answer, ReleaseReply};
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
-use crate::ids::NodeSet;
+use crate::ids::{NodeId, NodeSet};
 use crate::inspection::{InspectedNode, Inspection, SecretValue, StoredKey};
 use crate::time;
-use crate::wire;
+use crate::wire::Looked;
 
 impl Shared {
     /// Asks all nodes what they store about the lock called `name`, and waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8]) -> Inspection {
-        let command = wire::inspect(&self.lock_key(name));
-        let answers = ask::ask(&self.fanout, command, None, self.fanout.deadline(time::tick()));
-        let stored = |answer: Result<Answer, NodeFailure>| match answer? {
-            Answer::Inspect(stored) => Ok(*stored),
-            _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
+        self.look(name, None, &HashMap::new())
+    }
+
+    /// The same of each slot of a semaphore. A node that has not answered once is not asked again: nobody waits for it more
+    /// than once.
+    pub(crate) fn inspect_slots(&self, name: &[u8], permits: usize) -> Vec<Inspection> {
+        let mut failed = HashMap::new();
+        let looks = (0..=u8::MAX).take(permits).map(|slot| {
+            let seen = self.look(name, Some(slot), &failed);
+            failed.extend(seen.nodes.iter().filter_map(|it| Some((it.node, it.stored.clone().err()?))));
+            seen
+        });
+        looks.collect()
+    }
+
+    /// `failed`: nodes that are not asked, and why.
+    pub(crate) fn look(&self, name: &[u8], slot: Option<u8>, failed: &HashMap<NodeId, NodeFailure>) -> Inspection {
+        let command = Looked::new(&self.with_prefix(name), slot).inspect();
+        let to = self.fanout.ids().filter(|it| !failed.contains_key(it)).collect();
+        let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
+        let stored = |node, answer: Result<Answer, NodeFailure>| match failed.get(&node) {
+            Some(failure) => Err(failure.clone()),
+            None => match answer? {
+                Answer::Inspect(stored) => Ok(*stored),
+                _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
+            },
         };
         let nodes = self.fanout.nodes().iter().zip(answers).map(|(node, answer)| {
             let (node, address) = (node.id, Arc::clone(&node.address));
-            InspectedNode { node, address, stored: stored(answer) }
+            InspectedNode { node, address, stored: stored(node, answer) }
         });
-        Inspection { name: name.into(), nodes: nodes.collect() }
+        Inspection { name: name.into(), slot, nodes: nodes.collect() }
     }
 
     /// Takes a lock from those who were seen to hold it, on the nodes where they were seen. What came to stand there since
     /// stays: nodes compare.
     pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
-        let lock = self.lock_key(&seen.name);
+        let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
         for (value, reads) in holders(seen) {
             let has = |it: &&InspectedNode| it.stored.as_ref().is_ok_and(|it| has(&it.key, &value));
             let to: NodeSet = seen.nodes.iter().filter(has).map(|it| it.node).collect();
-            let command = if reads { wire::take_from_reader } else { wire::take_from_holder };
-            let command = command(&lock, value.as_bytes());
+            let value = value.as_bytes();
+            let command = if reads { lock.take_from_reader(value) } else { lock.take_from_holder(value) };
             let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
             for (node, answer) in self.fanout.ids().zip(answers).filter(|(it, _)| to.contains(*it)) {
                 let Some(row) = rows.get_mut(node.index()) else { continue };
@@ -53,7 +75,7 @@ impl Shared {
         self.fanout.report(rows)
     }
 
-    fn lock_key(&self, name: &[u8]) -> Vec<u8> {
+    fn with_prefix(&self, name: &[u8]) -> Vec<u8> {
         [&*self.config.prefix, name].concat()
     }
 }

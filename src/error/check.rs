@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::finding::NodeFinding;
 use crate::error::node::NodeFailure;
@@ -19,6 +20,16 @@ pub struct NodeCheck {
     pub failure: Option<NodeFailure>,
     /// What weakens the locks although it votes; empty if it could not be asked.
     pub findings: Vec<NodeFinding>,
+    /// How long it took just now to ask it for its time and to hear it; `None` if it could not be asked.
+    pub round_trip: Option<Duration>,
+    /// What runs there, as it says itself: `Redis 7.0.15`. `None` if it does not.
+    pub version: Option<Arc<str>>,
+    /// For how long it had been running at the beginning of the connection, as it says itself, in whole seconds.
+    pub uptime: Option<Duration>,
+    /// Commands that its access list forbids, of all that this crate uses: in small letters, as an access list has them. Most
+    /// programs do not need all of them; [`guide::nodes`](crate::guide::nodes#access) says what each is for. Not known where
+    /// the node could not be asked.
+    pub forbidden: Vec<&'static str>,
 }
 
 impl NodeCheck {

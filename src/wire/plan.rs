@@ -25,7 +25,7 @@ use crate::wire::plan::shared::Shared;
 use crate::wire::plan::slots::Slots;
 use crate::wire::script::Script;
 
-pub(crate) use inspect::{inspect, take_from_holder, take_from_reader};
+pub(crate) use inspect::{Looked, probe};
 pub(crate) use lock_keys::KeyTtls;
 pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 

@@ -292,6 +292,16 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
 }
 
 #[test]
+fn the_commands_that_a_node_forbids_are_read() {
+    let read = |text: &str| Reply::read(Kind::Probe, format!("${}\r\n{text}\r\n", text.len()).as_bytes()).answer;
+    assert_eq!(read(""), Answer::Forbidden(Vec::new()));
+    assert_eq!(read("zadd pubsub|numsub"), Answer::Forbidden(vec!["zadd", "pubsub|numsub"]));
+    for wrong in ["x", "zadd x", "ZADD", "zadd,zrem"] {
+        assert!(matches!(read(wrong), Answer::Failed(NodeFailure::Protocol { .. })), "{wrong}");
+    }
+}
+
+#[test]
 fn the_nodes_time_is_read() {
     for (kind, frame) in [
         (Kind::Acquire, ":1700000000000001\r\n"),
@@ -360,8 +370,8 @@ fn pushes_are_told_from_replies() {
     }
 }
 
-const ALL: [Kind; 7] =
-    [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Inspect, Kind::Subscribe, Kind::Time];
+const ALL: [Kind; 8] =
+    [Kind::Probe, Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Inspect, Kind::Subscribe, Kind::Time];
 
 /// Whether the answer gives something to the caller, who acts on it.
 fn is_grant(answer: &Answer) -> bool {
