@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::error::{AcquireError, NodeCheck, NodeReport};
+use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::ids::ClientId;
 use crate::inspection::Inspection;
 use crate::stats::Counters;
@@ -140,6 +140,12 @@ impl Engine {
         }
     }
 
+    /// Says which commands the nodes' access lists forbid.
+    pub(crate) fn check_access(&self) -> Result<Vec<NodeAccess>, AcquireError> {
+        let _call = self.begin_inspection()?;
+        Ok(self.shared.check_access())
+    }
+
     /// Says what all nodes store about a lock.
     pub(crate) fn inspect(&self, name: &[u8]) -> Result<Inspection, AcquireError> {
         let _call = self.begin_inspection()?;
@@ -152,10 +158,10 @@ impl Engine {
         Ok(self.shared.inspect_slots(name, permits))
     }
 
-    /// Takes a lock from those who were seen to hold it.
-    pub(crate) fn take_from(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
+    /// Takes a lock from those who were seen to hold it; `leaked`: where the key has no expiry.
+    pub(crate) fn take_from(&self, seen: &Inspection, leaked: bool) -> Result<Vec<NodeReport>, AcquireError> {
         let _call = self.begin_inspection()?;
-        Ok(self.shared.take_from(seen))
+        Ok(self.shared.take_from(seen, leaked))
     }
 
     /// No node is asked after a shutdown, nor in a forked child, which has no threads for it.

@@ -104,8 +104,8 @@ pub use builder::Builder;
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
-    AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, NodeAnswer, NodeCheck, NodeFailure, NodeFinding,
-    NodeReport, Quarantine, ReleaseError, Released, RunError,
+    AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, NodeAccess, NodeAnswer, NodeCheck, NodeFailure,
+    NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
 pub use inspection::{InspectedNode, Inspection, LockState, SecretValue, StoredKey, StoredLock, StoredReader};

@@ -5,7 +5,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::error::{AcquireError, NodeCheck, NodeReport};
+use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::inspection::Inspection;
 use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
 use crate::stats::Stats;
@@ -124,8 +124,7 @@ impl LockManager {
     /// pages and command lines.
     ///
     /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
-    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. Looking changes nothing that
-    /// a lock depends on; each command that a lock may need is tried on a key that is not there. What is found about a
+    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
     /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shut_down) no node is
     /// asked.
     ///
@@ -249,6 +248,23 @@ pub struct Admin<'a> {
 }
 
 impl Admin<'_> {
+    /// Asks every node which of the commands that this crate uses its access list forbids to this manager's user.
+    ///
+    /// Few programs need all of them: [`guide::nodes`](crate::guide::nodes#access) says what each is for. Those without which
+    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::NodeFailure::NoPermission).
+    ///
+    /// Each command is tried on a key that is not there, in a way that changes nothing; what is refused stands in the server's
+    /// `ACL LOG` then, so this is for people and not for every start of a program. Blocks until all nodes have answered, for at
+    /// most the [response timeout](crate::Builder::response_timeout), and the
+    /// [connect timeout](crate::Builder::connect_timeout) where a node is connected to first.
+    ///
+    /// # Errors
+    ///
+    /// A manager that was [shut down](LockManager::shut_down), or a forked process.
+    pub fn check_access(&self) -> Result<Vec<NodeAccess>, AcquireError> {
+        self.engine.check_access()
+    }
+
     /// Takes a lock from those who were [seen](LockManager::inspect) to hold it: readers and writers.
     ///
     /// **Two can be at work after this.** The old holder goes on until it tries to extend the lock, which is after a third of
@@ -282,6 +298,18 @@ impl Admin<'_> {
     #[doc(alias = "force_unlock")]
     #[doc(alias = "break_lock")]
     pub fn release(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.take_from(seen)
+        self.engine.take_from(seen, false)
+    }
+
+    /// Like [`release`](Admin::release), but only on nodes whose key was seen to have no expiry. Such a key is no lock of this
+    /// crate: another program has set it, in two steps or by mistake, and it stays there when that program is gone.
+    ///
+    /// Returns and blocks as there.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release_leaked(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
+        self.engine.take_from(seen, true)
     }
 }

@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::doctor::Doctor;
+use crate::release::Release;
+use crate::status::Status;
 use crate::taking::Taking;
+use crate::vouch::Vouch;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -78,8 +82,14 @@ pub(crate) struct NodeArgs {
 pub(crate) enum Command {
     /// Holds a lock until stdin ends or a signal comes, and says what happens to it
     Hold(Hold),
+    /// Says whether these servers are fit for locks, and what to do where they are not
+    Doctor(Doctor),
+    /// Takes a lock from whoever holds it
+    Release(Release),
     /// Says who holds a lock, and who waits
     Status(Status),
+    /// Says that servers are new, so that they vote at once
+    Vouch(Vouch),
 }
 
 #[derive(Debug, clap::Args)]
@@ -105,22 +115,15 @@ pub(crate) struct Hold {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Status {
-    /// The locks
-    #[arg(required = true, value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-    /// Says it in JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 impl Args {
     /// Whether programs read what is said.
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             Command::Hold(it) => it.json,
+            Command::Doctor(it) => it.json,
+            Command::Release(it) => it.json,
             Command::Status(it) => it.json,
+            Command::Vouch(it) => it.json,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorlock::{CancelHandle, Lost, ReleaseError};
 use serde_json::{Value, json};
@@ -121,20 +121,19 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
     if !hold.json {
         return ended.recv().map_err(|err| Failed::new(Exit::Internal, err));
     }
-    let until = || Instant::now().checked_add(held.remaining());
-    let mut known = until();
+    let mut before = held.remaining();
     loop {
         match ended.recv_timeout(LOOKS) {
             Ok(end) => return Ok(end),
             Err(RecvTimeoutError::Disconnected) => return Err(Failed::new(Exit::Internal, "a thread has ended")),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // Two looks differ a little without an extension.
-        let now = until();
-        if known.and_then(|it| it.checked_add(LOOKS)) < now {
-            known = now;
+        // It only ever becomes more by an extension.
+        let now = held.remaining();
+        if before < now {
             say(hold, &event(held, "renewed"))?;
         }
+        before = now;
     }
 }
 

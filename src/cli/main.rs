@@ -12,12 +12,17 @@
 //! | `toml` | the config file | as above |
 
 mod args;
+mod ask;
+mod doctor;
 mod exit;
 mod hold;
 mod nodes;
+mod release;
+mod seen;
 mod show;
 mod status;
 mod taking;
+mod vouch;
 
 use std::process::ExitCode;
 
@@ -37,6 +42,9 @@ fn main() -> ExitCode {
     };
     let done = match &args.command {
         Command::Hold(hold) => hold::run(&args, hold),
+        Command::Doctor(doctor) => doctor::run(&args, doctor),
+        Command::Release(release) => release::run(&args, release),
+        Command::Vouch(vouch) => vouch::run(&args, vouch),
         Command::Status(status) => status::run(&args, status),
     };
     done.unwrap_or_else(|failed| {

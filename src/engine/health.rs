@@ -7,7 +7,7 @@ use crate::answer::Answer;
 use crate::engine::nodes::node::Node;
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
-use crate::error::{NodeCheck, NodeFailure, NodeFinding, Quarantine};
+use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::{NodeId, NodeSet};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{self, Command};
@@ -38,25 +38,35 @@ impl Shared {
         }
         let row = |(node, failure): (&Arc<Node>, _)| check(node, failure, self.fanout.double_of(node.id));
         let mut rows: Vec<_> = nodes.iter().zip(failures).map(row).collect();
-        self.look_closer(&mut rows, deadline);
+        self.measure(&mut rows, deadline);
         rows
     }
 
-    /// What only a node that is connected can say.
-    fn look_closer(&self, rows: &mut [NodeCheck], deadline: Tick) {
+    /// How far away the nodes are that are connected.
+    fn measure(&self, rows: &mut [NodeCheck], deadline: Tick) {
         let up = self.fanout.nodes().iter().filter(|it| it.is_up()).map(|it| it.id).collect::<NodeSet>();
         if up == NodeSet::default() {
             return;
         }
-        let forbidden = ask::ask(&self.fanout, wire::probe(), Some(up), deadline);
         // Alone, and behind everything else: nothing of the connecting is in it.
         let times = ask::ask_timed(&self.fanout, Command::time(), Some(up), deadline);
-        for (row, (forbidden, (answer, took))) in rows.iter_mut().zip(forbidden.into_iter().zip(times)) {
+        for (row, (answer, took)) in rows.iter_mut().zip(times) {
             row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
-            if let Ok(Answer::Forbidden(commands)) = forbidden {
-                row.forbidden = commands;
-            }
         }
+    }
+
+    /// Asks every node which commands its access list forbids, and waits for all of them.
+    pub(crate) fn check_access(&self) -> Vec<NodeAccess> {
+        let answers = ask::ask(&self.fanout, wire::probe(), None, self.fanout.deadline(time::tick()));
+        let row = |(node, answer): (&Arc<Node>, Result<Answer, NodeFailure>)| NodeAccess {
+            node: node.id,
+            address: Arc::clone(&node.address),
+            forbidden: answer.and_then(|it| match it {
+                Answer::Forbidden(commands) => Ok(commands),
+                _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
+            }),
+        };
+        self.fanout.nodes().iter().zip(answers).map(row).collect()
     }
 
     /// Why each node has not answered as it should.
@@ -112,8 +122,8 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
 }
 
 fn row(node: &Node, failure: Option<NodeFailure>, findings: Vec<NodeFinding>) -> NodeCheck {
-    let (address, forbidden) = (Arc::clone(&node.address), Vec::new());
-    NodeCheck { node: node.id, address, failure, findings, round_trip: None, version: None, uptime: None, forbidden }
+    let address = Arc::clone(&node.address);
+    NodeCheck { node: node.id, address, failure, findings, round_trip: None, version: None, uptime: None }
 }
 
 fn clock_differs(node: &Node) -> Option<NodeFinding> {

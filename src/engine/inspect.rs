@@ -8,7 +8,7 @@ use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{NodeId, NodeSet};
-use crate::inspection::{InspectedNode, Inspection, SecretValue, StoredKey};
+use crate::inspection::{InspectedNode, Inspection, SecretValue, StoredKey, StoredLock};
 use crate::time;
 use crate::wire::Looked;
 
@@ -50,12 +50,13 @@ impl Shared {
     }
 
     /// Takes a lock from those who were seen to hold it, on the nodes where they were seen. What came to stand there since
-    /// stays: nodes compare.
-    pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
+    /// stays: nodes compare. `leaked`: only where the key has no expiry.
+    pub(crate) fn take_from(&self, seen: &Inspection, leaked: bool) -> Vec<NodeReport> {
         let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
         for (value, reads) in holders(seen) {
-            let has = |it: &&InspectedNode| it.stored.as_ref().is_ok_and(|it| has(&it.key, &value));
+            let fits = |it: &StoredLock| has(&it.key, &value) && !(leaked && it.left.is_some());
+            let has = |it: &&InspectedNode| it.stored.as_ref().is_ok_and(fits);
             let to: NodeSet = seen.nodes.iter().filter(has).map(|it| it.node).collect();
             let value = value.as_bytes();
             let command = if reads { lock.take_from_reader(value) } else { lock.take_from_holder(value) };

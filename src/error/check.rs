@@ -26,10 +26,18 @@ pub struct NodeCheck {
     pub version: Option<Arc<str>>,
     /// For how long it had been running at the beginning of the connection, as it says itself, in whole seconds.
     pub uptime: Option<Duration>,
-    /// Commands that its access list forbids, of all that this crate uses: in small letters, as an access list has them. Most
-    /// programs do not need all of them; [`guide::nodes`](crate::guide::nodes#access) says what each is for. Not known where
-    /// the node could not be asked.
-    pub forbidden: Vec<&'static str>,
+}
+
+/// What one node permits, as [`Admin::check_access`](crate::Admin::check_access) found it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct NodeAccess {
+    /// Which node.
+    pub node: NodeId,
+    /// Its host and port, or the path of its socket; without user and password.
+    pub address: Arc<str>,
+    /// Commands that its access list forbids, in small letters, as access lists have them; or why it could not be asked.
+    pub forbidden: Result<Vec<&'static str>, NodeFailure>,
 }
 
 impl NodeCheck {
