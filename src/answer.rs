@@ -21,6 +21,14 @@ pub(crate) enum Answer {
     Inspect(Box<StoredLock>),
     /// Commands that the access list forbids.
     Forbidden(Vec<&'static str>),
+    /// Keys of ours, and where to go on. `too_many`: none, and the same place in smaller parts.
+    Listed {
+        next: u64,
+        too_many: bool,
+        keys: Vec<Vec<u8>>,
+    },
+    /// Which of some keys are there.
+    Present(Vec<bool>),
     /// The node's time, and nothing else.
     Time,
     /// The script is not known there, and nothing was executed.
@@ -134,6 +142,8 @@ impl From<&Answer> for NodeAnswer {
             | Answer::Subscribed
             | Answer::Inspect(_)
             | Answer::Forbidden(_)
+            | Answer::Listed { .. }
+            | Answer::Present(_)
             | Answer::Time => NodeFailure::Protocol { reason: "an answer to another command".to_owned() },
         };
         NodeAnswer::Failed(failure)
@@ -370,7 +380,7 @@ mod tests {
         ] {
             assert_eq!(NodeAnswer::from(&answer), NodeAnswer::Failed(failure), "{answer:?}");
         }
-        for other in [Answer::Time, Answer::Subscribed, Answer::Forbidden(Vec::new())] {
+        for other in [Answer::Time, Answer::Subscribed, Answer::Forbidden(Vec::new()), Answer::Present(Vec::new())] {
             assert!(matches!(NodeAnswer::from(&other), NodeAnswer::Failed(NodeFailure::Protocol { .. })));
         }
     }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::ids::ClientId;
-use crate::inspection::Inspection;
+use crate::inspection::{Inspection, Listing};
 use crate::stats::Counters;
 use crate::time::{self, Tick};
 use crate::wire::Address;
@@ -156,6 +156,12 @@ impl Engine {
     pub(crate) fn inspect_slots(&self, name: &[u8], permits: usize) -> Result<Vec<Inspection>, AcquireError> {
         let _call = self.begin_inspection()?;
         Ok(self.shared.inspect_slots(name, permits))
+    }
+
+    /// Finds all locks and permits that somebody holds and whose name fits.
+    pub(crate) fn list(&self, pattern: &[u8]) -> Result<Listing, AcquireError> {
+        let _call = self.begin_inspection()?;
+        self.shared.list(pattern, &self.shut_down)
     }
 
     /// Takes a lock from those who were seen to hold it; `leaked`: where the key has no expiry.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::NodeFailure;
+use crate::error::{NodeFailure, NodeReport};
 use crate::ids::NodeId;
 use crate::time::About;
 
@@ -18,6 +18,35 @@ pub struct Inspection {
     pub(crate) name: Arc<[u8]>,
     pub(crate) slot: Option<u8>,
     pub(crate) nodes: Vec<InspectedNode>,
+}
+
+/// Locks and permits that somebody holds: [`LockManager::list`](crate::LockManager::list).
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub(crate) locks: Vec<Inspection>,
+    pub(crate) missed: Vec<NodeReport>,
+    pub(crate) is_complete: bool,
+}
+
+impl Listing {
+    /// Each of them, sorted by name; the slots of a semaphore one by one. Some may have been released since they were found.
+    #[must_use]
+    pub fn locks(&self) -> &[Inspection] {
+        &self.locks
+    }
+
+    /// Nodes that were not looked through to their end, and why.
+    #[must_use]
+    pub fn missed(&self) -> &[NodeReport] {
+        &self.missed
+    }
+
+    /// Whether all nodes were looked through to their end. A lock that is held stands on a majority, so it is found also when
+    /// a minority was missed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
 }
 
 /// What the nodes together say of a lock.

@@ -108,7 +108,7 @@ pub use error::{
     NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
-pub use inspection::{InspectedNode, Inspection, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
+pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
-use crate::inspection::Inspection;
+use crate::inspection::{Inspection, Listing};
 use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
 use crate::stats::Stats;
 
@@ -208,6 +208,42 @@ impl LockManager {
         let lock = self.mutex(name);
         lock.check_name()?;
         self.engine.inspect(lock.name())
+    }
+
+    /// Finds the locks and permits that somebody holds, and looks at each of them. For people and command lines.
+    ///
+    /// `pattern`: how their names look, without the [prefix](crate::Builder::prefix): `*` stands for any bytes, and `?` for
+    /// one. There is no register of names. They are found by what this crate stores beside a lock, so a lock that only other
+    /// clients have used for the last [`fencing_ttl`](crate::Builder::fencing_ttl) is not found; and where the key is there
+    /// on some node, so a lock that is free is not listed. Names longer than 60,000 bytes are left out, and there are 100,000 at
+    /// most.
+    ///
+    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access).
+    ///
+    /// Blocks for as long as it takes to look through all keys of all nodes, one node after another, in parts of 500 keys with
+    /// pauses in between, so that no node works for more than a fifth of the time for it: a few seconds for each million of
+    /// keys. A node that does not answer is given up after a [response timeout](crate::Builder::response_timeout).
+    /// A [shutdown](LockManager::shut_down) ends it.
+    ///
+    /// # Errors
+    ///
+    /// A manager that was shut down, before or meanwhile, or a forked process. A node that cannot be asked is no error:
+    /// [`Listing::missed`] says why.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// for lock in locks.list("order:*")?.locks() {
+    ///     println!("{}: {}", lock.name().escape_ascii(), lock.state());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "keys")]
+    #[doc(alias = "scan")]
+    pub fn list(&self, pattern: impl AsRef<[u8]>) -> Result<Listing, AcquireError> {
+        self.engine.list(pattern.as_ref())
     }
 
     /// What only an operator should do, by hand.

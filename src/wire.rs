@@ -17,7 +17,8 @@ pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::Command;
 pub(crate) use conn::{Conn, Event};
 pub(crate) use plan::{
-    KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, Waiter, greet, meet, probe, vouch,
+    FoundName, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet, list, meet,
+    names, present, probe, vouch,
 };
 pub(crate) use reply::Reply;
 pub(crate) use script::Kind;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::doctor::Doctor;
+use crate::ls::Ls;
+use crate::pages::{Completions, Man};
 use crate::release::Release;
 use crate::status::Status;
 use crate::taking::Taking;
@@ -82,8 +84,14 @@ pub(crate) struct NodeArgs {
 pub(crate) enum Command {
     /// Holds a lock until stdin ends or a signal comes, and says what happens to it
     Hold(Hold),
+    /// Writes what a shell needs to complete options: `source <(quorlock completions bash)`
+    Completions(Completions),
     /// Says whether these servers are fit for locks, and what to do where they are not
     Doctor(Doctor),
+    /// Lists the locks and permits that somebody holds
+    Ls(Ls),
+    /// Says this as a manual page: `quorlock man | man -l -`
+    Man(Man),
     /// Takes a lock from whoever holds it
     Release(Release),
     /// Says who holds a lock, and who waits
@@ -120,7 +128,9 @@ impl Args {
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             Command::Hold(it) => it.json,
+            Command::Completions(_) | Command::Man(_) => false,
             Command::Doctor(it) => it.json,
+            Command::Ls(it) => it.json,
             Command::Release(it) => it.json,
             Command::Status(it) => it.json,
             Command::Vouch(it) => it.json,

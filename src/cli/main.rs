@@ -6,6 +6,7 @@
 //! | library | for | why this one |
 //! | --- | --- | --- |
 //! | `clap` | options, help, variables | the one that everybody reads |
+//! | `clap_complete`, `clap_mangen` | completions, manual pages | from the options, so they are true |
 //! | `comfy-table` | tables that fit the terminal | no dependency without its extras |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
 //! | `signal-hook` | signals | without code that the compiler does not check |
@@ -16,7 +17,9 @@ mod ask;
 mod doctor;
 mod exit;
 mod hold;
+mod ls;
 mod nodes;
+mod pages;
 mod release;
 mod seen;
 mod show;
@@ -42,6 +45,9 @@ fn main() -> ExitCode {
     };
     let done = match &args.command {
         Command::Hold(hold) => hold::run(&args, hold),
+        Command::Completions(completions) => pages::completions(completions),
+        Command::Ls(ls) => ls::run(&args, ls),
+        Command::Man(man) => pages::man(man),
         Command::Doctor(doctor) => doctor::run(&args, doctor),
         Command::Release(release) => release::run(&args, release),
         Command::Vouch(vouch) => vouch::run(&args, vouch),

@@ -74,10 +74,8 @@ pub(crate) fn lines(first: &str, seen: &[&Inspection], label: impl Fn(&Inspectio
         let stored = || it.nodes().iter().filter_map(|it| it.stored.as_ref().ok());
         let with_key = stored().filter(|it| it.key != StoredKey::Missing).count();
         let waits = stored().max_by_key(|it| it.waiting).map(waiting).unwrap_or_default();
-        let mut state = state;
-        if is_leaked(it) {
-            state.push_str(", WITHOUT EXPIRY");
-        }
+        let marks = [(is_leaked(it), ", WITHOUT EXPIRY"), (is_on_a_minority(it), ", ON A MINORITY")];
+        let state = marks.into_iter().filter(|(is_so, _)| *is_so).fold(state, |state, (_, mark)| state + mark);
         table.add_row(vec![label(it), state, time, format!("{with_key} of {}", it.nodes().len()), waits]);
     }
     table.trim_fmt()
@@ -86,6 +84,12 @@ pub(crate) fn lines(first: &str, seen: &[&Inspection], label: impl Fn(&Inspectio
 /// Whether a key stands on some node that nothing will ever remove.
 pub(crate) fn is_leaked(seen: &Inspection) -> bool {
     seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(|it| it.key != StoredKey::Missing && it.left.is_none()))
+}
+
+/// Whether a key stands on some node, and nobody has the lock.
+pub(crate) fn is_on_a_minority(seen: &Inspection) -> bool {
+    let is_held = matches!(seen.state(), LockState::Held { .. } | LockState::Read { .. } | LockState::Unknown);
+    !is_held && seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(|it| it.key != StoredKey::Missing))
 }
 
 /// For programs: see the documented schema.
@@ -123,7 +127,7 @@ pub(crate) fn object(seen: &Inspection) -> Value {
     };
     json!({
         "quorlock": 1, "name": name(seen), "slot": seen.slot(), "state": state, "holder": holder.as_deref(),
-        "left": seconds(left), "without_expiry": is_leaked(seen),
+        "left": seconds(left), "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
         "nodes": seen.nodes().iter().map(node).collect::<Vec<_>>(),
     })
 }

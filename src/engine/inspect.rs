@@ -1,5 +1,7 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators and health pages.
 
+mod list;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

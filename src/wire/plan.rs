@@ -6,6 +6,7 @@
 
 mod form;
 mod inspect;
+mod list;
 mod lock_keys;
 mod policy;
 mod several;
@@ -26,6 +27,7 @@ use crate::wire::plan::slots::Slots;
 use crate::wire::script::Script;
 
 pub(crate) use inspect::{Looked, probe};
+pub(crate) use list::{FoundName, ScanPlace, list, names, present};
 pub(crate) use lock_keys::KeyTtls;
 pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 

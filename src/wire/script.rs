@@ -45,6 +45,10 @@ pub(crate) enum Kind {
     Inspect,
     /// Asks which commands the access list forbids.
     Probe,
+    /// Asks which locks have left something on the node.
+    List,
+    /// Asks which keys are there.
+    Present,
     /// Asks for the node's time. No script.
     Time,
 }
@@ -70,6 +74,8 @@ pub(crate) enum Script {
     ReleaseShared,
     Inspect,
     Probe,
+    List,
+    Present,
 }
 
 impl Script {
@@ -78,7 +84,7 @@ impl Script {
     const OF_LOCKS: [Script; 3] = [Script::Acquire, Script::Extend, Script::Release];
     const OF_QUARANTINE: [Script; 2] = [Script::Meet, Script::Greet];
 
-    pub(crate) const ALL: [Script; 18] = [
+    pub(crate) const ALL: [Script; 20] = [
         Script::Acquire,
         Script::Raise,
         Script::Extend,
@@ -97,6 +103,8 @@ impl Script {
         Script::Meet,
         Script::Inspect,
         Script::Probe,
+        Script::List,
+        Script::Present,
     ];
 
     /// What a command does that runs it.
@@ -110,6 +118,8 @@ impl Script {
             Script::Meet => Kind::Meet,
             Script::Inspect => Kind::Inspect,
             Script::Probe => Kind::Probe,
+            Script::List => Kind::List,
+            Script::Present => Kind::Present,
         }
     }
 
@@ -176,6 +186,8 @@ impl Script {
             Script::ReleaseShared => include_str!("scripts/release_shared.lua"),
             Script::Inspect => include_str!("scripts/inspect.lua"),
             Script::Probe => include_str!("scripts/probe.lua"),
+            Script::List => include_str!("scripts/list.lua"),
+            Script::Present => include_str!("scripts/present.lua"),
         }
     }
 }

@@ -16,7 +16,7 @@ fn others(servers: &Servers) -> LockManager {
 
 /// What the nodes say of a lock, or of the slot of a semaphore.
 fn is_free(servers: &Servers, name: &str) -> bool {
-    servers.iter().all(|it| !it.exists(name) && !it.exists(&format!("quorlock:waiters:{{{name}}}")))
+    servers.iter().all(|it| !it.exists(name) && !it.exists(format!("quorlock:waiters:{{{name}}}")))
 }
 
 fn nothing_is_left(servers: &Servers, name: &str) {
