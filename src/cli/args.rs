@@ -29,6 +29,7 @@ pub(crate) struct Args {
 
 /// Which servers, and how they are talked to.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Servers")]
 pub(crate) struct NodeArgs {
     /// A Redis server, as redis://host:port/database: once for each
     ///
@@ -84,20 +85,20 @@ pub(crate) struct NodeArgs {
 pub(crate) enum Command {
     /// Holds a lock until stdin ends or a signal comes, and says what happens to it
     Hold(Hold),
-    /// Writes what a shell needs to complete options: `source <(quorlock completions bash)`
-    Completions(Completions),
-    /// Says whether these servers are fit for locks, and what to do where they are not
-    Doctor(Doctor),
-    /// Lists the locks and permits that somebody holds
-    Ls(Ls),
-    /// Says this as a manual page: `quorlock man | man -l -`
-    Man(Man),
-    /// Takes a lock from whoever holds it
-    Release(Release),
     /// Says who holds a lock, and who waits
     Status(Status),
+    /// Lists the locks and permits that somebody holds
+    Ls(Ls),
+    /// Says whether these servers are fit for locks, and what to do where they are not
+    Doctor(Doctor),
+    /// Takes a lock from whoever holds it
+    Release(Release),
     /// Says that servers are new, so that they vote at once
     Vouch(Vouch),
+    /// Writes what a shell needs to complete options: `source <(quorlock completions bash)`
+    Completions(Completions),
+    /// Says this as a manual page: `quorlock man | man -l -`
+    Man(Man),
 }
 
 #[derive(Debug, clap::Args)]

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, hold: &Hold) -> Result<ExitCode, Failed> {
     };
     match lost {
         Some(lost) => {
-            say(hold, &json!({ "quorlock": 1, "event": "lost", "reason": lost.to_string() }))?;
+            say(hold, &json!({ "quorlock": 1, "event": "lost", "reason": reason(lost) }))?;
             Ok(Exit::Lost.code())
         }
         None => {
@@ -135,6 +135,12 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
         }
         before = now;
     }
+}
+
+/// Why it was lost: that it was is said already.
+fn reason(lost: Lost) -> String {
+    let text = lost.to_string();
+    text.strip_prefix("lock lost: ").unwrap_or(&text).to_owned()
 }
 
 fn event(held: &Held, what: &str) -> Value {

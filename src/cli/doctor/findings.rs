@@ -6,6 +6,7 @@ use std::time::Duration;
 use quorlock::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 
 use crate::doctor::{Seen, millis};
+use crate::show;
 
 /// How much it matters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -65,7 +66,15 @@ fn at(check: &NodeCheck) -> Option<(String, String)> {
 fn failure(check: &NodeCheck) -> Option<Finding> {
     let failure = check.failure.as_ref()?;
     let (level, what, why, action) = advice(failure);
-    Some(Finding { level, what, node: at(check), seen: failure.to_string(), why, action: action.to_owned() })
+    let seen = match failure {
+        // What to do is said below.
+        NodeFailure::Quarantined { left, why } => {
+            let why = why.to_string();
+            format!("no vote for another {}: {}", show::time(*left), why.split(';').next().unwrap_or_default())
+        }
+        _ => failure.to_string(),
+    };
+    Some(Finding { level, what, node: at(check), seen, why, action: action.to_owned() })
 }
 
 type Advice = (Level, &'static str, &'static str, &'static str);
