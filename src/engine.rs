@@ -149,13 +149,14 @@ impl Engine {
     /// Says what all nodes store about a lock.
     pub(crate) fn inspect(&self, name: &[u8]) -> Result<Inspection, AcquireError> {
         let _call = self.begin_inspection()?;
-        Ok(self.shared.inspect(name))
+        Ok(self.shared.inspect(name, None))
     }
 
     /// Says what all nodes store about each slot of a semaphore.
     pub(crate) fn inspect_slots(&self, name: &[u8], permits: usize) -> Result<Vec<Inspection>, AcquireError> {
         let _call = self.begin_inspection()?;
-        Ok(self.shared.inspect_slots(name, permits))
+        // A node that has not answered once is not asked before it has: nobody waits for it again.
+        Ok((0..=u8::MAX).take(permits).map(|slot| self.shared.inspect(name, Some(slot))).collect())
     }
 
     /// Finds all locks and permits that somebody holds and whose name fits.

@@ -2,51 +2,30 @@
 
 mod list;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::answer::{Answer, ReleaseReply};
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
-use crate::ids::{NodeId, NodeSet};
+use crate::ids::NodeSet;
 use crate::inspection::{InspectedNode, Inspection, SecretValue, StoredKey, StoredLock};
 use crate::time;
 use crate::wire::Looked;
 
 impl Shared {
-    /// Asks all nodes what they store about the lock called `name`, and waits for all of them.
-    pub(crate) fn inspect(&self, name: &[u8]) -> Inspection {
-        self.look(name, None, &HashMap::new())
-    }
-
-    /// The same of each slot of a semaphore. A node that has not answered once is not asked again: nobody waits for it more
-    /// than once.
-    pub(crate) fn inspect_slots(&self, name: &[u8], permits: usize) -> Vec<Inspection> {
-        let mut failed = HashMap::new();
-        let looks = (0..=u8::MAX).take(permits).map(|slot| {
-            let seen = self.look(name, Some(slot), &failed);
-            failed.extend(seen.nodes.iter().filter_map(|it| Some((it.node, it.stored.clone().err()?))));
-            seen
-        });
-        looks.collect()
-    }
-
-    /// `failed`: nodes that are not asked, and why.
-    pub(crate) fn look(&self, name: &[u8], slot: Option<u8>, failed: &HashMap<NodeId, NodeFailure>) -> Inspection {
+    /// Asks all nodes what they store about the lock called `name`, or about a slot of the semaphore that is called so, and
+    /// waits for all of them.
+    pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
         let command = Looked::new(&self.with_prefix(name), slot).inspect();
-        let to = self.fanout.ids().filter(|it| !failed.contains_key(it)).collect();
-        let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
-        let stored = |node, answer: Result<Answer, NodeFailure>| match failed.get(&node) {
-            Some(failure) => Err(failure.clone()),
-            None => match answer? {
-                Answer::Inspect(stored) => Ok(*stored),
-                _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
-            },
+        let answers = ask::ask(&self.fanout, command, None, self.fanout.deadline(time::tick()));
+        let stored = |answer: Result<Answer, NodeFailure>| match answer? {
+            Answer::Inspect(stored) => Ok(*stored),
+            _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
         };
         let nodes = self.fanout.nodes().iter().zip(answers).map(|(node, answer)| {
             let (node, address) = (node.id, Arc::clone(&node.address));
-            InspectedNode { node, address, stored: stored(node, answer) }
+            InspectedNode { node, address, stored: stored(answer) }
         });
         Inspection { name: name.into(), slot, nodes: nodes.collect() }
     }

@@ -1,6 +1,6 @@
 //! Looking for locks whose names nobody knows.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::answer::Answer;
@@ -49,19 +49,11 @@ impl Shared {
         }
         let mut missed = self.fanout.report(rows);
         missed.retain(|it| matches!(it.answer, NodeAnswer::Failed(_)));
-        // One that may not be looked through can still be asked; another would be waited for again and again.
-        let failed = missed.iter().filter_map(|it| match &it.answer {
-            NodeAnswer::Failed(failure) if !matches!(failure, NodeFailure::NoPermission { .. }) => {
-                Some((it.node, failure.clone()))
-            }
-            _ => None,
-        });
-        let failed: HashMap<_, _> = failed.collect();
         let (mut locks, mut pace) = (Vec::new(), Pace::new(Duration::MAX));
         for (name, slot) in found {
             let began = time::tick();
             let name = name.get(self.config.prefix.len()..).unwrap_or_default();
-            locks.push(self.look(name, slot, &failed));
+            locks.push(self.inspect(name, slot));
             wait(pace.pause(time::tick().saturating_duration_since(began)), shut_down)?;
         }
         is_complete &= missed.is_empty();
