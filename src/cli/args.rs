@@ -6,7 +6,13 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::doctor::Doctor;
+use crate::ls::Ls;
+use crate::pages::{Completions, Man};
+use crate::release::Release;
+use crate::status::Status;
 use crate::taking::Taking;
+use crate::vouch::Vouch;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -24,6 +30,7 @@ pub(crate) struct Args {
 
 /// Which servers, and how they are talked to.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Servers")]
 pub(crate) struct NodeArgs {
     /// A Redis server, as redis://host:port/database: once for each
     ///
@@ -77,14 +84,26 @@ pub(crate) struct NodeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Runs a command while a lock is held
+    Run(Run),
     /// Says, under `quorlock run`, whether the lock is still held: for the steps of a script
     Check(Check),
     /// Holds a lock until stdin ends or a signal comes, and says what happens to it
     Hold(Hold),
-    /// Runs a command while a lock is held
-    Run(Run),
     /// Says who holds a lock, and who waits
     Status(Status),
+    /// Lists the locks and permits that somebody holds
+    Ls(Ls),
+    /// Says whether these servers are fit for locks, and what to do where they are not
+    Doctor(Doctor),
+    /// Takes a lock from whoever holds it
+    Release(Release),
+    /// Says that servers are new, so that they vote at once
+    Vouch(Vouch),
+    /// Writes what a shell needs to complete options: `source <(quorlock completions bash)`
+    Completions(Completions),
+    /// Says this as a manual page: `quorlock man | man -l -`
+    Man(Man),
 }
 
 #[derive(Debug, clap::Args)]
@@ -93,10 +112,12 @@ The lock is waited for, extended while the command runs, and released when the c
 Signals (INT, TERM, HUP, QUIT, USR1, USR2) go to the command and its processes, or end the wait.
 
 If the lock can no longer be extended, the processes get TERM, and KILL so early that they are gone before the lock can be \
-anybody else's, also if quorlock itself is killed, stopped or starved: a second process, the guardian, sees to that. Not covered: a process \
-that leaves the group (setsid, the jobs of an interactive shell); one that becomes another user's (write sudo quorlock, and \
-not quorlock run NAME -- sudo); a KILL for quorlock and its guardian alike; and a machine that stands still as a whole: when \
-it goes on, the command may run for a moment before it is killed. Only storage that checks the token closes that gap.
+anybody else's, also if quorlock itself is killed, stopped or starved: a second process, the guardian, sees to that.
+
+Not covered: a process that leaves the group (setsid, the jobs of an interactive shell); one that becomes another user's \
+(write sudo quorlock, and not quorlock run NAME -- sudo); a KILL for quorlock and its guardian alike; and a machine that \
+stands still as a whole: when it goes on, the command may run for a moment before it is killed. Only storage that checks \
+the token closes that gap.
 
 The command has QUORLOCK_NAME, QUORLOCK_FENCING_TOKEN (with -s that of the last writer) and QUORLOCK_LEASE, the file that \
 `quorlock check` reads.
@@ -176,23 +197,18 @@ pub(crate) struct Hold {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Status {
-    /// The locks
-    #[arg(required = true, value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-    /// Says it in JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 impl Args {
     /// Whether programs read what is said.
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             Command::Check(_) | Command::Run(_) => false,
             Command::Hold(it) => it.json,
+            Command::Completions(_) | Command::Man(_) => false,
+            Command::Doctor(it) => it.json,
+            Command::Ls(it) => it.json,
+            Command::Release(it) => it.json,
             Command::Status(it) => it.json,
+            Command::Vouch(it) => it.json,
         }
     }
 }

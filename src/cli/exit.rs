@@ -9,6 +9,8 @@ use quorlock::{AcquireError, BuildError, NodeAnswer, NodeFailure};
 /// What the status says. A command that ran under a lock has its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Exit {
+    /// Somebody was asked, and said no.
+    Refused,
     /// The options make no sense together.
     Usage,
     /// No majority of the nodes can be asked.
@@ -35,6 +37,7 @@ impl Exit {
     /// The status: those of sysexits.h, where they fit.
     pub(crate) fn number(self) -> u8 {
         match self {
+            Exit::Refused => 1,
             Exit::Usage => 64,
             Exit::NoQuorum => 69,
             Exit::Internal => 70,

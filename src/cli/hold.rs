@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorlock::{CancelHandle, Lost, ReleaseError};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, hold: &Hold) -> Result<ExitCode, Failed> {
     };
     match lost {
         Some(lost) => {
-            say(hold, &json!({ "quorlock": 1, "event": "lost", "reason": lost.to_string() }))?;
+            say(hold, &json!({ "quorlock": 1, "event": "lost", "reason": reason(lost) }))?;
             Ok(Exit::Lost.code())
         }
         None => {
@@ -121,21 +121,26 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
     if !hold.json {
         return ended.recv().map_err(|err| Failed::new(Exit::Internal, err));
     }
-    let until = || Instant::now().checked_add(held.remaining());
-    let mut known = until();
+    let mut before = held.remaining();
     loop {
         match ended.recv_timeout(LOOKS) {
             Ok(end) => return Ok(end),
             Err(RecvTimeoutError::Disconnected) => return Err(Failed::new(Exit::Internal, "a thread has ended")),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // Two looks differ a little without an extension.
-        let now = until();
-        if known.and_then(|it| it.checked_add(LOOKS)) < now {
-            known = now;
+        // It only ever becomes more by an extension.
+        let now = held.remaining();
+        if before < now {
             say(hold, &event(held, "renewed"))?;
         }
+        before = now;
     }
+}
+
+/// Why it was lost: that it was is said already.
+fn reason(lost: Lost) -> String {
+    let text = lost.to_string();
+    text.strip_prefix("lock lost: ").unwrap_or(&text).to_owned()
 }
 
 fn event(held: &Held, what: &str) -> Value {

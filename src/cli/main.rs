@@ -6,6 +6,7 @@
 //! | library | for | why this one |
 //! | --- | --- | --- |
 //! | `clap` | options, help, variables | the one that everybody reads |
+//! | `clap_complete`, `clap_mangen` | completions, manual pages | from the options, so they are true |
 //! | `comfy-table` | tables that fit the terminal | no dependency without its extras |
 //! | `nix` | writing to a terminal that is the command's | `rustix`, which the crate has, blocks no signals |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
@@ -13,14 +14,21 @@
 //! | `toml` | the config file | as above |
 
 mod args;
+mod ask;
+mod doctor;
 mod exit;
 mod hold;
+mod ls;
 mod nodes;
+mod pages;
+mod release;
 #[cfg(unix)]
 mod run;
+mod seen;
 mod show;
 mod status;
 mod taking;
+mod vouch;
 
 use std::process::ExitCode;
 
@@ -52,6 +60,12 @@ fn main() -> ExitCode {
             Err(exit::Failed::new(Exit::Usage, "not on this system: there are no groups of processes to be killed"))
         }
         Command::Hold(hold) => hold::run(&args, hold),
+        Command::Completions(completions) => pages::completions(completions),
+        Command::Ls(ls) => ls::run(&args, ls),
+        Command::Man(man) => pages::man(man),
+        Command::Doctor(doctor) => doctor::run(&args, doctor),
+        Command::Release(release) => release::run(&args, release),
+        Command::Vouch(vouch) => vouch::run(&args, vouch),
         Command::Status(status) => status::run(&args, status),
     };
     done.unwrap_or_else(|failed| {

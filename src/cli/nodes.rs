@@ -13,6 +13,9 @@ use crate::exit::{Exit, Failed};
 /// How long a lock lives that nobody extends: a job of a shell need not be quick to hand over.
 const TTL: Duration = Duration::from_secs(30);
 
+/// The same for programs that do not say.
+const PROGRAMS_TTL: Duration = Duration::from_secs(10);
+
 /// As the help says: jobs are less in a hurry than programs, and machines at night are busy.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,13 +34,35 @@ struct ConfigFile {
     connect_timeout: Option<String>,
 }
 
-/// A manager as the options want it, that is yet to be built. `label`: what it is called on the servers.
-pub(crate) fn builder(args: &NodeArgs, label: Option<&str>) -> Result<Builder, Failed> {
-    builder_and_ttl(args, label).map(|it| it.0)
+/// A manager as the options want it, that is yet to be built.
+pub(crate) struct Settings {
+    pub(crate) builder: Builder,
+    pub(crate) response_timeout: Duration,
+    pub(crate) ttl: Duration,
 }
 
-/// The same, and the ttl of its locks.
-pub(crate) fn builder_and_ttl(args: &NodeArgs, label: Option<&str>) -> Result<(Builder, Duration), Failed> {
+/// `label`: what it is called on the servers.
+pub(crate) fn builder(args: &NodeArgs, label: Option<&str>) -> Result<Builder, Failed> {
+    with_locks(args, label).map(|it| it.builder)
+}
+
+/// The same, and what it was made of.
+pub(crate) fn with_locks(args: &NodeArgs, label: Option<&str>) -> Result<Settings, Failed> {
+    settings(args, label, true)
+}
+
+/// The same for commands that hold nothing. They tell the servers of no ttl that is longer than what programs have by default:
+/// servers remember the longest, and a vote is gone for so long after a restart.
+pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
+    settings(args, None, false)
+}
+
+/// The same for commands that only look at locks: they write nothing, and nobody needs to have a vote.
+pub(crate) fn for_a_look(args: &NodeArgs) -> Result<Builder, Failed> {
+    without_locks(args).map(|it| it.builder.quarantine(false))
+}
+
+fn settings(args: &NodeArgs, label: Option<&str>, holds: bool) -> Result<Settings, Failed> {
     let file = args.config.as_deref().map_or_else(|| Ok(ConfigFile::default()), config)?;
     let mut builder = LockManager::builder(urls(args, file.nodes)?).owner_label(Some(label.unwrap_or("quorlock")));
     let user = args.user.as_deref().or(file.user.as_deref());
@@ -51,17 +76,21 @@ pub(crate) fn builder_and_ttl(args: &NodeArgs, label: Option<&str>) -> Result<(B
     if let Some(prefix) = args.prefix.as_deref().or(file.prefix.as_deref()) {
         builder = builder.prefix(prefix);
     }
-    let ttl = time("ttl", args.ttl, file.ttl)?.unwrap_or(TTL);
-    builder = builder.ttl(ttl);
-    if let Some(max_ttl) = time("max-ttl", args.max_ttl, file.max_ttl)? {
+    let max_ttl = time("max-ttl", args.max_ttl, file.max_ttl)?;
+    let ttl = time("ttl", args.ttl, file.ttl)?.unwrap_or(if holds { TTL } else { PROGRAMS_TTL });
+    if let Some(max_ttl) = max_ttl {
         builder = builder.max_ttl(max_ttl);
     }
-    // A short ttl alone is no mistake.
+    // A short ttl alone is no mistake, nor is a long response timeout where nothing is held.
     let response_timeout = time("response-timeout", args.response_timeout, file.response_timeout)?;
-    builder = builder.response_timeout(response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(ttl / 5)));
+    let response_timeout = response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(ttl / 5));
+    let fits = ttl.max(response_timeout.saturating_mul(4)).min(max_ttl.unwrap_or(Duration::MAX));
+    let ttl = if holds { ttl } else { fits };
     let connect_timeout = time("connect-timeout", args.connect_timeout, file.connect_timeout)?;
-    builder = builder.connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
-    Ok((builder.quarantine(!args.no_quarantine), ttl))
+    // Whoever holds a lock on purpose decides for how long.
+    builder = builder.ttl(ttl).max_hold(None).quarantine(!args.no_quarantine);
+    builder = builder.response_timeout(response_timeout).connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
+    Ok(Settings { builder, response_timeout, ttl })
 }
 
 /// The servers: of the first of these places that names any.

@@ -29,12 +29,11 @@ use crate::{nodes, show};
 
 /// The status is that of the command.
 pub(crate) fn run(args: &Args, run: &Run) -> Result<ExitCode, Failed> {
-    let (builder, ttl) = nodes::builder_and_ttl(&args.nodes, None)?;
-    let times = Times::new(ttl, run.kill_after).map_err(|err| Failed::new(Exit::Usage, err))?;
+    let settings = nodes::with_locks(&args.nodes, None)?;
+    let times = Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::Usage, err))?;
     let cancel = CancelHandle::new();
     let events = signals::listen(&cancel).map_err(internal)?;
-    // A job may take as long as it likes: there is no guard that could have been forgotten.
-    let locks = builder.max_hold(None).build()?;
+    let locks = settings.builder.build()?;
     let held = match take(run, &locks, &cancel, &events) {
         Err(failed) if failed.exit == Exit::Held => {
             if !run.quiet {

@@ -1,5 +1,7 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators and health pages.
 
+mod list;
+
 use std::sync::Arc;
 
 use crate::answer::{Answer, ReleaseReply};
@@ -7,14 +9,15 @@ use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
-use crate::inspection::{InspectedNode, Inspection, SecretValue, StoredKey};
+use crate::inspection::{InspectedNode, Inspection, SecretValue, StoredKey, StoredLock};
 use crate::time;
-use crate::wire;
+use crate::wire::Looked;
 
 impl Shared {
-    /// Asks all nodes what they store about the lock called `name`, and waits for all of them.
-    pub(crate) fn inspect(&self, name: &[u8]) -> Inspection {
-        let command = wire::inspect(&self.lock_key(name));
+    /// Asks all nodes what they store about the lock called `name`, or about a slot of the semaphore that is called so, and
+    /// waits for all of them.
+    pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
+        let command = Looked::new(&self.with_prefix(name), slot).inspect();
         let answers = ask::ask(&self.fanout, command, None, self.fanout.deadline(time::tick()));
         let stored = |answer: Result<Answer, NodeFailure>| match answer? {
             Answer::Inspect(stored) => Ok(*stored),
@@ -24,19 +27,20 @@ impl Shared {
             let (node, address) = (node.id, Arc::clone(&node.address));
             InspectedNode { node, address, stored: stored(answer) }
         });
-        Inspection { name: name.into(), nodes: nodes.collect() }
+        Inspection { name: name.into(), slot, nodes: nodes.collect() }
     }
 
     /// Takes a lock from those who were seen to hold it, on the nodes where they were seen. What came to stand there since
-    /// stays: nodes compare.
-    pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
-        let lock = self.lock_key(&seen.name);
+    /// stays: nodes compare. `leaked`: only where the key has no expiry.
+    pub(crate) fn take_from(&self, seen: &Inspection, leaked: bool) -> Vec<NodeReport> {
+        let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
         for (value, reads) in holders(seen) {
-            let has = |it: &&InspectedNode| it.stored.as_ref().is_ok_and(|it| has(&it.key, &value));
+            let fits = |it: &StoredLock| has(&it.key, &value) && !(leaked && it.left.is_some());
+            let has = |it: &&InspectedNode| it.stored.as_ref().is_ok_and(fits);
             let to: NodeSet = seen.nodes.iter().filter(has).map(|it| it.node).collect();
-            let command = if reads { wire::take_from_reader } else { wire::take_from_holder };
-            let command = command(&lock, value.as_bytes());
+            let value = value.as_bytes();
+            let command = if reads { lock.take_from_reader(value) } else { lock.take_from_holder(value) };
             let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
             for (node, answer) in self.fanout.ids().zip(answers).filter(|(it, _)| to.contains(*it)) {
                 let Some(row) = rows.get_mut(node.index()) else { continue };
@@ -53,7 +57,7 @@ impl Shared {
         self.fanout.report(rows)
     }
 
-    fn lock_key(&self, name: &[u8]) -> Vec<u8> {
+    fn with_prefix(&self, name: &[u8]) -> Vec<u8> {
         [&*self.config.prefix, name].concat()
     }
 }

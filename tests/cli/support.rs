@@ -1,12 +1,16 @@
 //! What these tests have in common.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use devnodes::{PATIENCE, Servers, eventually};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -109,6 +113,70 @@ impl Running {
 }
 
 impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The command at a terminal of its own. It is killed when this is dropped.
+pub(crate) struct Terminal {
+    child: Child,
+    screen: File,
+    said: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    pub(crate) fn start(command: &mut Command) -> Terminal {
+        let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&screen).unwrap();
+        unlockpt(&screen).unwrap();
+        let name = ptsname(&screen, Vec::new()).unwrap();
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        let line = File::options().read(true).write(true).open(path).unwrap();
+        command.stdin(line.try_clone().unwrap()).stdout(line.try_clone().unwrap()).stderr(line);
+        let child = command.spawn().unwrap();
+        // It keeps the terminal open otherwise.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let screen = File::from(screen);
+        let (mut reader, said) = (screen.try_clone().unwrap(), Arc::new(Mutex::new(String::new())));
+        let heard = Arc::clone(&said);
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // It fails when the command has ended.
+            while let Ok(len @ 1..) = reader.read(&mut buffer) {
+                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..len]));
+            }
+        });
+        Terminal { child, screen, said }
+    }
+
+    /// Everything that was said so far.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for(&self, text: &str) {
+        eventually("it says what it should", || self.said().contains(text));
+    }
+
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.screen, "{line}").unwrap();
+    }
+
+    #[track_caller]
+    pub(crate) fn status(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually("it ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().code()
+    }
+}
+
+impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
