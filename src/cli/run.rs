@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Args, run: &Run) -> Result<ExitCode, Failed> {
             }
             return Ok(ExitCode::from(run.conflict_exit_code.unwrap_or(Exit::Held.number())));
         }
+        Err(failed) if run.quiet && matches!(failed.exit, Exit::Signal(_)) => return Ok(failed.exit.code()),
         held => held?,
     };
     let told = events.sender.clone();

@@ -123,8 +123,9 @@ fn next_holder(locks: &LockManager) -> (LockGuard, f64) {
     (guard, boot_clock())
 }
 
-/// Options of short leases: the shortest that a command can have.
-const SHORT: [&str; 4] = ["--ttl", "2", "--response-timeout", "400ms"];
+/// A short lease: its ttl in seconds, and the options for it. A busy machine has to extend it in time.
+const TTL: f64 = 3.0;
+const SHORT: [&str; 4] = ["--ttl", "3", "--response-timeout", "700ms"];
 
 fn stop(running: &Running) {
     kill_process(running.pid(), Signal::STOP).unwrap();

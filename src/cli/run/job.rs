@@ -58,7 +58,7 @@ pub(crate) struct Job<'a> {
     times: Times,
     lease: Lease,
     guardian: Guardian,
-    guardians: u32,
+    replaced: bool,
     group: Group,
     terminal: Terminal,
     /// It was stopped because it reads the terminal, which is not ours to give.
@@ -101,7 +101,7 @@ impl<'a> Job<'a> {
             times,
             lease,
             guardian,
-            guardians: 1,
+            replaced: false,
             group,
             terminal,
             wants_terminal: false,
@@ -301,13 +301,12 @@ impl<'a> Job<'a> {
             return self.end(Why::Lost, now, "not extended");
         }
         let kill_at = self.ending.filter(|it| it.why == Why::Lost).map_or(self.kill_at, |it| it.kill_at);
-        let started = Guardian::start(self.lease.path(), self.group, self.times.guardian_at(kill_at));
-        match started.ok().filter(|_| self.guardians == 1) {
-            Some(guardian) => {
-                self.guardians = 2;
-                self.guardian = guardian;
-            }
-            None => self.end(Why::NoGuardian, self.times.kill_soon(now, self.kill_at), ""),
+        let guardian_at = self.times.guardian_at(kill_at);
+        let another = (!self.replaced).then(|| Guardian::start(self.lease.path(), self.group, guardian_at));
+        self.replaced = true;
+        match another {
+            Some(Ok(guardian)) => self.guardian = guardian,
+            Some(Err(_)) | None => self.end(Why::NoGuardian, self.times.kill_soon(now, self.kill_at), ""),
         }
     }
 

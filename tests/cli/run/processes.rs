@@ -128,7 +128,7 @@ fn messages_that_nobody_reads_keep_nothing_waiting() -> TestResult {
     let mut command = quorlock(&servers);
     // The command fills the pipe, and stops itself a few times, about which there would be something to say.
     let line = "echo ready; (trap '' PIPE; dd if=/dev/zero bs=4096 count=64 >&2) & \
-                for it in 1 2 3 4 5; do sleep 0.5; kill -STOP $$; echo $it; done; exit 6";
+                for it in 1 2 3 4 5; do sleep 0.7; kill -STOP $$; echo $it; done; exit 6";
     let mut run = Running::start(command.arg("run").args(SHORT).args(["report", "-c", line]));
     for said in ["ready", "1", "2", "3", "4", "5"] {
         assert_eq!(run.line().as_deref(), Some(said));

@@ -191,3 +191,20 @@ fn a_command_whose_output_goes_elsewhere_gets_the_terminal_when_it_reads_it() ->
     assert_eq!(session.status(), Some(0));
     Ok(())
 }
+
+#[test]
+fn a_command_in_the_background_waits_until_it_is_in_the_foreground() -> TestResult {
+    let servers = Servers::start(3)?;
+    // A shell with jobs, as people have it: the inner quorlock is a job in the background, until `fg`.
+    let line = format!(
+        "set -m; {} run inner -c 'read a </dev/tty; echo \"got <$a>\"' & read go; fg",
+        env!("CARGO_BIN_EXE_quorlock")
+    );
+    let mut session = Session::start(&servers, &["run", "report", "-c", &line]);
+    session.see("the command wants the terminal, and is in the background");
+    session.press("go\n");
+    session.press("key\n");
+    session.see("got <key>");
+    assert_eq!(session.status(), Some(0));
+    Ok(())
+}
