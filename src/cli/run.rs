@@ -21,8 +21,9 @@ use quorlock::{CancelHandle, LockManager, ReleaseError};
 
 use crate::args::{Args, Check, Run};
 use crate::exit::{Exit, Failed};
-use crate::run::job::{Job, say};
+use crate::run::job::Job;
 use crate::run::signals::{Event, Events};
+use crate::run::terminal::say;
 use crate::run::times::Times;
 use crate::taking::Held;
 use crate::{nodes, show};

@@ -20,7 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SI
 use crate::exit::Exit;
 use crate::run::clock;
 use crate::run::group::{Group, ourselves};
-use crate::run::terminal::undisturbed;
+use crate::run::terminal::say;
 
 /// What the program is called with.
 pub(crate) const TASK: &str = "__guard";
@@ -100,7 +100,7 @@ pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(lease) = lease {
         let _ = fs::remove_file(lease);
     }
-    undisturbed(|| drop(writeln!(io::stderr(), "quorlock: {why}: its command was killed")));
+    say(&format!("{why}: its command was killed"));
     Exit::Lost.code()
 }
 

@@ -1,12 +1,11 @@
 //! A command while it runs: its processes, the guardian, and the lock, until all of the processes are gone.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use quorlock::Lost;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
@@ -17,7 +16,7 @@ use crate::run::group::{Group, ourselves, shell};
 use crate::run::guardian::Guardian;
 use crate::run::lease::{Lease, VARIABLE};
 use crate::run::signals::{Event, Events};
-use crate::run::terminal::{Terminal, undisturbed};
+use crate::run::terminal::{Terminal, say};
 use crate::run::times::Times;
 use crate::taking::Held;
 
@@ -336,16 +335,6 @@ impl<'a> Job<'a> {
         if !self.run.quiet {
             say(text);
         }
-    }
-}
-
-/// On stderr, unless that would have to wait: nothing that a reader of it does, or does not, is to keep a command waiting
-/// that has to be ended, or a guardian that has to be told of an extension.
-pub(crate) fn say(text: &str) {
-    let stderr = io::stderr();
-    let at_once = Timespec::default();
-    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&at_once)).is_ok_and(|it| it == 1) {
-        undisturbed(|| drop(writeln!(io::stderr(), "quorlock: {text}")));
     }
 }
 

@@ -9,7 +9,7 @@ use quorlock::{LockManager, LockState};
 
 use crate::args::Run;
 use crate::run::clock;
-use crate::run::job::say;
+use crate::run::terminal::say;
 use crate::show;
 
 /// Who waits for less long than this need not know for whom.

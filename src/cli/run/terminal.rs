@@ -1,9 +1,10 @@
 //! Whose the terminal is. Who reads it without being in its foreground is stopped by the system.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
 use nix::sys::signal::{SigSet, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
@@ -51,9 +52,19 @@ impl Terminal {
     }
 }
 
+/// On stderr, unless that would have to wait: nothing that a reader of it does, or does not, is to keep a command waiting
+/// that has to be ended, or a guardian that has to be told of an extension.
+pub(crate) fn say(text: &str) {
+    let stderr = io::stderr();
+    let at_once = Timespec::default();
+    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&at_once)).is_ok_and(|it| it == 1) {
+        undisturbed(|| drop(writeln!(io::stderr(), "quorlock: {text}")));
+    }
+}
+
 /// For what may use the terminal while it is not ours: without this the system could stop us, and nobody would extend the
 /// lock.
-pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTTOU);
     // Fails for a set that makes no sense, and this one does.

@@ -6,6 +6,7 @@ use super::*;
 
 fn start(servers: &Servers, beats: &Beats) -> Running {
     let mut command = quorlock(servers);
+    command.env("XDG_RUNTIME_DIR", beats.folder.path());
     let run = Running::start(command.arg("run").args(SHORT).args(["report", "--"]).args(beats.command()));
     beats.wait_for_all_three();
     run
@@ -44,6 +45,13 @@ fn all_are_gone_before_the_next_holder_when_quorlock_is_killed() -> TestResult {
     beats.wait_until_gone();
     assert!(beats.last() < taken, "{} < {taken}", beats.last());
     assert_eq!(run.status(), None);
+    let leases = || {
+        fs::read_dir(beats.folder.path())
+            .unwrap()
+            .flatten()
+            .filter(|it| it.path().extension().is_some_and(|it| it == "lease"))
+    };
+    eventually("the guardian has removed the lease", || leases().count() == 0);
     assert!(run.stderr().contains("quorlock has ended without a word: its command was killed"));
     Ok(())
 }
