@@ -6,6 +6,7 @@ mod hold;
 mod ls;
 mod release;
 mod schema;
+mod secrets;
 mod status;
 mod support;
 mod watch;
