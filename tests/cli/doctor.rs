@@ -130,7 +130,7 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
         assert_finds(&json, "warning", "clock_differs", Some("n11"));
     }
     let forbidden = |node: usize| json["nodes"][node]["forbidden"].to_string();
-    assert_eq!((forbidden(0), forbidden(7)), ("[]".to_owned(), r#"["set","zadd","zscore","scan"]"#.to_owned()));
+    assert_eq!((forbidden(1), forbidden(7)), ("[]".to_owned(), r#"["set","zadd","zscore","scan"]"#.to_owned()));
     let text = quorlock_at(&urls).args(["doctor", "--looks", "1"]).output()?;
     assert_eq!(text.status.code(), Some(2));
     let text = format!("{}{}{json}", stdout(&text), stderr(&text));
