@@ -25,6 +25,10 @@ pub(crate) enum Exit {
     NoPermission,
     /// The configuration cannot be used.
     Config,
+    /// The command cannot be executed.
+    NotExecutable,
+    /// There is no such command.
+    NotFound,
     /// A signal, of this number, ended the wait.
     Signal(u8),
 }
@@ -41,6 +45,8 @@ impl Exit {
             Exit::NoPermission => 77,
             Exit::Config => 78,
             Exit::Lost => 79,
+            Exit::NotExecutable => 126,
+            Exit::NotFound => 127,
             Exit::Signal(number) => number.saturating_add(128),
         }
     }

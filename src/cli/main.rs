@@ -8,6 +8,7 @@
 //! | `clap` | options, help, variables | the one that everybody reads |
 //! | `clap_complete`, `clap_mangen` | completions, manual pages | from the options, so they are true |
 //! | `comfy-table` | tables that fit the terminal | no dependency without its extras |
+//! | `nix` | writing to a terminal that is the command's | `rustix`, which the crate has, blocks no signals |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
 //! | `signal-hook` | signals | without code that the compiler does not check |
 //! | `toml` | the config file | as above |
@@ -21,6 +22,8 @@ mod ls;
 mod nodes;
 mod pages;
 mod release;
+#[cfg(unix)]
+mod run;
 mod seen;
 mod show;
 mod status;
@@ -35,6 +38,10 @@ use crate::args::{Args, Command};
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    if let Some(helped) = run::help() {
+        return helped;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(err) => {
@@ -44,6 +51,14 @@ fn main() -> ExitCode {
         }
     };
     let done = match &args.command {
+        #[cfg(unix)]
+        Command::Check(check) => run::check(check),
+        #[cfg(unix)]
+        Command::Run(run) => run::run(&args, run),
+        #[cfg(not(unix))]
+        Command::Check(_) | Command::Run(_) => {
+            Err(exit::Failed::new(Exit::Usage, "not on this system: there are no groups of processes to be killed"))
+        }
         Command::Hold(hold) => hold::run(&args, hold),
         Command::Completions(completions) => pages::completions(completions),
         Command::Ls(ls) => ls::run(&args, ls),

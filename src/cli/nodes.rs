@@ -38,11 +38,17 @@ struct ConfigFile {
 pub(crate) struct Settings {
     pub(crate) builder: Builder,
     pub(crate) response_timeout: Duration,
+    pub(crate) ttl: Duration,
 }
 
 /// `label`: what it is called on the servers.
 pub(crate) fn builder(args: &NodeArgs, label: Option<&str>) -> Result<Builder, Failed> {
-    settings(args, label, true).map(|it| it.builder)
+    with_locks(args, label).map(|it| it.builder)
+}
+
+/// The same, and what it was made of.
+pub(crate) fn with_locks(args: &NodeArgs, label: Option<&str>) -> Result<Settings, Failed> {
+    settings(args, label, true)
 }
 
 /// The same for commands that hold nothing. They tell the servers of no ttl that is longer than what programs have by default:
@@ -84,7 +90,7 @@ fn settings(args: &NodeArgs, label: Option<&str>, holds: bool) -> Result<Setting
     // Whoever holds a lock on purpose decides for how long.
     builder = builder.ttl(ttl).max_hold(None).quarantine(!args.no_quarantine);
     builder = builder.response_timeout(response_timeout).connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
-    Ok(Settings { builder, response_timeout })
+    Ok(Settings { builder, response_timeout, ttl })
 }
 
 /// The servers: of the first of these places that names any.

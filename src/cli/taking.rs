@@ -108,6 +108,14 @@ impl Held {
         }
     }
 
+    pub(crate) fn check(&self) -> Result<(), Lost> {
+        match self {
+            Held::Lock(it) => it.check(),
+            Held::Read(it) => it.check(),
+            Held::Permit(it) => it.check(),
+        }
+    }
+
     pub(crate) fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
         match self {
             Held::Lock(it) => it.on_lost(callback),

@@ -5,6 +5,7 @@ mod doctor;
 mod hold;
 mod ls;
 mod release;
+mod run;
 mod schema;
 mod secrets;
 mod status;

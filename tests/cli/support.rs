@@ -30,6 +30,7 @@ pub(crate) fn quorlock_at(urls: &[String]) -> Command {
 /// The command, without servers.
 pub(crate) fn bare() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
+    command.env("SHELL", "/bin/sh");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("QUORLOCK_")) {
         command.env_remove(name);
     }
@@ -84,8 +85,12 @@ impl Running {
         self.stdin = None;
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
     }
 
     /// Its status, once it has ended by itself; none if a signal has ended it.
