@@ -123,7 +123,7 @@ impl LockManager {
     /// Looks at every node: whether its vote counts, and what weakens the locks although it does. For start-up, health
     /// pages and command lines.
     ///
-    /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
+    /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
     /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
     /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shut_down) no node is
     /// asked.

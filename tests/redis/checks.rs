@@ -168,6 +168,20 @@ fn a_look_says_what_runs_there_since_when_how_far_it_is_and_which_commands_it_fo
 }
 
 #[test]
+fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)), 3);
+    servers[1].pause()?;
+
+    let checks = locks.check_nodes();
+
+    assert_eq!(checks[1].round_trip, None);
+    assert!(checks[1].failure.is_some(), "{}", checks[1]);
+    assert!(checks[0].round_trip.is_some() && checks[2].round_trip.is_some(), "{checks:?}");
+    Ok(())
+}
+
+#[test]
 fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestResult {
     let fresh = Server::start;
     let (fine, promoted, would_evict, evicts, has_replica) = (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
