@@ -218,7 +218,8 @@ impl LockManager {
     /// on some node, so a lock that is free is not listed. Names longer than 60,000 bytes are left out, and there are 100,000 at
     /// most.
     ///
-    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access).
+    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access). A user that may not use all keys needs a
+    /// prefix, or a pattern, that only those fit which it may: a node refuses the question otherwise.
     ///
     /// Blocks for as long as it takes to look through all keys of all nodes, one node after another, in parts of 500 keys with
     /// pauses in between, so that no node works for more than a fifth of the time for it: a few seconds for each million of
