@@ -123,7 +123,7 @@ impl LockManager {
     /// Looks at every node: whether its vote counts, and what weakens the locks although it does. For start-up, health
     /// pages and command lines.
     ///
-    /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
+    /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
     /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
     /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shut_down) no node is
     /// asked.
@@ -218,7 +218,8 @@ impl LockManager {
     /// on some node, so a lock that is free is not listed. Names longer than 60,000 bytes are left out, and there are 100,000 at
     /// most.
     ///
-    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access).
+    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access). A user that may not use all keys needs a
+    /// prefix, or a pattern, that only those fit which it may: a node refuses the question otherwise.
     ///
     /// Blocks for as long as it takes to look through all keys of all nodes, one node after another, in parts of 500 keys with
     /// pauses in between, so that no node works for more than a fifth of the time for it: a few seconds for each million of
@@ -287,7 +288,9 @@ impl Admin<'_> {
     /// Asks every node which of the commands that this crate uses its access list forbids to this manager's user.
     ///
     /// Few programs need all of them: [`guide::nodes`](crate::guide::nodes#access) says what each is for. Those without which
-    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::NodeFailure::NoPermission).
+    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::NodeFailure::NoPermission). A
+    /// server that takes no writes for another reason says that:
+    /// [`OutOfMemory`](crate::NodeFailure::OutOfMemory), for example.
     ///
     /// Each command is tried on a key that is not there, in a way that changes nothing; what is refused stands in the server's
     /// `ACL LOG` then, so this is for people and not for every start of a program. Blocks until all nodes have answered, for at

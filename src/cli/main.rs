@@ -17,6 +17,7 @@ mod args;
 mod ask;
 mod doctor;
 mod exit;
+#[cfg(unix)]
 mod hold;
 mod ls;
 mod nodes;
@@ -59,7 +60,10 @@ fn main() -> ExitCode {
         Command::Check(_) | Command::Run(_) => {
             Err(exit::Failed::new(Exit::Usage, "not on this system: there are no groups of processes to be killed"))
         }
+        #[cfg(unix)]
         Command::Hold(hold) => hold::run(&args, hold),
+        #[cfg(not(unix))]
+        Command::Hold(_) => Err(exit::Failed::new(Exit::Usage, "not on this system: nobody can ask it to end")),
         Command::Completions(completions) => pages::completions(completions),
         Command::Ls(ls) => ls::run(&args, ls),
         Command::Man(man) => pages::man(man),

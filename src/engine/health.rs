@@ -38,18 +38,22 @@ impl Shared {
         }
         let row = |(node, failure): (&Arc<Node>, _)| check(node, failure, self.fanout.double_of(node.id));
         let mut rows: Vec<_> = nodes.iter().zip(failures).map(row).collect();
-        self.measure(&mut rows, deadline);
+        self.measure(&mut rows);
         rows
     }
 
-    /// How far away the nodes are that are connected.
-    fn measure(&self, rows: &mut [NodeCheck], deadline: Tick) {
-        let up = self.fanout.nodes().iter().filter(|it| it.is_up()).map(|it| it.id).collect::<NodeSet>();
+    /// How far away the nodes are that are connected. With a deadline of its own, without those that are silent: they have used
+    /// up the time of the first question.
+    fn measure(&self, rows: &mut [NodeCheck]) {
+        let is_silent = |it: &NodeCheck| matches!(it.failure, Some(NodeFailure::TimedOut | NodeFailure::Stalled));
+        let nodes = self.fanout.nodes().iter().zip(rows.iter());
+        let up = nodes.filter(|(node, row)| node.is_up() && !is_silent(row)).map(|(it, _)| it.id);
+        let up = up.collect::<NodeSet>();
         if up == NodeSet::default() {
             return;
         }
         // Alone, and behind everything else: nothing of the connecting is in it.
-        let times = ask::ask_timed(&self.fanout, Command::time(), Some(up), deadline);
+        let times = ask::ask_timed(&self.fanout, Command::time(), Some(up), self.fanout.deadline(time::tick()));
         for (row, (answer, took)) in rows.iter_mut().zip(times) {
             row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
         }

@@ -1,8 +1,10 @@
 //! `quorlock doctor` and `quorlock vouch`.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use devnodes::{Clock, FakeServer, Proxy, Server, Servers, eventually};
+use quorlock::LockManager;
 use serde_json::Value;
 
 use crate::support::*;
@@ -100,7 +102,7 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
     urls.push(format!("redis://:hunter3@{}", with_password.addr()));
     urls.extend([garbage.url(), double.url()]);
     if let Some(ahead) = &ahead {
-        ahead.step_clock_forward(std::time::Duration::from_secs(7_200))?;
+        ahead.step_clock_forward(Duration::from_secs(7_200))?;
         urls.push(ahead.url());
     }
 
@@ -128,7 +130,7 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
         assert_finds(&json, "warning", "clock_differs", Some("n11"));
     }
     let forbidden = |node: usize| json["nodes"][node]["forbidden"].to_string();
-    assert_eq!((forbidden(0), forbidden(7)), ("[]".to_owned(), r#"["set","zadd","zscore","scan"]"#.to_owned()));
+    assert_eq!((forbidden(1), forbidden(7)), ("[]".to_owned(), r#"["set","zadd","zscore","scan"]"#.to_owned()));
     let text = quorlock_at(&urls).args(["doctor", "--looks", "1"]).output()?;
     assert_eq!(text.status.code(), Some(2));
     let text = format!("{}{}{json}", stdout(&text), stderr(&text));
@@ -137,11 +139,90 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
     Ok(())
 }
 
+/// A server that answers its first commands like this, and the rest with an error.
+fn answering(answers: &'static [(&'static str, &'static str)]) -> FakeServer {
+    let serve = |conn: &mut devnodes::FakeConn| {
+        while let Some(command) = conn.read_command() {
+            let known = answers.iter().find(|(name, _)| name.as_bytes() == command[0]);
+            let answer = known.map_or("-ERR unknown command", |(_, answer)| answer);
+            if !conn.write(format!("{answer}\r\n").as_bytes()) {
+                return;
+            }
+        }
+    };
+    FakeServer::start(serve).unwrap()
+}
+
+#[test]
+fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestResult {
+    let fresh = Server::start;
+    let (full, wants_replicas, database, stopped) = (fresh()?, fresh()?, fresh()?, fresh()?);
+    let cluster = Server::builder().arg("--cluster-enabled", "yes").start()?;
+    full.command(&["CONFIG", "SET", "maxmemory", "1"])?;
+    wants_replicas.command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
+    stopped.pause()?;
+    let (redis, info) = ("%0", "$23\r\nredis_mode:sentinel\r\n\r\n");
+    let sentinel: &'static [_] =
+        Box::leak(Box::new([("HELLO", redis), ("INFO", info), ("ROLE", "*1\r\n$8\r\nsentinel")]));
+    let fakes = [
+        answering(sentinel),
+        answering(&[
+            ("HELLO", "%0"),
+            ("SCRIPT", "*3\r\n:1\r\n:1\r\n:1"),
+            ("INFO", "$24\r\nredis_version:5.0.14\r\n\r\n"),
+            ("ROLE", "*1\r\n$6\r\nmaster"),
+        ]),
+        answering(&[("HELLO", "-DENIED Redis is running in protected mode because no password is set.")]),
+        answering(&[("HELLO", "-LOADING Redis is loading the dataset in memory")]),
+        answering(&[("HELLO", "-BUSY Redis is busy running a script.")]),
+        answering(&[("HELLO", "-ERR max number of clients reached")]),
+    ];
+    let mut urls: Vec<_> = [&full, &wants_replicas, &stopped, &cluster].map(Server::url).into();
+    urls.push(format!("{}/99", database.url()));
+    urls.extend(fakes.iter().map(FakeServer::url));
+    let mut command = quorlock_at(&urls);
+    command.env("QUORLOCK_CONNECT_TIMEOUT", "2");
+
+    let (status, json) = looks(&mut command);
+
+    assert_eq!(status, 2, "{json}");
+    for (level, what, node) in [
+        ("unfit", "out_of_memory", "n0"),
+        ("unfit", "writes_refused", "n1"),
+        ("warning", "down", "n2"),
+        ("unfit", "cluster", "n3"),
+        ("unfit", "bad_database", "n4"),
+        ("unfit", "sentinel", "n5"),
+        ("unfit", "too_old", "n6"),
+        ("unfit", "protected_mode", "n7"),
+        ("warning", "loading", "n8"),
+        ("warning", "busy", "n9"),
+        ("warning", "too_many_clients", "n10"),
+    ] {
+        assert_finds(&json, level, what, Some(node));
+    }
+    stopped.resume()?;
+    Ok(())
+}
+
+#[test]
+fn servers_that_others_use_in_another_set_are_found() -> TestResult {
+    let servers = Servers::start(5)?;
+    for server in &servers {
+        server.command(&["SET", "quorlock:canary", "0"])?;
+    }
+    let all = LockManager::builder(servers.urls()).response_timeout(Duration::from_secs(2)).build()?;
+    eventually("all have been met", || all.check_nodes().iter().all(|it| it.round_trip.is_some()));
+    let (_, json) = looks(quorlock_at(&servers.urls()[..3]).env_remove("QUORLOCK_NO_QUARANTINE"));
+    assert_finds(&json, "warning", "other_nodes", Some("n0"));
+    Ok(())
+}
+
 #[test]
 fn a_server_that_is_far_away_gets_a_proposal_for_the_response_timeout() -> TestResult {
     let servers = Servers::start(3)?;
     let proxy = Proxy::start(servers[0].addr())?;
-    proxy.set_delay(std::time::Duration::from_millis(300));
+    proxy.set_delay(Duration::from_millis(300));
     let urls = [proxy.url(), servers[1].url(), servers[2].url()];
     let mut command = quorlock_at(&urls);
     let (status, json) = looks(command.env("QUORLOCK_RESPONSE_TIMEOUT", "1"));

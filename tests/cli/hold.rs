@@ -216,3 +216,17 @@ fn what_cannot_be_said_ends_the_hold_with_a_status_and_no_panic() -> TestResult 
     nothing_is_left(&servers, "report");
     Ok(())
 }
+
+#[test]
+fn at_a_terminal_it_holds_until_ctrl_d() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut terminal = Terminal::start(quorlock(&servers).args(["hold", "report"]));
+    terminal.wait_for("held ");
+    terminal.tell("a line does not end it");
+    assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+    terminal.press(4);
+    assert_eq!(terminal.status(), Some(0), "{}", terminal.said());
+    terminal.wait_for("released");
+    nothing_is_left(&servers, "report");
+    Ok(())
+}

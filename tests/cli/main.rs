@@ -7,6 +7,7 @@ mod ls;
 mod release;
 mod run;
 mod schema;
+mod secrets;
 mod status;
 mod support;
 mod watch;

@@ -165,6 +165,11 @@ impl Terminal {
         writeln!(self.screen, "{line}").unwrap();
     }
 
+    /// A key, as its byte.
+    pub(crate) fn press(&mut self, key: u8) {
+        self.screen.write_all(&[key]).unwrap();
+    }
+
     #[track_caller]
     pub(crate) fn status(&mut self) -> Option<i32> {
         let mut status = None;

@@ -158,10 +158,26 @@ fn a_look_says_what_runs_there_since_when_how_far_it_is_and_which_commands_it_fo
         assert!(version.starts_with("Redis ") || version.starts_with("Valkey "), "{version}");
         assert!(check.uptime.is_some_and(|it| it < secs(600)), "{check:?}");
     }
+    servers[0].command(&["CONFIG", "SET", "maxmemory", "1"])?;
+    assert_eq!(locks.admin().check_access()?[0].forbidden, Err(NodeFailure::OutOfMemory));
     assert_eq!(servers[1].command(&["EXISTS", "quorlock:probe"])?.as_int(), Some(0), "looking sets no key");
     locks.shut_down();
     assert!(locks.check_nodes().iter().all(|it| it.round_trip.is_none() && it.version.is_none()));
     assert!(locks.admin().check_access().is_err());
+    Ok(())
+}
+
+#[test]
+fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)), 3);
+    servers[1].pause()?;
+
+    let checks = locks.check_nodes();
+
+    assert_eq!(checks[1].round_trip, None);
+    assert!(checks[1].failure.is_some(), "{}", checks[1]);
+    assert!(checks[0].round_trip.is_some() && checks[2].round_trip.is_some(), "{checks:?}");
     Ok(())
 }
 

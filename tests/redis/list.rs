@@ -112,6 +112,28 @@ fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestRe
 }
 
 #[test]
+fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    let _guards = (locks.mutex("app:report").lock()?, locks.mutex("other:report").lock()?);
+    let user = "on >secret ~quorlock:* ~app:* &* -@all +hello +auth +script|exists +script|load +evalsha +eval +info +role \
+                +get +exists +pttl +time +zrange +scan";
+    let words: Vec<_> = ["ACL", "SETUSER", "eyes"].into_iter().chain(user.split_whitespace()).collect();
+    servers[0].command(&words)?;
+    let url = servers[0].url().replacen("redis://", "redis://eyes:secret@", 1);
+
+    let with_prefix = builder([&url]).prefix("app:").build()?.list("*")?;
+    let with_pattern = builder([&url]).build()?.list("app:*")?;
+    let with_neither = builder([&url]).build()?.list("*")?;
+
+    assert_eq!((names(&with_prefix), names(&with_pattern)), (vec!["report".to_owned()], vec!["app:report".to_owned()]));
+    assert!(with_prefix.is_complete() && with_pattern.is_complete());
+    let [refused] = with_neither.missed() else { panic!("{with_neither:?}") };
+    assert!(matches!(&refused.answer, NodeAnswer::Failed(NodeFailure::NoPermission { .. })), "{refused}");
+    Ok(())
+}
+
+#[test]
 fn a_shutdown_ends_the_search() -> TestResult {
     let server = Server::start()?;
     populate(&server, 40_000);

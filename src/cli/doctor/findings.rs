@@ -46,6 +46,10 @@ const FOR_LOOKING: [&str; 4] = ["zcard", "zcount", "zrangebyscore", "scan"];
 /// Everything, the worst first.
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let mut findings: Vec<Finding> = seen.checks.iter().filter_map(failure).collect();
+    for (check, access) in seen.checks.iter().zip(&seen.access).filter(|(it, _)| it.failure.is_none()) {
+        // It can be asked, and takes no writes.
+        findings.extend(access.forbidden.as_ref().err().map(|it| of_failure(check, it)));
+    }
     let duplicated = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { .. });
     for check in &seen.checks {
         // Of two addresses of one server the other one says it.
@@ -64,7 +68,10 @@ fn at(check: &NodeCheck) -> Option<(String, String)> {
 
 /// Why a node has no vote.
 fn failure(check: &NodeCheck) -> Option<Finding> {
-    let failure = check.failure.as_ref()?;
+    check.failure.as_ref().map(|it| of_failure(check, it))
+}
+
+fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
     let (level, what, why, action) = advice(failure);
     let seen = match failure {
         // What to do is said below.
@@ -74,7 +81,7 @@ fn failure(check: &NodeCheck) -> Option<Finding> {
         }
         _ => failure.to_string(),
     };
-    Some(Finding { level, what, node: at(check), seen, why, action: action.to_owned() })
+    Finding { level, what, node: at(check), seen, why, action: action.to_owned() }
 }
 
 type Advice = (Level, &'static str, &'static str, &'static str);

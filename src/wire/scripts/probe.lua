@@ -4,9 +4,8 @@
 -- KEYS[1]  a key that no lock has, and that is not there
 -- ARGV[1]  the end of a channel that nobody listens to
 --
--- Returns the commands, as access lists call them, with a space between; "" if none is forbidden.
---
--- Any other error than that of an access list does not count: the server may be full, for example.
+-- Returns the commands, as access lists call them, with a space between; "" if none is forbidden. An error if the server takes
+-- no writes for another reason: it is full, for example.
 local forbidden = {}
 
 local function try(name, ...)
@@ -16,13 +15,18 @@ local function try(name, ...)
   if err and (string.find(err, "NOPERM", 1, true) or string.find(err, "ACL failure in script", 1, true)
     or string.find(err, "The user executing the script can't", 1, true)) then
     forbidden[#forbidden + 1] = name
+    return false
   end
+  return err and reply
 end
 
 local key = KEYS[1]
 try("get", "GET", key)
 try("mget", "MGET", key)
-try("set", "SET", key, "", "XX")
+local refused = try("set", "SET", key, "", "XX")
+if refused then
+  return refused
+end
 try("del", "DEL", key)
 try("exists", "EXISTS", key)
 try("pexpire", "PEXPIRE", key, 1)
