@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use devnodes::{Servers, eventually};
 use quorlock::{LockGuard, LockManager};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process, test_kill_process_group};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 

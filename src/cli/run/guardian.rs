@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 use crate::exit::Exit;
@@ -62,6 +62,8 @@ impl Guardian {
     /// The group is gone.
     pub(crate) fn dismiss(mut self) {
         let _ = self.write(&format!("{DONE}\n"));
+        // One that was stopped would never hear it, and would stay for ever.
+        let _ = kill_process(self.pid(), Signal::CONT);
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {

@@ -128,6 +128,7 @@ fn a_guardian_that_was_stopped_goes_on() -> TestResult {
     eventually("it goes on", || !is_stopped(guardian));
     run.close_stdin();
     assert_eq!(run.status(), Some(0));
+    eventually("it has ended", || test_kill_process(guardian).is_err());
     Ok(())
 }
 
