@@ -362,6 +362,19 @@ mod tests {
         assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 6, 5]);
         assert_eq!(answers().iter().filter(|it| it.is_accepted()).count(), 2);
         assert_eq!(answers().iter().filter_map(Answer::slot).collect::<Vec<_>>(), [2, 2]);
+        assert_eq!(answers().iter().filter_map(Answer::which).collect::<Vec<_>>(), [1; 5]);
+    }
+
+    #[test]
+    fn whether_a_slot_is_free_says_nothing_of_another() {
+        let all = || 0..=u8::MAX;
+        for slot in all() {
+            let mut free = FreeSlots::default();
+            free.insert(slot);
+            assert!(all().all(|it| free.contains(it) == (it == slot)), "{slot}");
+            all().for_each(|it| free.insert(it));
+            assert!(all().all(|it| free.contains(it)), "{slot}");
+        }
     }
 
     #[test]

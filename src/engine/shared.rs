@@ -15,6 +15,7 @@ use crate::logic::outage::Outage;
 use crate::logic::wait;
 use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
+use crate::wire::Plan;
 
 /// Hands on what the nodes report.
 pub(crate) struct Hub {
@@ -23,7 +24,7 @@ pub(crate) struct Hub {
 }
 
 impl Events for Hub {
-    fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut()) {
+    fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Option<&Plan>)) {
         self.queues.released(node, key, leave);
     }
 

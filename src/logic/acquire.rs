@@ -262,10 +262,12 @@ impl Ballot<RaiseRound> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
+    use crate::answer::FreeSlots;
     use crate::ids::NodeId;
     use crate::logic::ballot::Step;
 
@@ -350,5 +352,72 @@ mod tests {
         assert_eq!(vote(0, RaiseReply::Taken), Step::Wait);
         assert_eq!(vote(1, RaiseReply::Above { counter: 23 }), Step::Decided(AcquireEnd::Lost(LossReason::Overtaken)));
         assert_eq!(ballot.seen(), 23);
+    }
+
+    /// A grant of `slot`, of a semaphore, by a node that could have granted those of `free`.
+    fn slot(slot: u8, counter: Option<u64>, free: impl IntoIterator<Item = u8>) -> Answer {
+        let mut slots = FreeSlots::default();
+        free.into_iter().for_each(|it| slots.insert(it));
+        Answer::Acquire(AcquireReply::Slot { slot, counter, free: slots })
+    }
+
+    #[test]
+    fn a3_a_slot_is_won_where_a_majority_has_granted_the_same() {
+        let taken = |it, counter| slot(it, counter, []);
+        for (votes, leading, expected) in [
+            ([taken(1, None), taken(2, None), taken(2, None)], 2, AcquireEnd::Won { token: 10 }),
+            ([taken(1, Some(17)), taken(2, None), taken(2, None)], 2, AcquireEnd::Won { token: 10 }),
+            ([taken(2, Some(17)), taken(2, None), FAILED], 2, AcquireEnd::Raise { token: 18 }),
+            ([ACCEPTED, taken(2, None), taken(2, None)], 2, AcquireEnd::Won { token: 10 }),
+            ([taken(3, None), taken(1, None), taken(2, None)], 1, AcquireEnd::Lost(LossReason::Held)),
+            ([taken(3, None), taken(1, None), FAILED], 1, AcquireEnd::Lost(LossReason::Held)),
+            ([taken(3, None), held(1, false), FAILED], 3, AcquireEnd::Lost(LossReason::Held)),
+            ([taken(3, None), FAILED, FAILED], 3, AcquireEnd::Lost(LossReason::NoQuorum)),
+        ] {
+            let shown = format!("{votes:?}");
+            let (ballot, end) = round(0, votes);
+            assert_eq!((ballot.slot(), end), (Some(leading), Some(expected)), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_common_slot_is_one_that_a_majority_could_have_granted() {
+        for (free, common) in
+            [([[0, 4], [1, 4], [2, 4]], Some(4)), ([[0, 4], [1, 3], [2, 4]], Some(4)), ([[0, 0], [1, 1], [2, 2]], None)]
+        {
+            let (ballot, end) = round(0, free.map(|it| slot(it[0], None, it)));
+            assert_eq!((end, ballot.common_slot()), (Some(AcquireEnd::Lost(LossReason::Held)), common), "{free:?}");
+        }
+    }
+
+    #[test]
+    fn rounds_that_meet_do_not_try_the_same_common_slot() {
+        let tried = |proposal: u64| {
+            let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, proposal, Some(at(10))));
+            for node in 0..3 {
+                ballot.on_vote(NodeId::new(node), slot(node, None, 0..=u8::MAX), at(1));
+            }
+            ballot.common_slot().unwrap()
+        };
+        for late in [0, 0x6_0a5b_1234_5600, 0x6_ffff_ffff_ff00] {
+            let slots: HashSet<_> = (0..=u64::from(u8::MAX)).map(|it| tried(late | it)).collect();
+            assert_eq!(slots.len(), 256, "{late:x}");
+        }
+    }
+
+    #[test]
+    fn which_of_several_locks_is_in_the_way_is_known_and_stands_in_the_report() {
+        let names: Arc<[LockName]> = [&b"a"[..], b"b"].map(LockName::new).into();
+        let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).of_names(&names));
+        let reserved =
+            |which| Answer::Acquire(AcquireReply::Reserved { counter: 1, left: Duration::ZERO, entered: true, which });
+        assert_eq!(ballot.in_the_way(), None);
+        for (node, which) in [None, Some(1), Some(0)].into_iter().enumerate() {
+            ballot.on_vote(NodeId::new(u8::try_from(node).unwrap()), reserved(which), at(1));
+        }
+        assert_eq!(ballot.in_the_way(), Some(1));
+        let rows = [None, Some("b"), Some("a")]
+            .map(|it| NodeAnswer::Reserved { left: Duration::ZERO, name: it.map(Arc::from) });
+        assert!(ballot.rows().map(|it| it.1).eq(rows));
     }
 }

@@ -172,6 +172,7 @@ impl Votes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::ReleaseReply;
 
     /// Decided by as many votes as this, and counts what it was told of.
     struct First(usize);
@@ -221,5 +222,15 @@ mod tests {
         assert_eq!(ballot.votes().get(NodeId::new(0)), Some(&Answer::Failed(NodeFailure::TimedOut)));
         assert_eq!(ballot.votes().get(NodeId::new(1)), Some(&Answer::Time));
         assert_eq!(vote(&mut ballot, 0, Answer::Time), Step::Late);
+    }
+
+    #[test]
+    fn a_report_has_a_row_for_each_node_whether_it_has_answered_or_not() {
+        let mut ballot = Ballot::new(3, First(1));
+        let released = Answer::Release(ReleaseReply::Deleted);
+        assert_eq!(vote(&mut ballot, 2, released.clone()), Step::Decided(1));
+        assert_eq!(vote(&mut ballot, 0, released), Step::Late);
+        let rows = [NodeAnswer::Released, NodeAnswer::Pending, NodeAnswer::Released];
+        assert!(ballot.rows().eq((0..).map(NodeId::new).zip(rows)));
     }
 }

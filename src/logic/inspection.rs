@@ -61,7 +61,9 @@ fn left(nodes: usize, keys: &[&StoredLock]) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inspection::SecretValue;
+    use crate::error::NodeFailure;
+    use crate::ids::NodeId;
+    use crate::inspection::{InspectedNode, SecretValue};
 
     fn key(key: StoredKey, seconds: Option<u64>) -> StoredLock {
         let left = seconds.map(Duration::from_secs);
@@ -128,5 +130,17 @@ mod tests {
         assert_eq!(of(5, &[a(), a(), b(), b()]), LockState::Unknown);
         assert_eq!(of(4, &[a(), a(), b(), b()]), LockState::NoMajority);
         assert_eq!(of(3, &[]), LockState::Unknown);
+    }
+
+    #[test]
+    fn an_inspection_shows_what_a_majority_says_and_a_line_for_each_node() {
+        let stored = [Ok(held("a", Some(2))), Ok(held("a", Some(2))), Err(NodeFailure::TimedOut)];
+        let node = |(node, stored)| InspectedNode { node: NodeId::new(node), address: "h:1".into(), stored };
+        let nodes: Vec<_> = (0..).zip(stored).map(node).collect();
+        let lines = nodes.iter().map(|it| format!("\n  {it}")).collect::<String>();
+        let inspection = Inspection { name: b"x"[..].into(), nodes };
+
+        assert_eq!(inspection.state(), held_by("a", Some(2)));
+        assert_eq!(inspection.to_string(), format!("held by a for another 2.0 s{lines}"));
     }
 }

@@ -30,9 +30,10 @@ pub(crate) struct Sample {
     pub(crate) ahead: usize,
 }
 
-/// A way shorter than this costs less than what it costs to send, run and answer batches that are smaller.
+/// A way shorter than this costs less than what it costs to send, run and answer batches that are smaller. Where the way is
+/// longer, a batch goes out as often: with 64 threads and a way of 5 ms, three at a time would make a pair a fifth longer.
 const SHORT_WAY: Duration = Duration::from_micros(250);
-/// With fewer batches under way commands wait longer for their turn where the way is long; with more, batches are small.
+/// With fewer batches under way commands wait longer for their turn where the way is not short; with more, batches are small.
 const BATCHES: usize = 3;
 
 /// How many commands of ours may be under way to one node: as many as it answers within a quarter of the response timeout.
@@ -66,7 +67,9 @@ impl Allowance {
     /// comes: every batch costs a wake-up here and one at the server, and a command waits for as long as one is on its way.
     pub(crate) fn batches(&self) -> usize {
         let way = self.way.shortest();
-        if !way.is_zero() && way < SHORT_WAY { 1 } else { BATCHES }
+        let so_many = way.as_nanos().checked_div(SHORT_WAY.as_nanos()).unwrap_or_default();
+        let so_many = usize::try_from(so_many).unwrap_or(usize::MAX);
+        if so_many == 0 && !way.is_zero() { 1 } else { so_many.max(BATCHES) }
     }
 
     pub(crate) fn on_answers(&mut self, Sample { now, answers, took, ahead }: Sample, response_timeout: Duration) {
@@ -249,16 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_large_where_the_way_is_short() {
+    fn batches_are_large_where_the_way_is_short_and_many_where_it_is_long() {
         let after = |took: &[Duration]| {
             let mut allowance = Allowance::default();
             (0..).zip(took).for_each(|(i, took)| allowance.on_answers(sample(ms(i * 40_000), 1, *took, 0), TIMEOUT));
             allowance.batches()
         };
         assert_eq!((after(&[]), after(&[SHORT_WAY])), (BATCHES, BATCHES));
+        assert_eq!((after(&[ms(1)]), after(&[ms(5)])), (4, 20), "one each quarter of a millisecond");
         assert_eq!(after(&[SHORT_WAY - Duration::from_nanos(1)]), 1);
         assert_eq!(after(&[ms(1), SHORT_WAY / 2]), 1);
-        assert_eq!(after(&[SHORT_WAY / 2, ms(1), ms(1)]), BATCHES, "it has become longer");
+        assert_eq!(after(&[SHORT_WAY / 2, ms(1), ms(1)]), 4, "it has become longer");
     }
 
     #[test]

@@ -18,9 +18,11 @@ mod fencing;
 mod held;
 mod leases;
 mod quarantines;
+mod readers;
 mod rounds;
 mod several;
 mod slots;
+mod walk;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -159,6 +161,23 @@ where
         );
     }
     assert_eq!(round.on_timeout(in_time()), Step::Late, "ended twice after {votes:?}");
+}
+
+/// A round after these votes, and after its time-out if it is `closed`.
+fn round_after<R: Round>(
+    nodes: usize,
+    round: R,
+    votes: impl Iterator<Item = (NodeId, Vote)>,
+    closed: bool,
+) -> Ballot<R> {
+    let mut ballot = Ballot::new(nodes, round);
+    for (node, vote) in votes {
+        let _ = ballot.on_vote(node, vote, in_time());
+    }
+    if closed {
+        let _ = ballot.on_timeout(in_time());
+    }
+    ballot
 }
 
 /// Calls `visit` with every list of `len` things out of `kinds`.

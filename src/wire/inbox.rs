@@ -15,7 +15,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    const READ_SIZE: usize = 16 * 1024;
+    const READ_SIZE: usize = 16_384;
 
     /// Room for what is read next. What was taken is forgotten.
     pub(crate) fn space(&mut self) -> &mut [u8] {

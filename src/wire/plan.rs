@@ -104,6 +104,11 @@ impl Plan {
         self.slots().is_none()
     }
 
+    /// Whether its key is not that of a lock, and so does not say in which waiting lists its calls are.
+    pub(crate) fn has_lists_of_its_own(&self) -> bool {
+        matches!(self.form, AnyForm::Several(_) | AnyForm::Slots(_))
+    }
+
     /// Writes `label` behind the owner token, in the value of the lock.
     pub(crate) fn signed(self, label: &OwnerLabel) -> Plan {
         Plan { label: label.clone(), ..self }
@@ -237,8 +242,8 @@ impl Plan {
         self.release(OwnerToken::nobody(), None, QueueUpdate::Leave(waiter))
     }
 
-    /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: that is
-    /// told to calls for several locks, which leave their lists themselves.
+    /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: the key of
+    /// several locks, or of a semaphore.
     pub(crate) fn leave_key(lock: &[u8], client: ClientId) -> Option<Command> {
         let plan = Plan::mutex(b"", lock, KeyTtls::default());
         (!plan.is_reserved()).then(|| plan.leave(Waiter::Client(client)))
@@ -270,128 +275,4 @@ pub(crate) fn meet(id: u64, set: Option<u64>, nodes: u64, earlier: &[u64]) -> Co
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
-        let plan = Plan::mutex(b"app:", b"report", KeyTtls::default());
-        assert_eq!(**plan.key(), *b"app:report");
-        let AnyForm::Exclusive(keys) = &plan.form else { panic!("another form") };
-        assert_eq!(keys.fence, b"quorlock:fence:{app:report}");
-    }
-
-    #[test]
-    fn numbers_are_sent_as_decimal_digits_in_the_order_that_the_script_states() {
-        let (owner, ttls) = (OwnerToken::nobody(), KeyTtls { fence: 604_800_000 });
-        let plan = Plan::mutex(b"app:", b"report", ttls);
-        assert_eq!(plan.key_len(), 10);
-        let (value, fence) = (owner.to_value(), b"quorlock:fence:{app:report}");
-        let (keys, args): ([&[u8]; 2], [&[u8]; 3]) =
-            ([b"app:report", fence], [&value, b"1700000000000001", b"604800000"]);
-        let (mut sent, mut expected) = (Vec::new(), Vec::new());
-        plan.raise(owner, 1_700_000_000_000_001).write_to(&mut sent, true);
-        Command::of_script(Script::Raise, &keys, &args).write_to(&mut expected, true);
-        assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
-    }
-
-    #[test]
-    fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
-        let client = ClientId::draw().unwrap();
-        let id = String::from_utf8(client.to_value().to_vec()).unwrap();
-        let entry = QueueEntry { waiter: Waiter::Reader(client, 12), life: 9 };
-        let policy = QueuePolicy { fair: false, since: 5, entry: Some(entry), enters: true, only: None };
-        let plan = Plan::mutex(b"", b"a", KeyTtls { fence: 7 }).to_read();
-        let owner = OwnerToken::nobody();
-        let token = String::from_utf8(owner.to_value().to_vec()).unwrap();
-        let (fence, list, turn) = ("quorlock:fence:{a}", "quorlock:waiters:{a}", "quorlock:turn:{a}");
-        let (canary, readers, me) = ("quorlock:canary", "quorlock:readers:{a}", &*format!("{id}r12"));
-        let update = QueueUpdate::Stay { entry, since: 5, which: None };
-        for (command, script, keys, args) in [
-            (
-                plan.acquire(owner, 1, 2, 3, &policy),
-                Script::AcquireShared,
-                &["a", fence, list, turn, canary, readers][..],
-                &[&token, "1", "2", "7", "3", "unfair", "5", me, "9", "1"][..],
-            ),
-            (plan.raise(owner, 4), Script::RaiseShared, &["a", fence, readers], &[&token, "4", "7"]),
-            (
-                plan.heal(owner, 1, 2, 3),
-                Script::ExtendShared,
-                &["a", fence, canary, readers, list, turn],
-                &[&token, "1", "2", "7", "3", "heal"],
-            ),
-            (
-                plan.release(owner, Some(8), update),
-                Script::ReleaseShared,
-                &["a", list, turn, readers],
-                &[&token, me, "5", "9", "1"],
-            ),
-        ] {
-            let (mut sent, mut expected) = (Vec::new(), Vec::new());
-            command.write_to(&mut sent, true);
-            let args: Vec<&[u8]> = args.iter().map(|it| it.as_bytes()).collect();
-            Command::of_script(script, &keys.iter().map(|it| it.as_bytes()).collect::<Vec<_>>(), &args)
-                .write_to(&mut expected, true);
-            assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
-        }
-    }
-
-    #[test]
-    fn reserved_names_are_recognised_with_their_prefix() {
-        assert!(Plan::mutex(b"", b"quorlock:fence:{a}", KeyTtls::default()).is_reserved());
-        assert!(Plan::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved());
-        assert!(!Plan::mutex(b"app:", b"quorlock:x", KeyTtls::default()).is_reserved());
-    }
-
-    #[test]
-    fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() {
-        let label = OwnerLabel::new("web-3", 4711, "nightly");
-        let plan = Plan::mutex(b"", b"a", KeyTtls::default());
-        let owner = OwnerToken::draw().unwrap();
-        let token = String::from_utf8(owner.to_value().to_vec()).unwrap();
-        let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
-        let signed = plan.clone().signed(&label);
-        let full = format!("{token} web-3/4711/nightly");
-        for (plan, value) in
-            [(signed.to_read(), full.clone()), (signed, full), (plan.to_read(), token.clone()), (plan, token.clone())]
-        {
-            for command in [
-                plan.acquire(owner, 1, 1, 0, &policy),
-                plan.raise(owner, 1),
-                plan.extend(owner, 1, 1, 0, true),
-                plan.heal(owner, 1, 1, 0),
-                plan.release(owner, None, QueueUpdate::None),
-            ] {
-                let (mut bytes, argument) = (Vec::new(), format!("\r\n${}\r\n{value}\r\n", value.len()));
-                command.write_to(&mut bytes, true);
-                let found = bytes.windows(argument.len()).filter(|it| *it == argument.as_bytes()).count();
-                assert_eq!(found, 1, "{}", bytes.escape_ascii());
-            }
-        }
-    }
-
-    #[test]
-    fn every_command_says_for_how_long_its_lock_can_live() {
-        let plan = Plan::mutex(b"", b"a", KeyTtls::default());
-        assert!(!plan.is_shared() && plan.to_read().is_shared());
-        for plan in [plan.to_read(), plan] {
-            its_commands_say_for_how_long(&plan);
-        }
-    }
-
-    fn its_commands_say_for_how_long(plan: &Plan) {
-        let owner = OwnerToken::nobody();
-        let entry = QueueEntry { waiter: Waiter::Client(ClientId::draw().unwrap()), life: 9_999 };
-        for (fair, entry) in [(true, None), (false, None), (true, Some(entry))] {
-            let policy = QueuePolicy { fair, since: 1, entry, enters: entry.is_some(), only: None };
-            assert_eq!(plan.acquire(owner, 1_500, 1, 0, &policy).life().as_millis(), 1_500);
-        }
-        for command in [plan.extend(owner, 1_500, 1, 0, true), plan.heal(owner, 1_500, 1, 0)] {
-            assert_eq!(command.life().as_millis(), 1_500);
-        }
-        for command in [plan.raise(owner, 1), plan.release(owner, None, QueueUpdate::None), Command::time()] {
-            assert!(command.life().is_zero());
-        }
-    }
-}
+mod tests;

@@ -125,7 +125,13 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
     let again = locks.reentrant_mutex("again");
     let (outer, inner) = (again.lock().expect("it is free"), again.lock().expect("it is ours"));
     let free = locks.mutex("free");
-    eventually("it is on all servers", || holders(servers, "again") == 3);
+    let (read, written) = (locks.rw_lock("read"), locks.rw_lock("written"));
+    let (reader, writer) = (read.read().expect("it is free"), written.write().expect("it is free"));
+    let (both, permits) = (locks.multi(["a", "b"]), locks.semaphore("mail", 2));
+    let (set, permit) = (both.lock().expect("they are free"), permits.acquire().expect("there are two"));
+    let slot = format!("quorlock:slot-{}:{{mail}}", permit.slot());
+    let names = ["report", "other", "again", "read", "written", "a", "b", &slot];
+    eventually("all are on all servers", || names.iter().all(|it| holders(servers, it) == 3));
     let commands =
         || -> Vec<_> { servers.iter().map(|it| (it.info("cmdstat_evalsha"), it.info("cmdstat_eval"))).collect() };
     // The connections of the manager, by the number that the server gave each.
@@ -138,7 +144,7 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         servers.iter().map(|it| ours(&list(it))).collect()
     };
     let (sent, connected) = (commands(), connections());
-    let values: Vec<_> = ["report", "other", "again"].map(|it| servers[0].get(it)).into();
+    let values = names.map(|it| servers[0].get(it));
 
     let parents = in_child(|| {
         assert!(!first.is_valid());
@@ -157,18 +163,26 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         assert_eq!(again.lock().unwrap_err(), AcquireError::Forked);
         assert!(!inner.is_valid());
 
-        drop((first, inner, outer));
+        assert_eq!(reader.check(), Err(Lost::Forked));
+        assert_eq!(writer.downgrade().map(drop), Err(Lost::Forked));
+        assert!(matches!(set.release(), Err(ReleaseError::Lost(Lost::Forked))));
+        assert_eq!(permit.check(), Err(Lost::Forked));
+        assert_eq!(read.read().map(drop), Err(AcquireError::Forked));
+        assert_eq!(written.write().map(drop), Err(AcquireError::Forked));
+        assert_eq!(both.lock().map(drop), Err(AcquireError::Forked));
+        assert_eq!(permits.acquire().map(drop), Err(AcquireError::Forked));
+
+        drop((first, inner, outer, reader, permit));
         locks.shut_down();
-        drop((again, free, locks));
+        drop((again, free, read, written, both, permits, locks));
     });
 
     assert_eq!(commands(), sent, "the child has sent something");
     assert_eq!(connections(), connected, "the child has closed a connection of its parent");
-    let still: Vec<_> = ["report", "other", "again"].map(|it| servers[0].get(it)).into();
-    assert_eq!(still, values);
+    assert_eq!(names.map(|it| servers[0].get(it)), values);
     // What the child dropped is still the parent's, and ends with the parent's.
     drop(parents);
-    eventually("the parent has released", || ["report", "other", "again"].iter().all(|it| holders(servers, it) == 0));
+    eventually("the parent has released", || names.iter().all(|it| holders(servers, it) == 0));
     done("f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent");
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use devnodes::{Clock, PATIENCE, Server, Servers, eventually};
 use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost, NodeFailure, NodeFinding};
 
+use crate::each_kind::KINDS;
 use crate::log_lines;
 use crate::support::*;
 
@@ -131,6 +132,29 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
     assert_eq!((guard.is_valid(), lost.recv_timeout(PATIENCE)?), (false, Lost::Gone));
     assert_eq!(locks.stats().clock_steps, 3);
     nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn c4_a_hold_of_any_kind_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority() -> TestResult {
+    let Some(servers) = servers(3) else { return Ok(()) };
+    let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 3);
+    let holds = KINDS.map(|it| (it, it.take(&locks, &servers)));
+
+    servers[0].step_clock_forward(2 * LONG)?;
+    for (kind, hold) in &holds {
+        assert!(!kind.is_on(&servers[0]));
+        hold.extend(LONG)?;
+        eventually("it is set there again", || kind.is_on(&servers[0]));
+    }
+
+    servers[1].step_clock_forward(2 * LONG)?;
+    servers[2].step_clock_forward(2 * LONG)?;
+    for (kind, hold) in &holds {
+        let err = hold.extend(LONG).unwrap_err();
+        assert!(matches!(err, ExtendError::Lost(Lost::Gone)), "{kind:?}: {err:?}");
+        assert_eq!(hold.check(), Err(Lost::Gone));
+    }
     Ok(())
 }
 

@@ -84,14 +84,16 @@ fn whoever_waits_behind_a_lock_that_is_left_to_expire_gets_it_then() -> TestResu
     let lock = locks.mutex(NAME).ttl(secs(2)).renew(false);
     let guard = lock.lock()?;
     let token = guard.fencing_token();
-    let own = queue(&locks);
-    let other = queue(&others);
+    // One after the other, in whatever order: each gives it back at once.
+    let calls = [&locks, &others].map(|it| {
+        let lock = it.mutex(NAME);
+        queue_up(it, move || lock.lock().map(|it| it.fencing_token()))
+    });
     eventually("the other one stands in the lists", || !waiters_of(&servers[0], NAME).is_empty());
 
     panic_with(guard);
 
-    // One after the other, in whatever order.
-    let tokens = [own, other].map(token_of);
+    let tokens = calls.map(|it| join(it).unwrap());
     assert!(tokens.iter().all(|it| token < *it), "{token} {tokens:?}");
     nothing_waits(&servers);
     Ok(())
@@ -111,10 +113,4 @@ fn a_lock_that_is_left_to_expire_leaves_the_waiting_lists() -> TestResult {
 
     eventually("it is not any more", || waiters_of(&servers[2], "report").is_empty());
     Ok(())
-}
-
-/// The token of a waiter that gets the lock in the end; it gives it back.
-fn token_of(waiter: Waiter) -> quorlock::FencingToken {
-    let guard = join(waiter).unwrap();
-    guard.fencing_token()
 }

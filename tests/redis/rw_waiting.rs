@@ -45,6 +45,28 @@ fn a_writer_waits_for_every_reader_and_they_for_it() -> TestResult {
     Ok(())
 }
 
+/// The release of the last reader that lives cuts the life of the lock to that of the other.
+#[test]
+fn a_writer_that_has_heard_of_a_longer_life_comes_when_the_entry_of_a_reader_that_is_gone_ends() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, waiter) = (on_all(&servers, far), on_all(&servers, |it| far(it).retry_delay(ms(10), secs(60))));
+    let alive = read(&locks, &servers, NAME);
+    let writer = queue_writer(&waiter);
+    wait_until_listed(&servers, NAME, 1);
+    for server in &servers {
+        let now = strings(&server.command(&["TIME"])?);
+        let ends = now[0].parse::<u64>().unwrap() * 1_000 + 1_000;
+        server.command(&["ZADD", &format!("quorlock:readers:{{{NAME}}}"), &ends.to_string(), "gone"])?;
+    }
+
+    alive.release()?;
+
+    // By itself it would ask again in most of a minute.
+    join(writer)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
 /// Readers of four managers, two of each.
 #[test]
 fn i8_readers_behind_a_writer_go_in_together() -> TestResult {

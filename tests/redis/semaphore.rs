@@ -6,15 +6,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use devnodes::{PATIENCE, Server, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, LockManager, Lost, NodeAnswer, NodeFailure, Permit, Semaphore};
+use quorlock::{AcquireError, LockManager, Lost, NodeAnswer, NodeFailure, Permit, Semaphore};
 use rustix::process::Signal;
 
 use crate::lists::{channel, far, listeners_of, on_all, strings};
 use crate::support::*;
 
-const NAME: &str = "mail";
+pub(crate) const NAME: &str = "mail";
 
-fn slot_key(slot: usize) -> String {
+pub(crate) fn slot_key(slot: usize) -> String {
     format!("quorlock:slot-{slot}:{{{NAME}}}")
 }
 
@@ -22,28 +22,28 @@ fn slot_fence(slot: usize) -> String {
     format!("quorlock:slot-fence-{slot}:{{{NAME}}}")
 }
 
-fn list() -> String {
+pub(crate) fn list() -> String {
     format!("quorlock:slot-waiters:{{{NAME}}}")
 }
 
-fn reservation() -> String {
+pub(crate) fn reservation() -> String {
     format!("quorlock:slot-turn:{{{NAME}}}")
 }
 
 /// The slots that are taken on a server.
-fn taken(server: &Server) -> BTreeSet<usize> {
+pub(crate) fn taken(server: &Server) -> BTreeSet<usize> {
     (0..16).filter(|it| server.exists(slot_key(*it))).collect()
 }
 
 /// How many rounds the manager has had.
-fn rounds(locks: &LockManager) -> u64 {
+pub(crate) fn rounds(locks: &LockManager) -> u64 {
     let stats = locks.stats();
     stats.rounds_won + stats.rounds_held + stats.rounds_without_quorum + stats.rounds_too_late
 }
 
 /// Takes a permit, and says in how many rounds.
 #[track_caller]
-fn take(locks: &LockManager, permits: usize) -> (Permit, u64) {
+pub(crate) fn take(locks: &LockManager, permits: usize) -> (Permit, u64) {
     let before = rounds(locks);
     let permit = locks.semaphore(NAME, permits).try_acquire().unwrap();
     (permit, rounds(locks) - before)
@@ -51,17 +51,17 @@ fn take(locks: &LockManager, permits: usize) -> (Permit, u64) {
 
 /// Waits until the permit is on all servers.
 #[track_caller]
-fn wait_until_everywhere(servers: &Servers, permit: &Permit) {
+pub(crate) fn wait_until_everywhere(servers: &Servers, permit: &Permit) {
     eventually("the permit is on all servers", || servers.holders(slot_key(permit.slot())) == servers.len());
 }
 
-fn wait_for(lock: Semaphore) -> JoinHandle<Result<Permit, AcquireError>> {
+pub(crate) fn wait_for(lock: Semaphore) -> JoinHandle<Result<Permit, AcquireError>> {
     thread::spawn(move || lock.acquire())
 }
 
 /// Waits until so many managers wait on every server, and listen there.
 #[track_caller]
-fn wait_until_listed(servers: &Servers, count: usize) {
+pub(crate) fn wait_until_listed(servers: &Servers, count: usize) {
     eventually("all waiting managers are on the lists and listen", || {
         servers.iter().all(|server| {
             let waiters = strings(&server.command(&["ZRANGE", &list(), "0", "-1"]).unwrap());
@@ -73,7 +73,7 @@ fn wait_until_listed(servers: &Servers, count: usize) {
 
 /// Waits until nothing but counters is left.
 #[track_caller]
-fn nothing_is_left_of_it(servers: &Servers) {
+pub(crate) fn nothing_is_left_of_it(servers: &Servers) {
     eventually("no permit, list or reservation is left", || {
         servers.iter().all(|it| taken(it).is_empty() && !it.exists(list()) && !it.exists(reservation()))
     });
@@ -172,7 +172,7 @@ fn a_majority_has_to_grant_the_same_slot() -> TestResult {
 }
 
 #[test]
-fn where_nodes_would_grant_different_slots_the_second_round_asks_for_one_that_is_free_at_a_majority() -> TestResult {
+fn k3_where_nodes_would_grant_different_slots_the_second_round_asks_for_one_that_is_free_at_a_majority() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     // Only slot 3 is free everywhere.
@@ -193,7 +193,7 @@ fn where_nodes_would_grant_different_slots_the_second_round_asks_for_one_that_is
 }
 
 #[test]
-fn a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_kept() -> TestResult {
+fn k3_a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_kept() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     for _ in 0..10 {
@@ -212,7 +212,7 @@ fn a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_kept(
 }
 
 #[test]
-fn each_slot_has_a_counter_of_its_own() -> TestResult {
+fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     let ahead = in_an_hour();
@@ -243,7 +243,7 @@ fn each_slot_has_a_counter_of_its_own() -> TestResult {
 }
 
 #[test]
-fn a_crashed_holders_permit_comes_back_after_its_ttl() -> TestResult {
+fn k1_a_crashed_holders_permit_comes_back_after_its_ttl() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     let mut child = child("semaphore::child_that_takes_all", &servers.urls());
@@ -273,132 +273,7 @@ fn child_that_takes_all() {
 }
 
 #[test]
-fn every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come_back_at_once() -> TestResult {
-    let servers = Servers::start(3)?;
-    let holder = on_all(&servers, far);
-    let waiters = repeat(3, || on_all(&servers, far));
-    let held: Vec<_> = (0..2)
-        .map(|_| {
-            let permit = holder.semaphore(NAME, 2).acquire().unwrap();
-            wait_until_everywhere(&servers, &permit);
-            permit
-        })
-        .collect();
-    let mut waiting = Vec::new();
-    for (i, locks) in waiters.iter().enumerate() {
-        waiting.push(wait_for(locks.semaphore(NAME, 2)));
-        wait_until_listed(&servers, i + 1);
-    }
-
-    // Nothing but notices can give them one.
-    drop(held);
-
-    let last = waiting.pop().unwrap();
-    let first: Vec<_> = waiting.into_iter().map(|it| join(it).unwrap()).collect();
-    assert!(!last.is_finished(), "the last is served last");
-    wait_until_listed(&servers, 1);
-    drop(first);
-    join(last)?.release()?;
-    nothing_is_left_of_it(&servers);
-    Ok(())
-}
-
-#[test]
-fn who_takes_a_slot_while_others_are_free_tells_the_next() -> TestResult {
-    let servers = Servers::start(3)?;
-    let waiters = repeat(2, || on_all(&servers, far));
-    servers.iter().for_each(|it| (0..2).for_each(|slot| set(it, &slot_key(slot), "foreign")));
-    let mut waiting = Vec::new();
-    for (i, locks) in waiters.iter().enumerate() {
-        waiting.push(wait_for(locks.semaphore(NAME, 2)));
-        wait_until_listed(&servers, i + 1);
-    }
-    let members = strings(&servers[0].command(&["ZRANGE", &list(), "0", "-1"])?);
-    let (client, together) = members[0].split_once('/').unwrap();
-
-    // Both are free, and only the first call is told.
-    for server in &servers {
-        server.command(&["DEL", &slot_key(0), &slot_key(1)])?;
-        server.command(&["PUBLISH", &channel(client), together])?;
-    }
-
-    let permits: Vec<_> = waiting.into_iter().map(|it| join(it).unwrap()).collect();
-    assert_ne!(permits[0].slot(), permits[1].slot());
-    drop(permits);
-    nothing_is_left_of_it(&servers);
-    Ok(())
-}
-
-#[test]
-fn many_threads_of_one_manager_share_the_permits() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
-    let inside = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..12 {
-            let (lock, inside) = (locks.semaphore(NAME, 4), &inside);
-            scope.spawn(move || {
-                for _ in 0..4 {
-                    let permit = lock.acquire().unwrap();
-                    assert!(inside.fetch_add(1, Ordering::SeqCst) < 4);
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    permit.release().unwrap();
-                }
-            });
-        }
-    });
-    nothing_is_left_of_it(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_call_that_ends_or_dies_keeps_nobody_out() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (holder, other) = (on_all(&servers, far), on_all(&servers, far));
-    let held = holder.semaphore(NAME, 1).acquire()?;
-    wait_until_everywhere(&servers, &held);
-    let mut dead = child("semaphore::child_that_waits", &servers.urls());
-    assert_eq!(dead.hear(), "waits");
-    wait_until_listed(&servers, 1);
-    let (cancel, locks) = (CancelHandle::new(), on_all(&servers, far));
-    let cancelled = wait_for(locks.semaphore(NAME, 1).cancelled_by(&cancel));
-    wait_until_listed(&servers, 2);
-    let waiting = wait_for(other.semaphore(NAME, 1));
-    wait_until_listed(&servers, 3);
-
-    cancel.cancel();
-    assert!(matches!(join(cancelled), Err(AcquireError::Cancelled { .. })));
-    wait_until_listed(&servers, 2);
-    let members = strings(&servers[0].command(&["ZRANGE", &list(), "0", "-1"])?);
-    dead.signal(Signal::KILL);
-    assert!(!dead.wait().success());
-    eventually("nobody listens for it", || {
-        servers.iter().all(|it| !listeners_of(it).contains(&members[0][..16].to_owned()))
-    });
-    held.release()?;
-
-    join(waiting)?.release()?;
-    nothing_is_left_of_it(&servers);
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_waits() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(&urls).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
-    let waiting = locks.semaphore(NAME, 1);
-    let _waiting = thread::spawn(move || waiting.acquire());
-    eventually("it waits", || locks.stats().waiting == 1);
-    say("waits");
-    wait_for_parent();
-}
-
-#[test]
-fn while_processes_differ_in_the_number_the_largest_counts() -> TestResult {
+fn k5_while_processes_differ_in_the_number_the_largest_counts() -> TestResult {
     let servers = Servers::start(3)?;
     let (few, many) = (on_all(&servers, far), on_all(&servers, far));
     let mut held = Vec::new();
@@ -420,20 +295,11 @@ fn while_processes_differ_in_the_number_the_largest_counts() -> TestResult {
 }
 
 #[test]
-fn permits_outlive_the_restart_of_every_server_one_after_another() -> TestResult {
+fn k1_a_permit_that_is_lost_costs_no_other() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
-    let held = [locks.semaphore(NAME, 2).acquire()?, locks.semaphore(NAME, 2).acquire()?];
-    held.iter().for_each(|it| wait_until_everywhere(&servers, it));
-    for i in 0..3 {
-        servers[i].restart_empty()?;
-        eventually("the permits are there again", || {
-            held.iter().for_each(|it| drop(it.extend(secs(20))));
-            taken(&servers[i]).len() == 2
-        });
-    }
-    held.iter().for_each(|it| it.check().unwrap());
-    let [first, second] = held;
+    let (first, second) = (locks.semaphore(NAME, 2).acquire()?, locks.semaphore(NAME, 2).acquire()?);
+    wait_until_everywhere(&servers, &second);
     let slot = slot_key(second.slot());
     servers.iter().take(2).for_each(|it| del(it, &slot));
     assert!(second.extend(secs(20)).is_err());
@@ -460,7 +326,7 @@ fn numbers_of_permits_that_cannot_be_are_typed_errors_and_no_node_is_asked() -> 
 }
 
 #[test]
-fn a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_none_is_told() -> TestResult {
+fn k7_a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_none_is_told() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, far);
     servers[0].command(&["HSET", &slot_key(0), "f", "v"])?;
@@ -498,7 +364,7 @@ fn a_semaphore_and_a_lock_of_its_name_have_nothing_to_do_with_each_other() -> Te
 }
 
 #[test]
-fn a_node_that_has_lost_its_data_grants_no_slot_before_its_quarantine_is_over() -> TestResult {
+fn k4_a_node_that_has_lost_its_data_grants_no_slot_before_its_quarantine_is_over() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = builder(servers.urls()).ttl(LONG).outage_timeout(Duration::ZERO).quarantine(true).build()?;
     let _ = locks.vouch();

@@ -92,7 +92,7 @@ fn a_lock_of_one_name_is_the_mutex_of_that_name() -> TestResult {
 }
 
 #[test]
-fn each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_in_the_way() -> TestResult {
+fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_in_the_way() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, other) = (on_all(&servers, far), on_all(&servers, far));
     let guard = locks.multi(NAMES).lock()?;
@@ -125,7 +125,7 @@ fn each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_
 }
 
 #[test]
-fn a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_each_other() -> TestResult {
+fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_each_other() -> TestResult {
     let servers = Servers::start(3)?;
     let (readers, others) = (on_all(&servers, far), on_all(&servers, far));
     let read = readers.rw_lock("b").read()?;
@@ -145,6 +145,8 @@ fn a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_each_o
     read.release()?;
 
     let guard = join(waiting)?;
+    // A node that the release of the reader reaches late has refused: an extension takes the names there as well.
+    guard.extend(LONG)?;
     wait_until_everywhere(&servers, &NAMES);
     assert_held(&readers.rw_lock("b").try_read().unwrap_err());
     let lock = readers.rw_lock("b");
@@ -185,7 +187,7 @@ fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResu
 }
 
 #[test]
-fn a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_taken() -> TestResult {
+fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_taken() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, far);
     let failed = |err: &AcquireError, expected: NodeFailure| {
@@ -305,7 +307,7 @@ fn child_that_takes_all_again_and_again() {
 }
 
 #[test]
-fn those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other() -> TestResult {
+fn j3_those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other() -> TestResult {
     const ROUNDS: u64 = 8;
     let servers = Servers::start(3)?;
     let inside: BTreeMap<_, _> = NAMES.into_iter().map(|it| (it, AtomicU64::new(0))).collect();
@@ -346,8 +348,7 @@ fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released
 
     del(&servers[0], "b");
     guard.extend(secs(20))?;
-    eventually("a majority sets it again", || servers.holders("b") == 3);
-    assert_eq!(locks.stats().healed, 1);
+    eventually("a majority sets it again", || servers.holders("b") == 3 && locks.stats().healed == 1);
     servers.iter().take(2).for_each(|it| del(it, "b"));
     assert!(guard.extend(secs(20)).is_err());
 
@@ -385,25 +386,7 @@ fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_other
 }
 
 #[test]
-fn a_server_that_forgot_one_name_only_has_all_of_them_again_after_a_restart_of_another() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
-    let guard = locks.multi(NAMES).lock()?;
-    wait_until_everywhere(&servers, &NAMES);
-    for i in 0..3 {
-        servers[i].restart_empty()?;
-        eventually("the names are there again", || {
-            let _ = guard.extend(secs(20));
-            count(&servers[i], &NAMES) == 3
-        });
-    }
-    guard.check()?;
-    guard.release()?;
-    Ok(())
-}
-
-#[test]
-fn a_node_that_has_lost_its_data_grants_no_name_before_its_quarantine_is_over() -> TestResult {
+fn j2_a_node_that_has_lost_its_data_grants_no_name_before_its_quarantine_is_over() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = builder(servers.urls()).ttl(LONG).outage_timeout(Duration::ZERO).quarantine(true).build()?;
     let _ = locks.vouch();

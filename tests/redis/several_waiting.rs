@@ -36,6 +36,31 @@ fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
     Ok(())
 }
 
+/// As where a leave command was lost with its connection.
+#[test]
+fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_on_at_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [holder, gone, other] = [(); 3].map(|()| on_all(&servers, far));
+    let held = hold(&holder, &servers, "b");
+    let cancel = CancelHandle::new();
+    let cancelled = wait_for(gone.multi(["a", "b"]).cancelled_by(&cancel));
+    wait_until_listed(&servers, "b", 1);
+    let member = waiters_of(&servers[0], "b").remove(0);
+    cancel.cancel();
+    assert!(join(cancelled).is_err());
+    wait_until_listed(&servers, "b", 0);
+
+    let waiting = wait_in_thread(other.mutex("b"));
+    wait_until_listed(&servers, "b", 1);
+    servers.iter().try_for_each(|it| it.command(&["ZADD", &list("b"), "1", &member]).map(drop))?;
+    held.release()?;
+
+    // Nothing but what the other manager says can have told it.
+    join(waiting)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
 #[test]
 fn a_call_waits_in_the_list_of_the_name_that_was_in_its_way_last_and_in_no_other() -> TestResult {
     let servers = Servers::start(3)?;
@@ -89,7 +114,7 @@ fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResul
 }
 
 #[test]
-fn no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
+fn j3_no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
     let servers = Servers::start(3)?;
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let others = repeat(3, || on_all(&servers, far));
@@ -126,7 +151,7 @@ fn no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
 }
 
 #[test]
-fn a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
+fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
     let servers = Servers::start(3)?;
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let held = NAMES.map(|it| hold(&holder, &servers, it));
@@ -164,7 +189,7 @@ fn child_that_waits() {
 }
 
 #[test]
-fn a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
+fn j3_a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
     let servers = Servers::start(3)?;
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let (a, b) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "b"));

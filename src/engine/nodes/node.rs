@@ -24,7 +24,7 @@ use crate::sys::logging::{debug, info};
 use crate::sys::sync::{AtomicBool, Mutex, fence};
 use crate::sys::{Registry, Socket, Waker};
 use crate::time::{Moment, Now, Tick};
-use crate::wire::{Command, Conn, Plan};
+use crate::wire::{Command, Conn, Plan, Waiter};
 
 /// What is known of a node's connection.
 #[derive(Clone, Debug)]
@@ -358,8 +358,9 @@ impl Node {
 
     /// The node has announced a release. If nobody waits for it, a command is queued: the worker must be [woken](Node::wake).
     pub(super) fn take_notice(&self, key: &[u8], now: Tick) {
-        self.events.released(self.id, key, &mut || {
-            if let Some(leave) = Plan::leave_key(key, self.client)
+        self.events.released(self.id, key, &mut |plan| {
+            let leave = plan.map(|it| it.leave(Waiter::Client(self.client)));
+            if let Some(leave) = leave.or_else(|| Plan::leave_key(key, self.client))
                 && let Some(answer) = self.leaving.begin(key)
             {
                 self.give([Some(Job::release(Arc::new(leave), Some(answer), now)), None], now, false);

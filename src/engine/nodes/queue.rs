@@ -28,7 +28,7 @@ impl Queue {
             return;
         }
         // The receiver is ours, so it is there.
-        drop(self.sender.send(job));
+        let _ = self.sender.send(job);
         // RACE: it was closed since we looked, and emptied before we sent. Nobody would ever look again, and what waits for
         // the answer would keep all of the manager alive.
         if self.is_closed() {

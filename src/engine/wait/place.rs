@@ -75,6 +75,7 @@ impl<'a> Place<'a> {
     ) -> Place<'a> {
         let joined = time::tick();
         let ticket = Arc::new(Ticket { request, joined, parker: Arc::default(), state: Mutex::default() });
+        queues.note_wait(&ticket.request.spec.plan);
         let mut by_key = queues.by_key.lock();
         count(&queues.counters.waiting);
         let queue = by_key.entry(Arc::clone(ticket.request.spec.plan.key())).or_default();
@@ -130,7 +131,10 @@ impl<'a> Place<'a> {
             let (wake_at, asks) = {
                 let mut state = self.ticket.state.lock();
                 match std::mem::take(&mut state.handover) {
-                    Handover::Sent(attempt) => return Woken::Sent(attempt),
+                    Handover::Sent(attempt) => {
+                        state.asks = true;
+                        return Woken::Sent(attempt);
+                    }
                     other => state.handover = other,
                 }
                 if let Some(lost) = &state.given_up
@@ -180,6 +184,7 @@ impl<'a> Place<'a> {
         let known = {
             let mut state = self.ticket.state.lock();
             (state.announced, state.announced_at) = (NodeSet::default(), None);
+            state.asks = true;
             state.known
         };
         let driver = self.driver.take();
@@ -211,6 +216,7 @@ impl<'a> Place<'a> {
         self.tries = self.tries.saturating_add(1);
         self.pause = pause;
         let mut state = self.ticket.state.lock();
+        state.asks = false;
         state.known = known;
         let pause = if known.only.is_some() { Duration::ZERO } else { pause };
         state.try_at = time::tick().checked_add(pause);
@@ -419,7 +425,7 @@ mod tests {
         let key = Arc::clone(first.key());
         let answers = || {
             let mut answers = 0;
-            shared.queues.released(NodeId::new(0), &key, &mut || answers += 1);
+            shared.queues.released(NodeId::new(0), &key, &mut |_| answers += 1);
             answers
         };
 
@@ -433,6 +439,34 @@ mod tests {
         drop((first, second));
         shared.queues.end_hold(&plan, 7);
         assert_eq!(answers(), 1, "no call waits");
+    }
+
+    #[test]
+    fn a_permit_goes_to_the_first_call_unless_that_asks_or_was_handed_one() {
+        let engine = engine();
+        let shared = engine.shared();
+        let plan = Plan::semaphore(b"", b"x", 2, KeyTtls::default());
+        let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
+        let join = || {
+            let request = Request::new(&spec, &shared.config, Some(shared.queues.waiter(spec.rule())));
+            Place::join(&shared.fanout, &shared.queues, &shared.admission, request)
+        };
+        let pass_on = || shared.queues.pass_on(&spec.plan, 7);
+        // A ticket that is left as it is would be waited for.
+        let is_for_nobody = || pass_on().inspect(|it| it.let_ask()).is_none();
+        assert!(is_for_nobody(), "nobody waits");
+        let (mut first, _second) = (join(), join());
+
+        let next = pass_on().unwrap();
+        assert!(Arc::ptr_eq(&next, &first.ticket));
+        assert!(is_for_nobody(), "what it was handed would be lost");
+        next.hand_over(attempt(shared, &next));
+        let Woken::Sent(sent) = first.wait(None, &[]) else { panic!("nothing was sent") };
+        assert!(is_for_nobody(), "it asks");
+
+        // Nobody is there that could answer.
+        let _ = first.finish(sent);
+        assert!(!is_for_nobody(), "it has asked");
     }
 
     #[test]

@@ -139,8 +139,18 @@ impl WaitQueue {
     /// do.
     pub(super) fn pass_on(&mut self, id: u64) -> Option<Arc<Ticket>> {
         // Readers hand nothing over: a call that waits behind them has asked, and is told when the last of all has gone.
-        let first = Arc::clone(self.tickets.front().filter(|_| self.is_held_by(id))?);
+        let first = self.tickets.front()?;
+        let is_noted = first.request.spec.plan.is_noted();
+        if is_noted && !self.is_held_by(id) {
+            return None;
+        }
+        let first = Arc::clone(first);
         let mut state = first.state.lock();
+        if !is_noted && state.asks {
+            // The nodes tell it of what is released behind its acquire. RACE: it may be about to ask. Then it has two attempts,
+            // and takes the one back that it does not need.
+            return None;
+        }
         if !matches!(state.handover, Handover::None) {
             // RACE: this hold came between an earlier release and the acquire that goes along with it, and the call has not
             // seen that attempt yet. Ours would replace it, and its keys would not be taken back.
@@ -153,5 +163,184 @@ impl WaitQueue {
         state.handover = Handover::Preparing { awaited: false };
         drop(state);
         Some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::engine::round::request::Request;
+    use crate::engine::spec::LockSpec;
+    use crate::sys::sync::Mutex;
+    use crate::time;
+    use crate::wire::{KeyTtls, Plan};
+
+    fn plan() -> Plan {
+        Plan::mutex(b"", b"x", KeyTtls::default())
+    }
+
+    fn call(plan: Plan, fair: bool) -> Arc<Ticket> {
+        let config = Config::default();
+        let spec = Arc::new(LockSpec { fair, ..LockSpec::new(&config, b"x", plan) });
+        let request = Request::new(&spec, &config, None);
+        Arc::new(Ticket { request, joined: time::tick(), parker: Arc::default(), state: Mutex::default() })
+    }
+
+    fn writer() -> Arc<Ticket> {
+        call(plan(), true)
+    }
+
+    fn reader() -> Arc<Ticket> {
+        call(plan().to_read(), true)
+    }
+
+    fn queue(tickets: &[&Arc<Ticket>]) -> WaitQueue {
+        let mut queue = WaitQueue::default();
+        tickets.iter().for_each(|it| queue.join(Arc::clone(it)));
+        queue
+    }
+
+    /// Which of the calls may ask the nodes, in their order.
+    fn asking(queue: &WaitQueue) -> Vec<bool> {
+        queue.admit();
+        queue.tickets.iter().map(|it| it.state.lock().may_ask).collect()
+    }
+
+    fn stand(queue: &WaitQueue, tickets: &[&Arc<Ticket>]) -> bool {
+        queue.tickets.iter().map(Arc::as_ptr).eq(tickets.iter().map(|it| Arc::as_ptr(it)))
+    }
+
+    #[test]
+    fn a_writer_asks_alone_and_readers_ask_together_until_the_next_writer() {
+        let (write, read) = ([writer(), writer()], [reader(), reader(), reader()]);
+        let mut queue = queue(&[&write[0], &read[0], &read[1], &write[1], &read[2]]);
+        assert_eq!(asking(&queue), [true, false, false, false, false]);
+        assert_eq!(queue.in_front().count(), 1);
+        queue.tickets.pop_front();
+        assert_eq!(asking(&queue), [true, true, false, false]);
+        assert_eq!(queue.in_front().count(), 2);
+        queue.tickets.pop_front();
+        assert_eq!(asking(&queue), [true, false, false]);
+        queue.tickets.pop_front();
+        assert_eq!(asking(&queue), [true, false]);
+    }
+
+    #[test]
+    fn a_call_for_several_names_and_one_for_a_slot_ask_alone() {
+        for plan in [
+            Plan::several(b"", [&b"a"[..], b"b"].into_iter(), KeyTtls::default()),
+            Plan::semaphore(b"", b"s", 2, KeyTtls::default()),
+        ] {
+            let queue = queue(&[&call(plan.clone(), true), &call(plan, false)]);
+            assert_eq!(asking(&queue), [true, false]);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_is_not_fair_comes_before_the_first_writer_and_behind_the_readers_before_it() {
+        let (write, read, passes) = ([writer(), writer()], reader(), call(plan().to_read(), false));
+        let mut queue = queue(&[&read, &write[0], &write[1], &passes]);
+        assert!(stand(&queue, &[&read, &passes, &write[0], &write[1]]));
+        let unfair = call(plan(), false);
+        queue.join(Arc::clone(&unfair));
+        assert!(stand(&queue, &[&read, &passes, &write[0], &write[1], &unfair]), "a writer passes nobody");
+    }
+
+    #[test]
+    fn nobody_asks_while_the_manager_holds_the_lock_alone_and_a_writer_asks_while_it_reads() {
+        let mut queue = queue(&[&writer()]);
+        assert_eq!(asking(&queue), [true]);
+        queue.begin_hold(7, Rule::Exclusive);
+        assert_eq!((asking(&queue), queue.is_held()), (vec![false], true));
+        queue.share_hold(7, 8);
+        assert_eq!((asking(&queue), queue.is_held()), (vec![true], false));
+    }
+
+    #[test]
+    fn a_hold_ends_once_and_one_that_became_a_readers_ends_by_its_new_number() {
+        let mut queue = WaitQueue::default();
+        queue.begin_hold(7, Rule::Exclusive);
+        queue.share_hold(6, 9);
+        assert!(queue.is_held() && !queue.end_hold(9), "another hold");
+        queue.share_hold(7, 8);
+        queue.begin_hold(5, Rule::Shared);
+        assert!(!queue.end_hold(7) && queue.end_hold(8) && !queue.end_hold(8) && !queue.is_empty());
+        assert!(queue.end_hold(5) && queue.is_empty());
+        queue.begin_hold(4, Rule::Exclusive);
+        assert!(!queue.is_empty() && queue.end_hold(4) && !queue.end_hold(4) && queue.is_empty());
+    }
+
+    #[test]
+    fn a_queue_knows_who_took_each_hold_also_of_readers_and_of_sets() {
+        let mut queue = WaitQueue::default();
+        let (me, other) = thread::scope(|scope| {
+            let begin = || {
+                queue.begin_hold(7, Rule::Shared);
+                this_thread()
+            };
+            (this_thread(), scope.spawn(begin).join().unwrap())
+        });
+        queue.begin_hold(8, Rule::Shared);
+        queue.begin_hold_of_set(7);
+        assert!(queue.takers().eq([other, me, me]));
+        queue.end_hold_of_set(7);
+        assert!(queue.takers().eq([other, me]), "a reader's hold is another");
+        assert!(queue.end_hold(7) && queue.takers().eq([me]));
+        assert!(queue.end_hold(8) && queue.is_empty());
+        queue.begin_hold(9, Rule::Exclusive);
+        assert!(queue.takers().eq([me]) && queue.end_hold(9));
+        queue.begin_hold_of_set(10);
+        assert!(!queue.is_empty() && !queue.is_held() && !queue.end_hold(10), "nobody waits for a set's hold");
+    }
+
+    #[test]
+    fn a_lock_is_handed_on_by_its_only_holder_to_the_first_call_and_to_no_other_meanwhile() {
+        let mut queue = WaitQueue::default();
+        queue.begin_hold(7, Rule::Exclusive);
+        assert!(queue.pass_on(7).is_none() && queue.is_held(), "nobody waits: the hold goes on");
+        let (first, second) = (reader(), reader());
+        queue.join(Arc::clone(&first));
+        queue.join(second);
+        assert!(queue.pass_on(8).is_none() && queue.is_held(), "another hold");
+
+        assert!(queue.pass_on(7).is_some_and(|it| Arc::ptr_eq(&it, &first)) && !queue.is_held());
+
+        queue.begin_hold(9, Rule::Exclusive);
+        assert!(queue.pass_on(9).is_none() && queue.is_held(), "its attempt is prepared already");
+    }
+
+    #[test]
+    fn a_reader_hands_nothing_on() {
+        let mut queue = queue(&[&writer()]);
+        queue.begin_hold(7, Rule::Shared);
+        assert!(queue.pass_on(7).is_none());
+        assert!(queue.end_hold(7));
+    }
+
+    #[test]
+    fn a_call_that_comes_to_the_front_asks_at_once_and_one_that_was_there_keeps_its_time() {
+        let calls = [writer(), writer()];
+        let mut queue = queue(&[&calls[0], &calls[1]]);
+        let later = Some(time::tick());
+        assert_eq!(asking(&queue), [true, false]);
+        calls.iter().for_each(|it| it.state.lock().try_at = later);
+        assert_eq!(asking(&queue), [true, false]);
+        assert!(calls.iter().all(|it| it.state.lock().try_at == later));
+        queue.tickets.pop_front();
+        assert_eq!((asking(&queue), calls[1].state.lock().try_at), (vec![true], None));
+    }
+
+    #[test]
+    fn a_permit_is_handed_to_the_first_call_unless_that_asks_the_nodes_already() {
+        let first = call(Plan::semaphore(b"", b"s", 2, KeyTtls::default()), true);
+        let mut queue = queue(&[&first]);
+        first.state.lock().asks = true;
+        assert!(queue.pass_on(7).is_none());
+        first.state.lock().asks = false;
+        assert!(queue.pass_on(7).is_some());
+        assert!(queue.pass_on(8).is_none(), "its attempt is prepared already");
     }
 }

@@ -4,8 +4,9 @@
 //! alone: a release sends the acquire of the first call along, in the same write. Notices of releases come from the nodes
 //! and wake the calls that ask. They are hints: one too many costs a round, one too few the time until the next try.
 //!
-//! Mutexes are locked in this order: the queues, then a ticket.
+//! Mutexes are locked in this order: the queues, then a ticket, or what was waited for.
 
+use std::collections::VecDeque;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,6 +27,10 @@ use crate::sys::this_thread;
 use crate::time;
 use crate::wire::{Plan, Waiter};
 
+/// So many sets of names and semaphores are remembered for which calls have waited. A notice that comes for another when its
+/// call is gone costs those behind it a second.
+const WAITED_FOR_MAX: usize = 16;
+
 /// All wait queues of a manager.
 pub(crate) struct Queues {
     client: ClientId,
@@ -36,13 +41,16 @@ pub(crate) struct Queues {
     pub(super) pauses: (Duration, Duration),
     pub(super) by_key: Mutex<WaitQueues>,
     pub(super) counters: Arc<Counters>,
+    /// What calls have waited for lately whose key says nothing of the lists in which they may be: the last of them last.
+    waited_for: Mutex<VecDeque<Plan>>,
 }
 
 impl Queues {
     pub(crate) fn new(client: ClientId, nodes: usize, config: &Config, counters: Arc<Counters>) -> Queues {
         let pauses = (config.retry_min, config.retry_max);
         let next_reader = AtomicU64::new(0);
-        Queues { client, next_reader, nodes, pauses, by_key: Mutex::default(), counters }
+        let (by_key, waited_for) = (Mutex::default(), Mutex::default());
+        Queues { client, next_reader, nodes, pauses, by_key, counters, waited_for }
     }
 
     /// Who waits in the lists of the nodes, when a call that holds the lock by this rule begins to wait.
@@ -118,15 +126,27 @@ impl Queues {
         }
     }
 
+    /// A call begins to wait for this.
+    pub(super) fn note_wait(&self, plan: &Plan) {
+        if plan.has_lists_of_its_own() {
+            let mut plans = self.waited_for.lock();
+            plans.retain(|it| it.key() != plan.key());
+            plans.push_back(plan.clone());
+            if WAITED_FOR_MAX < plans.len() {
+                plans.pop_front();
+            }
+        }
+    }
+
     /// A node has announced that the lock `key` was released. `leave` is called if no call waits for that, and leaves the
-    /// node's waiting list; it must not block.
-    pub(crate) fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut()) {
+    /// node's waiting list, or those of the plan; it must not block.
+    pub(crate) fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Option<&Plan>)) {
         count(&self.counters.notices);
         // RACE: with the queues locked. A call that begins to wait now enters the list after that.
         let queues = self.by_key.lock();
         match queues.get(key).filter(|it| !it.is_held() && !it.tickets.is_empty()) {
             Some(queue) => queue.in_front().for_each(|it| it.released(node)),
-            None => leave(),
+            None => leave(self.waited_for.lock().iter().find(|it| **it.key() == *key)),
         }
     }
 

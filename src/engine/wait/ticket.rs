@@ -29,6 +29,8 @@ pub(crate) struct Ticket {
 pub(super) struct State {
     /// The call is the first in its queue, and the manager does not hold the lock.
     pub(super) may_ask: bool,
+    /// An attempt of it is under way, and not only handed over.
+    pub(super) asks: bool,
     /// When it asks them next if it hears of nothing; at once if `None`.
     pub(super) try_at: Option<Tick>,
     /// Nodes that have announced a release since the last attempt began, and when the first of them did.

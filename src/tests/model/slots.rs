@@ -5,10 +5,10 @@
 //! lasts as long as the attempt that counts on it. All states that can be reached are visited.
 //!
 //! A slot is a lock of its own: clocks, restarts and lost counters are searched for one lock, in `fencing`.
-#![allow(clippy::print_stdout, reason = "how large the worlds are, for those who ask with --nocapture")]
 
 use std::collections::HashSet;
 
+use super::walk::World as _;
 use super::*;
 use crate::answer::{AcquireReply, FreeSlots, RaiseReply};
 use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
@@ -209,6 +209,10 @@ impl<const A: usize> World<A> {
         State { attempts: [attempt; A], nodes: [node; NODES], largest: self.counters }
     }
 
+    fn found(&self) -> Option<Violation> {
+        self.search(self.start())
+    }
+
     /// What a node does with a command: the scripts.
     fn run(&self, node: &mut Node<A>, me: usize, command: u8, Attempt { slot, token, .. }: Attempt) -> Said {
         let owner = Some(u8::try_from(me).unwrap());
@@ -272,12 +276,12 @@ impl<const A: usize> World<A> {
         let (end, slot) = match attempt.phase {
             Phase::Acquiring => {
                 let round = AcquireRound::new(Rule::Exclusive, u64::from(self.proposals[me]), Some(deadline()));
-                let ballot = course(round, votes, closed);
+                let ballot = round_after(NODES, round, votes, closed);
                 (ballot.end(), ballot.slot())
             }
             Phase::Raising => {
                 let round = RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
-                (course(round, votes, closed).end(), Some(attempt.slot))
+                (round_after(NODES, round, votes, closed).end(), Some(attempt.slot))
             }
             _ => return,
         };
@@ -302,6 +306,11 @@ impl<const A: usize> World<A> {
             None => {}
         }
     }
+}
+
+impl<const A: usize> walk::World for World<A> {
+    type State = State<A>;
+    type Violation = Violation;
 
     fn next(&self, state: &State<A>) -> Vec<State<A>> {
         let mut all = Vec::new();
@@ -365,42 +374,15 @@ impl<const A: usize> World<A> {
         None
     }
 
-    fn search(&self) -> Option<Violation> {
-        self.search_from(self.start())
-    }
-
-    fn search_from(&self, start: State<A>) -> Option<Violation> {
-        let (mut seen, mut open) = (HashSet::from([start]), vec![start]);
-        while let Some(state) = open.pop() {
-            for mut next in self.next(&state) {
-                if let Some(violation) = self.violation(&state, &next) {
-                    return Some(violation);
-                }
-                for attempt in next.attempts.iter().filter(|it| it.phase == Phase::Holding) {
-                    let largest = &mut next.largest[usize::from(attempt.slot)];
-                    *largest = attempt.token.max(*largest);
-                }
-                // Nodes are alike.
-                next.nodes.sort_unstable();
-                if seen.insert(next) {
-                    open.push(next);
-                }
-            }
+    /// Nodes are alike: states that differ only in which is which are one.
+    fn settle(&self, mut state: State<A>) -> Option<State<A>> {
+        for attempt in state.attempts.iter().filter(|it| it.phase == Phase::Holding) {
+            let largest = &mut state.largest[usize::from(attempt.slot)];
+            *largest = attempt.token.max(*largest);
         }
-        println!("{} states of {self:?}", seen.len());
-        None
+        state.nodes.sort_unstable();
+        Some(state)
     }
-}
-
-fn course<R: Round>(round: R, votes: impl Iterator<Item = (NodeId, Vote)>, closed: bool) -> Ballot<R> {
-    let mut ballot = Ballot::new(NODES, round);
-    for (node, vote) in votes {
-        let _ = ballot.on_vote(node, vote, in_time());
-    }
-    if closed {
-        let _ = ballot.on_timeout(in_time());
-    }
-    ballot
 }
 
 const TWO: World<2> = World { first: [0, 1], proposals: [2, 1], counters: [0, 0], flaw: Flaw::None };
@@ -409,10 +391,10 @@ const THREE: World<3> = World { first: [0, 1, 0], proposals: [1, 1, 1], counters
 #[test]
 fn a15_no_more_hold_than_there_are_permits_and_tokens_of_each_slot_grow() {
     for (first, proposals, counters) in [([0, 1], [2, 1], [0, 0]), ([0, 0], [1, 1], [0, 0]), ([0, 0], [2, 2], [1, 3])] {
-        assert_eq!(World { first, proposals, counters, ..TWO }.search(), None);
+        assert_eq!(World { first, proposals, counters, ..TWO }.found(), None);
     }
     if longest() {
-        assert_eq!(THREE.search(), None);
+        assert_eq!(THREE.found(), None);
     }
 }
 
@@ -425,18 +407,18 @@ fn a15_votes_for_different_slots_that_are_added_up_are_found_out() {
         start.attempts[usize::from(me)] = Attempt { phase: Phase::Holding, slot: me, token: 1 };
         nodes.into_iter().for_each(|it| start.nodes[it].slots[usize::from(me)] = Some(me));
     }
-    assert_eq!(World { flaw: Flaw::AddsUpSlots, ..world }.search_from(start), Some(Violation::TooMany));
-    assert_eq!(world.search_from(start), None);
+    assert_eq!(World { flaw: Flaw::AddsUpSlots, ..world }.search(start), Some(Violation::TooMany));
+    assert_eq!(world.search(start), None);
 }
 
 #[test]
 fn a15_a_token_that_is_compared_with_another_slots_counter_is_found_out() {
     let world = World { first: [1, 1], counters: [0, 2], flaw: Flaw::AnotherSlotsCounter, ..TWO };
-    assert_eq!(world.search(), Some(Violation::TokenNotLarger));
-    assert_eq!(World { flaw: Flaw::None, ..world }.search(), None);
+    assert_eq!(world.found(), Some(Violation::TokenNotLarger));
+    assert_eq!(World { flaw: Flaw::None, ..world }.found(), None);
 }
 
 #[test]
 fn a15_slots_that_are_not_given_back_are_found_out() {
-    assert_eq!(World { first: [0, 0], flaw: Flaw::KeepsStrays, ..TWO }.search(), Some(Violation::Stray));
+    assert_eq!(World { first: [0, 0], flaw: Flaw::KeepsStrays, ..TWO }.found(), Some(Violation::Stray));
 }

@@ -276,13 +276,15 @@ impl Data {
         }
         let kind = script.kind();
         let keys: usize = text(&args[2]).parse().unwrap();
-        let (key, args) = (&args[3], &args[3 + keys..]);
+        let (all, args) = args[3..].split_at(keys);
+        let key = &all[0];
         let owner = args[0].clone();
         let now = self.now();
         self.locks.retain(|_, (_, until)| now < *until);
         let mut replies = Vec::new();
         let numbers = match kind {
-            Kind::Acquire => self.acquire(key, args, now),
+            Kind::Acquire if script == Script::AcquireSlot => self.acquire_slot(all, args, now),
+            Kind::Acquire => self.acquire(key, key, args, now),
             Kind::Raise => {
                 let counter = self.counters.entry(key.clone()).or_default();
                 let token = number(&args[1]);
@@ -311,6 +313,16 @@ impl Data {
                     None => vec![0, 0, micros(now), 0],
                 }
             }
+            Kind::Release if script == Script::ReleaseSlots => {
+                let (slots, keep) = (&all[..(keys - 2) / 2], number(&args[1]) as usize);
+                let theirs =
+                    |it: &usize| *it + 1 != keep && self.locks.get(&slots[*it]).is_some_and(|it| it.0 == owner);
+                let given: Vec<_> = (0..slots.len()).filter(theirs).collect();
+                given.iter().for_each(|it| drop(self.locks.remove(&slots[*it])));
+                let is_free = slots.iter().any(|it| !self.locks.contains_key(it));
+                replies.extend(self.after_release(&all[keys - 1], is_free, &args[3..]));
+                vec![u64::from(!given.is_empty())]
+            }
             Kind::Release => {
                 let deleted = self.locks.get(key).is_some_and(|(it, _)| *it == owner);
                 let raised = if keys == 4 { 2 } else { 0 };
@@ -321,7 +333,8 @@ impl Data {
                         *counter = number(&args[1]).max(*counter);
                     }
                 }
-                replies.extend(self.after_release(key, &args[raised..]));
+                let is_free = !self.locks.contains_key(key);
+                replies.extend(self.after_release(key, is_free, &args[raised..]));
                 vec![u64::from(deleted)]
             }
             Kind::Greet
@@ -339,11 +352,33 @@ impl Data {
         let status = if is_short { 1 } else { numbers[0] };
         self.log.push(Ran { kind, owner, status: i64::try_from(status).unwrap() });
         let held = kind == Kind::Acquire && status == 0;
-        replies.push((from, if held { refusal(&numbers) } else { array(&numbers) }));
+        let reply = match script {
+            Script::AcquireSlot => with_free_slots(&numbers),
+            _ if held => refusal(&numbers),
+            _ => array(&numbers),
+        };
+        replies.push((from, reply));
         replies
     }
 
-    fn acquire(&mut self, key: &[u8], args: &[Vec<u8>], now: Duration) -> Vec<u64> {
+    /// Takes the first slot that is free, of four at most. The last number says which were, by bits.
+    fn acquire_slot(&mut self, keys: &[Vec<u8>], args: &[Vec<u8>], now: Duration) -> Vec<u64> {
+        let count = (keys.len() - 3) / 2;
+        let (slots, list) = (&keys[..count], &keys[2 * count + 1]);
+        let is_free = |it: &usize| !self.locks.contains_key(&slots[*it]);
+        let free = (0..count).filter(is_free).fold(0, |free, it| free | 1 << it);
+        let first = number(&args[9]) as usize - 1;
+        let looks = if args[10] == b"1" { 1 } else { count };
+        let slot = (first..first + looks).map(|it| it % count).find(is_free);
+        let mut numbers = self.acquire(&slots[slot.unwrap_or(first)], list, args, now);
+        if numbers.len() == 1 {
+            numbers = vec![1, 0, 0, 0, numbers[0]];
+        }
+        numbers.extend([slot.map_or(0, |it| it as u64 + 1), count as u64, free]);
+        numbers
+    }
+
+    fn acquire(&mut self, key: &[u8], list: &[u8], args: &[Vec<u8>], now: Duration) -> Vec<u64> {
         let (owner, ttl, proposal) = (&args[0], number(&args[1]), number(&args[2]));
         let client = args.get(7).filter(|it| !it.is_empty());
         let enters = args.get(8).is_some_and(|it| !it.is_empty());
@@ -353,14 +388,14 @@ impl Data {
         {
             let left = u64::try_from((*until - now).as_millis()).unwrap();
             let Some(client) = client.filter(|_| enters) else { return vec![0, *counter, left, 0, micros(now)] };
-            self.enter(key, client, number(&args[6]));
+            self.enter(list, client, number(&args[6]));
             return vec![0, self.counters[key], left, 1, micros(now)];
         }
         self.locks.insert(key.to_vec(), (owner.clone(), now + Duration::from_millis(ttl)));
         let behind = proposal <= *counter;
         let seen = std::mem::replace(counter, proposal.max(*counter));
         if let Some(client) = client {
-            self.leave(key, client);
+            self.leave(list, client);
         }
         if behind { vec![2, seen, 0, 0, micros(now)] } else { vec![micros(now)] }
     }
@@ -377,15 +412,15 @@ impl Data {
         self.lists.entry(key.to_vec()).or_default().retain(|_, it| it != client);
     }
 
-    /// Enters or strikes the client, and tells the first in the list if the lock is free.
-    fn after_release(&mut self, key: &[u8], args: &[Vec<u8>]) -> Option<(usize, Vec<u8>)> {
+    /// Enters or strikes the client, and tells the first in the list `key` if the lock is free.
+    fn after_release(&mut self, key: &[u8], is_free: bool, args: &[Vec<u8>]) -> Option<(usize, Vec<u8>)> {
         let (me, since) = (args.get(1), args.get(2).map(|it| number(it)));
         match (me, since, args.get(3)) {
             (Some(me), Some(since), Some(_)) => self.enter(key, me, since),
             (Some(me), None, _) => self.leave(key, me),
             _ => {}
         }
-        if self.locks.contains_key(key) {
+        if !is_free {
             return None;
         }
         let list = self.lists.get_mut(key)?;
@@ -395,9 +430,12 @@ impl Data {
         }
         let began = *began;
         let first = list.remove(&began)?;
-        let channel = [b"quorlock:wake:", &first[..]].concat();
+        // A client's id has sixteen digits.
+        let (client, what) = first.split_at(16);
+        let channel = [b"quorlock:wake:", client].concat();
         let to = *self.channels.get(&channel)?;
-        Some((to, [&b">3\r\n$7\r\nmessage\r\n"[..], &bulk(&channel), &bulk(key)].concat()))
+        let what = what.strip_prefix(b"/").unwrap_or(key);
+        Some((to, [&b">3\r\n$7\r\nmessage\r\n"[..], &bulk(&channel), &bulk(what)].concat()))
     }
 }
 
@@ -421,6 +459,12 @@ fn bulk(bytes: &[u8]) -> Vec<u8> {
 fn array(numbers: &[u64]) -> Vec<u8> {
     let members: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
     if numbers.len() == 1 { members.into_bytes() } else { format!("*{}\r\n{members}", numbers.len()).into_bytes() }
+}
+
+/// Seven numbers, and the last as a digit.
+fn with_free_slots(numbers: &[u64]) -> Vec<u8> {
+    let members: String = numbers[..7].iter().map(|it| format!(":{it}\r\n")).collect();
+    [format!("*8\r\n{members}").as_bytes(), &bulk(format!("{:x}", numbers[7]).as_bytes())].concat()
 }
 
 /// The numbers, and a holder that does not say who it is.

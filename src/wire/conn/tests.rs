@@ -446,6 +446,28 @@ fn what_a_server_has_refused_in_the_login_is_known_when_it_closes_the_connection
 }
 
 #[test]
+fn that_the_server_has_said_the_time_is_known_from_then_on_until_it_is_asked_anew() {
+    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None);
+    let mut has_time_after = |said: &str| {
+        write_all(&mut conn);
+        read(&mut conn, said.as_bytes());
+        assert!(matches!(conn.poll_event(), Ok(None)));
+        conn.login_has_time()
+    };
+    let (scripts, time) = ("*3\r\n:1\r\n:1\r\n:1\r\n", "$24\r\nserver_time_usec:12345\r\n\r\n");
+    let (other, role) = ("$3\r\nx:y\r\n", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
+    assert!(!has_time_after("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n"));
+    assert!(!has_time_after(scripts));
+    assert!(has_time_after(time));
+    assert!(has_time_after(other));
+    assert!(has_time_after(other));
+    assert!(!has_time_after(role), "it is asked in the older protocol");
+    assert!(!has_time_after("+OK\r\n"));
+    assert!(!has_time_after(scripts));
+    assert!(has_time_after(time));
+}
+
+#[test]
 fn a_login_that_fails_and_one_that_says_no_reply_end_the_connection() {
     for said in ["-NOAUTH x\r\n".repeat(16), "HTTP/1.1 400\r\n".to_owned()] {
         let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None);

@@ -167,6 +167,9 @@ fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
     for nonsense in [
         frame([1, 0, 0, 0, 9, 0, 2], "3"),
         frame([1, 0, 0, 0, 9, 3, 2], "3"),
+        frame([2, 7, 0, 0, 9, 3, 2], "3"),
+        frame([1, 0, 0, 0, 9, 1, 2], "3") + "x",
+        frame([1, 0, 0, 0, 9, 1, 2], "3") + "\r\n",
         frame([1, 0, 0, 0, 9, 1, 5], "3"),
         frame([1, 0, 0, 0, 9, 1, 2], "g"),
         frame([1, 0, 0, 0, 9, 1, 260], &"f".repeat(65)),
@@ -192,6 +195,11 @@ fn what_an_answer_means_depends_on_what_was_asked() {
     let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
     for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe]) {
         assert!(matches!(read(kind, time), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
+    }
+    let stored = "*9\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n:0\r\n";
+    assert!(matches!(read(Kind::Inspect, stored), Answer::Inspect(_)));
+    for kind in [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Greet, Kind::Meet, Kind::Time] {
+        assert!(matches!(read(kind, stored), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
     }
 }
 

@@ -47,11 +47,7 @@ local AHEAD = 3600000000
 -- For how long an unfair call may take the lock before a client that waits: microseconds.
 local UNFAIR_MAX = 1000000
 
--- The fencing counter that `found` is: a whole number below 2^53; nil for anything else.
-local function whole(found)
-  local number = type(found) == "string" and #found <= 16 and string.find(found, "^%d+$") and tonumber(found)
-  return number and number < 9007199254740992 and number or nil
-end
+-- include counter.lua
 
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
@@ -125,16 +121,9 @@ if reservation or not taken then
   end
 end
 
--- Stored as it was sent: a number formatted by the script would lose digits. Compared as text where the lengths are
--- equal, which orders numbers correctly; text of that length that is not a number may be replaced.
-local function set_counter(value)
-  if ARGV[4] == "0" then
-    return redis.pcall("SET", KEYS[2], value, "GET")
-  end
-  return redis.pcall("SET", KEYS[2], value, "PX", ARGV[4], "GET")
-end
-
-local seen = set_counter(ARGV[3])
+-- Compared as text where the lengths are equal, which orders numbers correctly; text of that length that is not a number
+-- may be replaced.
+local seen = set_counter(redis.pcall, KEYS[2], ARGV[3], ARGV[4])
 if type(seen) == "string" and #seen == #ARGV[3] and seen < ARGV[3] then
   return now
 end
@@ -150,7 +139,7 @@ if not seen then
       return now
     end
     -- A counter that the node has lost was proposed before the quarantine began, by clocks that show about the same time.
-    set_counter(string.format("%.0f", quarantine_until))
+    set_counter(redis.pcall, KEYS[2], string.format("%.0f", quarantine_until), ARGV[4])
     return { 2, quarantine_until, 0, 0, now }
   end
   -- The counter is not kept either: as long as there is none, the next acquire reads the canary as well.
@@ -164,12 +153,12 @@ if number then
   if number < tonumber(ARGV[3]) then
     return now
   end
-  set_counter(seen)
+  set_counter(redis.pcall, KEYS[2], seen, ARGV[4])
   return { 2, number, 0, 0, now }
 end
 redis.call("DEL", KEYS[1])
 if type(seen) == "string" then
-  set_counter(seen)
+  set_counter(redis.pcall, KEYS[2], seen, ARGV[4])
   return { -2, 0, 0, 0, now }
 end
 if string.find(seen.err, "WRONGTYPE", 1, true) then

@@ -25,6 +25,7 @@
 local AHEAD = 3600000000
 local UNFAIR_MAX = 1000000
 
+-- include counter.lua
 local n = (#KEYS - 1) / 4
 local me = ARGV[8]
 
@@ -41,10 +42,10 @@ for i = 1, 2 * n do
     present = present + 1
   end
   if i > n then
-    local number = value and #value <= 16 and string.find(value, "^%d+$") and tonumber(value)
+    local number = whole(value)
     if not value then
       missing = true
-    elseif not number or number >= 9007199254740992 then
+    elseif not number then
       bad, bad_which = -2, i - n
     elseif number > largest then
       largest = number
@@ -164,30 +165,25 @@ if missing and ARGV[5] ~= "0" then
   end
 end
 
-local function set_counter(i, value)
-  if ARGV[4] == "0" then
-    redis.call("SET", KEYS[n + i], value)
-  else
-    redis.call("SET", KEYS[n + i], value, "PX", ARGV[4])
-  end
-end
-
 for i = 1, n do
-  redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
+  -- A command that is executed for the second time gives its keys no longer life.
+  if not found[i] then
+    redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
+  end
 end
 if missing and quarantine_until > largest then
   largest = quarantine_until
 end
 if tonumber(ARGV[3]) > largest then
   for i = 1, n do
-    set_counter(i, ARGV[3])
+    set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
   end
   return now
 end
 -- A raise that follows must not take less than what a lost counter may have been: see acquire.lua.
 for i = 1, n do
   if not found[n + i] and quarantine_until > 0 then
-    set_counter(i, string.format("%.0f", quarantine_until))
+    set_counter(redis.call, KEYS[n + i], string.format("%.0f", quarantine_until), ARGV[4])
   end
 end
 return { 2, largest, 0, 0, now, 0 }

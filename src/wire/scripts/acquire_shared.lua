@@ -42,10 +42,7 @@ local UNFAIR_MAX = 1000000
 -- How many members of the waiting list one run looks at.
 local SEEN_MAX = 1000
 
-local function whole(found)
-  local number = type(found) == "string" and #found <= 16 and string.find(found, "^%d+$") and tonumber(found)
-  return number and number < 9007199254740992 and number or nil
-end
+-- include counter.lua
 
 local clock = redis.call("TIME")
 local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -191,26 +188,25 @@ elseif redis.call("SET", KEYS[1], "quorlock:shared", "NX", "PX", ttl) then
 else
   return { -1, 0, 0, 0, now }
 end
-local added = redis.pcall("ZADD", KEYS[6], string.format("%.0f", ms + ttl), ARGV[1])
+-- A command that is executed for the second time gives the entry no longer life.
+local added = redis.pcall("ZADD", KEYS[6], "NX", string.format("%.0f", ms + ttl), ARGV[1])
 if type(added) ~= "number" then
   if not lock then
     redis.call("DEL", KEYS[1])
   end
   return string.find(added.err, "WRONGTYPE", 1, true) and { -1, 0, 0, 0, now } or added
 end
-if lasts >= 0 and lasts < ttl then
-  lasts = ttl
-  redis.call("PEXPIRE", KEYS[1], ttl)
+if added == 1 then
+  if lasts >= 0 and lasts < ttl then
+    lasts = ttl
+    redis.call("PEXPIRE", KEYS[1], ttl)
+  end
+  -- No entry lasts for two hours. A lock without an end is one to which somebody else has done that.
+  redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 end
--- No entry lasts for two hours. A lock without an end is one to which somebody else has done that.
-redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 
 if not counter then
-  if ARGV[4] == "0" then
-    redis.call("SET", KEYS[2], string.format("%.0f", seen))
-  else
-    redis.call("SET", KEYS[2], string.format("%.0f", seen), "PX", ARGV[4])
-  end
+  set_counter(redis.call, KEYS[2], string.format("%.0f", seen), ARGV[4])
 elseif ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
 end

@@ -50,7 +50,7 @@ end
 local slot, free = 0, {}
 for i = 1, n do
   if found[i] == ARGV[1] then
-    -- The command is executed for the second time.
+    -- The command is executed for the second time, and gives the key no longer life.
     slot = i
   end
 end
@@ -72,11 +72,11 @@ for i = 1, n, 4 do
 end
 free = table.concat(free)
 
+-- include counter.lua
 local whole_counter, counter = 0, false
 if slot ~= 0 then
   counter = redis.pcall("GET", KEYS[n + slot])
-  local number = type(counter) == "string" and #counter <= 16 and string.find(counter, "^%d+$") and tonumber(counter)
-  whole_counter = number and number < 9007199254740992 and number or 0
+  whole_counter = whole(counter) or 0
   if tonumber(ARGV[3]) > now + AHEAD and tonumber(ARGV[3]) > whole_counter + 1 then
     return { 5, whole_counter, 0, 0, now, slot, n, free }
   end
@@ -93,7 +93,21 @@ if slot == 0 or reservation then
       if ARGV[6] == "unfair" then
         since = math.min(since, now - UNFAIR_MAX)
       end
-      if reserved_for == "" then
+      -- One free slot is left to each client that comes before. If there are more, nobody is in the way.
+      local more = reserved_for == "" and 0 or -1
+      for i = 1, n do
+        more = more + (found[i] and 0 or 1)
+      end
+      local before = more > 0 and redis.pcall("ZRANGE", list, 0, more, "WITHSCORES") or {}
+      for i = 1, #before, 2 do
+        local member, entered = before[i], tonumber(before[i + 1])
+        if member ~= reserved_for and (entered < since or entered == since and member < me) then
+          more = more - 1
+        end
+      end
+      if more > 0 then
+        left = 0
+      elseif reserved_for == "" then
         reserved_for, left = reserve(KEYS[1], list, key, me, since)
       elseif ARGV[6] == "unfair" and began >= since then
         left = 0
@@ -128,11 +142,11 @@ if slot == 0 or reservation then
   end
   if reservation and (reserved_for == "" or reserved_for == me) then
     -- Its turn is over. While others are free, the next in the list is told.
-    local more = false
+    local is_free = false
     for i = 1, n do
-      more = more or i ~= slot and not found[i]
+      is_free = is_free or i ~= slot and not found[i]
     end
-    if more then
+    if is_free then
       reserve(KEYS[1], list, key, "", math.huge)
     else
       end_reservation(list, key)
@@ -157,20 +171,15 @@ elseif counter and whole_counter == 0 and counter ~= "0" then
   return { -2, 0, 0, 0, now, slot, n, free }
 end
 
-local function set_counter(value)
-  if ARGV[4] == "0" then
-    redis.call("SET", KEYS[n + slot], value)
-  else
-    redis.call("SET", KEYS[n + slot], value, "PX", ARGV[4])
-  end
+if found[slot] ~= ARGV[1] then
+  redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
 end
-redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
 local seen = math.max(whole_counter, quarantine_until)
 if tonumber(ARGV[3]) > seen then
-  set_counter(ARGV[3])
+  set_counter(redis.call, KEYS[n + slot], ARGV[3], ARGV[4])
   return { 1, 0, 0, 0, now, slot, n, free }
 end
 if not counter and quarantine_until > 0 then
-  set_counter(string.format("%.0f", quarantine_until))
+  set_counter(redis.call, KEYS[n + slot], string.format("%.0f", quarantine_until), ARGV[4])
 end
 return { 2, seen, 0, 0, now, slot, n, free }

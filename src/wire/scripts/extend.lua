@@ -45,13 +45,11 @@ if owner == ARGV[1] and counter == ARGV[3] then
   return now
 end
 
+-- include counter.lua
 local seen = 0
 if counter then
-  if #counter > 16 or not string.find(counter, "^%d+$") then
-    return { -2, 0, now, 0 }
-  end
-  seen = tonumber(counter)
-  if seen >= 9007199254740992 then
+  seen = whole(counter)
+  if not seen then
     return { -2, 0, now, 0 }
   end
 elseif redis.call("EXISTS", KEYS[2]) == 1 then
@@ -91,11 +89,7 @@ if not counter then
   end
 end
 if seen < token then
-  if ARGV[4] == "0" then
-    redis.call("SET", KEYS[2], ARGV[3])
-  else
-    redis.call("SET", KEYS[2], ARGV[3], "PX", ARGV[4])
-  end
+  set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
 elseif ARGV[6] and ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
 end

@@ -21,6 +21,7 @@
 --
 -- Each lock obeys the rules of extend.lua by itself. So one that is ours is extended whatever became of the others, unless
 -- its counter is above the token. Missing ones are set again only if that makes them complete.
+-- include counter.lua
 local n = (#KEYS - 1) / 2
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
@@ -32,8 +33,8 @@ for i = 1, n do
   local owner, counter = found[i], found[n + i]
   numbers[i] = 0
   if counter then
-    local number = #counter <= 16 and string.find(counter, "^%d+$") and tonumber(counter)
-    if not number or number >= 9007199254740992 then
+    local number = whole(counter)
+    if not number then
       return { -2, 0, now, 0 }
     end
     numbers[i] = number
@@ -85,11 +86,7 @@ for i = 1, n do
     -- The counter is not set: an acquire would take it as a sign that this node has not lost its data.
     status = status == 1 and 5 or status
   elseif numbers[i] < token then
-    if ARGV[4] == "0" then
-      redis.call("SET", KEYS[n + i], ARGV[3])
-    else
-      redis.call("SET", KEYS[n + i], ARGV[3], "PX", ARGV[4])
-    end
+    set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
   elseif ARGV[6] and ARGV[4] ~= "0" then
     redis.call("PEXPIRE", KEYS[n + i], ARGV[4])
   end

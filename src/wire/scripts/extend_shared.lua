@@ -35,13 +35,11 @@ local clock = redis.call("TIME")
 local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local lock, counter = found[1], found[2]
+-- include counter.lua
 local seen = 0
 if counter then
-  if #counter > 16 or not string.find(counter, "^%d+$") then
-    return { -2, 0, now, 0 }
-  end
-  seen = tonumber(counter)
-  if seen >= 9007199254740992 then
+  seen = whole(counter)
+  if not seen then
     return { -2, 0, now, 0 }
   end
 elseif redis.call("EXISTS", KEYS[2]) == 1 then
@@ -114,11 +112,7 @@ if not counter then
   end
 end
 if seen < number then
-  if ARGV[4] == "0" then
-    redis.call("SET", KEYS[2], ARGV[3])
-  else
-    redis.call("SET", KEYS[2], ARGV[3], "PX", ARGV[4])
-  end
+  set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
 elseif ARGV[6] and ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
 end

@@ -20,6 +20,7 @@
 --   value          of the lock key; "" unless the first number is 1
 --
 -- A key of another type counts as an empty one, beside the lock key.
+-- include counter.lua
 local clock = redis.call("TIME")
 local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
 
@@ -47,10 +48,7 @@ end
 
 local counter = -1
 if found then
-  counter = type(found) == "string" and #found <= 16 and string.find(found, "^%d+$") and tonumber(found) or -2
-  if counter >= 9007199254740992 then
-    counter = -2
-  end
+  counter = whole(found) or -2
 end
 
 local first = redis.pcall("ZRANGE", KEYS[3], 0, 0, "WITHSCORES")

@@ -7,6 +7,7 @@
 -- ARGV[3]      life of the counters, whole milliseconds; 0 for no end
 --
 -- Returns { status, counter }, with a status of raise.lua, and the largest counter that was found: all are raised, or none.
+-- include counter.lua
 local n = #KEYS / 2
 local found = redis.call("MGET", unpack(KEYS))
 local seen, owned = 0, true
@@ -14,8 +15,8 @@ for i = 1, n do
   local counter = found[n + i]
   owned = owned and found[i] == ARGV[1]
   if counter then
-    local number = #counter <= 16 and string.find(counter, "^%d+$") and tonumber(counter)
-    if not number or number >= 9007199254740992 then
+    local number = whole(counter)
+    if not number then
       return { -2, 0 }
     end
     seen = math.max(seen, number)
@@ -31,10 +32,6 @@ if tonumber(ARGV[2]) <= seen then
   return { 2, seen }
 end
 for i = n + 1, 2 * n do
-  if ARGV[3] == "0" then
-    redis.call("SET", KEYS[i], ARGV[2])
-  else
-    redis.call("SET", KEYS[i], ARGV[2], "PX", ARGV[3])
-  end
+  set_counter(redis.call, KEYS[i], ARGV[2], ARGV[3])
 end
 return { 1, seen }

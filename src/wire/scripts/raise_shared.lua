@@ -19,13 +19,11 @@
 -- below.
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local lock, counter = found[1], found[2]
+-- include counter.lua
 local seen = 0
 if counter then
-  if #counter > 16 or not string.find(counter, "^%d+$") then
-    return { -2, 0 }
-  end
-  seen = tonumber(counter)
-  if seen >= 9007199254740992 then
+  seen = whole(counter)
+  if not seen then
     return { -2, 0 }
   end
 elseif redis.call("EXISTS", KEYS[2]) == 1 then
@@ -45,10 +43,6 @@ if seen > number then
   return { 2, seen }
 end
 if seen < number then
-  if ARGV[3] == "0" then
-    redis.call("SET", KEYS[2], ARGV[2])
-  else
-    redis.call("SET", KEYS[2], ARGV[2], "PX", ARGV[3])
-  end
+  set_counter(redis.call, KEYS[2], ARGV[2], ARGV[3])
 end
 return { 1, seen }

@@ -26,12 +26,9 @@ local deleted = 0
 if owner == ARGV[1] then
   -- The raise may not have reached this node. Never without our key, as in raise.lua, and never where there is no counter:
   -- an acquire would take a new one as a sign that this node has not lost its data.
-  if counter and #counter <= 16 and string.find(counter, "^%d+$") and tonumber(counter) < tonumber(ARGV[2]) then
-    if ARGV[3] == "0" then
-      redis.pcall("SET", KEYS[4], ARGV[2])
-    else
-      redis.pcall("SET", KEYS[4], ARGV[2], "PX", ARGV[3])
-    end
+  if counter then
+    -- include counter.lua
+    raise_counter(KEYS[4], counter, ARGV[2], ARGV[3])
   end
   deleted = redis.call("DEL", KEYS[1])
 end

@@ -16,6 +16,7 @@
 -- ARGV[8]  with the life: "1" if the client is notified of releases over this connection, "0" if it polls
 --
 -- Returns 1 if all were deleted, 0 if one was already gone or another owner's.
+-- include counter.lua
 local n = #KEYS / 4
 local me, since, life, way = ARGV[4] or "", ARGV[5], ARGV[6], tonumber(ARGV[7])
 local found = redis.call("MGET", unpack(KEYS, 1, 3 * n))
@@ -23,15 +24,9 @@ local owned, waited_for = {}, life ~= nil
 for i = 1, n do
   if found[i] == ARGV[1] then
     owned[#owned + 1] = KEYS[i]
-    local counter = found[n + i]
     -- As in release.lua.
-    if ARGV[2] ~= "" and counter and #counter <= 16 and string.find(counter, "^%d+$")
-      and tonumber(counter) < tonumber(ARGV[2]) then
-      if ARGV[3] == "0" then
-        redis.pcall("SET", KEYS[n + i], ARGV[2])
-      else
-        redis.pcall("SET", KEYS[n + i], ARGV[2], "PX", ARGV[3])
-      end
+    if ARGV[2] ~= "" then
+      raise_counter(KEYS[n + i], found[n + i], ARGV[2], ARGV[3])
     end
   end
   waited_for = waited_for or found[2 * n + i]

@@ -11,11 +11,11 @@
 --
 -- A lock key with the owner's own token is that of a writer that meant to become a reader, and the command for that has not
 -- come here. A reader that has crashed keeps the lock for no longer than its own entry lasts: the lock key's life is cut to
--- the longest of those that are left.
+-- the longest of those that are left, and who waits is told of that.
 local me, since, life, told = ARGV[2] or "", ARGV[3], ARGV[4], ARGV[5]
 local found = redis.call("MGET", KEYS[1], KEYS[3])
 local lock, reservation = found[1], found[2]
-local ended, is_free = 0, not lock
+local ended, is_free, is_cut = 0, not lock, false
 if lock == ARGV[1] then
   ended, is_free = redis.call("DEL", KEYS[1]), true
 elseif lock == "quorlock:shared" then
@@ -28,9 +28,14 @@ elseif lock == "quorlock:shared" then
   if not left then
     redis.call("DEL", KEYS[1], KEYS[4])
     is_free = true
-  elseif redis.call("PTTL", KEYS[1]) > left then
-    redis.call("PEXPIRE", KEYS[1], left)
-    redis.call("PEXPIRE", KEYS[4], left)
+  else
+    local before = redis.call("PTTL", KEYS[1])
+    if before > left then
+      redis.call("PEXPIRE", KEYS[1], left)
+      redis.call("PEXPIRE", KEYS[4], left)
+    end
+    -- A reader that is alive is extended when a third of its life is over.
+    is_cut = 3 * left < 2 * before
   end
 end
 if not reservation and not life then
@@ -59,5 +64,10 @@ elseif is_free then
   reserve(KEYS[1], KEYS[2], KEYS[3], me, tonumber(since) or math.huge)
 else
   end_reservation(KEYS[2], KEYS[3])
+  -- The first writer has been told of a longer life. It stays in the list, and asks for how long it is now.
+  local first = is_cut and redis.pcall("ZRANGE", KEYS[2], 0, 0)[1]
+  if first and not is_reader(first) then
+    redis.pcall("PUBLISH", "quorlock:wake:" .. client_of(first), #first > 16 and string.sub(first, 18) or KEYS[1])
+  end
 end
 return ended

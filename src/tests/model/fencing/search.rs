@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::walk::Visited;
 use super::*;
 
 /// No world here is meant to be larger: it would not end within minutes.
@@ -107,7 +108,7 @@ impl<const A: usize> World<A> {
         let mut visited = Visited::new(start.pack());
         let mut at = 0;
         while findings.violation.is_none()
-            && let Some(packed) = visited.states.get(at).copied()
+            && let Some(packed) = visited.get(at)
         {
             let state = State::unpack(&packed);
             self.each_move(&state, &mut |step, mut next, violation| {
@@ -125,9 +126,9 @@ impl<const A: usize> World<A> {
                 }
             });
             at += 1;
-            assert!(visited.states.len() < STATES_MAX, "does not end: {findings:?}");
+            assert!(visited.len() < STATES_MAX, "does not end: {findings:?}");
         }
-        findings.states += visited.states.len();
+        findings.states += visited.len();
     }
 
     /// Calls `visit` with everything that can happen next.
@@ -290,18 +291,14 @@ impl<const A: usize> World<A> {
 
     /// How a search got from `start` to what it was visiting, and `last`: one line for each move. Nodes keep their
     /// numbers on the way.
-    fn course(&self, start: State<A>, visited: &Visited, at: usize, last: Move) -> String {
-        let mut way = vec![at];
-        while let Some(parent) = way.last().copied().filter(|it| *it != 0) {
-            way.push(visited.parents[parent] as usize);
-        }
+    fn course(&self, start: State<A>, visited: &Visited<Packed>, at: usize, last: Move) -> String {
         let mut course = String::new();
         let mut state = start;
-        for next in way.iter().rev().skip(1) {
+        for next in visited.way(at).into_iter().skip(1) {
             let mut found = None;
             self.each_move(&state, &mut |step, mut it, _| {
                 it.tidy(self);
-                if found.is_none() && it.pack() == visited.states[*next] {
+                if found.is_none() && Some(it.pack()) == visited.get(next) {
                     found = Some((step, it));
                 }
             });
@@ -342,69 +339,4 @@ impl Findings {
         let heals = |state: &State<A>| state.nodes.iter().any(|it| it.lines[me].sent & (HEAL[0] | HEAL[1]) != 0);
         self.heals += u64::from(!heals(before) && heals(after));
     }
-}
-
-/// States in the order in which they were found, each once, and a table to find them again. The standard library's
-/// sets take most of the time of a debug build.
-struct Visited {
-    states: Vec<Packed>,
-    /// Where each was found from.
-    parents: Vec<u32>,
-    /// A part of the hash, and the place in `states` plus one; 0 for none.
-    table: Vec<(u32, u32)>,
-}
-
-impl Visited {
-    fn new(start: Packed) -> Visited {
-        let mut visited = Visited { states: vec![], parents: vec![], table: vec![(0, 0); 1 << 12] };
-        visited.insert(start, 0);
-        visited
-    }
-
-    fn insert(&mut self, state: Packed, parent: usize) {
-        if self.table.len() < 2 * self.states.len() {
-            self.grow();
-        }
-        let hash = hash(&state);
-        let tag = (hash >> 32) as u32;
-        let mask = self.table.len() - 1;
-        let mut place = hash as usize & mask;
-        loop {
-            let (found, at) = self.table[place];
-            if at == 0 {
-                break;
-            }
-            if found == tag && self.states[at as usize - 1] == state {
-                return;
-            }
-            place = (place + 1) & mask;
-        }
-        self.states.push(state);
-        self.parents.push(parent as u32);
-        self.table[place] = (tag, self.states.len() as u32);
-    }
-
-    fn grow(&mut self) {
-        let len = 4 * self.table.len();
-        self.table = vec![(0, 0); len];
-        for (at, state) in self.states.iter().enumerate() {
-            let hash = hash(state);
-            let mut place = hash as usize & (len - 1);
-            while self.table[place].1 != 0 {
-                place = (place + 1) & (len - 1);
-            }
-            self.table[place] = ((hash >> 32) as u32, at as u32 + 1);
-        }
-    }
-}
-
-/// A poor hash costs time, never a state: states are compared as a whole.
-fn hash(state: &Packed) -> u64 {
-    let mut hash = 0_u64;
-    for word in state {
-        for half in [*word as u64, (*word >> 64) as u64] {
-            hash = (hash.rotate_left(23) ^ half).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        }
-    }
-    hash ^ hash >> 29
 }

@@ -1,0 +1,532 @@
+//! Readers and writers of one lock in a small world: the shipped rounds, and nodes that do what the scripts do.
+//!
+//! A few attempts at one lock on three nodes, of writers and of readers: acquire, raise, hold, extend, heal, become a reader,
+//! release. Commands of an attempt come to a node in their order, and each of them at any time or never; answers get lost;
+//! an attempt can give up, and a holder let go, at any time. All states that can be reached are visited, but for those from
+//! which nothing can go wrong any more.
+//!
+//! There is no clock, only the order of ends. What an acquire or an extension gave a lock key or an entry lasts for as long as
+//! the holder counts on it, and may end at any time after that; a lock key that outlasts several ends lasts for the last of
+//! them. So every length of every ttl is tried.
+//!
+//! Checked, at each node that both have counted: a writer that was granted the lock before a reader has a token that is not
+//! above the reader's number, and one that was after it has one that is; of two writers the later one has the larger token.
+//! No extension is confirmed that was sent behind a newer writer. This holds also where nodes lose lock keys and sets at any
+//! time ([`World::losses`]). Where they do not, nobody holds the lock beside a writer, also if a node restarts with nothing
+//! ([`World::crashes`]). And no end of an attempt leaves anything behind.
+//!
+//! Clocks, what an attempt learns for the next one, and commands that are executed twice are searched in `fencing`, for the
+//! writer, whose scripts and rounds these are. Which worlds, and why these: see `proofs`. For every rule there is a [`Flaw`],
+//! which has to be found.
+
+mod nodes;
+mod proofs;
+
+use super::walk::World as _;
+use super::*;
+use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
+use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Rule};
+use crate::logic::tally::{ExtendEnd, ExtendRound};
+
+const NODES: usize = 3;
+
+/// What must not happen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Violation {
+    /// Somebody holds the lock beside a writer.
+    BesideAWriter,
+    /// It was won without a majority of nodes that count.
+    NoMajority,
+    /// Where both were counted, the number of the last writer or the order of tokens is wrong.
+    WrongNumber,
+    /// An extension is confirmed that was sent after a writer with a larger token had won.
+    Resurrected,
+    /// A node has something of an attempt behind its release.
+    Orphan,
+}
+
+/// What is left out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Flaw {
+    None,
+    /// A reader takes the largest counter of the majority that it gets, without a raise.
+    LargestOfAnyMajority,
+    /// A node raises its counter for a reader whose entry does not stand.
+    RaisesWithoutEntry,
+    /// A node that makes the lock a shared one keeps the entries that it had.
+    KeepsOldEntries,
+    /// A node extends the entry of a reader whatever its counter is.
+    ExtendsWithoutCounter,
+    /// The release of a reader deletes the lock, whoever else reads.
+    DeletesSharedLock,
+    /// The lock lasts for as long as the first reader of it does.
+    LastsForTheFirst,
+    /// A node that restarts with nothing votes at once.
+    NoSilence,
+    /// A node that hears that its writer reads from now on frees the lock.
+    DowngradeFrees,
+}
+
+/// Commands of an attempt to a node, one bit each; the lowest comes first.
+const ACQUIRE: u8 = 1;
+const RAISE: u8 = 2;
+const EXTEND: u8 = 4;
+const HEAL: u8 = 8;
+const RELEASE: u8 = 16;
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+enum Said {
+    Nothing,
+    Accepted,
+    Behind(u8),
+    Shared(u8),
+    Held(u8),
+    Silent,
+    Taken,
+    Above(u8),
+    Extended,
+    Superseded,
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+enum Phase {
+    Idle,
+    Acquiring,
+    Raising,
+    Holding,
+    /// It extends what it holds.
+    Extending,
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+enum Lock {
+    Absent,
+    Writer(u8),
+    Shared,
+}
+
+/// As what an attempt has counted a node. What was a writer may count others as a reader.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+enum Counted {
+    No,
+    Reader,
+    Writer,
+}
+
+/// A node, and everything else that is told apart by node. Ends are numbered: 1 is that of the acquire, 2 that of the first
+/// extension, and so on; 0 is none.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+struct Node<const A: usize> {
+    lock: Lock,
+    /// The ends that the lock key outlasts.
+    lasts: [u8; A],
+    /// The end of each reader's entry.
+    entries: [u8; A],
+    /// 0 if there is none.
+    counter: u8,
+    /// When its quarantine ended; 0 if it has forgotten nothing.
+    floor: u8,
+    /// It is silent until each of these is over, or has had this extension confirmed; 0 for nothing.
+    forgot: [u8; A],
+    sent: [u8; A],
+    said: [Said; A],
+    counted: [Counted; A],
+    /// In which order keys and entries were set here that are or may be counted.
+    order: [u8; A],
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+struct Attempt {
+    phase: Phase,
+    /// What its raise offers; once it has won, its token or number.
+    token: u8,
+    won: bool,
+    /// It is a reader, or was made one.
+    reads: bool,
+    /// It began after a node had restarted.
+    is_late: bool,
+    /// A writer with a larger token had won when its last extension was sent.
+    outdated: bool,
+    /// Extensions sent, and the last one confirmed.
+    extensions: u8,
+    confirmed: u8,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+struct State<const A: usize> {
+    attempts: [Attempt; A],
+    nodes: [Node<A>; NODES],
+    losses: u8,
+    crashes: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct World<const A: usize> {
+    rules: [Rule; A],
+    /// What each proposes. Counters that are missing are 0.
+    proposals: [u8; A],
+    counters: [u8; NODES],
+    /// How often each may extend.
+    extensions: [u8; A],
+    /// Writers may become readers.
+    downgrades: bool,
+    /// Lock keys, or sets of readers, that may be lost.
+    losses: u8,
+    /// Nodes that may restart with nothing.
+    crashes: u8,
+    /// Goes on when nothing but an orphan can come any more.
+    to_the_end: bool,
+    /// Visits also what commands of an attempt that is over change for a while.
+    whole: bool,
+    flaw: Flaw,
+}
+
+/// Above all tokens that anybody has had when a node restarts: it is quarantined for so long. The proposals that come later
+/// are partly above it: clocks are not exact.
+const FLOOR: u8 = 20;
+const LATER: u8 = 10;
+
+impl Phase {
+    fn is_alive(self) -> bool {
+        !matches!(self, Phase::Idle | Phase::Over)
+    }
+
+    fn holds(self) -> bool {
+        matches!(self, Phase::Holding | Phase::Extending)
+    }
+}
+
+impl<const A: usize> World<A> {
+    fn start(&self) -> State<A> {
+        let attempt = |rule| Attempt {
+            phase: Phase::Idle,
+            token: 0,
+            won: false,
+            reads: rule == Rule::Shared,
+            is_late: false,
+            outdated: false,
+            extensions: 0,
+            confirmed: 0,
+        };
+        let node = |counter| Node {
+            lock: Lock::Absent,
+            lasts: [0; A],
+            entries: [0; A],
+            counter,
+            floor: 0,
+            forgot: [0; A],
+            sent: [0; A],
+            said: [Said::Nothing; A],
+            counted: [Counted::No; A],
+            order: [0; A],
+        };
+        State {
+            attempts: self.rules.map(attempt),
+            nodes: self.counters.map(node),
+            losses: self.losses,
+            crashes: self.crashes,
+        }
+    }
+
+    fn found(&self) -> Option<Violation> {
+        self.search(self.start())
+    }
+
+    fn proposal(&self, state: &State<A>, me: usize) -> u8 {
+        self.proposals[me] + if state.attempts[me].is_late { LATER } else { 0 }
+    }
+
+    /// Sends a command to all nodes, and forgets what was said before.
+    fn send(state: &mut State<A>, me: usize, phase: Phase, command: u8) {
+        state.attempts[me].phase = phase;
+        for node in &mut state.nodes {
+            node.sent[me] |= command;
+            node.said[me] = Said::Nothing;
+        }
+    }
+
+    fn send_extension(&self, state: &mut State<A>, me: usize) {
+        let token = state.attempts[me].token;
+        let is_newer = |it: usize| self.rules[it] == Rule::Exclusive && token < state.attempts[it].token;
+        state.attempts[me].outdated = (0..A).any(|it| state.attempts[it].won && is_newer(it));
+        state.attempts[me].extensions += 1;
+        Self::send(state, me, Phase::Extending, EXTEND);
+    }
+
+    /// What an attempt makes of what the nodes have said, or of its time-out.
+    fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
+        let said = state.nodes.map(|it| it.said[me]);
+        let votes = (0..).map(NodeId::new).zip(said).filter(|it| it.1 != Said::Nothing).map(|it| (it.0, it.1.vote()));
+        let Attempt { phase, token, reads, .. } = state.attempts[me];
+        let rule = self.rules[me];
+        let kind = if reads { Counted::Reader } else { Counted::Writer };
+        match phase {
+            Phase::Acquiring => {
+                let proposal = u64::from(self.proposal(state, me));
+                match round_after(NODES, AcquireRound::new(rule, proposal, Some(deadline())), votes, closed).end() {
+                    Some(AcquireEnd::Won { token }) => self.win(state, me, token, kind),
+                    Some(AcquireEnd::Raise { .. })
+                        if rule == Rule::Shared && self.flaw == Flaw::LargestOfAnyMajority =>
+                    {
+                        let largest =
+                            said.iter().filter_map(|it| if let Said::Shared(it) = it { Some(*it) } else { None });
+                        state.attempts[me].token = largest.max().unwrap();
+                        (state.attempts[me].phase, state.attempts[me].won) = (Phase::Holding, true);
+                        for node in state.nodes.iter_mut().filter(|it| matches!(it.said[me], Said::Shared(_))) {
+                            node.counted[me] = Counted::Reader;
+                        }
+                    }
+                    Some(AcquireEnd::Raise { token }) => {
+                        state.attempts[me].token = u8::try_from(token).unwrap();
+                        Self::send(state, me, Phase::Raising, RAISE);
+                    }
+                    Some(AcquireEnd::Lost(_)) => Self::send(state, me, Phase::Over, RELEASE),
+                    None => {}
+                }
+            }
+            Phase::Raising => {
+                match round_after(NODES, RaiseRound::new(rule, token.into(), Some(deadline())), votes, closed).end() {
+                    Some(AcquireEnd::Won { token }) => self.win(state, me, token, kind),
+                    Some(_) => Self::send(state, me, Phase::Over, RELEASE),
+                    None => {}
+                }
+            }
+            Phase::Extending => match round_after(NODES, ExtendRound, votes, closed).end() {
+                Some(ExtendEnd::Confirmed) => {
+                    let own = &mut state.attempts[me];
+                    (own.phase, own.confirmed) = (Phase::Holding, own.extensions);
+                    for node in &mut state.nodes {
+                        if node.said[me] == Said::Extended {
+                            node.counted[me] = node.counted[me].max(kind);
+                        } else if node.said[me] == Said::Gone {
+                            node.sent[me] |= HEAL;
+                        }
+                    }
+                }
+                Some(ExtendEnd::Gone) => Self::send(state, me, Phase::Over, RELEASE),
+                Some(ExtendEnd::NotConfirmed) => state.attempts[me].phase = Phase::Holding,
+                None => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn win(&self, state: &mut State<A>, me: usize, token: u64, kind: Counted) {
+        let own = &mut state.attempts[me];
+        (own.phase, own.won, own.token) = (Phase::Holding, true, u8::try_from(token).unwrap());
+        for node in state.nodes.iter_mut().filter(|it| self.rules[me].counts(&it.said[me].vote(), token)) {
+            node.counted[me] = kind;
+        }
+    }
+
+    /// All that clients can do next.
+    fn each_step(&self, state: &State<A>, me: usize, all: &mut Vec<State<A>>) {
+        let Attempt { phase, reads, extensions, .. } = state.attempts[me];
+        let mut after = |change: &dyn Fn(&mut State<A>)| {
+            let mut next = *state;
+            change(&mut next);
+            all.push(next);
+        };
+        if phase == Phase::Idle {
+            after(&|it| {
+                it.attempts[me].is_late = it.crashes < self.crashes;
+                Self::send(it, me, Phase::Acquiring, ACQUIRE);
+            });
+        }
+        if matches!(phase, Phase::Acquiring | Phase::Raising | Phase::Extending) {
+            after(&|it| self.decide(it, me, true));
+        }
+        if phase.holds() {
+            after(&|it| Self::send(it, me, Phase::Over, RELEASE));
+        }
+        let is_busy = state.nodes.iter().any(|it| it.sent[me] & (EXTEND | HEAL) != 0);
+        if phase == Phase::Holding && !is_busy {
+            if extensions < self.extensions[me] {
+                after(&|it| self.send_extension(it, me));
+            }
+            if self.downgrades && !reads {
+                after(&|it| {
+                    it.attempts[me].reads = true;
+                    self.send_extension(it, me);
+                });
+            }
+        }
+        for node in 0..NODES {
+            self.executed(state, me, node, all);
+        }
+    }
+
+    /// A node executes the next command of an attempt: with an answer that comes, and with one that does not.
+    fn executed(&self, state: &State<A>, me: usize, node: usize, all: &mut Vec<State<A>>) {
+        let sent = state.nodes[node].sent[me];
+        let command = sent & sent.wrapping_neg();
+        if command == 0 {
+            return;
+        }
+        let mut next = *state;
+        next.nodes[node].sent[me] &= !command;
+        let said = self.run(&mut next, me, node, command);
+        let Attempt { phase, extensions, confirmed, .. } = state.attempts[me];
+        match (command, phase) {
+            (ACQUIRE, Phase::Acquiring) | (RAISE, Phase::Raising) | (EXTEND, Phase::Extending) => {
+                all.push(next);
+                next.nodes[node].said[me] = said;
+                self.decide(&mut next, me, false);
+            }
+            // An answer to an extension that is confirmed already.
+            (EXTEND, Phase::Holding) if said == Said::Gone && confirmed == extensions => {
+                all.push(next);
+                next.nodes[node].sent[me] |= HEAL;
+            }
+            // Between what an attempt that is over had sent before, others would be refused: the same as not asked.
+            (_, Phase::Over) if !self.whole => {
+                while let left @ 1.. = next.nodes[node].sent[me] {
+                    next.nodes[node].sent[me] &= left - 1;
+                    let _ = self.run(&mut next, me, node, left & left.wrapping_neg());
+                }
+            }
+            _ => {}
+        }
+        all.push(next);
+    }
+
+    /// Whether two attempts differ in their names only.
+    fn alike(&self, a: usize, b: usize) -> bool {
+        let what = |it: usize| (self.rules[it] == Rule::Shared, self.proposals[it], self.extensions[it]);
+        what(a) == what(b)
+    }
+
+    /// Whether this attempt may still be counted by a node that does not count it yet.
+    fn may_gain(&self, state: &State<A>, me: usize) -> bool {
+        let Attempt { phase, won, reads, extensions, .. } = state.attempts[me];
+        let may_extend = extensions < self.extensions[me] || self.downgrades && !reads;
+        phase != Phase::Over && (!won || phase == Phase::Extending || may_extend)
+    }
+
+    /// Whether two that matter to each other may still come to hold the lock, or to be counted.
+    fn may_go_wrong(&self, state: &State<A>) -> bool {
+        let writes = |it: usize| self.rules[it] == Rule::Exclusive;
+        let matters = |it: usize| state.attempts[it].won || state.attempts[it].phase != Phase::Over;
+        pairs::<A>().any(|(a, b)| (writes(a) || writes(b)) && matters(b) && self.may_gain(state, a))
+    }
+}
+
+impl<const A: usize> walk::World for World<A> {
+    type State = State<A>;
+    type Violation = Violation;
+
+    fn next(&self, state: &State<A>) -> Vec<State<A>> {
+        let mut all = Vec::new();
+        (0..A).for_each(|me| self.each_step(state, me, &mut all));
+        (0..NODES).for_each(|node| self.each_accident(state, node, &mut all));
+        all
+    }
+
+    fn violation(&self, before: &State<A>, state: &State<A>) -> Option<Violation> {
+        let own = |it: usize| &state.attempts[it];
+        for (a, b) in pairs::<A>() {
+            if self.losses == 0 && own(a).phase.holds() && own(b).phase.holds() && !own(a).reads {
+                return Some(Violation::BesideAWriter);
+            }
+            if !own(a).won || !own(b).won {
+                continue;
+            }
+            for (node, old) in state.nodes.iter().zip(&before.nodes) {
+                // At this node `a` came before `b`.
+                let fits = match (node.counted[a], node.counted[b]) {
+                    (Counted::Reader, Counted::Reader) | (Counted::No, _) | (_, Counted::No) => true,
+                    (Counted::Writer, Counted::Reader) => own(a).token <= own(b).token,
+                    (_, Counted::Writer) => own(a).token < own(b).token,
+                };
+                if node.counted != old.counted && node.order[a] < node.order[b] && !fits {
+                    return Some(Violation::WrongNumber);
+                }
+            }
+        }
+        let counted = |me: usize| state.nodes.iter().filter(|it| it.counted[me] != Counted::No).count();
+        if (0..A).any(|it| own(it).won && !majority(NODES, counted(it))) {
+            return Some(Violation::NoMajority);
+        }
+        if (0..A).any(|it| own(it).outdated && before.attempts[it].confirmed < own(it).confirmed) {
+            return Some(Violation::Resurrected);
+        }
+        for node in state.nodes.iter().filter(|_| self.to_the_end) {
+            let is_done = |it: &usize| own(*it).phase == Phase::Over && node.sent[*it] == 0;
+            if (0..A).filter(is_done).any(|it| node.has(it))
+                || (0..A).all(|it| is_done(&it)) && node.lock != Lock::Absent
+            {
+                return Some(Violation::Orphan);
+            }
+        }
+        None
+    }
+
+    fn settle(&self, mut state: State<A>) -> Option<State<A>> {
+        if !self.to_the_end && !self.may_go_wrong(&state) {
+            return None;
+        }
+        for me in 0..A {
+            let (may_gain, Attempt { phase, won, .. }) = (self.may_gain(&state, me), state.attempts[me]);
+            for node in &mut state.nodes {
+                let is_awaited = matches!(phase, Phase::Acquiring | Phase::Raising | Phase::Extending);
+                if !is_awaited {
+                    node.said[me] = Said::Nothing;
+                }
+                if !may_gain && node.counted[me] == Counted::No {
+                    node.order[me] = 0;
+                }
+                // What a reader that gave up does where a counter is, its release undoes: others would be refused for a while.
+                let drops = phase == Phase::Over && node.sent[me] & ACQUIRE != 0 && self.rules[me] == Rule::Shared;
+                if drops && node.counter != 0 && !self.whole {
+                    node.sent[me] = 0;
+                }
+            }
+            state.attempts[me].outdated &= phase == Phase::Extending;
+            if phase == Phase::Over {
+                let own = &mut state.attempts[me];
+                (own.extensions, own.confirmed, own.token) = (0, 0, if won { own.token } else { 0 });
+            }
+        }
+        for node in &mut state.nodes {
+            node.settle(&state.attempts, self.flaw);
+        }
+        state.nodes.sort_unstable();
+        for (a, b) in pairs::<A>().filter(|(a, b)| a < b && self.alike(*a, *b)) {
+            if state.attempts[b] <= state.attempts[a] {
+                let mut other = state;
+                other.attempts.swap(a, b);
+                other.nodes.iter_mut().for_each(|it| it.swap(a, b));
+                other.nodes.sort_unstable();
+                state = state.min(other);
+            }
+        }
+        Some(state)
+    }
+}
+
+/// All pairs of different attempts.
+fn pairs<const A: usize>() -> impl Iterator<Item = (usize, usize)> {
+    (0..A * A).map(|it| (it / A, it % A)).filter(|(a, b)| a != b)
+}
+
+impl Said {
+    fn vote(self) -> Vote {
+        match self {
+            Said::Accepted => Vote::Acquire(AcquireReply::Accepted),
+            Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind { counter: counter.into() }),
+            Said::Shared(counter) => Vote::Acquire(AcquireReply::Shared { counter: counter.into() }),
+            Said::Held(counter) => {
+                let counter = counter.into();
+                Vote::Acquire(AcquireReply::Held { counter, left: None, entered: false, holder: None, which: None })
+            }
+            Said::Taken => Vote::Raise(RaiseReply::Taken),
+            Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: counter.into() }),
+            Said::Gone => Vote::Raise(RaiseReply::Gone),
+            Said::Extended => Vote::Extend(ExtendReply::Extended),
+            Said::Superseded => Vote::Extend(ExtendReply::Superseded),
+            Said::Silent | Said::Nothing => FAILED,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The worlds that are searched, and why these.
+//!
+//! Three nodes: fewer have no minority, and more only make the same overlaps in more ways. Of the attempts one is a writer's:
+//! what two writers do to each other is searched in `fencing`, and here again only for one that becomes a reader. A
+//! second reader matters where readers share what a node has: the lock key, its life, and the set. One accident matters
+//! wherever a majority is then one node short; two make that the other majority.
+//!
+//! Counters differ in three ways, because a reader's number is what a majority shows: all the same ([`EVEN`]), one ahead, all
+//! different ([`RAGGED`]); and they can be missing ([`FRESH`]). A writer's proposal is between them or above them all.
+//!
+//! `QUORLOCK_LONG=1` adds a second accident or a second reader to the worlds that have one. `QUORLOCK_LONG=2` visits besides
+//! what attempts that are over change for a while: see [`World::whole`].
+
+use super::*;
+
+const W: Rule = Rule::Exclusive;
+const R: Rule = Rule::Shared;
+
+const EVEN: [u8; NODES] = [5, 5, 5];
+const ONE_AHEAD: [u8; NODES] = [5, 5, 9];
+const RAGGED: [u8; NODES] = [5, 7, 9];
+const FRESH: [u8; NODES] = [0, 0, 0];
+const BETWEEN: u8 = 8;
+const ABOVE: u8 = 11;
+
+fn world<const A: usize>(rules: [Rule; A], counters: [u8; NODES]) -> World<A> {
+    World {
+        rules,
+        proposals: [BETWEEN; A],
+        counters,
+        extensions: [0; A],
+        downgrades: false,
+        losses: 0,
+        crashes: 0,
+        to_the_end: false,
+        whole: longest(),
+        flaw: Flaw::None,
+    }
+}
+
+#[test]
+fn i2_a_readers_number_is_not_below_the_writers_before_it_and_below_those_after_it_whatever_nodes_lose() {
+    for counters in [EVEN, ONE_AHEAD, RAGGED, FRESH] {
+        let proposals = if long() { &[BETWEEN, ABOVE][..] } else { &[BETWEEN] };
+        for proposal in proposals {
+            let losses = if long() { 2 } else { 1 };
+            assert_eq!(World { losses, proposals: [*proposal, 1], ..world([W, R], counters) }.found(), None);
+        }
+    }
+    let worlds = [world([W, R, R], ONE_AHEAD), World { losses: 1, ..world([W, R, R], EVEN) }];
+    for world in worlds.iter().filter(|_| long()) {
+        assert_eq!(world.found(), None);
+    }
+}
+
+#[test]
+fn i5_no_extension_of_a_reader_is_confirmed_behind_a_newer_writer_whatever_nodes_lose() {
+    let world = World { extensions: [0, 1], losses: 1, ..world([W, R], EVEN) };
+    assert_eq!(world.found(), None);
+    let larger =
+        [World { losses: 2, ..world }, World { extensions: [0, 2], ..world }, World { counters: RAGGED, ..world }];
+    for world in larger.iter().filter(|_| long()) {
+        assert_eq!(world.found(), None);
+    }
+}
+
+#[test]
+fn i1_nobody_holds_the_lock_beside_a_writer() {
+    assert_eq!(world([W, R, R], EVEN).found(), None);
+    for counters in [RAGGED, FRESH] {
+        assert_eq!(World { extensions: [1, 1], ..world([W, R], counters) }.found(), None);
+    }
+    if long() {
+        assert_eq!(World { extensions: [0, 1, 0], ..world([W, R, R], EVEN) }.found(), None);
+    }
+}
+
+#[test]
+fn i9_a_writer_that_becomes_a_reader_lets_no_writer_in_before_it_is_through() {
+    for (rules, losses) in [([W, W], 0), ([W, R], 0), ([W, W], 1)] {
+        let world = World { downgrades: true, losses, ..world(rules, EVEN) };
+        assert_eq!(world.found(), None);
+        // The extension that follows finishes what was lost on the way.
+        let counters = if long() { RAGGED } else { EVEN };
+        if losses == 0 || long() {
+            assert_eq!(World { extensions: [2, 0], counters, ..world }.found(), None);
+        }
+    }
+}
+
+#[test]
+fn i3_a_node_that_restarts_with_nothing_lets_nobody_in_beside_a_writer() {
+    let world = World { crashes: 1, ..world([W, R], EVEN) };
+    assert_eq!(World { extensions: [0, 1], ..world }.found(), None);
+    assert_eq!(World { counters: ONE_AHEAD, ..world }.found(), None);
+    if long() {
+        assert_eq!(World { counters: RAGGED, extensions: [1, 1], ..world }.found(), None);
+        assert_eq!(World { downgrades: true, ..world }.found(), None);
+    }
+}
+
+#[test]
+fn no_end_of_an_attempt_leaves_a_key_or_an_entry_behind() {
+    for rules in [[W, R], [R, R]] {
+        let world = World { to_the_end: true, ..world(rules, EVEN) };
+        assert_eq!(world.found(), None);
+        for crashes in [0, 1].iter().filter(|_| long()) {
+            assert_eq!(World { counters: RAGGED, crashes: *crashes, extensions: [1, 0], ..world }.found(), None);
+        }
+    }
+}
+
+#[test]
+fn i2_a_number_that_is_the_largest_counter_of_just_any_majority_is_found_out() {
+    let world = World { flaw: Flaw::LargestOfAnyMajority, ..world([W, R], RAGGED) };
+    assert_eq!(world.found(), Some(Violation::WrongNumber));
+}
+
+#[test]
+fn i2_a_counter_that_is_raised_where_the_readers_entry_is_gone_is_found_out() {
+    let world = World { losses: 1, flaw: Flaw::RaisesWithoutEntry, ..world([W, R], RAGGED) };
+    assert_eq!(world.found(), Some(Violation::WrongNumber));
+}
+
+#[test]
+fn i5_entries_that_are_kept_when_the_lock_is_shared_anew_are_found_out() {
+    for (flaw, found) in [(Flaw::KeepsOldEntries, Some(Violation::WrongNumber)), (Flaw::None, None)] {
+        let world = World { losses: 1, flaw, ..world([W, R, R], RAGGED) };
+        // A reader is about to raise the counters of two nodes. One of them has lost the lock key meanwhile, and not the set.
+        let mut start = world.start();
+        start.losses = 0;
+        World::send(&mut start, 1, Phase::Raising, RAISE);
+        start.attempts[1].token = 9;
+        for node in &mut start.nodes[1..] {
+            (node.lock, node.lasts, node.entries, node.order) = (Lock::Shared, [0, 1, 0], [0, 1, 0], [0, 1, 0]);
+        }
+        (start.nodes[1].lock, start.nodes[1].lasts) = (Lock::Absent, [0; 3]);
+        if flaw != Flaw::None || long() {
+            assert_eq!(world.search(start), found);
+        }
+    }
+}
+
+#[test]
+fn i5_an_extension_of_a_reader_where_the_counter_is_ahead_is_found_out() {
+    let world = World { extensions: [0, 1], losses: 2, flaw: Flaw::ExtendsWithoutCounter, ..world([W, R], EVEN) };
+    assert_eq!(world.found(), Some(Violation::WrongNumber));
+}
+
+#[test]
+fn i1_a_release_that_frees_the_lock_while_another_reads_is_found_out() {
+    let world = World { flaw: Flaw::DeletesSharedLock, ..world([W, R, R], EVEN) };
+    assert_eq!(world.found(), Some(Violation::BesideAWriter));
+}
+
+#[test]
+fn i4_a_lock_that_lasts_only_for_the_first_of_its_readers_is_found_out() {
+    let world = World { flaw: Flaw::LastsForTheFirst, ..world([W, R, R], EVEN) };
+    assert_eq!(world.found(), Some(Violation::BesideAWriter));
+}
+
+#[test]
+fn i9_a_lock_that_is_free_before_its_writer_reads_is_found_out() {
+    let world = World { downgrades: true, flaw: Flaw::DowngradeFrees, ..world([W, W], EVEN) };
+    assert_eq!(world.found(), Some(Violation::BesideAWriter));
+}
+
+#[test]
+fn i3_a_node_that_votes_at_once_after_it_has_forgotten_everything_is_found_out() {
+    let world = World { crashes: 1, flaw: Flaw::NoSilence, ..world([W, R], EVEN) };
+    assert_eq!(world.found(), Some(Violation::BesideAWriter));
+}

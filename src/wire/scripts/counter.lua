@@ -1,0 +1,25 @@
+-- counter.lua: fencing counters. Included in the scripts that read or set them.
+
+-- The number that `found` is: a whole number below 2^53; nil for anything else.
+local function whole(found)
+  local number = type(found) == "string" and #found <= 16 and string.find(found, "^%d+$") and tonumber(found)
+  return number and number < 9007199254740992 and number or nil
+end
+
+-- Sets a counter for `life` whole milliseconds, 0 for no end; returns what was there. The value is stored as it was sent: a
+-- number that the script formats loses digits. `call`: redis.pcall if an error is to be returned, redis.call if it is to
+-- end the script.
+local function set_counter(call, key, value, life)
+  if life == "0" then
+    return call("SET", key, value, "GET")
+  end
+  return call("SET", key, value, "PX", life, "GET")
+end
+
+-- Sets a counter that is there and below `token` to that, if it can be set.
+local function raise_counter(key, found, token, life)
+  local seen = whole(found)
+  if seen and seen < tonumber(token) then
+    set_counter(redis.pcall, key, token, life)
+  end
+end

@@ -1,0 +1,247 @@
+//! What holds for every kind of lock, and rests on scripts of that kind: readers, writers, several names, permits.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+use std::time::Duration;
+
+use devnodes::{Proxy, Server, Servers, eventually};
+use quorlock::{AcquireError, ExtendError, LockGuard, LockManager, Lost, Permit, ReadGuard, WriteGuard};
+
+use crate::support::*;
+
+/// Kinds of locks, each of a name of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Reader,
+    Writer,
+    Several,
+    Permit,
+}
+
+pub(crate) const KINDS: [Kind; 4] = [Kind::Reader, Kind::Writer, Kind::Several, Kind::Permit];
+
+/// A lock that is held.
+pub(crate) enum Hold {
+    Reader(ReadGuard),
+    Writer(WriteGuard),
+    Several(LockGuard),
+    Permit(Permit),
+}
+
+impl Kind {
+    pub(crate) fn try_take(self, locks: &LockManager) -> Result<Hold, AcquireError> {
+        Ok(match self {
+            Kind::Reader => Hold::Reader(locks.rw_lock("read").try_read()?),
+            Kind::Writer => Hold::Writer(locks.rw_lock("written").try_write()?),
+            Kind::Several => Hold::Several(locks.multi(["a", "b"]).try_lock()?),
+            Kind::Permit => Hold::Permit(locks.semaphore("mail", 1).try_acquire()?),
+        })
+    }
+
+    /// Takes it, and waits until it is on all servers.
+    #[track_caller]
+    pub(crate) fn take(self, locks: &LockManager, servers: &Servers) -> Hold {
+        let hold = self.try_take(locks).unwrap();
+        eventually("it is on all servers", || servers.iter().all(|it| self.is_on(it)));
+        hold
+    }
+
+    /// The keys that a server has while it is held there.
+    pub(crate) fn keys(self) -> &'static [&'static str] {
+        match self {
+            Kind::Reader => &["read", "quorlock:readers:{read}"],
+            Kind::Writer => &["written"],
+            Kind::Several => &["a", "b"],
+            Kind::Permit => &["quorlock:slot-0:{mail}"],
+        }
+    }
+
+    fn counters(self) -> Vec<String> {
+        match self {
+            Kind::Reader => vec![fence("read")],
+            Kind::Writer => vec![fence("written")],
+            Kind::Several => vec![fence("a"), fence("b")],
+            Kind::Permit => vec!["quorlock:slot-fence-0:{mail}".to_owned()],
+        }
+    }
+
+    pub(crate) fn is_on(self, server: &Server) -> bool {
+        self.keys().iter().all(|it| server.exists(it))
+    }
+
+    fn is_gone_from(self, server: &Server) -> bool {
+        !self.keys().iter().any(|it| server.exists(it))
+    }
+}
+
+impl Hold {
+    fn guard(&self) -> Result<&LockGuard, &ReadGuard> {
+        match self {
+            Hold::Reader(it) => Err(it),
+            Hold::Writer(it) => Ok(it),
+            Hold::Several(it) => Ok(it),
+            Hold::Permit(it) => Ok(it),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Lost> {
+        self.guard().map_or_else(ReadGuard::check, LockGuard::check)
+    }
+
+    pub(crate) fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.guard().map_or_else(|it| it.extend(ttl), |it| it.extend(ttl))
+    }
+}
+
+/// How often the server has run a script, by its hash or by the source that the first on a connection carries.
+fn runs(server: &Server) -> u64 {
+    let calls = |line: String| line.split(',').find_map(|it| it.strip_prefix("calls=")?.parse::<u64>().ok());
+    ["cmdstat_evalsha", "cmdstat_eval"].iter().filter_map(|it| calls(server.info(it)?)).sum()
+}
+
+#[track_caller]
+fn nothing_is_left_of(kinds: &[Kind], servers: &Servers) {
+    eventually("nothing is left", || servers.iter().all(|server| kinds.iter().all(|it| it.is_gone_from(server))));
+}
+
+/// A majority does not answer in time, because `hold` holds something up, until `go_on`.
+fn is_late(hold: impl Fn(&Proxy), go_on: impl Fn(&Proxy)) -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    // A manager for each: a node that has not answered one call in time is not asked by the next.
+    let locks = KINDS.map(|it| (it, connected(impatient(urls.clone()), 3)));
+    nothing_is_left(&servers);
+    let before = [1, 2].map(|it| runs(&servers[it]));
+
+    proxies[1..].iter().for_each(&hold);
+    thread::scope(|scope| {
+        for (kind, locks) in &locks {
+            scope.spawn(move || assert_no_quorum(&kind.try_take(locks).map(drop).unwrap_err()));
+        }
+    });
+    proxies[1..].iter().for_each(go_on);
+
+    for (node, before) in [1, 2].into_iter().zip(before) {
+        eventually("acquires and releases have come", || before + 8 <= runs(&servers[node]));
+    }
+    nothing_is_left_of(&KINDS, &servers);
+    for (kind, server) in KINDS.iter().flat_map(|kind| servers.iter().map(move |server| (kind, server))) {
+        assert!(kind.counters().iter().all(|it| server.exists(it)), "{kind:?} was never granted");
+    }
+    Ok(())
+}
+
+#[test]
+fn e3_a_late_grant_of_any_kind_is_undone() -> TestResult {
+    is_late(Proxy::hold_requests, Proxy::release_requests)
+}
+
+#[test]
+fn a4_grants_of_any_kind_whose_answers_came_too_late_are_taken_back() -> TestResult {
+    is_late(Proxy::hold_replies, Proxy::release_replies)
+}
+
+#[test]
+fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_takes_the_token_again() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 1);
+    for kind in KINDS {
+        // The first on a connection carries the source.
+        drop(kind.take(&locks, &servers));
+        let mut monitor = servers[0].client()?;
+        monitor.command(&["MONITOR"])?;
+        let hold = kind.take(&locks, &servers);
+        let words = loop {
+            let line = monitor.receive()?;
+            let words: Vec<_> = line.as_str().unwrap_or_default().split('"').skip(1).step_by(2).collect();
+            if matches!(words[..], ["EVALSHA", _, _, first, ..] if first == kind.keys()[0]) {
+                break words.into_iter().map(str::to_owned).collect::<Vec<_>>();
+            }
+        };
+        for key in kind.keys() {
+            servers[0].command(&["PEXPIRE", key, "60000"])?;
+        }
+        let seen = || {
+            let entries = ["ZRANGE", "quorlock:readers:{read}", "0", "-1", "WITHSCORES"];
+            let counters = kind.counters().into_iter().map(|it| servers[0].get(it)).collect::<Vec<_>>();
+            format!("{:?} {counters:?}", servers[0].command(&entries))
+        };
+        let before = seen();
+
+        let again = servers[0].command(&words)?;
+
+        // Granted, and where that takes a token the counter is not below the proposal.
+        let granted = if matches!(kind, Kind::Reader) { 7 } else { 2 };
+        assert_eq!(again.as_array().and_then(|it| it[0].as_int()), Some(granted), "{kind:?}: {again:?}");
+        assert!(kind.keys().iter().all(|it| servers[0].pttl(it) <= 60_000), "{kind:?}");
+        assert_eq!(seen(), before, "{kind:?}");
+        drop(hold);
+        nothing_is_left_of(&[kind], &servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn d8_a_hold_of_any_kind_outlives_the_restart_of_every_server_one_after_another_each_empty() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
+    let holds = KINDS.map(|it| (it, it.take(&locks, &servers)));
+    for server in 0..3 {
+        servers[server].restart_empty()?;
+        for (kind, hold) in &holds {
+            eventually("it is there again", || {
+                let _ = hold.extend(secs(20));
+                kind.is_on(&servers[server])
+            });
+        }
+    }
+    assert!(holds.iter().all(|it| it.1.check().is_ok()));
+    drop(holds);
+    nothing_is_left_of(&KINDS, &servers);
+    Ok(())
+}
+
+#[test]
+fn d12_a_hold_of_any_kind_is_renewed_and_one_without_renewal_is_lost_at_its_end() -> TestResult {
+    let servers = Servers::start(3)?;
+    let options = || builder(servers.urls()).response_timeout(ms(500)).ttl(secs(2));
+    let locks = connected(options(), 3);
+    let fixed = connected(options().renew(false).prefix("fixed:"), 3);
+    let renewed = KINDS.map(|it| it.try_take(&locks).unwrap());
+    let fixed = KINDS.map(|it| it.try_take(&fixed).unwrap());
+
+    for hold in &fixed {
+        let lost = hold.guard().map_or_else(ReadGuard::lost, LockGuard::lost);
+        assert_eq!((lost.recv()?, hold.check()), (Lost::LeaseOver, Err(Lost::LeaseOver)));
+    }
+
+    assert!(renewed.iter().all(|it| it.check().is_ok()));
+    assert!(4 <= locks.stats().extensions);
+    Ok(())
+}
+
+#[test]
+fn f3_a_guard_of_any_kind_that_is_dropped_by_a_panic_is_released_on_all_nodes() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    for kind in KINDS {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _hold = kind.take(&locks, &servers);
+            resume_unwind(Box::new("on purpose"));
+        }));
+        assert!(panicked.is_err());
+        nothing_is_left_of(&[kind], &servers);
+    }
+    let closures: [&dyn Fn(); 4] = [
+        &|| drop(locks.rw_lock("read").read_with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
+        &|| drop(locks.rw_lock("written").write_with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
+        &|| drop(locks.multi(["a", "b"]).run(|_| -> () { resume_unwind(Box::new("on purpose")) })),
+        &|| drop(locks.semaphore("mail", 1).run(|_| -> () { resume_unwind(Box::new("on purpose")) })),
+    ];
+    for closure in closures {
+        let panic = catch_unwind(AssertUnwindSafe(closure)).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
+    }
+    nothing_is_left_of(&KINDS, &servers);
+    Ok(())
+}
