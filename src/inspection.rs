@@ -162,6 +162,18 @@ impl fmt::Debug for SecretValue {
     }
 }
 
+impl StoredKey {
+    /// What proves each hold of the lock, and whether that is a reader's.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (&SecretValue, bool)> {
+        let (holder, readers) = match self {
+            StoredKey::Held { value, .. } => (Some(value), &[][..]),
+            StoredKey::Read { readers, .. } => (None, &readers[..]),
+            StoredKey::Missing | StoredKey::Foreign => (None, &[][..]),
+        };
+        holder.map(|it| (it, false)).into_iter().chain(readers.iter().map(|it| (&it.value, true)))
+    }
+}
+
 impl fmt::Display for LockState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

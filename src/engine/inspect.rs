@@ -2,14 +2,15 @@
 
 mod list;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::answer::{Answer, ReleaseReply};
+use crate::answer::Answer;
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
-use crate::inspection::{InspectedNode, Inspection, SecretValue, StoredKey, StoredLock};
+use crate::inspection::{InspectedNode, Inspection};
 use crate::time;
 use crate::wire::Looked;
 
@@ -34,23 +35,23 @@ impl Shared {
     /// stays: nodes compare. `leaked`: only where the key has no expiry.
     pub(crate) fn take_from(&self, seen: &Inspection, leaked: bool) -> Vec<NodeReport> {
         let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
+        let mut holds: HashMap<_, NodeSet> = HashMap::new();
+        for row in &seen.nodes {
+            for stored in row.stored.iter().filter(|it| !(leaked && it.left.is_some())) {
+                for hold in stored.key.holds() {
+                    holds.entry(hold).or_default().insert(row.node);
+                }
+            }
+        }
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
-        for (value, reads) in holders(seen) {
-            let fits = |it: &StoredLock| has(&it.key, &value) && !(leaked && it.left.is_some());
-            let has = |it: &&InspectedNode| it.stored.as_ref().is_ok_and(fits);
-            let to: NodeSet = seen.nodes.iter().filter(has).map(|it| it.node).collect();
+        for ((value, reads), to) in holds {
             let value = value.as_bytes();
             let command = if reads { lock.take_from_reader(value) } else { lock.take_from_holder(value) };
             let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
-            for (node, answer) in self.fanout.ids().zip(answers).filter(|(it, _)| to.contains(*it)) {
-                let Some(row) = rows.get_mut(node.index()) else { continue };
+            for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure is what counts: something of the lock may still stand there.
-                if !matches!(row, NodeAnswer::Failed(_)) {
-                    *row = match answer {
-                        Ok(Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs)) => NodeAnswer::Released,
-                        Ok(other) => NodeAnswer::from(&other),
-                        Err(failure) => NodeAnswer::Failed(failure),
-                    };
+                if to.contains(node) && !matches!(row, NodeAnswer::Failed(_)) {
+                    *row = answer.map_or_else(NodeAnswer::Failed, |it| NodeAnswer::from(&it));
                 }
             }
         }
@@ -59,29 +60,5 @@ impl Shared {
 
     fn with_prefix(&self, name: &[u8]) -> Vec<u8> {
         [&*self.config.prefix, name].concat()
-    }
-}
-
-/// Everybody who holds something of the lock, once each; whether it reads.
-fn holders(seen: &Inspection) -> Vec<(SecretValue, bool)> {
-    let mut holders = Vec::new();
-    for stored in seen.stored() {
-        let new: Vec<_> = match &stored.key {
-            StoredKey::Held { value, .. } => vec![(value.clone(), false)],
-            StoredKey::Read { readers, .. } => readers.iter().map(|it| (it.value.clone(), true)).collect(),
-            StoredKey::Missing | StoredKey::Foreign => Vec::new(),
-        };
-        holders.extend(new);
-    }
-    let mut known = std::collections::HashSet::new();
-    holders.retain(|(value, _)| known.insert(value.clone()));
-    holders
-}
-
-fn has(key: &StoredKey, wanted: &SecretValue) -> bool {
-    match key {
-        StoredKey::Held { value, .. } => value == wanted,
-        StoredKey::Read { readers, .. } => readers.iter().any(|it| it.value == *wanted),
-        StoredKey::Missing | StoredKey::Foreign => false,
     }
 }

@@ -12,13 +12,11 @@ use crate::answer::{
     AcquireReply, Answer, Canary, ExtendReply, FreeSlots, GreetReply, MeetReply, RaiseReply, ReleaseReply, Which,
 };
 use crate::error::NodeFailure;
+use crate::ids::OwnerLabel;
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::{Kind, PROBED};
 use crate::wire::value;
-
-/// The longest value of a lock, in bytes: an owner token, a space, and a label.
-const VALUE_MAX: usize = 96;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -154,8 +152,8 @@ fn present(text: &[u8]) -> Option<Answer> {
 /// Who says in a lock's value that it is its own: behind 32 digits and a space.
 fn holder_in(value: &[u8]) -> Option<Arc<str>> {
     let (token, label) = value.split_at_checked(32)?;
-    let is_ours = value.len() <= VALUE_MAX && token.iter().all(u8::is_ascii_hexdigit);
-    refusal::shown_holder(label.strip_prefix(b" ").filter(|_| is_ours)?)
+    let label = label.strip_prefix(b" ").filter(|it| it.len() <= OwnerLabel::MAX)?;
+    if token.iter().all(u8::is_ascii_hexdigit) { refusal::shown_holder(label) } else { None }
 }
 
 /// The largest number of numbers that a script returns.

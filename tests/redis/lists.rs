@@ -139,6 +139,20 @@ pub(crate) fn queue_up<T: Send + 'static>(
     thread
 }
 
+/// What a child does whose call waits until it is killed.
+pub(crate) fn wait_as_child<T: Send + 'static>(call: impl FnOnce(&LockManager) -> T + Send + 'static) {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    let locks = builder(&urls).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
+    let own = locks.clone();
+    let _waiting = thread::spawn(move || call(&own));
+    eventually("it waits", || locks.stats().waiting == 1);
+    say("waits");
+    wait_for_parent();
+}
+
 /// As [`queue_up`], for the lock [`NAME`].
 #[track_caller]
 pub(crate) fn queue(locks: &LockManager) -> Waiter {

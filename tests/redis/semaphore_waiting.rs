@@ -7,7 +7,7 @@ use devnodes::{Servers, eventually};
 use quorlock::{AcquireError, CancelHandle, NodeAnswer};
 use rustix::process::Signal;
 
-use crate::lists::{channel, far, listeners_of, on_all, strings};
+use crate::lists::{channel, far, listeners_of, on_all, strings, wait_as_child};
 use crate::semaphore::*;
 use crate::support::*;
 
@@ -208,14 +208,5 @@ fn a_manager_that_is_told_of_a_permit_when_its_call_is_gone_passes_it_on_at_once
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_waits() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(&urls).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
-    let waiting = locks.semaphore(NAME, 1);
-    let _waiting = thread::spawn(move || waiting.acquire());
-    eventually("it waits", || locks.stats().waiting == 1);
-    say("waits");
-    wait_for_parent();
+    wait_as_child(|locks| locks.semaphore(NAME, 1).acquire());
 }

@@ -176,16 +176,7 @@ fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_waits() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(&urls).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
-    let waiting = locks.multi(NAMES);
-    let _waiting = thread::spawn(move || waiting.lock());
-    eventually("it waits", || locks.stats().waiting == 1);
-    say("waits");
-    wait_for_parent();
+    wait_as_child(|locks| locks.multi(NAMES).lock());
 }
 
 #[test]

@@ -157,14 +157,11 @@ if reservation or lock and lock ~= "quorlock:shared" then
   end
 end
 
-local seen = whole(counter)
-if counter and not seen then
-  return { -2, 0, 0, 0, now }
+local seen, wrong = read_counter(KEYS[2], counter)
+if wrong then
+  return { wrong, 0, 0, 0, now }
 end
 if not counter then
-  if redis.call("EXISTS", KEYS[2]) == 1 then
-    return { -1, 0, 0, 0, now }
-  end
   seen = tonumber(ARGV[3])
   if seen > now + AHEAD then
     return { 5, 0, 0, 0, now }

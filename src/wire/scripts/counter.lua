@@ -6,6 +6,20 @@ local function whole(found)
   return number and number < 9007199254740992 and number or nil
 end
 
+-- The number of the counter that was `found` under `key`, 0 if there is none; or nil, and why it is no number: -1 for a key
+-- of another type, -2 for another value.
+local function read_counter(key, found)
+  local number = whole(found)
+  if number then
+    return number
+  elseif found then
+    return nil, -2
+  elseif redis.call("EXISTS", key) == 1 then
+    return nil, -1
+  end
+  return 0
+end
+
 -- Sets a counter for `life` whole milliseconds, 0 for no end; returns what was there. The value is stored as it was sent: a
 -- number that the script formats loses digits. `call`: redis.pcall if an error is to be returned, redis.call if it is to
 -- end the script.

@@ -46,14 +46,9 @@ if owner == ARGV[1] and counter == ARGV[3] then
 end
 
 -- include counter.lua
-local seen = 0
-if counter then
-  seen = whole(counter)
-  if not seen then
-    return { -2, 0, now, 0 }
-  end
-elseif redis.call("EXISTS", KEYS[2]) == 1 then
-  return { -1, 0, now, 0 }
+local seen, wrong = read_counter(KEYS[2], counter)
+if wrong then
+  return { wrong, 0, now, 0 }
 end
 
 if owner and owner ~= ARGV[1] then

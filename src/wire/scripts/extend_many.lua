@@ -31,19 +31,13 @@ local gone, taken = false, false
 local numbers = {}
 for i = 1, n do
   local owner, counter = found[i], found[n + i]
-  numbers[i] = 0
-  if counter then
-    local number = whole(counter)
-    if not number then
-      return { -2, 0, now, 0 }
-    end
-    numbers[i] = number
-    seen = math.max(seen, number)
-  elseif redis.call("EXISTS", KEYS[n + i]) == 1 then
-    return { -1, 0, now, 0 }
-  else
-    missing = true
+  local number, wrong = read_counter(KEYS[n + i], counter)
+  if wrong then
+    return { wrong, 0, now, 0 }
   end
+  numbers[i] = number
+  seen = math.max(seen, number)
+  missing = missing or not counter
   gone = gone or not owner
   taken = taken or owner and owner ~= ARGV[1]
 end

@@ -36,14 +36,9 @@ local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(cloc
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local lock, counter = found[1], found[2]
 -- include counter.lua
-local seen = 0
-if counter then
-  seen = whole(counter)
-  if not seen then
-    return { -2, 0, now, 0 }
-  end
-elseif redis.call("EXISTS", KEYS[2]) == 1 then
-  return { -1, 0, now, 0 }
+local seen, wrong = read_counter(KEYS[2], counter)
+if wrong then
+  return { wrong, 0, now, 0 }
 end
 
 local was_writer = lock == ARGV[1]

@@ -19,14 +19,9 @@
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local owner, counter = found[1], found[2]
 -- include counter.lua
-local seen = 0
-if counter then
-  seen = whole(counter)
-  if not seen then
-    return { -2, 0 }
-  end
-elseif redis.call("EXISTS", KEYS[2]) == 1 then
-  return { -1, 0 }
+local seen, wrong = read_counter(KEYS[2], counter)
+if wrong then
+  return { wrong, 0 }
 end
 
 if owner ~= ARGV[1] then

@@ -12,17 +12,12 @@ local n = #KEYS / 2
 local found = redis.call("MGET", unpack(KEYS))
 local seen, owned = 0, true
 for i = 1, n do
-  local counter = found[n + i]
   owned = owned and found[i] == ARGV[1]
-  if counter then
-    local number = whole(counter)
-    if not number then
-      return { -2, 0 }
-    end
-    seen = math.max(seen, number)
-  elseif redis.call("EXISTS", KEYS[n + i]) == 1 then
-    return { -1, 0 }
+  local number, wrong = read_counter(KEYS[n + i], found[n + i])
+  if wrong then
+    return { wrong, 0 }
   end
+  seen = math.max(seen, number)
 end
 
 if not owned then
