@@ -5,12 +5,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::thread;
 
 use devnodes::{PATIENCE, Servers, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -29,12 +30,34 @@ pub(crate) fn quorlock_at(urls: &[String]) -> Command {
 
 /// The command, without servers.
 pub(crate) fn bare() -> Command {
+    signals_at_their_default();
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
     command.env("SHELL", "/bin/sh");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("QUORLOCK_")) {
         command.env_remove(name);
     }
     command
+}
+
+/// Signals are at their default in what we start, whoever started us: a shell without jobs lets what runs in its background
+/// ignore INT and QUIT, `nohup` HUP, and a process hands that on to its own.
+fn signals_at_their_default() {
+    static ONCE: Once = Once::new();
+    // What is caught is at its default in another program. Only what is ignored is caught: so nothing changes for us.
+    ONCE.call_once(|| {
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU] {
+            if ignored() >> (signal - 1) & 1 == 1 {
+                signal_hook::flag::register(signal, Arc::default()).unwrap();
+            }
+        }
+    });
+}
+
+/// The signals that this process ignores, as bits.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let bits = status.lines().find_map(|it| it.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(bits.trim(), 16).unwrap()
 }
 
 pub(crate) fn stdout(output: &Output) -> String {
