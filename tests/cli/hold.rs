@@ -8,10 +8,11 @@ use quorlock::LockManager;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::stalls::on_a_machine_that_runs;
 use crate::support::*;
 
 fn others(servers: &Servers) -> LockManager {
-    LockManager::builder(servers.urls()).quarantine(false).build().unwrap()
+    patient(&servers.urls()).build().unwrap()
 }
 
 /// What the nodes say of a lock, or of the slot of a semaphore.
@@ -128,44 +129,55 @@ fn a_lock_that_is_not_to_be_had_in_time_and_a_majority_that_is_down_have_statuse
 
 #[test]
 fn a_lock_that_was_taken_away_is_lost_and_that_is_the_status() -> TestResult {
-    let servers = Servers::start(3)?;
-    for json in [false, true] {
-        let mut command = quorlock(&servers);
-        command.args(["hold", "--ttl", "6", "--response-timeout", "1", "report"]).args(json.then_some("--json"));
-        let mut hold = Running::start(&mut command);
-        assert!(hold.line().unwrap().contains("held"));
-        for server in &servers {
-            server.command(&["DEL", "report"])?;
+    on_a_machine_that_runs(|| {
+        let servers = Servers::start(3)?;
+        for json in [false, true] {
+            let mut command = quorlock(&servers);
+            command.args(["hold", "--ttl", "6", "--response-timeout", "1", "report"]).args(json.then_some("--json"));
+            let mut hold = Running::start(&mut command);
+            assert!(hold.line().unwrap().contains("held"));
+            for server in &servers {
+                server.command(&["DEL", "report"])?;
+            }
+            let line = hold.next_line(|it| !it.contains("renewed")).unwrap();
+            if json {
+                let line: Value = serde_json::from_str(&line)?;
+                assert_eq!(line["event"], "lost");
+                assert!(line["reason"].is_string(), "{line}");
+            } else {
+                assert!(line.starts_with("lost ") && !line.contains("lock lost"), "{line}");
+            }
+            assert_eq!((hold.line(), hold.status()), (None, Some(79)));
         }
-        let line = hold.next_line(|it| !it.contains("renewed")).unwrap();
-        if json {
-            let line: Value = serde_json::from_str(&line)?;
-            assert_eq!(line["event"], "lost");
-            assert!(line["reason"].is_string(), "{line}");
-        } else {
-            assert!(line.starts_with("lost ") && !line.contains("lock lost"), "{line}");
-        }
-        assert_eq!((hold.line(), hold.status()), (None, Some(79)));
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 #[test]
 fn programs_are_told_in_objects_also_of_extensions() -> TestResult {
-    let servers = Servers::start(3)?;
-    let mut hold =
-        Running::start(quorlock(&servers).args(["hold", "--json", "--ttl", "6", "--response-timeout", "1", "report"]));
-    let event = || -> Value { serde_json::from_str(&hold.line().unwrap()).unwrap() };
-    let held = event();
-    assert_eq!((&held["quorlock"], &held["event"]), (&1.into(), &"held".into()));
-    assert!(held["token"].as_u64().is_some_and(|it| 0 < it) && held["slot"].is_null(), "{held}");
-    assert!(held["left"].as_f64().is_some_and(|it| 0.0 < it && it <= 6.0), "{held}");
-    let renewed = event();
-    assert_eq!((&renewed["event"], &renewed["token"]), (&"renewed".into(), &held["token"]));
-    hold.close_stdin();
-    let released: Value = serde_json::from_str(&hold.next_line(|it| !it.contains("renewed")).unwrap())?;
-    assert_eq!((&released["event"], hold.status()), (&"released".into(), Some(0)));
-    Ok(())
+    on_a_machine_that_runs(|| {
+        let servers = Servers::start(3)?;
+        let mut hold = Running::start(quorlock(&servers).args([
+            "hold",
+            "--json",
+            "--ttl",
+            "6",
+            "--response-timeout",
+            "1",
+            "report",
+        ]));
+        let event = || -> Value { serde_json::from_str(&hold.line().unwrap()).unwrap() };
+        let held = event();
+        assert_eq!((&held["quorlock"], &held["event"]), (&1.into(), &"held".into()));
+        assert!(held["token"].as_u64().is_some_and(|it| 0 < it) && held["slot"].is_null(), "{held}");
+        assert!(held["left"].as_f64().is_some_and(|it| 0.0 < it && it <= 6.0), "{held}");
+        let renewed = event();
+        assert_eq!((&renewed["event"], &renewed["token"]), (&"renewed".into(), &held["token"]));
+        hold.close_stdin();
+        let released: Value = serde_json::from_str(&hold.next_line(|it| !it.contains("renewed")).unwrap())?;
+        assert_eq!((&released["event"], hold.status()), (&"released".into(), Some(0)));
+        Ok(())
+    })
 }
 
 #[test]

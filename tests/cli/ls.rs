@@ -1,7 +1,6 @@
 //! `quorlock ls`, completions and manual pages.
 
 use devnodes::{Servers, eventually};
-use quorlock::LockManager;
 use serde_json::Value;
 
 use crate::support::*;
@@ -16,7 +15,7 @@ fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
     let servers = Servers::start(3)?;
     let none = quorlock(&servers).args(["ls"]).output()?;
     assert_eq!((none.status.code(), stdout(&none).as_str()), (Some(0), "nobody holds anything\n"));
-    let locks = LockManager::builder(servers.urls()).quarantine(false).owner_label(Some("night")).build()?;
+    let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
     for name in ["free", "leaked", "minority"] {
         drop(locks.mutex(name).lock()?);
         servers.wait_until_free(name)?;
@@ -75,7 +74,7 @@ fn a_million_keys_of_others_are_looked_through() -> TestResult {
     let mut client = servers[0].client()?;
     client.set_timeout(std::time::Duration::from_secs(120))?;
     client.command(&["EVAL", script, "0", keys])?;
-    let locks = LockManager::builder(servers.urls()).quarantine(false).build()?;
+    let locks = patient(&servers.urls()).build()?;
     let _guard = locks.mutex("report").lock()?;
     let (status, json) = ls(&servers, &[]);
     assert_eq!((status, &json["locks"][0]["name"]), (Some(0), &"report".into()));

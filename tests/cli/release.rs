@@ -11,7 +11,7 @@ use crate::support::*;
 
 fn held(servers: &Servers) -> (LockManager, LockGuard) {
     // So that nothing is extended or healed meanwhile.
-    let builder = LockManager::builder(servers.urls()).ttl(Duration::from_secs(600)).quarantine(false);
+    let builder = patient(&servers.urls()).ttl(Duration::from_secs(600));
     let locks = builder.owner_label(Some("night")).build().unwrap();
     let guard = locks.mutex("report").lock().unwrap();
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -103,7 +103,7 @@ fn what_leaked_is_what_has_no_expiry_and_nothing_else() -> TestResult {
 #[test]
 fn a_permit_is_taken_by_its_slot_and_nothing_without_a_majority() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = LockManager::builder(servers.urls()).quarantine(false).build()?;
+    let locks = patient(&servers.urls()).build()?;
     let permits = [locks.semaphore("mail", 2).acquire()?, locks.semaphore("mail", 2).acquire()?];
     let slot = permits[0].slot().to_string();
     let key = |slot: usize| format!("quorlock:slot-{slot}:{{mail}}");

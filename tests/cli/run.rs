@@ -9,7 +9,6 @@ mod waiting;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use devnodes::{Servers, eventually};
 use quorlock::{LockGuard, LockManager};
@@ -21,12 +20,11 @@ use crate::support::*;
 
 /// Another client of the same servers.
 fn others(servers: &Servers) -> LockManager {
-    let builder = LockManager::builder(servers.urls()).quarantine(false).response_timeout(Duration::from_secs(2));
-    builder.connect_timeout(Duration::from_secs(10)).build().unwrap()
+    patient(&servers.urls()).build().unwrap()
 }
 
 /// The clock that all processes of the machine share: seconds.
-fn boot_clock() -> f64 {
+pub(crate) fn boot_clock() -> f64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }

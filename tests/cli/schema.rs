@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use devnodes::{Servers, eventually};
-use quorlock::LockManager;
 use serde_json::Value;
 
+use crate::stalls::on_a_machine_that_runs;
 use crate::support::*;
 
 /// The examples of the page, by what stands behind the word `json`.
@@ -66,40 +66,43 @@ fn the_forms_of_this_test_tell_objects_apart() {
 
 #[test]
 fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = LockManager::builder(servers.urls()).quarantine(false).build()?;
-    let _held = (locks.mutex("report").lock()?, locks.semaphore("mail", 2).acquire()?, locks.rw_lock("book").read()?);
-    eventually("it is on all nodes", || servers.holders("report") == 3);
-    servers[2].kill()?;
-    let said = |command: &mut Command| -> Value {
-        let output = command.output().unwrap();
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{command:?}: {}", stderr(&output)))
-    };
-    for (name, args) in [
-        ("status", &["status", "--json", "report"][..]),
-        ("status", &["status", "--json", "book"]),
-        ("status", &["status", "--json", "free"]),
-        ("permits", &["status", "--json", "--permits", "2", "mail"]),
-        ("ls", &["ls", "--json"]),
-        ("doctor", &["doctor", "--json", "--looks", "1"]),
-        ("release", &["release", "--json", "--force", "--yes", "report"]),
-        ("release", &["release", "--json", "--force", "--yes", "free"]),
-    ] {
-        assert_form(&said(quorlock(&servers).args(args)), name);
-    }
-    let mut vouch = quorlock(&servers);
-    assert_form(&said(vouch.env_remove("QUORLOCK_NO_QUARANTINE").args(["vouch", "--yes", "--json"])), "vouch");
-    let error = bare().args(["hold", "--json", "report"]).output()?;
-    assert_form(&serde_json::from_slice(&error.stderr)?, "error");
+    on_a_machine_that_runs(|| {
+        let servers = Servers::start(3)?;
+        let locks = patient(&servers.urls()).build()?;
+        let _held =
+            (locks.mutex("report").lock()?, locks.semaphore("mail", 2).acquire()?, locks.rw_lock("book").read()?);
+        eventually("it is on all nodes", || servers.holders("report") == 3);
+        servers[2].kill()?;
+        let said = |command: &mut Command| -> Value {
+            let output = command.output().unwrap();
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{command:?}: {}", stderr(&output)))
+        };
+        for (name, args) in [
+            ("status", &["status", "--json", "report"][..]),
+            ("status", &["status", "--json", "book"]),
+            ("status", &["status", "--json", "free"]),
+            ("permits", &["status", "--json", "--permits", "2", "mail"]),
+            ("ls", &["ls", "--json"]),
+            ("doctor", &["doctor", "--json", "--looks", "1"]),
+            ("release", &["release", "--json", "--force", "--yes", "report"]),
+            ("release", &["release", "--json", "--force", "--yes", "free"]),
+        ] {
+            assert_form(&said(quorlock(&servers).args(args)), name);
+        }
+        let mut vouch = quorlock(&servers);
+        assert_form(&said(vouch.env_remove("QUORLOCK_NO_QUARANTINE").args(["vouch", "--yes", "--json"])), "vouch");
+        let error = bare().args(["hold", "--json", "report"]).output()?;
+        assert_form(&serde_json::from_slice(&error.stderr)?, "error");
 
-    let args = ["hold", "--json", "--ttl", "6", "--response-timeout", "1"];
-    for more in [&["one"][..], &["-s", "two"], &["--permits", "2", "three"]] {
-        let mut hold = Running::start(quorlock(&servers).args(args).args(more));
-        let held: Value = serde_json::from_str(&hold.line().unwrap())?;
-        assert_form(&held, "hold");
-        hold.close_stdin();
-        assert_form(&serde_json::from_str(&hold.line().unwrap())?, "hold");
-        assert_eq!(hold.status(), Some(0));
-    }
-    Ok(())
+        let args = ["hold", "--json", "--ttl", "6", "--response-timeout", "1"];
+        for more in [&["one"][..], &["-s", "two"], &["--permits", "2", "three"]] {
+            let mut hold = Running::start(quorlock(&servers).args(args).args(more));
+            let held: Value = serde_json::from_str(&hold.line().unwrap())?;
+            assert_form(&held, "hold");
+            hold.close_stdin();
+            assert_form(&serde_json::from_str(&hold.line().unwrap())?, "hold");
+            assert_eq!(hold.status(), Some(0));
+        }
+        Ok(())
+    })
 }

@@ -3,7 +3,6 @@
 use std::fs;
 
 use devnodes::{Server, eventually};
-use quorlock::LockManager;
 
 use crate::support::*;
 
@@ -29,7 +28,7 @@ fn said(command: &mut std::process::Command) -> (Option<i32>, String) {
 fn no_command_says_what_proves_a_hold_or_the_password_it_was_given() -> TestResult {
     let server = Server::builder().password("hunter2").start()?;
     let url = format!("redis://:hunter2@{}", server.addr());
-    let locks = LockManager::builder([&url]).quarantine(false).build()?;
+    let locks = patient(std::slice::from_ref(&url)).build()?;
     let _guard = locks.mutex("report").lock()?;
     eventually("it is there", || server.exists("report"));
     let secret = String::from_utf8(server.get("report").unwrap())?;

@@ -1,7 +1,6 @@
 //! `quorlock status`.
 
 use devnodes::{Servers, eventually};
-use quorlock::LockManager;
 
 use crate::support::*;
 
@@ -12,7 +11,7 @@ fn status_says_who_holds_a_lock_on_which_nodes_and_never_its_secret() -> TestRes
     assert!(free.status.success(), "{}", stderr(&free));
     assert!(stdout(&free).starts_with("report: free\n"), "{}", stdout(&free));
 
-    let locks = LockManager::builder(servers.urls()).quarantine(false).owner_label(Some("night")).build()?;
+    let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let held = quorlock(&servers).args(["status", "report"]).output()?;

@@ -7,8 +7,10 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, Once};
 use std::thread;
+use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
+use quorlock::{Builder, LockManager};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
@@ -26,6 +28,12 @@ pub(crate) fn quorlock_at(urls: &[String]) -> Command {
     command.env("QUORLOCK_NODES", urls.join(",")).env("QUORLOCK_NO_QUARANTINE", "true");
     command.env("QUORLOCK_RESPONSE_TIMEOUT", "5").env("QUORLOCK_CONNECT_TIMEOUT", "10");
     command
+}
+
+/// Another client of the same servers, which a busy machine fails as little.
+pub(crate) fn patient(urls: &[String]) -> Builder {
+    let builder = LockManager::builder(urls).quarantine(false).response_timeout(Duration::from_secs(2));
+    builder.connect_timeout(Duration::from_secs(10))
 }
 
 /// The command, without servers.

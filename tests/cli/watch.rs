@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::*;
 
 fn locks(servers: &Servers) -> LockManager {
-    LockManager::builder(servers.urls()).quarantine(false).owner_label(Some("night")).build().unwrap()
+    patient(&servers.urls()).owner_label(Some("night")).build().unwrap()
 }
 
 #[test]

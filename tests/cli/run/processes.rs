@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{FlockOperation, flock};
 
 use super::*;
+use crate::stalls::on_a_machine_that_runs;
 
 /// A command and a child of it, which say which signal they got.
 const TWO: &str = r#"
@@ -140,15 +141,17 @@ fn a_command_does_not_begin_before_it_is_watched() -> TestResult {
 /// A reader of stderr that does not read: no message may keep the lock from being extended.
 #[test]
 fn messages_that_nobody_reads_keep_nothing_waiting() -> TestResult {
-    let servers = Servers::start(3)?;
-    let mut command = quorlock(&servers);
-    // The command fills the pipe, and stops itself a few times, about which there would be something to say.
-    let line = "echo ready; (trap '' PIPE; dd if=/dev/zero bs=4096 count=64 >&2) & \
-                for it in 1 2 3 4 5; do sleep 0.7; kill -STOP $$; echo $it; done; exit 6";
-    let mut run = Running::start(command.arg("run").args(SHORT).args(["report", "-c", line]));
-    for said in ["ready", "1", "2", "3", "4", "5"] {
-        assert_eq!(run.line().as_deref(), Some(said));
-    }
-    assert_eq!(run.status(), Some(6));
-    Ok(())
+    on_a_machine_that_runs(|| {
+        let servers = Servers::start(3)?;
+        let mut command = quorlock(&servers);
+        // The command fills the pipe, and stops itself a few times, about which there would be something to say.
+        let line = "echo ready; (trap '' PIPE; dd if=/dev/zero bs=4096 count=64 >&2) & \
+                    for it in 1 2 3 4 5; do sleep 0.7; kill -STOP $$; echo $it; done; exit 6";
+        let mut run = Running::start(command.arg("run").args(SHORT).args(["report", "-c", line]));
+        for said in ["ready", "1", "2", "3", "4", "5"] {
+            assert_eq!(run.line().as_deref(), Some(said));
+        }
+        assert_eq!(run.status(), Some(6));
+        Ok(())
+    })
 }
