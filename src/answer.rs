@@ -19,6 +19,16 @@ pub(crate) enum Answer {
     Subscribed,
     /// What the node stores about a lock.
     Inspect(Box<StoredLock>),
+    /// Commands that the access list forbids.
+    Forbidden(Vec<&'static str>),
+    /// Keys of ours, and where to go on. `too_many`: none, and the same place in smaller parts.
+    Listed {
+        next: u64,
+        too_many: bool,
+        keys: Vec<Vec<u8>>,
+    },
+    /// Which of some keys are there.
+    Present(Vec<bool>),
     /// The node's time, and nothing else.
     Time,
     /// The script is not known there, and nothing was executed.
@@ -127,9 +137,14 @@ impl From<&Answer> for NodeAnswer {
             | Answer::Extend(ExtendReply::Unusable) => NodeFailure::BadCounter { name: None },
             Answer::NoScript => NodeFailure::Refused { message: "the script is gone".to_owned() },
             Answer::Failed(failure) => failure.clone(),
-            Answer::Greet(_) | Answer::Meet(_) | Answer::Subscribed | Answer::Inspect(_) | Answer::Time => {
-                NodeFailure::Protocol { reason: "an answer to another command".to_owned() }
-            }
+            Answer::Greet(_)
+            | Answer::Meet(_)
+            | Answer::Subscribed
+            | Answer::Inspect(_)
+            | Answer::Forbidden(_)
+            | Answer::Listed { .. }
+            | Answer::Present(_)
+            | Answer::Time => NodeFailure::Protocol { reason: "an answer to another command".to_owned() },
         };
         NodeAnswer::Failed(failure)
     }
@@ -268,6 +283,8 @@ pub(crate) enum Canary {
 pub(crate) struct ServerInfo {
     /// Changes with every start of the process. `None` if the access list forbids `INFO`.
     pub(crate) run_id: Option<String>,
+    /// What it calls itself: a name and a version.
+    pub(crate) version: Option<String>,
     /// It can push notices on this connection: `RESP3`.
     pub(crate) pushes: bool,
     /// Whole seconds since its process was started, by its own wall clock.
@@ -376,7 +393,7 @@ mod tests {
         ] {
             assert_eq!(NodeAnswer::from(&answer), NodeAnswer::Failed(failure), "{answer:?}");
         }
-        for other in [Answer::Time, Answer::Subscribed] {
+        for other in [Answer::Time, Answer::Subscribed, Answer::Forbidden(Vec::new()), Answer::Present(Vec::new())] {
             assert!(matches!(NodeAnswer::from(&other), NodeAnswer::Failed(NodeFailure::Protocol { .. })));
         }
     }

@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::error::{AcquireError, NodeCheck, NodeReport};
+use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::ids::ClientId;
-use crate::inspection::Inspection;
+use crate::inspection::{Inspection, Listing};
 use crate::stats::Counters;
 use crate::time::{self, Tick};
 use crate::wire::Address;
@@ -139,16 +139,35 @@ impl Engine {
         }
     }
 
+    /// Says which commands the nodes' access lists forbid.
+    pub(crate) fn check_access(&self) -> Result<Vec<NodeAccess>, AcquireError> {
+        let _call = self.begin_inspection()?;
+        Ok(self.shared.check_access())
+    }
+
     /// Says what all nodes store about a lock.
     pub(crate) fn inspect(&self, name: &[u8]) -> Result<Inspection, AcquireError> {
         let _call = self.begin_inspection()?;
-        Ok(self.shared.inspect(name))
+        Ok(self.shared.inspect(name, None))
     }
 
-    /// Takes a lock from those who were seen to hold it.
-    pub(crate) fn take_from(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
+    /// Says what all nodes store about each slot of a semaphore.
+    pub(crate) fn inspect_slots(&self, name: &[u8], permits: usize) -> Result<Vec<Inspection>, AcquireError> {
         let _call = self.begin_inspection()?;
-        Ok(self.shared.take_from(seen))
+        // A node that has not answered once is not asked before it has: nobody waits for it again.
+        Ok((0..=u8::MAX).take(permits).map(|slot| self.shared.inspect(name, Some(slot))).collect())
+    }
+
+    /// Finds all locks and permits that somebody holds and whose name fits.
+    pub(crate) fn list(&self, pattern: &[u8]) -> Result<Listing, AcquireError> {
+        let _call = self.begin_inspection()?;
+        self.shared.list(pattern, &self.shut_down)
+    }
+
+    /// Takes a lock from those who were seen to hold it; `leaked`: where the key has no expiry.
+    pub(crate) fn take_from(&self, seen: &Inspection, leaked: bool) -> Result<Vec<NodeReport>, AcquireError> {
+        let _call = self.begin_inspection()?;
+        Ok(self.shared.take_from(seen, leaked))
     }
 
     /// No node is asked after a shutdown, nor in a forked child, which has no threads for it.

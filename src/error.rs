@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use check::NodeCheck;
+pub use check::{NodeAccess, NodeCheck};
 pub use finding::NodeFinding;
 pub use node::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
 

@@ -21,5 +21,8 @@ pub mod nodes {}
 #[doc = include_str!("guide/programs.md")]
 pub mod programs {}
 
+#[doc = include_str!("guide/command.md")]
+pub mod command {}
+
 #[doc = include_str!("guide/architecture.md")]
 pub mod architecture {}

@@ -4,18 +4,49 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::NodeFailure;
+use crate::error::{NodeFailure, NodeReport};
 use crate::ids::NodeId;
 use crate::time::About;
 
-/// What the nodes store about one lock: [`LockManager::inspect`](crate::LockManager::inspect).
+/// What the nodes store about one lock, or one slot of a semaphore: [`LockManager::inspect`](crate::LockManager::inspect),
+/// [`Semaphore::inspect`](crate::Semaphore::inspect).
 ///
 /// It was true when the nodes answered, and may be over by now: good for people, for logs and for health pages, and no
 /// basis for work that the lock is to protect.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub(crate) name: Arc<[u8]>,
+    pub(crate) slot: Option<u8>,
     pub(crate) nodes: Vec<InspectedNode>,
+}
+
+/// Locks and permits that somebody holds: [`LockManager::list`](crate::LockManager::list).
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub(crate) locks: Vec<Inspection>,
+    pub(crate) missed: Vec<NodeReport>,
+    pub(crate) is_complete: bool,
+}
+
+impl Listing {
+    /// Each of them, sorted by name; the slots of a semaphore one by one. Some may have been released since they were found.
+    #[must_use]
+    pub fn locks(&self) -> &[Inspection] {
+        &self.locks
+    }
+
+    /// Nodes that were not looked through to their end, and why.
+    #[must_use]
+    pub fn missed(&self) -> &[NodeReport] {
+        &self.missed
+    }
+
+    /// Whether all nodes were looked through to their end. A lock that is held stands on a majority, so it is found also when
+    /// a minority was missed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
 }
 
 /// What the nodes together say of a lock.
@@ -216,6 +247,12 @@ impl Inspection {
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name
+    }
+
+    /// Which slot of a semaphore it is about, from 0; `None`: it is about a lock.
+    #[must_use]
+    pub fn slot(&self) -> Option<usize> {
+        self.slot.map(usize::from)
     }
 
     /// What each node says, in the order of the nodes.

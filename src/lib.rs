@@ -104,11 +104,11 @@ pub use builder::Builder;
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
-    AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, NodeAnswer, NodeCheck, NodeFailure, NodeFinding,
-    NodeReport, Quarantine, ReleaseError, Released, RunError,
+    AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, NodeAccess, NodeAnswer, NodeCheck, NodeFailure,
+    NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError,
 };
 pub use ids::{FencingToken, NodeId};
-pub use inspection::{InspectedNode, Inspection, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
+pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};

@@ -11,6 +11,7 @@ pub(crate) mod contact;
 pub(crate) mod eligibility;
 mod inspection;
 pub(crate) mod lease;
+pub(crate) mod listing;
 pub(crate) mod longest;
 pub(crate) mod outage;
 pub(crate) mod pace;

@@ -5,8 +5,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::error::{AcquireError, NodeCheck, NodeReport};
-use crate::inspection::Inspection;
+use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
+use crate::inspection::{Inspection, Listing};
 use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
 use crate::stats::Stats;
 
@@ -123,7 +123,7 @@ impl LockManager {
     /// Looks at every node: whether its vote counts, and what weakens the locks although it does. For start-up, health
     /// pages and command lines.
     ///
-    /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
+    /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
     /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
     /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shut_down) no node is
     /// asked.
@@ -210,6 +210,43 @@ impl LockManager {
         self.engine.inspect(lock.name())
     }
 
+    /// Finds the locks and permits that somebody holds, and looks at each of them. For people and command lines.
+    ///
+    /// `pattern`: how their names look, without the [prefix](crate::Builder::prefix): `*` stands for any bytes, and `?` for
+    /// one. There is no register of names. They are found by what this crate stores beside a lock, so a lock that only other
+    /// clients have used for the last [`fencing_ttl`](crate::Builder::fencing_ttl) is not found; and where the key is there
+    /// on some node, so a lock that is free is not listed. Names longer than 60,000 bytes are left out, and there are 100,000 at
+    /// most.
+    ///
+    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access). A user that may not use all keys needs a
+    /// prefix, or a pattern, that only those fit which it may: a node refuses the question otherwise.
+    ///
+    /// Blocks for as long as it takes to look through all keys of all nodes, one node after another, in parts of 500 keys with
+    /// pauses in between, so that no node works for more than a fifth of the time for it: a few seconds for each million of
+    /// keys. A node that does not answer is given up after a [response timeout](crate::Builder::response_timeout).
+    /// A [shutdown](LockManager::shut_down) ends it.
+    ///
+    /// # Errors
+    ///
+    /// A manager that was shut down, before or meanwhile, or a forked process. A node that cannot be asked is no error:
+    /// [`Listing::missed`] says why.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// for lock in locks.list("order:*")?.locks() {
+    ///     println!("{}: {}", lock.name().escape_ascii(), lock.state());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "keys")]
+    #[doc(alias = "scan")]
+    pub fn list(&self, pattern: impl AsRef<[u8]>) -> Result<Listing, AcquireError> {
+        self.engine.list(pattern.as_ref())
+    }
+
     /// What only an operator should do, by hand.
     #[must_use]
     pub fn admin(&self) -> Admin<'_> {
@@ -248,6 +285,25 @@ pub struct Admin<'a> {
 }
 
 impl Admin<'_> {
+    /// Asks every node which of the commands that this crate uses its access list forbids to this manager's user.
+    ///
+    /// Few programs need all of them: [`guide::nodes`](crate::guide::nodes#access) says what each is for. Those without which
+    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::NodeFailure::NoPermission). A
+    /// server that takes no writes for another reason says that:
+    /// [`OutOfMemory`](crate::NodeFailure::OutOfMemory), for example.
+    ///
+    /// Each command is tried on a key that is not there, in a way that changes nothing; what is refused stands in the server's
+    /// `ACL LOG` then, so this is for people and not for every start of a program. Blocks until all nodes have answered, for at
+    /// most the [response timeout](crate::Builder::response_timeout), and the
+    /// [connect timeout](crate::Builder::connect_timeout) where a node is connected to first.
+    ///
+    /// # Errors
+    ///
+    /// A manager that was [shut down](LockManager::shut_down), or a forked process.
+    pub fn check_access(&self) -> Result<Vec<NodeAccess>, AcquireError> {
+        self.engine.check_access()
+    }
+
     /// Takes a lock from those who were [seen](LockManager::inspect) to hold it: readers and writers.
     ///
     /// **Two can be at work after this.** The old holder goes on until it tries to extend the lock, which is after a third of
@@ -281,6 +337,18 @@ impl Admin<'_> {
     #[doc(alias = "force_unlock")]
     #[doc(alias = "break_lock")]
     pub fn release(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.take_from(seen)
+        self.engine.take_from(seen, false)
+    }
+
+    /// Like [`release`](Admin::release), but only on nodes whose key was seen to have no expiry. Such a key is no lock of this
+    /// crate: another program has set it, in two steps or by mistake, and it stays there when that program is gone.
+    ///
+    /// Returns and blocks as there.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release_leaked(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
+        self.engine.take_from(seen, true)
     }
 }

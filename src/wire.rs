@@ -17,8 +17,8 @@ pub(crate) use address::{Address, Login, Place};
 pub(crate) use command::Command;
 pub(crate) use conn::{Conn, Event};
 pub(crate) use plan::{
-    KeyTtls, LAST, Plan, QueueEntry, QueuePolicy, QueueUpdate, Waiter, greet, inspect, meet, take_from_holder,
-    take_from_reader, vouch,
+    FoundName, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet, list, meet,
+    names, present, probe, vouch,
 };
 pub(crate) use reply::Reply;
 pub(crate) use script::Kind;

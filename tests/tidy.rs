@@ -316,8 +316,11 @@ fn code_lines(file: &Path) -> Vec<(usize, String)> {
     lines.filter(|(_, line)| !line.trim_start().starts_with("//")).collect()
 }
 
+/// Without the command, where `src` is meant: it is a crate of its own, which uses what all others can use.
 fn sources(folder: &str) -> Vec<PathBuf> {
-    files(&root().join(folder)).into_iter().filter(|it| it.extension().is_some_and(|it| it == "rs")).collect()
+    let is_source = |it: &PathBuf| it.extension().is_some_and(|it| it == "rs");
+    let of_the_command = |it: &PathBuf| folder == "src" && it.starts_with(root().join("src/cli"));
+    files(&root().join(folder)).into_iter().filter(|it| is_source(it) && !of_the_command(it)).collect()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

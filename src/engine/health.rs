@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::Answer;
 use crate::engine::nodes::node::Node;
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
-use crate::error::{NodeCheck, NodeFailure, NodeFinding, Quarantine};
+use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::{NodeId, NodeSet};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{self, Command};
@@ -36,7 +37,40 @@ impl Shared {
             }
         }
         let row = |(node, failure): (&Arc<Node>, _)| check(node, failure, self.fanout.double_of(node.id));
-        nodes.iter().zip(failures).map(row).collect()
+        let mut rows: Vec<_> = nodes.iter().zip(failures).map(row).collect();
+        self.measure(&mut rows);
+        rows
+    }
+
+    /// How far away the nodes are that are connected. With a deadline of its own, without those that are silent: they have used
+    /// up the time of the first question.
+    fn measure(&self, rows: &mut [NodeCheck]) {
+        let is_silent = |it: &NodeCheck| matches!(it.failure, Some(NodeFailure::TimedOut | NodeFailure::Stalled));
+        let nodes = self.fanout.nodes().iter().zip(rows.iter());
+        let up = nodes.filter(|(node, row)| node.is_up() && !is_silent(row)).map(|(it, _)| it.id);
+        let up = up.collect::<NodeSet>();
+        if up == NodeSet::default() {
+            return;
+        }
+        // Alone, and behind everything else: nothing of the connecting is in it.
+        let times = ask::ask_timed(&self.fanout, Command::time(), Some(up), self.fanout.deadline(time::tick()));
+        for (row, (answer, took)) in rows.iter_mut().zip(times) {
+            row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
+        }
+    }
+
+    /// Asks every node which commands its access list forbids, and waits for all of them.
+    pub(crate) fn check_access(&self) -> Vec<NodeAccess> {
+        let answers = ask::ask(&self.fanout, wire::probe(), None, self.fanout.deadline(time::tick()));
+        let row = |(node, answer): (&Arc<Node>, Result<Answer, NodeFailure>)| NodeAccess {
+            node: node.id,
+            address: Arc::clone(&node.address),
+            forbidden: answer.and_then(|it| match it {
+                Answer::Forbidden(commands) => Ok(commands),
+                _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
+            }),
+        };
+        self.fanout.nodes().iter().zip(answers).map(row).collect()
     }
 
     /// Why each node has not answered as it should.
@@ -73,6 +107,7 @@ impl Shared {
 
 fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
     let mut findings = Vec::new();
+    let (mut version, mut uptime) = (None, None);
     let left = node.status.quarantine_left(time::tick());
     let failure = failure.or_else(|| {
         (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.status.quarantine_reason() })
@@ -84,12 +119,15 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
         findings.extend(double.map(|other| NodeFinding::SameServer { other }));
         findings.extend(node.other_users.finding());
         findings.extend(clock_differs(node));
+        uptime = server_info.uptime.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
+        version = server_info.version.map(Arc::from);
     }
-    row(node, failure, findings)
+    NodeCheck { version, uptime, ..row(node, failure, findings) }
 }
 
 fn row(node: &Node, failure: Option<NodeFailure>, findings: Vec<NodeFinding>) -> NodeCheck {
-    NodeCheck { node: node.id, address: Arc::clone(&node.address), failure, findings }
+    let address = Arc::clone(&node.address);
+    NodeCheck { node: node.id, address, failure, findings, round_trip: None, version: None, uptime: None }
 }
 
 fn clock_differs(node: &Node) -> Option<NodeFinding> {

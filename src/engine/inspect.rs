@@ -1,5 +1,7 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators and health pages.
 
+mod list;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -10,12 +12,13 @@ use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
 use crate::inspection::{InspectedNode, Inspection};
 use crate::time;
-use crate::wire;
+use crate::wire::Looked;
 
 impl Shared {
-    /// Asks all nodes what they store about the lock called `name`, and waits for all of them.
-    pub(crate) fn inspect(&self, name: &[u8]) -> Inspection {
-        let command = wire::inspect(&self.lock_key(name));
+    /// Asks all nodes what they store about the lock called `name`, or about a slot of the semaphore that is called so, and
+    /// waits for all of them.
+    pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
+        let command = Looked::new(&self.with_prefix(name), slot).inspect();
         let answers = ask::ask(&self.fanout, command, None, self.fanout.deadline(time::tick()));
         let stored = |answer: Result<Answer, NodeFailure>| match answer? {
             Answer::Inspect(stored) => Ok(*stored),
@@ -25,23 +28,25 @@ impl Shared {
             let (node, address) = (node.id, Arc::clone(&node.address));
             InspectedNode { node, address, stored: stored(answer) }
         });
-        Inspection { name: name.into(), nodes: nodes.collect() }
+        Inspection { name: name.into(), slot, nodes: nodes.collect() }
     }
 
     /// Takes a lock from those who were seen to hold it, on the nodes where they were seen. What came to stand there since
-    /// stays: nodes compare.
-    pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
-        let lock = self.lock_key(&seen.name);
+    /// stays: nodes compare. `leaked`: only where the key has no expiry.
+    pub(crate) fn take_from(&self, seen: &Inspection, leaked: bool) -> Vec<NodeReport> {
+        let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
         let mut holds: HashMap<_, NodeSet> = HashMap::new();
         for row in &seen.nodes {
-            for hold in row.stored.iter().flat_map(|it| it.key.holds()) {
-                holds.entry(hold).or_default().insert(row.node);
+            for stored in row.stored.iter().filter(|it| !(leaked && it.left.is_some())) {
+                for hold in stored.key.holds() {
+                    holds.entry(hold).or_default().insert(row.node);
+                }
             }
         }
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
         for ((value, reads), to) in holds {
-            let command = if reads { wire::take_from_reader } else { wire::take_from_holder };
-            let command = command(&lock, value.as_bytes());
+            let value = value.as_bytes();
+            let command = if reads { lock.take_from_reader(value) } else { lock.take_from_holder(value) };
             let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
             for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure is what counts: something of the lock may still stand there.
@@ -53,7 +58,7 @@ impl Shared {
         self.fanout.report(rows)
     }
 
-    fn lock_key(&self, name: &[u8]) -> Vec<u8> {
+    fn with_prefix(&self, name: &[u8]) -> Vec<u8> {
         [&*self.config.prefix, name].concat()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::finding::NodeFinding;
 use crate::error::node::NodeFailure;
@@ -19,6 +20,24 @@ pub struct NodeCheck {
     pub failure: Option<NodeFailure>,
     /// What weakens the locks although it votes; empty if it could not be asked.
     pub findings: Vec<NodeFinding>,
+    /// How long it took just now to ask it for its time and to hear it; `None` if it could not be asked.
+    pub round_trip: Option<Duration>,
+    /// What runs there, as it says itself: `Redis 7.0.15`. `None` if it does not.
+    pub version: Option<Arc<str>>,
+    /// For how long it had been running at the beginning of the connection, as it says itself, in whole seconds.
+    pub uptime: Option<Duration>,
+}
+
+/// What one node permits, as [`Admin::check_access`](crate::Admin::check_access) found it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct NodeAccess {
+    /// Which node.
+    pub node: NodeId,
+    /// Its host and port, or the path of its socket; without user and password.
+    pub address: Arc<str>,
+    /// Commands that its access list forbids, in small letters, as access lists have them; or why it could not be asked.
+    pub forbidden: Result<Vec<&'static str>, NodeFailure>,
 }
 
 impl NodeCheck {

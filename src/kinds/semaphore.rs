@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::config::PERMITS_MAX;
 use crate::engine::{Engine, LockSpec};
 use crate::error::{AcquireError, ReleaseError, Released};
+use crate::inspection::Inspection;
 use crate::kinds::methods::{key_ttls, lock_methods, run_methods, setters};
 use crate::lock::{LockGuard, Patience, acquire};
 use crate::wire::Plan;
@@ -62,10 +63,46 @@ impl Semaphore {
         Arc::make_mut(&mut self.spec)
     }
 
-    fn take(&self, patience: Patience) -> Result<Permit, AcquireError> {
+    /// What the nodes store about each slot: who has the permit, and for how long. For people, health pages and command
+    /// lines.
+    ///
+    /// As many as this description has permits, in the order of the [slots](Permit::slot); each is like a
+    /// [lock that is looked at](crate::LockManager::inspect). Those who wait do so for any slot, and are counted in each
+    /// of them. [`Admin::release`](crate::Admin::release) takes a permit from who was seen to have it.
+    ///
+    /// Changes nothing. Blocks until the nodes have answered for each slot; a node that does not answer is waited for once, for
+    /// at most the [response timeout](crate::Builder::response_timeout), and the
+    /// [connect timeout](crate::Builder::connect_timeout) where it is connected to first.
+    ///
+    /// # Errors
+    ///
+    /// A name or a number that cannot be used, a manager that was [shut down](crate::LockManager::shut_down), or a forked
+    /// process. A node that cannot be asked is no error: its [rows](Inspection::nodes) say why.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let slots = locks.semaphore("mail-server", 5).inspect()?;
+    /// println!("{} are free", slots.iter().filter(|it| it.state() == quorlock::LockState::Free).count());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn inspect(&self) -> Result<Vec<Inspection>, AcquireError> {
+        self.check_permits()?;
+        self.spec.check_name()?;
+        self.engine.inspect_slots(self.name(), self.permits)
+    }
+
+    fn check_permits(&self) -> Result<(), AcquireError> {
         if self.permits == 0 || PERMITS_MAX < self.permits {
             return Err(AcquireError::BadPermits { permits: self.permits, max: PERMITS_MAX });
         }
+        Ok(())
+    }
+
+    fn take(&self, patience: Patience) -> Result<Permit, AcquireError> {
+        self.check_permits()?;
         self.spec.check(&self.engine.shared().config)?;
         acquire(&self.engine, &self.spec, patience).map(|guard| Permit { guard })
     }

@@ -138,7 +138,7 @@ mod tests {
         let node = |(node, stored)| InspectedNode { node: NodeId::new(node), address: "h:1".into(), stored };
         let nodes: Vec<_> = (0..).zip(stored).map(node).collect();
         let lines = nodes.iter().map(|it| format!("\n  {it}")).collect::<String>();
-        let inspection = Inspection { name: b"x"[..].into(), nodes };
+        let inspection = Inspection { name: b"x"[..].into(), slot: None, nodes };
 
         assert_eq!(inspection.state(), held_by("a", Some(2)));
         assert_eq!(inspection.to_string(), format!("held by a for another 2.0 s{lines}"));

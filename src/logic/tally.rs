@@ -1,5 +1,7 @@
 //! The rounds of a held lock: extension and release; and the probe of the nodes.
 
+use std::time::Duration;
+
 use crate::answer::{Answer, ExtendReply, ReleaseReply};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
@@ -127,11 +129,18 @@ impl Round for ReleaseRound {
 }
 
 /// A round that only probes the nodes: it is over once every node has answered.
-#[derive(Debug)]
-pub(crate) struct ProbeRound;
+#[derive(Debug, Default)]
+pub(crate) struct ProbeRound {
+    /// When each answer came.
+    came: Vec<(NodeId, Moment)>,
+}
 
 impl Round for ProbeRound {
     type End = ();
+
+    fn note(&mut self, node: NodeId, _vote: &Answer, now: Moment) {
+        self.came.push((node, now));
+    }
 
     fn decide(&self, votes: &Votes, _now: Moment) -> Option<()> {
         (votes.open() == 0).then_some(())
@@ -143,17 +152,29 @@ impl Ballot<ProbeRound> {
     pub(crate) fn answer(&self, node: NodeId) -> Result<&Answer, NodeFailure> {
         let answer = self.votes.get(node).ok_or(NodeFailure::TimedOut)?;
         match (answer, NodeAnswer::from(answer)) {
-            (Answer::Time | Answer::Greet(_) | Answer::Inspect(_), _) => Ok(answer),
+            (
+                Answer::Time
+                | Answer::Greet(_)
+                | Answer::Inspect(_)
+                | Answer::Forbidden(_)
+                | Answer::Listed { .. }
+                | Answer::Present(_),
+                _,
+            ) => Ok(answer),
             (_, NodeAnswer::Failed(failure)) => Err(failure),
             _ => Ok(answer),
         }
+    }
+
+    /// How long after `sent` the answer of `node` came, or whatever stood in for it.
+    pub(crate) fn took(&self, node: NodeId, sent: Moment) -> Option<Duration> {
+        let (_, came) = self.round.came.iter().find(|(it, _)| *it == node)?;
+        Some(Duration::from_micros(came.boot_micros().saturating_sub(sent.boot_micros())))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::logic::ballot::Step;
 
@@ -218,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_probe_is_over_when_every_node_has_answered_and_a_node_that_has_not_is_late() {
-        let mut ballot = Ballot::new(3, ProbeRound);
+        let mut ballot = Ballot::new(3, ProbeRound::default());
         let mut vote = |node, answer| ballot.on_vote(NodeId::new(node), answer, Moment::now());
         assert_eq!(vote(1, Answer::Failed(NodeFailure::Loading)), Step::Wait);
         assert_eq!(vote(2, Answer::NoScript), Step::Wait);
@@ -230,5 +251,13 @@ mod tests {
             (Ok(&Answer::Time), Err(NodeFailure::Loading))
         );
         assert!(matches!(ballot.answer(NodeId::new(2)), Err(NodeFailure::Refused { .. })));
+    }
+
+    #[test]
+    fn a_probe_knows_how_long_each_answer_took() {
+        let mut ballot = Ballot::new(2, ProbeRound::default());
+        let (sent, later) = (at(10), Duration::from_millis(7));
+        ballot.on_vote(NodeId::new(1), Answer::Time, sent.checked_add(later).unwrap());
+        assert_eq!((ballot.took(NodeId::new(0), sent), ballot.took(NodeId::new(1), sent)), (None, Some(later)));
     }
 }

@@ -251,6 +251,10 @@ impl Handshake {
                 self.server_info.run_id = field("run_id").filter(|it| !it.is_empty());
                 self.server_info.uptime = field("uptime_in_seconds").and_then(|it| it.parse().ok());
                 self.server_info.time = number("server_time_usec");
+                // A server that is made after Redis says first which Redis it is like.
+                let named = |name: &str, it: &str| Some(format!("{name} {}", field(it)?));
+                let version = named("Valkey", "valkey_version").or_else(|| named("Redis", "redis_version"));
+                self.server_info.version = version.map(|it| refusal::shown(&it));
                 if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
                     return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
                 }

@@ -29,6 +29,26 @@ pub(crate) fn beside(kind: &str, lock: &[u8]) -> Vec<u8> {
     [&[RESERVED, kind.as_bytes()], parts].concat().concat()
 }
 
+/// Whose counter this is, or whose readers' set: the name of a lock, with the prefix; or that of a semaphore, and a slot.
+pub(crate) fn owner_of(key: &[u8]) -> Option<(Vec<u8>, Option<u8>)> {
+    let text = key.strip_prefix(RESERVED)?;
+    let (slot, kind, rest) = if let Some(rest) = text.strip_prefix(b"slot-fence-") {
+        let digits = rest.iter().take_while(|it| it.is_ascii_digit()).count();
+        let (number, rest) = rest.split_at_checked(digits)?;
+        let slot: u8 = std::str::from_utf8(number).ok()?.parse().ok()?;
+        (Some(slot), format!("slot-fence-{slot}"), rest)
+    } else {
+        let kind = ["fence", "readers"].into_iter().find(|it| text.starts_with(it.as_bytes()))?;
+        (None, kind.to_owned(), text.get(kind.len()..)?)
+    };
+    let wrapped = || rest.strip_prefix(b":{")?.strip_suffix(b"}");
+    // A tag of three letters or digits stands between.
+    let behind_tag = || rest.strip_prefix(b"-slot:{")?.get(3..)?.strip_prefix(b"}:");
+    let name = rest.strip_prefix(b"-tag:").or_else(wrapped).or_else(behind_tag)?;
+    // Anybody can make a key that only looks like one of ours.
+    (beside(&kind, name) == key).then(|| (name.to_vec(), slot))
+}
+
 fn has_tag(key: &[u8]) -> bool {
     let mut behind_first = key.splitn(2, |it| *it == b'{').skip(1);
     behind_first.next().is_some_and(|it| it.contains(&b'}') && !it.starts_with(b"}"))
@@ -146,6 +166,16 @@ mod tests {
                 prop_assert_eq!(beside(one, &a) == beside(other, &b), one == other && a == b);
                 prop_assert_ne!(beside(one, &a), beside(other, &wrapped));
             }
+        }
+
+        #[test]
+        fn whose_a_key_is_can_be_told_from_it(name in prop_oneof![name(), likeness()], slot: u8) {
+            prop_assert_eq!(owner_of(&beside("fence", &name)), Some((name.clone(), None)));
+            prop_assert_eq!(owner_of(&beside("readers", &name)), Some((name.clone(), None)));
+            let of_slot = beside(&format!("slot-fence-{slot}"), &name);
+            prop_assert_eq!(owner_of(&of_slot), Some((name.clone(), Some(slot))));
+            prop_assert_eq!(owner_of(&beside("waiters", &name)), None);
+            prop_assert!(name.starts_with(RESERVED) || owner_of(&name).is_none());
         }
 
         #[test]

@@ -6,6 +6,7 @@
 
 mod form;
 mod inspect;
+mod list;
 mod lock_keys;
 mod policy;
 mod several;
@@ -25,7 +26,8 @@ use crate::wire::plan::shared::Shared;
 use crate::wire::plan::slots::Slots;
 use crate::wire::script::Script;
 
-pub(crate) use inspect::{inspect, take_from_holder, take_from_reader};
+pub(crate) use inspect::{Looked, probe};
+pub(crate) use list::{FoundName, ScanPlace, list, names, present};
 pub(crate) use lock_keys::KeyTtls;
 pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 

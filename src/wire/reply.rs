@@ -15,7 +15,7 @@ use crate::error::NodeFailure;
 use crate::ids::OwnerLabel;
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::refusal::{self, Refusal};
-use crate::wire::script::Kind;
+use crate::wire::script::{Kind, PROBED};
 use crate::wire::value;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
@@ -51,6 +51,9 @@ impl Reply {
             Some(Value::Array(parts)) if kind == Kind::Inspect => {
                 return inspected(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
             }
+            Some(Value::Array(parts)) if kind == Kind::List => listed(parts).unwrap_or_else(nonsense),
+            Some(Value::BulkString(text)) if kind == Kind::Present => present(&text).unwrap_or_else(nonsense),
+            Some(Value::BulkString(text)) if kind == Kind::Probe => forbidden(&text).unwrap_or_else(nonsense),
             Some(Value::ServerError(error)) => match refusal::of(&error) {
                 Refusal::NoScript => Answer::NoScript,
                 // Whoever has that key, it is not a lock of ours.
@@ -115,6 +118,37 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
     Some(Reply { answer: Answer::Inspect(Box::new(stored)), time: Some(time) })
 }
 
+/// The commands that a node names; `None` if one of them was not asked for.
+fn forbidden(text: &[u8]) -> Option<Answer> {
+    let named = text.split(|it| *it == b' ').filter(|it| !it.is_empty());
+    let known = |named: &[u8]| PROBED.into_iter().find(|it| it.as_bytes() == named);
+    named.map(known).collect::<Option<_>>().map(Answer::Forbidden)
+}
+
+/// Keys of a node, and where to go on.
+fn listed(parts: Vec<Value>) -> Option<Answer> {
+    let mut parts = parts.into_iter();
+    let Some(Value::BulkString(next)) = parts.next() else { return None };
+    let next = std::str::from_utf8(&next).ok()?.parse().ok()?;
+    let too_many = match parts.next() {
+        Some(Value::Int(0)) => false,
+        Some(Value::Int(1)) => true,
+        _ => return None,
+    };
+    let keys = parts.map(|it| if let Value::BulkString(key) = it { Some(key) } else { None });
+    Some(Answer::Listed { next, too_many, keys: keys.collect::<Option<_>>()? })
+}
+
+/// Whether each of some keys is there.
+fn present(text: &[u8]) -> Option<Answer> {
+    let digit = |it: &u8| match it {
+        b'0' => Some(false),
+        b'1' => Some(true),
+        _ => None,
+    };
+    text.iter().map(digit).collect::<Option<_>>().map(Answer::Present)
+}
+
 /// Who says in a lock's value that it is its own: behind 32 digits and a space.
 fn holder_in(value: &[u8]) -> Option<Arc<str>> {
     let (token, label) = value.split_at_checked(32)?;
@@ -137,7 +171,7 @@ fn members_of(kind: Kind, given: usize) -> usize {
         Kind::Acquire | Kind::Greet => 5,
         Kind::Extend => 4,
         Kind::Raise | Kind::Meet => 2,
-        Kind::Release | Kind::Subscribe | Kind::Inspect | Kind::Time => 1,
+        Kind::Release | Kind::Subscribe | Kind::Inspect | Kind::Probe | Kind::List | Kind::Present | Kind::Time => 1,
     }
 }
 

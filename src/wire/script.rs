@@ -4,6 +4,30 @@ use std::sync::OnceLock;
 
 use sha1_smol::Sha1;
 
+/// The commands that scripts use and whose right `scripts/probe.lua` tries, as access lists call them.
+pub(crate) const PROBED: [&str; 20] = [
+    "get",
+    "mget",
+    "set",
+    "del",
+    "exists",
+    "pexpire",
+    "pttl",
+    "time",
+    "zadd",
+    "zrange",
+    "zrem",
+    "publish",
+    "zscore",
+    "zremrangebyscore",
+    "pubsub|numsub",
+    "zcard",
+    "zcount",
+    "zrangebyscore",
+    "scan",
+    "info",
+];
+
 /// What a command does, and so how its reply reads. Several scripts may do the same, each for another form of lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
@@ -19,6 +43,12 @@ pub(crate) enum Kind {
     Subscribe,
     /// Asks what the node stores about a lock.
     Inspect,
+    /// Asks which commands the access list forbids.
+    Probe,
+    /// Asks which locks have left something on the node.
+    List,
+    /// Asks which keys are there.
+    Present,
     /// Asks for the node's time. No script.
     Time,
 }
@@ -43,6 +73,9 @@ pub(crate) enum Script {
     ExtendShared,
     ReleaseShared,
     Inspect,
+    Probe,
+    List,
+    Present,
 }
 
 impl Script {
@@ -51,7 +84,7 @@ impl Script {
     const OF_LOCKS: [Script; 3] = [Script::Acquire, Script::Extend, Script::Release];
     const OF_QUARANTINE: [Script; 2] = [Script::Meet, Script::Greet];
 
-    pub(crate) const ALL: [Script; 17] = [
+    pub(crate) const ALL: [Script; 20] = [
         Script::Acquire,
         Script::Raise,
         Script::Extend,
@@ -69,6 +102,9 @@ impl Script {
         Script::Greet,
         Script::Meet,
         Script::Inspect,
+        Script::Probe,
+        Script::List,
+        Script::Present,
     ];
 
     /// What a command does that runs it.
@@ -81,6 +117,9 @@ impl Script {
             Script::Greet => Kind::Greet,
             Script::Meet => Kind::Meet,
             Script::Inspect => Kind::Inspect,
+            Script::Probe => Kind::Probe,
+            Script::List => Kind::List,
+            Script::Present => Kind::Present,
         }
     }
 
@@ -147,6 +186,9 @@ impl Script {
             Script::ExtendShared => include_str!("scripts/extend_shared.lua"),
             Script::ReleaseShared => include_str!("scripts/release_shared.lua"),
             Script::Inspect => include_str!("scripts/inspect.lua"),
+            Script::Probe => include_str!("scripts/probe.lua"),
+            Script::List => include_str!("scripts/list.lua"),
+            Script::Present => include_str!("scripts/present.lua"),
         }
     }
 }
@@ -169,8 +211,28 @@ mod tests {
                 "\"quorlock:shared\"",
                 "(\"PUBLISH\", \"quorlock:wake:\" .. ",
                 "(\"PUBSUB\", \"NUMSUB\", \"quorlock:wake:\" .. ",
+                "\"PUBLISH\", \"quorlock:wake:\" .. ",
+                "\"PUBSUB\", \"NUMSUB\", \"quorlock:wake:\" .. ",
             ];
             assert!(made.iter().all(|line| fine.iter().any(|it| line.contains(it))), "{made:?}");
+        }
+    }
+
+    #[test]
+    fn every_command_that_a_script_uses_is_tried_by_the_probe() {
+        // `COMMAND` or `PUBSUB|NUMSUB`, in quotes.
+        let used = |script: Script| -> Vec<String> {
+            let source = script.source();
+            let calls = source.split("call(\"").skip(1).filter_map(|it| it.split(')').next());
+            let words = calls.map(|it| it.split('"').step_by(2).take(2).collect::<Vec<_>>());
+            words.map(|it| if it[0] == "PUBSUB" { it.join("|").to_lowercase() } else { it[0].to_lowercase() }).collect()
+        };
+        let others = Script::ALL.into_iter().filter(|it| *it != Script::Probe);
+        for command in others.flat_map(used) {
+            assert!(PROBED.contains(&&*command), "{command}");
+        }
+        for command in PROBED {
+            assert!(Script::Probe.text().contains(&format!("(\"{command}\", ")), "{command}");
         }
     }
 

@@ -5,8 +5,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use quorlock::{
-    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost,
-    MultiLock, Mutex, NodeReport, Permit, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Semaphore, Stats,
+    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, Inspection, Listing, LockGuard,
+    LockManager, Lost, MultiLock, Mutex, NodeAccess, NodeCheck, NodeReport, Permit, ReentrantGuard, ReentrantMutex,
+    ReleaseError, RunError, Semaphore, Stats,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -24,6 +25,10 @@ fn handles_and_guards_can_be_sent_and_shared() {
     shared::<LockGuard>();
     shared::<CancelHandle>();
     shared::<NodeReport>();
+    shared::<NodeCheck>();
+    shared::<NodeAccess>();
+    shared::<Inspection>();
+    shared::<Listing>();
     shared::<Stats>();
 }
 

@@ -135,6 +135,53 @@ fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() ->
 }
 
 #[test]
+fn a_look_says_what_runs_there_since_when_how_far_it_is_and_which_commands_it_forbids() -> TestResult {
+    let servers = Servers::start(2)?;
+    servers[1].command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd", "-pubsub|numsub"])?;
+    let proxy = Proxy::start(servers[0].addr())?;
+    proxy.set_delay(ms(50));
+    let restricted = format!("redis://locks:pw@{}", servers[1].addr());
+    let locks = connected(builder([proxy.url(), restricted]), 2);
+    servers[1].command(&["FLUSHALL"])?;
+
+    let checks = locks.check_nodes();
+
+    let [far, near] = &checks[..] else { panic!("{checks:?}") };
+    assert!(far.round_trip.is_some_and(|it| ms(50) <= it), "{far:?}");
+    assert!(near.round_trip.is_some_and(|it| it < secs(60)), "{near:?}");
+    let access = locks.admin().check_access()?;
+    let forbidden: Vec<_> = access.iter().map(|it| it.forbidden.clone()).collect();
+    assert_eq!(forbidden, [Ok(vec![]), Ok(vec!["zadd", "pubsub|numsub"])]);
+    assert!(far.is_fine() && near.is_fine(), "locks do without: {checks:?}");
+    for check in &checks {
+        let version = check.version.as_deref().unwrap_or_default();
+        assert!(version.starts_with("Redis ") || version.starts_with("Valkey "), "{version}");
+        assert!(check.uptime.is_some_and(|it| it < secs(600)), "{check:?}");
+    }
+    servers[0].command(&["CONFIG", "SET", "maxmemory", "1"])?;
+    assert_eq!(locks.admin().check_access()?[0].forbidden, Err(NodeFailure::OutOfMemory));
+    assert_eq!(servers[1].command(&["EXISTS", "quorlock:probe"])?.as_int(), Some(0), "looking sets no key");
+    locks.shut_down();
+    assert!(locks.check_nodes().iter().all(|it| it.round_trip.is_none() && it.version.is_none()));
+    assert!(locks.admin().check_access().is_err());
+    Ok(())
+}
+
+#[test]
+fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)), 3);
+    servers[1].pause()?;
+
+    let checks = locks.check_nodes();
+
+    assert_eq!(checks[1].round_trip, None);
+    assert!(checks[1].failure.is_some(), "{}", checks[1]);
+    assert!(checks[0].round_trip.is_some() && checks[2].round_trip.is_some(), "{checks:?}");
+    Ok(())
+}
+
+#[test]
 fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestResult {
     let fresh = Server::start;
     let (fine, promoted, would_evict, evicts, has_replica) = (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);

@@ -221,3 +221,64 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
     join(call)?;
     Ok(())
 }
+
+#[test]
+fn the_slots_of_a_semaphore_are_looked_at_one_by_one_and_a_permit_can_be_taken_from_who_has_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, operator) = (connected(builder(servers.urls()).owner_label(Some("mailer")), 3), manager(&servers));
+    let semaphore = operator.semaphore("mail", 3);
+    assert!(semaphore.inspect()?.iter().all(|it| it.state() == LockState::Free));
+    let permit = locks.semaphore("mail", 3).acquire()?;
+    let has_it = |it: &Inspection| is_held(it) && it.slot() == Some(permit.slot());
+    let mut slots = semaphore.inspect()?;
+    eventually("all nodes have it", || {
+        slots = semaphore.inspect().unwrap();
+        slots.iter().any(has_it)
+    });
+    assert_eq!(slots.iter().map(Inspection::slot).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+    let held = &slots[permit.slot()];
+    assert!(held.to_string().contains("/mailer") && held.name() == b"mail", "{held}");
+    assert!(on_all(held, |it| it.counter == Some(permit.fencing_token().get())), "{held:?}");
+    assert_eq!(slots.iter().filter(|it| it.state() == LockState::Free).count(), 2);
+
+    let rows = operator.admin().release(held)?;
+
+    assert!(rows.iter().all(|it| it.answer == NodeAnswer::Released), "{rows:?}");
+    assert!(semaphore.inspect()?.iter().all(|it| it.state() == LockState::Free));
+    drop(permit);
+    assert!(matches!(operator.semaphore("mail", 0).inspect(), Err(AcquireError::BadPermits { .. })));
+    assert!(matches!(operator.semaphore("quorlock:x", 2).inspect(), Err(AcquireError::NameReserved)));
+    Ok(())
+}
+
+#[test]
+fn a_permit_that_is_taken_away_goes_to_the_next_who_waits() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, other, operator) = (manager(&servers), manager(&servers), manager(&servers));
+    let permit = locks.semaphore("mail", 1).acquire()?;
+    let call = thread::spawn(move || other.semaphore("mail", 1).acquire().map(drop));
+    let mut slots = Vec::new();
+    eventually("it is held, and waited for", || {
+        slots = operator.semaphore("mail", 1).inspect().unwrap();
+        is_held(&slots[0]) && on_all(&slots[0], |it| it.waiting == 1)
+    });
+
+    operator.admin().release(&slots[0])?;
+
+    join(call)?;
+    drop(permit);
+    Ok(())
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_waited_for_once_and_not_for_each_slot() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(impatient(servers.urls()), 3);
+    servers[1].pause()?;
+    let sent = locks.stats().commands;
+    let slots = locks.semaphore("mail", 20).inspect()?;
+    // One to the node that was stopped, and twenty to each of the others.
+    assert_eq!(locks.stats().commands - sent, 41);
+    assert!(slots.iter().all(|it| it.nodes()[1].stored.is_err() && it.state() == LockState::Free), "{slots:?}");
+    Ok(())
+}

@@ -25,6 +25,7 @@ mod inspect;
 mod late;
 mod levels;
 mod liars;
+mod list;
 mod lists;
 mod lock_delay;
 mod log_lines;

@@ -337,7 +337,14 @@ impl Data {
                 replies.extend(self.after_release(key, is_free, &args[raised..]));
                 vec![u64::from(deleted)]
             }
-            Kind::Greet | Kind::Meet | Kind::Inspect | Kind::Subscribe | Kind::Time => unreachable!(),
+            Kind::Greet
+            | Kind::Meet
+            | Kind::Inspect
+            | Kind::Probe
+            | Kind::List
+            | Kind::Present
+            | Kind::Subscribe
+            | Kind::Time => unreachable!(),
         };
         checked::trace(format_args!("ran {kind:?} of {}: {}", text(&owner[..4]), numbers[0]));
         // A grant without more to say is a time.

@@ -74,6 +74,20 @@ fn a_master_that_answers_everything_may_vote() {
     );
 }
 
+#[test]
+fn a_server_says_what_it_is_and_which_version() {
+    for (says, version) in [
+        ("redis_version:7.0.15\r\n", Some("Redis 7.0.15")),
+        ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", Some("Valkey 9.1.2")),
+        ("", None),
+    ] {
+        let mut answers = answers("%0\r\n");
+        set_info(&mut answers, &format!("{says}run_id:abc\r\n"));
+        let Ok(Next::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
+        assert_eq!(info.version.as_deref(), version, "{says}");
+    }
+}
+
 /// What is written to a server that says this; once it may vote, or why it may not.
 fn whole_talk(greet: Option<&Command>, said: &[String]) -> (Vec<String>, Result<Next, NodeFailure>) {
     let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), greet);

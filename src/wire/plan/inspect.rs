@@ -1,8 +1,8 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators.
 
 use crate::wire::command::Command;
-use crate::wire::plan::lock_keys::{LockKeys, digits};
-use crate::wire::plan::shared::Shared;
+use crate::wire::keys::beside;
+use crate::wire::plan::lock_keys::digits;
 use crate::wire::script::Script;
 
 /// How many readers a node names.
@@ -10,23 +10,60 @@ const READERS_MAX: u64 = 100;
 /// Longer values are not sent: no client of the plain layout has any. Bytes.
 const VALUE_MAX: u64 = 512;
 
-/// Asks what nodes store about the lock whose key is `lock`.
-pub(crate) fn inspect(lock: &[u8]) -> Command {
-    let Shared { keys, readers } = Shared::of(LockKeys::of(lock.into()));
-    let keys = [&*keys.lock, &keys.fence, &keys.waiters, &keys.reservation, &readers];
-    Command::of_script(Script::Inspect, &keys, &[&digits(READERS_MAX), &digits(VALUE_MAX)])
+/// Asks which commands the access list forbids.
+pub(crate) fn probe() -> Command {
+    Command::of_script(Script::Probe, &[b"quorlock:probe"], &[b"probe"])
 }
 
-/// Deletes the lock whose key is `lock` where it has this value, and nowhere else; then it is the next client's turn.
-pub(crate) fn take_from_holder(lock: &[u8], value: &[u8]) -> Command {
-    let LockKeys { lock, waiters, reservation, .. } = LockKeys::of(lock.into());
-    Command::of_script(Script::Release, &[&lock, &waiters, &reservation], &[value])
+/// What is looked at: the keys of a lock, or of one slot of a semaphore.
+#[derive(Clone, Debug)]
+pub(crate) struct Looked {
+    lock: Vec<u8>,
+    fence: Vec<u8>,
+    waiters: Vec<u8>,
+    reservation: Vec<u8>,
+    readers: Vec<u8>,
 }
 
-/// Ends the entry of one reader.
-pub(crate) fn take_from_reader(lock: &[u8], value: &[u8]) -> Command {
-    let Shared { keys: LockKeys { lock, waiters, reservation, .. }, readers } = Shared::of(LockKeys::of(lock.into()));
-    Command::of_script(Script::ReleaseShared, &[&lock, &waiters, &reservation, &readers], &[value])
+impl Looked {
+    /// `name`: with the prefix. `slot`: of a semaphore called that, if it is none of a lock.
+    pub(crate) fn new(name: &[u8], slot: Option<u8>) -> Looked {
+        let key = |kind: &str| beside(kind, name);
+        match slot {
+            None => Looked {
+                lock: name.to_vec(),
+                fence: key("fence"),
+                waiters: key("waiters"),
+                reservation: key("turn"),
+                readers: key("readers"),
+            },
+            // It has no readers, and the list of all slots together.
+            Some(slot) => Looked {
+                lock: key(&format!("slot-{slot}")),
+                fence: key(&format!("slot-fence-{slot}")),
+                waiters: key("slot-waiters"),
+                reservation: key("slot-turn"),
+                readers: key(&format!("slot-readers-{slot}")),
+            },
+        }
+    }
+
+    /// Asks what nodes store about it.
+    pub(crate) fn inspect(&self) -> Command {
+        let keys = [&self.lock[..], &self.fence, &self.waiters, &self.reservation, &self.readers];
+        Command::of_script(Script::Inspect, &keys, &[&digits(READERS_MAX), &digits(VALUE_MAX)])
+    }
+
+    /// Deletes it where it has this value, and nowhere else; then it is the next client's turn.
+    pub(crate) fn take_from_holder(&self, value: &[u8]) -> Command {
+        Command::of_script(Script::Release, &[&self.lock, &self.waiters, &self.reservation], &[value])
+    }
+
+    /// Ends the entry of one reader.
+    pub(crate) fn take_from_reader(&self, value: &[u8]) -> Command {
+        let keys = [&self.lock[..], &self.waiters, &self.reservation, &self.readers];
+        Command::of_script(Script::ReleaseShared, &keys, &[value])
+    }
 }
 
 #[cfg(test)]
@@ -44,8 +81,17 @@ mod tests {
     fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
         let (fence, list, turn) = (b"quorlock:fence:{a}", b"quorlock:waiters:{a}", b"quorlock:turn:{a}");
         let readers = b"quorlock:readers:{a}";
-        same(&inspect(b"a"), Script::Inspect, &[b"a", fence, list, turn, readers], &[b"100", b"512"]);
-        same(&take_from_holder(b"a", b"v"), Script::Release, &[b"a", list, turn], &[b"v"]);
-        same(&take_from_reader(b"a", b"v"), Script::ReleaseShared, &[b"a", list, turn, readers], &[b"v"]);
+        let lock = Looked::new(b"a", None);
+        same(&lock.inspect(), Script::Inspect, &[b"a", fence, list, turn, readers], &[b"100", b"512"]);
+        same(&lock.take_from_holder(b"v"), Script::Release, &[b"a", list, turn], &[b"v"]);
+        same(&lock.take_from_reader(b"v"), Script::ReleaseShared, &[b"a", list, turn, readers], &[b"v"]);
+    }
+    #[test]
+    fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
+        let slot = Looked::new(b"a", Some(7));
+        let (key, fence, none) = (b"quorlock:slot-7:{a}", b"quorlock:slot-fence-7:{a}", b"quorlock:slot-readers-7:{a}");
+        let (list, turn) = (b"quorlock:slot-waiters:{a}", b"quorlock:slot-turn:{a}");
+        same(&slot.inspect(), Script::Inspect, &[key, fence, list, turn, none], &[b"100", b"512"]);
+        same(&slot.take_from_holder(b"v"), Script::Release, &[key, list, turn], &[b"v"]);
     }
 }

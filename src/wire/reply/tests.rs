@@ -300,6 +300,40 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
 }
 
 #[test]
+fn the_commands_that_a_node_forbids_are_read() {
+    let read = |text: &str| Reply::read(Kind::Probe, format!("${}\r\n{text}\r\n", text.len()).as_bytes()).answer;
+    assert_eq!(read(""), Answer::Forbidden(Vec::new()));
+    assert_eq!(read("zadd pubsub|numsub"), Answer::Forbidden(vec!["zadd", "pubsub|numsub"]));
+    for wrong in ["x", "zadd x", "ZADD", "zadd,zrem"] {
+        assert!(matches!(read(wrong), Answer::Failed(NodeFailure::Protocol { .. })), "{wrong}");
+    }
+}
+
+#[test]
+fn what_a_node_lists_is_read() {
+    let listed = |frame: &str| Reply::read(Kind::List, frame.as_bytes()).answer;
+    let keys = vec![b"quorlock:fence:{a}".to_vec()];
+    assert_eq!(
+        listed("*3\r\n$2\r\n17\r\n:0\r\n$18\r\nquorlock:fence:{a}\r\n"),
+        Answer::Listed { next: 17, too_many: false, keys }
+    );
+    let none = Answer::Listed { next: u64::MAX, too_many: true, keys: Vec::new() };
+    assert_eq!(listed("*2\r\n$20\r\n18446744073709551615\r\n:1\r\n"), none);
+    for wrong in [
+        "*2\r\n:17\r\n:0\r\n",
+        "*2\r\n$1\r\nx\r\n:0\r\n",
+        "*2\r\n$1\r\n1\r\n:2\r\n",
+        "*3\r\n$1\r\n1\r\n:0\r\n:1\r\n",
+        "*1\r\n$1\r\n1\r\n",
+    ] {
+        assert!(matches!(listed(wrong), Answer::Failed(NodeFailure::Protocol { .. })), "{wrong}");
+    }
+    let present = |text: &str| Reply::read(Kind::Present, format!("${}\r\n{text}\r\n", text.len()).as_bytes()).answer;
+    assert_eq!(present("011"), Answer::Present(vec![false, true, true]));
+    assert!(matches!(present("012"), Answer::Failed(NodeFailure::Protocol { .. })));
+}
+
+#[test]
 fn the_nodes_time_is_read() {
     for (kind, frame) in [
         (Kind::Acquire, ":1700000000000001\r\n"),
@@ -346,7 +380,10 @@ fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
         "$1\r\n1\r\n",
         "_\r\n",
     ] {
-        for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe, Kind::Time]) {
+        // A digit is what one kind of script returns.
+        let but = if frame == "$1\r\n1\r\n" { Some(Kind::Present) } else { None };
+        let kinds = Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe, Kind::Time]);
+        for kind in kinds.filter(|it| Some(*it) != but) {
             let answer = Reply::read(kind, frame.as_bytes()).answer;
             assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");
         }
@@ -368,8 +405,18 @@ fn pushes_are_told_from_replies() {
     }
 }
 
-const ALL: [Kind; 7] =
-    [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Inspect, Kind::Subscribe, Kind::Time];
+const ALL: [Kind; 10] = [
+    Kind::List,
+    Kind::Present,
+    Kind::Probe,
+    Kind::Acquire,
+    Kind::Raise,
+    Kind::Extend,
+    Kind::Release,
+    Kind::Inspect,
+    Kind::Subscribe,
+    Kind::Time,
+];
 
 /// Whether the answer gives something to the caller, who acts on it.
 fn is_grant(answer: &Answer) -> bool {

@@ -1,0 +1,141 @@
+//! `quorlock doctor`: whether these servers are fit for locks.
+
+mod findings;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use quorlock::{NodeAccess, NodeCheck};
+use serde_json::{Value, json};
+
+use crate::args::Args;
+use crate::doctor::findings::{Finding, Level};
+use crate::exit::Failed;
+use crate::{nodes, show};
+
+/// So often it is looked by default: the slowest answer counts.
+const LOOKS: usize = 10;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Looks at every server several times, and says of whatever is not right what was seen, why it matters, and what to do. \
+Changes nothing that a lock depends on. Each command that an access list forbids is tried once, and stands in the server's \
+ACL LOG then.
+
+Ends with 0 if all is well, 1 if something weakens the locks, 2 if these servers are not fit.
+
+Example:
+  quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3")]
+pub(crate) struct Doctor {
+    /// Looks so often, for the slowest answer [default: 10]
+    #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
+    pub(crate) looks: Option<usize>,
+    /// Says it in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What was seen of all nodes.
+pub(crate) struct Seen {
+    /// The last look.
+    pub(crate) checks: Vec<NodeCheck>,
+    /// The slowest answer of each node.
+    pub(crate) slowest: Vec<Option<Duration>>,
+    pub(crate) access: Vec<NodeAccess>,
+    pub(crate) response_timeout: Duration,
+}
+
+pub(crate) fn run(args: &Args, doctor: &Doctor) -> Result<ExitCode, Failed> {
+    let nodes::Settings { builder, response_timeout, .. } = nodes::without_locks(&args.nodes)?;
+    let locks = builder.build()?;
+    let mut checks = locks.check_nodes();
+    let mut slowest: Vec<_> = checks.iter().map(|it| it.round_trip).collect();
+    for _ in 1..doctor.looks.unwrap_or(LOOKS) {
+        checks = locks.check_nodes();
+        // Larger than none is any.
+        slowest = slowest.into_iter().zip(&checks).map(|(it, check)| it.max(check.round_trip)).collect();
+    }
+    let access = locks.admin().check_access()?;
+    let seen = Seen { checks, slowest, access, response_timeout };
+    let findings = findings::of(&seen);
+    show::say(&if doctor.json { object(&seen, &findings).to_string() } else { text(&seen, &findings) })?;
+    Ok(ExitCode::from(status(&findings)))
+}
+
+fn status(findings: &[Finding]) -> u8 {
+    findings.iter().map(|it| it.level.status()).max().unwrap_or(0)
+}
+
+fn text(seen: &Seen, findings: &[Finding]) -> String {
+    let mut table = show::table(&["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"]);
+    for (check, slowest) in seen.checks.iter().zip(&seen.slowest) {
+        let known = |it: Option<String>| it.unwrap_or_else(|| "?".to_owned());
+        table.add_row(vec![
+            check.node.to_string(),
+            check.address.to_string(),
+            known(check.version.as_deref().map(str::to_owned)),
+            known(check.uptime.map(show::time)),
+            known(slowest.map(millis)),
+            if check.failure.is_none() { "yes".to_owned() } else { "no".to_owned() },
+        ]);
+    }
+    let mut text = table.trim_fmt();
+    for it in findings {
+        let of = it.node.as_ref().map(|(node, address)| format!("{node} ({address}): ")).unwrap_or_default();
+        text.push_str(&format!("\n\n{}: {of}{}\n  why: {}\n  do:  {}", it.level.name(), it.seen, it.why, it.action));
+    }
+    text.push_str(match status(findings) {
+        0 => "\n\nThese servers are fit for locks.",
+        1 => "\n\nThese servers are fit for locks, with warnings.",
+        _ => "\n\nThese servers are NOT fit for locks.",
+    });
+    text
+}
+
+/// A short time.
+pub(crate) fn millis(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
+}
+
+fn object(seen: &Seen, findings: &[Finding]) -> Value {
+    let seconds = |it: Option<Duration>| it.map(|it| it.as_secs_f64());
+    let rows = seen.checks.iter().zip(&seen.slowest).zip(&seen.access);
+    let node = |((check, slowest), access): ((&NodeCheck, &Option<Duration>), &NodeAccess)| {
+        json!({
+            "node": check.node.to_string(), "address": &*check.address, "votes": check.failure.is_none(),
+            "failure": check.failure.as_ref().map(ToString::to_string), "version": check.version.as_deref(),
+            "uptime": seconds(check.uptime), "slowest_answer": seconds(*slowest),
+            "forbidden": access.forbidden.as_ref().ok(),
+        })
+    };
+    let finding = |it: &Finding| {
+        let (node, address) = it.node.clone().unzip();
+        json!({
+            "level": it.level.name(), "what": it.what, "node": node, "address": address,
+            "seen": it.seen, "why": it.why, "do": it.action,
+        })
+    };
+    json!({
+        "quorlock": 1, "status": status(findings), "response_timeout": seen.response_timeout.as_secs_f64(),
+        "proposed_response_timeout": seconds(findings::proposal(seen)),
+        "nodes": rows.map(node).collect::<Vec<_>>(), "findings": findings.iter().map(finding).collect::<Vec<_>>(),
+    })
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Level::Note => "note",
+            Level::Warning => "warning",
+            Level::Unfit => "unfit",
+        }
+    }
+
+    fn status(self) -> u8 {
+        match self {
+            Level::Note => 0,
+            Level::Warning => 1,
+            Level::Unfit => 2,
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! What was seen, why it matters, and what to do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use quorlock::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
+
+use crate::doctor::{Seen, millis};
+use crate::show;
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Level {
+    /// Good to know.
+    Note,
+    /// Locks work, and are weaker than they could be.
+    Warning,
+    /// Locks do not work here, or not as they should.
+    Unfit,
+}
+
+/// One thing that is not right.
+pub(crate) struct Finding {
+    pub(crate) level: Level,
+    /// For programs: stays the same.
+    pub(crate) what: &'static str,
+    /// Which node, and its address; none: it is about all of them.
+    pub(crate) node: Option<(String, String)>,
+    pub(crate) seen: String,
+    pub(crate) why: &'static str,
+    pub(crate) action: String,
+}
+
+/// The part of an answer's time that a timeout leaves room for: an answer that takes four times as long is still in time.
+const ROOM: u32 = 4;
+/// What is proposed: so many times the slowest answer.
+const PROPOSED: u32 = 10;
+
+/// Commands that calls need that wait for a lock. Without them they ask now and then.
+const FOR_WAITING: [&str; 4] = ["zadd", "zrange", "zrem", "publish"];
+/// Commands that read-write locks need besides.
+const FOR_READERS: [&str; 3] = ["zscore", "zremrangebyscore", "pubsub|numsub"];
+/// Commands that `status` and `ls` need, and no lock.
+const FOR_LOOKING: [&str; 4] = ["zcard", "zcount", "zrangebyscore", "scan"];
+
+/// Everything, the worst first.
+pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = seen.checks.iter().filter_map(failure).collect();
+    for (check, access) in seen.checks.iter().zip(&seen.access).filter(|(it, _)| it.failure.is_none()) {
+        // It can be asked, and takes no writes.
+        findings.extend(access.forbidden.as_ref().err().map(|it| of_failure(check, it)));
+    }
+    let duplicated = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { .. });
+    for check in &seen.checks {
+        // Of two addresses of one server the other one says it.
+        findings.extend(check.findings.iter().filter(|it| !duplicated(it)).map(|it| weakness(check, it)));
+    }
+    findings.extend(seen.access.iter().flat_map(access));
+    findings.extend(slow(seen));
+    findings.extend(of_all(seen));
+    findings.sort_by_key(|it| std::cmp::Reverse(it.level));
+    findings
+}
+
+fn at(check: &NodeCheck) -> Option<(String, String)> {
+    Some((check.node.to_string(), check.address.to_string()))
+}
+
+/// Why a node has no vote.
+fn failure(check: &NodeCheck) -> Option<Finding> {
+    check.failure.as_ref().map(|it| of_failure(check, it))
+}
+
+fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
+    let (level, what, why, action) = advice(failure);
+    let seen = match failure {
+        // What to do is said below.
+        NodeFailure::Quarantined { left, why } => {
+            let why = why.to_string();
+            format!("no vote for another {}: {}", show::time(*left), why.split(';').next().unwrap_or_default())
+        }
+        _ => failure.to_string(),
+    };
+    Finding { level, what, node: at(check), seen, why, action: action.to_owned() }
+}
+
+type Advice = (Level, &'static str, &'static str, &'static str);
+
+fn advice(failure: &NodeFailure) -> Advice {
+    use Level::{Unfit, Warning};
+    const DOWN: &str = "it has no vote, so one failure less of the others is survived";
+    const NEVER: &str = "it has no vote, and will have none until somebody changes it";
+    match failure {
+        NodeFailure::TimedOut | NodeFailure::Stalled => {
+            (Warning, "silent", DOWN, "look at its load and at the network")
+        }
+        NodeFailure::Connect { .. } => (Warning, "down", DOWN, "start it, or correct its address"),
+        NodeFailure::Disconnected { .. } => (Warning, "disconnected", DOWN, "look at its log and at the network"),
+        NodeFailure::WrongPassword => (
+            Unfit,
+            "wrong_password",
+            NEVER,
+            "give the right user and password: --user and --password-file, or in the URL within --nodes-file",
+        ),
+        NodeFailure::ProtectedMode => (Unfit, "protected_mode", NEVER, "set a password there, and give it to us"),
+        NodeFailure::NoPermission { .. } => {
+            (Unfit, "no_permission", NEVER, "give the user what the guide's ACL line has")
+        }
+        NodeFailure::BadDatabase => (Unfit, "bad_database", NEVER, "correct the number behind the URL's slash"),
+        NodeFailure::Loading => (Warning, "loading", DOWN, "wait until it has read its data"),
+        NodeFailure::TooOld { .. } => (Unfit, "too_old", NEVER, "install Redis 6.2 or newer, or Valkey"),
+        NodeFailure::Replica => (
+            Unfit,
+            "replica",
+            "it knows only what its master has told it, and that later",
+            "give the address of a master that has no replica to be promoted",
+        ),
+        NodeFailure::Sentinel => (Unfit, "sentinel", "it stores nothing", "give the addresses of independent masters"),
+        NodeFailure::Quarantined { why, .. } => (
+            Warning,
+            "quarantined",
+            "it may have forgotten locks that are held, so its vote does not count until they have expired",
+            match why {
+                Quarantine::New => "wait for so long; or, if you have just set it up, say so once: quorlock vouch",
+                Quarantine::ClockStep => "wait for so long, and let its time daemon slew the clock",
+                Quarantine::Unverifiable => "permit INFO, or it is so at the beginning of every connection",
+                _ => "wait for so long; it then votes by itself",
+            },
+        ),
+        NodeFailure::ClockBehind => (
+            Unfit,
+            "clock",
+            "fencing tokens are times, and this one would be refused there",
+            "correct the clock that is wrong",
+        ),
+        NodeFailure::Evicts { .. } => (
+            Unfit,
+            "evicts",
+            "a lock that is removed is free while somebody holds it",
+            "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file",
+        ),
+        NodeFailure::OutOfMemory => {
+            (Unfit, "out_of_memory", NEVER, "raise maxmemory, or give locks a server of their own")
+        }
+        NodeFailure::WritesRefused { .. } => (Unfit, "writes_refused", NEVER, "look at its disk and at its log"),
+        NodeFailure::Busy => {
+            (Warning, "busy", "a script or a command keeps it from answering", "find who runs it: SLOWLOG GET")
+        }
+        NodeFailure::TooManyClients => {
+            (Warning, "too_many_clients", DOWN, "raise maxclients, or find who keeps connections")
+        }
+        NodeFailure::ClusterNode => {
+            (Unfit, "cluster", "nodes of a cluster move keys and promote replicas", "use independent servers")
+        }
+        NodeFailure::SameServer { .. } => (
+            Unfit,
+            "same_server",
+            "two addresses of one server are one vote, so less is survived than it looks like",
+            "give each address a server of its own",
+        ),
+        NodeFailure::Protocol { .. } => (Unfit, "no_redis", "this is no Redis server", "correct the address"),
+        _ => (Warning, "refused", DOWN, "look at what it says"),
+    }
+}
+
+/// What is wrong with a node that votes.
+fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
+    use Level::Warning;
+    let (what, why, action) = match finding {
+        NodeFinding::WouldEvict { .. } => (
+            "would_evict",
+            "as soon as its memory is limited it may remove a lock that is held, and has no vote then",
+            "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file",
+        ),
+        NodeFinding::Promoted => (
+            "promoted",
+            "a replica that takes over lacks what its master was told last, which may be a lock",
+            "give the address of a server that is never replaced by a replica",
+        ),
+        NodeFinding::HasReplicas { .. } => (
+            "has_replicas",
+            "one that is promoted in its place lacks what it was told last, which may be a lock",
+            "see to it that none is ever promoted, or remove them",
+        ),
+        NodeFinding::Unverifiable => (
+            "unverifiable",
+            "nobody sees whether it was restarted, may evict locks, or is the same server as another one",
+            "permit INFO: see the guide's ACL line",
+        ),
+        NodeFinding::OtherNodes { .. } => (
+            "other_nodes",
+            "majorities of two sets need not share a server, so two programs can hold one lock",
+            "give all programs the same servers; if a server was replaced on purpose, DEL quorlock:set on each",
+        ),
+        NodeFinding::ClockDiffers { .. } => (
+            "clock_differs",
+            "the order of those who wait, and fencing tokens after a loss of data, go by the clocks",
+            "run a time daemon on both machines",
+        ),
+        NodeFinding::NoNotices => (
+            "no_notices",
+            "who waits for a lock asks now and then, and gets it later",
+            "permit HELLO 3, or use Redis 6.2 or newer",
+        ),
+        _ => ("other", "it weakens the locks", "see what it says"),
+    };
+    Finding { level: Warning, what, node: at(check), seen: finding.to_string(), why, action: action.to_owned() }
+}
+
+/// What a node's access list forbids, by what it is needed for.
+fn access(access: &NodeAccess) -> Vec<Finding> {
+    // Why a node could not be asked is said already.
+    let Ok(forbidden) = &access.forbidden else { return Vec::new() };
+    let finding = |commands: &[&'static str], level, what, why| {
+        let missing: Vec<_> = commands.iter().filter(|it| forbidden.contains(*it)).map(|it| format!("+{it}")).collect();
+        (!missing.is_empty()).then(|| Finding {
+            level,
+            what,
+            node: Some((access.node.to_string(), access.address.to_string())),
+            seen: format!("its access list forbids {}", missing.join(" ").replace('+', "")),
+            why,
+            action: format!("ACL SETUSER USER {}", missing.join(" ")),
+        })
+    };
+    let known = [&FOR_WAITING[..], &FOR_READERS, &FOR_LOOKING, &["info"]].concat();
+    let needed: Vec<_> = forbidden.iter().copied().filter(|it| !known.contains(it)).collect();
+    let findings = [
+        finding(&needed, Level::Unfit, "no_locks", "no lock works without"),
+        finding(&FOR_WAITING, Level::Warning, "no_waiting", "who waits for a lock asks now and then, in no order"),
+        finding(&FOR_READERS, Level::Note, "no_readers", "read-write locks need it, and no others do"),
+        finding(&FOR_LOOKING, Level::Note, "no_looking", "status and ls say less without, and locks do not need it"),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+/// Nodes whose answers take too long for the response timeout.
+fn slow(seen: &Seen) -> Vec<Finding> {
+    let Some(proposal) = proposal(seen) else { return Vec::new() };
+    let is_slow = |it: &Duration| seen.response_timeout < it.saturating_mul(ROOM);
+    let rows = seen.checks.iter().zip(&seen.slowest);
+    let slow = rows.filter_map(|(check, slowest)| Some((check, (*slowest).filter(is_slow)?)));
+    slow.map(|(check, slowest)| Finding {
+        level: Level::Warning,
+        what: "slow",
+        node: at(check),
+        seen: format!(
+            "its slowest answer took {}, and the response timeout is {}",
+            millis(slowest),
+            millis(seen.response_timeout)
+        ),
+        why: "an answer that comes later than that counts as none, and locks are not to be had or are lost",
+        action: format!("--response-timeout {}ms, and the same in all programs", proposal.as_millis()),
+    })
+    .collect()
+}
+
+/// A response timeout that fits, if the one that is set does not.
+pub(crate) fn proposal(seen: &Seen) -> Option<Duration> {
+    let slowest = seen.slowest.iter().flatten().max()?;
+    (seen.response_timeout < slowest.saturating_mul(ROOM)).then(|| {
+        // To a hundred milliseconds, upward.
+        let millis = slowest.saturating_mul(PROPOSED).as_millis().div_ceil(100).saturating_mul(100);
+        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    })
+}
+
+/// What is about all nodes together.
+fn of_all(seen: &Seen) -> Vec<Finding> {
+    let nodes = seen.checks.len();
+    let voting = seen.checks.iter().filter(|it| it.failure.is_none()).count();
+    let coming = seen.checks.iter().filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))).count();
+    let needed = nodes / 2 + 1;
+    let finding = |level, what, seen, why, action: &str| {
+        Some(Finding { level, what, node: None, seen, why, action: action.to_owned() })
+    };
+    let majority = if needed <= voting {
+        None
+    } else if needed <= voting + coming {
+        finding(
+            Level::Warning,
+            "no_majority_yet",
+            format!("{voting} of {nodes} servers vote now, and a lock needs {needed}"),
+            "no lock is to be had until more of them vote",
+            "wait, as above; lock() does so by itself",
+        )
+    } else {
+        finding(
+            Level::Unfit,
+            "no_majority",
+            format!("{voting} of {nodes} servers vote, and a lock needs {needed}"),
+            "no lock is to be had",
+            "see what is said of those that do not vote",
+        )
+    };
+    let count = match nodes {
+        1 => finding(
+            Level::Warning,
+            "one_node",
+            "one server only".to_owned(),
+            "no lock is to be had while it is down, and all are forgotten with it",
+            "use three, or five",
+        ),
+        _ if nodes.is_multiple_of(2) => finding(
+            Level::Warning,
+            "even_nodes",
+            format!("{nodes} servers"),
+            "an even number survives no more failures than one less, and has one more to fail",
+            "use three, or five",
+        ),
+        _ => None,
+    };
+    let versions: BTreeSet<_> = seen.checks.iter().filter_map(|it| it.version.as_deref()).collect();
+    let mixed = (1 < versions.len()).then(|| versions.into_iter().collect::<Vec<_>>().join(", "));
+    let mixed = mixed.and_then(|it| {
+        finding(Level::Note, "versions", it, "nothing is wrong with different versions", "nothing, if it is meant")
+    });
+    [majority, count, mixed].into_iter().flatten().collect()
+}

@@ -1,0 +1,147 @@
+//! Which servers are meant, and with which password: from options, variables, files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quorlock::{Builder, LockManager};
+use serde::Deserialize;
+
+use crate::args::{NodeArgs, duration};
+use crate::exit::{Exit, Failed};
+
+/// How long a lock lives that nobody extends: a job of a shell need not be quick to hand over.
+const TTL: Duration = Duration::from_secs(30);
+
+/// The same for programs that do not say.
+const PROGRAMS_TTL: Duration = Duration::from_secs(10);
+
+/// As the help says: jobs are less in a hurry than programs, and machines at night are busy.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a config file may say. Options and variables count before it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ConfigFile {
+    nodes: Option<Vec<String>>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    prefix: Option<String>,
+    ttl: Option<String>,
+    max_ttl: Option<String>,
+    response_timeout: Option<String>,
+    connect_timeout: Option<String>,
+}
+
+/// A manager as the options want it, that is yet to be built.
+pub(crate) struct Settings {
+    pub(crate) builder: Builder,
+    pub(crate) response_timeout: Duration,
+    pub(crate) ttl: Duration,
+}
+
+/// `label`: what it is called on the servers.
+pub(crate) fn builder(args: &NodeArgs, label: Option<&str>) -> Result<Builder, Failed> {
+    with_locks(args, label).map(|it| it.builder)
+}
+
+/// The same, and what it was made of.
+pub(crate) fn with_locks(args: &NodeArgs, label: Option<&str>) -> Result<Settings, Failed> {
+    settings(args, label, true)
+}
+
+/// The same for commands that hold nothing. They tell the servers of no ttl that is longer than what programs have by default:
+/// servers remember the longest, and a vote is gone for so long after a restart.
+pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
+    settings(args, None, false)
+}
+
+/// The same for commands that only look at locks: they write nothing, and nobody needs to have a vote.
+pub(crate) fn for_a_look(args: &NodeArgs) -> Result<Builder, Failed> {
+    without_locks(args).map(|it| it.builder.quarantine(false))
+}
+
+fn settings(args: &NodeArgs, label: Option<&str>, holds: bool) -> Result<Settings, Failed> {
+    let file = args.config.as_deref().map_or_else(|| Ok(ConfigFile::default()), config)?;
+    let mut builder = LockManager::builder(urls(args, file.nodes)?).owner_label(Some(label.unwrap_or("quorlock")));
+    let user = args.user.as_deref().or(file.user.as_deref());
+    match password(args, file.password_file.as_deref())? {
+        Some(password) => builder = builder.credentials(user, &password),
+        None if user.is_some() => {
+            return Err(Failed::new(Exit::Config, "a user and no password: give --password-file or QUORLOCK_PASSWORD"));
+        }
+        None => {}
+    }
+    if let Some(prefix) = args.prefix.as_deref().or(file.prefix.as_deref()) {
+        builder = builder.prefix(prefix);
+    }
+    let max_ttl = time("max-ttl", args.max_ttl, file.max_ttl)?;
+    let ttl = time("ttl", args.ttl, file.ttl)?.unwrap_or(if holds { TTL } else { PROGRAMS_TTL });
+    if let Some(max_ttl) = max_ttl {
+        builder = builder.max_ttl(max_ttl);
+    }
+    // A short ttl alone is no mistake, nor is a long response timeout where nothing is held.
+    let response_timeout = time("response-timeout", args.response_timeout, file.response_timeout)?;
+    let response_timeout = response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(ttl / 5));
+    let fits = ttl.max(response_timeout.saturating_mul(4)).min(max_ttl.unwrap_or(Duration::MAX));
+    let ttl = if holds { ttl } else { fits };
+    let connect_timeout = time("connect-timeout", args.connect_timeout, file.connect_timeout)?;
+    // Whoever holds a lock on purpose decides for how long.
+    builder = builder.ttl(ttl).max_hold(None).quarantine(!args.no_quarantine);
+    builder = builder.response_timeout(response_timeout).connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
+    Ok(Settings { builder, response_timeout, ttl })
+}
+
+/// The servers: of the first of these places that names any.
+fn urls(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<String>, Failed> {
+    let split = |it: &String| it.split([',', ' ', '\n', '\t']).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    let given = Some(args.nodes.clone()).filter(|it: &Vec<String>| !it.is_empty());
+    let listed = || args.list.as_ref().map(split);
+    let urls = match given.or_else(listed) {
+        Some(urls) => urls,
+        None => match &args.nodes_file {
+            Some(file) => lines(&read(file)?),
+            None => of_config.unwrap_or_default(),
+        },
+    };
+    if urls.is_empty() {
+        return Err(Failed::new(
+            Exit::Config,
+            "no nodes: give --node for each Redis server, QUORLOCK_NODES, --nodes-file or --config",
+        ));
+    }
+    Ok(urls)
+}
+
+/// Lines that are neither empty nor comments.
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#')).map(str::to_owned).collect()
+}
+
+fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>, Failed> {
+    let file = args.password_file.as_deref();
+    if let Some(file) = file.or(of_config.filter(|_| args.password.is_none())) {
+        let text = read(file)?;
+        let first = text.lines().next().unwrap_or_default();
+        if first.is_empty() {
+            return Err(Failed::new(Exit::Config, format!("{}: no password in its first line", file.display())));
+        }
+        return Ok(Some(first.to_owned()));
+    }
+    Ok(args.password.clone())
+}
+
+fn config(file: &Path) -> Result<ConfigFile, Failed> {
+    // Its message shows the line, which has no password: there is no option for one.
+    toml::from_str(&read(file)?).map_err(|err| Failed::new(Exit::Config, format!("{}: {err}", file.display())))
+}
+
+fn time(option: &str, given: Option<Duration>, of_config: Option<String>) -> Result<Option<Duration>, Failed> {
+    let read = |it: String| duration(&it).map_err(|err| Failed::new(Exit::Config, format!("{option}: {err}")));
+    if given.is_some() { Ok(given) } else { of_config.map(read).transpose() }
+}
+
+fn read(file: &Path) -> Result<String, Failed> {
+    fs::read_to_string(file).map_err(|err| Failed::new(Exit::Config, format!("{}: {err}", file.display())))
+}

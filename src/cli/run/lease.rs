@@ -1,0 +1,129 @@
+//! The file that says until when the processes of a command may run: for `quorlock check`, and a gate for the command.
+//!
+//! The gate: a command must not begin before the guardian knows its group. So it is started as a helper that waits for the
+//! lock that we have on the file, and becomes the command if there is a time in it then. If we are killed before, the lock
+//! goes, and there is none.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, thread};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Where the command finds the path of the file.
+pub(crate) const VARIABLE: &str = "QUORLOCK_LEASE";
+
+/// What stands in front of the time, in nanoseconds of the clock that goes on while the machine sleeps.
+const MARK: &str = "kill-at-boottime-ns ";
+
+#[derive(Debug)]
+pub(crate) struct Lease {
+    path: PathBuf,
+    /// Locked, until the gate is opened.
+    gate: Option<File>,
+}
+
+impl Lease {
+    /// Makes the file. The gate is closed.
+    pub(crate) fn create() -> io::Result<Lease> {
+        let folder = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|it| it.is_dir());
+        let folder = folder.unwrap_or_else(env::temp_dir);
+        loop {
+            let path = folder.join(format!("quorlock-{:016x}.lease", fastrand::u64(..)));
+            match create(&path) {
+                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(err) => return Err(io::Error::new(err.kind(), format!("{}: {err}", path.display()))),
+                Ok(gate) => {
+                    let lease = Lease { path, gate: Some(gate) };
+                    lease.gate.as_ref().map_or(Ok(()), |it| flock(it, FlockOperation::LockExclusive))?;
+                    return Ok(lease);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The command may begin.
+    pub(crate) fn open_gate(&mut self, kill_at: Duration) -> io::Result<()> {
+        let Some(mut gate) = self.gate.take() else { return Ok(()) };
+        // In one write, so nobody finds half a time. The lock goes with the file.
+        gate.write_all(text(kill_at).as_bytes())
+    }
+
+    /// Says another time. Who reads finds the one or the other.
+    pub(crate) fn set(&self, kill_at: Duration) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let written = create(&new).and_then(|mut file| file.write_all(text(kill_at).as_bytes()));
+        written.and_then(|()| fs::rename(&new, &self.path)).inspect_err(|_| drop(fs::remove_file(&new)))
+    }
+
+    /// The lock is not held any more.
+    pub(crate) fn end(&self) {
+        if self.set(Duration::ZERO).is_err() {
+            // Where nothing can be written: no file says the same.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Waits until the gate is open. The time until which the command may run; none if the gate was left closed.
+pub(crate) fn wait_for_gate(path: &Path) -> io::Result<Option<Duration>> {
+    let file = File::open(path)?;
+    while let Err(err) = flock(&file, FlockOperation::LockShared) {
+        if err != rustix::io::Errno::INTR {
+            return Err(err.into());
+        }
+        thread::yield_now();
+    }
+    read(path)
+}
+
+/// The time that the file says; none if it says none.
+pub(crate) fn read(path: &Path) -> io::Result<Option<Duration>> {
+    let text = fs::read_to_string(path)?;
+    let time = text.strip_suffix('\n').and_then(|it| it.lines().find_map(|line| line.strip_prefix(MARK)));
+    Ok(time.and_then(|it| it.parse().ok()).map(Duration::from_nanos))
+}
+
+fn text(kill_at: Duration) -> String {
+    format!("{MARK}{}\n", kill_at.as_nanos())
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_is_for_its_owner_alone_and_goes_with_what_made_it() {
+        let mut lease = Lease::create().unwrap();
+        let path = lease.path().to_owned();
+        assert_eq!(read(&path).unwrap(), None, "the gate is closed");
+        lease.open_gate(Duration::from_nanos(7)).unwrap();
+        assert_eq!(wait_for_gate(&path).unwrap(), Some(Duration::from_nanos(7)));
+        lease.set(Duration::from_secs(9)).unwrap();
+        assert_eq!(read(&path).unwrap(), Some(Duration::from_secs(9)));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        lease.end();
+        assert_eq!(read(&path).unwrap(), Some(Duration::ZERO));
+        drop(lease);
+        assert!(!path.exists());
+    }
+}

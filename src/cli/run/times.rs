@@ -1,0 +1,125 @@
+//! When the command has to end.
+//!
+//! ```text
+//!   extended                term_at         kill_at      guardian_at    use_until
+//!      |------------------------|--- kill_after ---|-- turn --|--- slack ---|
+//! ```
+//!
+//! All of it moves with each extension. Times are those of the clock that all processes share.
+
+use std::time::Duration;
+
+use quorlock::Lost;
+
+const KILL_AFTER: Duration = Duration::from_secs(5);
+
+/// Processes that were killed are not gone at once, least of all on a busy machine.
+const SLACK: Duration = Duration::from_millis(200);
+
+/// The guardian's turn comes when ours is over: so it kills only if we do not.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Somebody else may hold the lock already: this is for what cannot be left half done.
+const GRACE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Times {
+    kill_after: Duration,
+    turn: Duration,
+    slack: Duration,
+    look: Duration,
+}
+
+impl Times {
+    /// For this ttl, and the time between TERM and KILL that was asked for.
+    pub(crate) fn new(ttl: Duration, kill_after: Option<Duration>) -> Result<Times, String> {
+        // An extension is due after a third of the ttl. There is time for another one before it comes to TERM.
+        let Some(longest) = (ttl / 2).checked_sub(Duration::from_secs(1)) else {
+            return Err(format!("the ttl is {ttl:?}: a command needs one of at least 2 s"));
+        };
+        let kill_after = kill_after.unwrap_or(KILL_AFTER.min(longest));
+        if longest < kill_after {
+            return Err(format!(
+                "--kill-after is {kill_after:?}: with a ttl of {ttl:?} at most {longest:?} are allowed"
+            ));
+        }
+        let look = (ttl / 16).min(Duration::from_secs(1));
+        Ok(Times { kill_after, turn: TURN.min(ttl / 20), slack: SLACK.min(ttl / 10), look })
+    }
+
+    /// `left` is the validity that is left, and must be read after `now`: so no time is counted twice.
+    pub(crate) fn kill_at(&self, now: Duration, left: Duration) -> Duration {
+        (now + left).saturating_sub(self.slack + self.turn)
+    }
+
+    /// When the guardian kills, should we not have done it.
+    pub(crate) fn guardian_at(&self, kill_at: Duration) -> Duration {
+        kill_at + self.turn
+    }
+
+    pub(crate) fn term_at(&self, kill_at: Duration) -> Duration {
+        kill_at.saturating_sub(self.kill_after)
+    }
+
+    /// For a command that gets TERM now, which may run until `kill_at` at most.
+    pub(crate) fn kill_soon(&self, now: Duration, kill_at: Duration) -> Duration {
+        kill_at.min(now + self.kill_after)
+    }
+
+    /// The same, if the lock is not ours any more.
+    pub(crate) fn kill_lost(&self, now: Duration, lost: Lost, kill_at: Duration) -> Duration {
+        match lost {
+            Lost::Expired | Lost::MaxHold | Lost::LeaseOver => now,
+            _ => kill_at.min(now + self.kill_after.min(GRACE)),
+        }
+    }
+
+    /// So often it is looked whether the lock was extended.
+    pub(crate) fn look(&self) -> Duration {
+        self.look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn there_is_time_for_two_extensions_before_it_comes_to_term() {
+        let times = Times::new(30 * SECOND, None).unwrap();
+        assert_eq!(times.kill_after, 5 * SECOND);
+        assert_eq!(Times::new(30 * SECOND, Some(14 * SECOND)).map(|it| it.kill_after), Ok(14 * SECOND));
+        assert!(Times::new(30 * SECOND, Some(14 * SECOND + Duration::from_nanos(1))).is_err());
+        assert_eq!(Times::new(4 * SECOND, None).map(|it| it.kill_after), Ok(SECOND));
+        assert_eq!(Times::new(2 * SECOND, None).map(|it| it.kill_after), Ok(Duration::ZERO));
+        assert!(Times::new(Duration::from_millis(1_999), None).is_err());
+    }
+
+    #[test]
+    fn term_comes_first_and_kill_before_the_validity_ends() {
+        for seconds in 2..60 {
+            let ttl = seconds * SECOND;
+            let times = Times::new(ttl, None).unwrap();
+            let kill_at = times.kill_at(100 * SECOND, ttl);
+            assert!(kill_at < times.guardian_at(kill_at), "{seconds}");
+            assert!(times.guardian_at(kill_at) + ttl / 300 < 100 * SECOND + ttl, "{seconds}");
+            assert_eq!(times.term_at(kill_at) + times.kill_after, kill_at, "{seconds}");
+            // The lock was extended for two thirds of its time, and TERM has not come.
+            assert!(100 * SECOND + ttl / 3 < times.term_at(kill_at), "{seconds}");
+            assert!(times.look() < ttl / 10, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn whatever_the_reason_no_end_is_later_than_the_one_that_was_announced() {
+        let times = Times::new(30 * SECOND, None).unwrap();
+        for (kill_at, soon, gone) in [(10, 10, 10), (13, 13, 11), (40, 15, 11)] {
+            let (kill_at, now) = (kill_at * SECOND, 10 * SECOND);
+            assert_eq!(times.kill_soon(now, kill_at), soon * SECOND);
+            assert_eq!(times.kill_lost(now, Lost::Gone, kill_at), gone * SECOND);
+            assert_eq!(times.kill_lost(now, Lost::Expired, kill_at), now);
+        }
+    }
+}

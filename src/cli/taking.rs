@@ -1,0 +1,134 @@
+//! Taking what a command is to hold: a lock, several, a reader's, or a permit.
+
+use std::time::Duration;
+
+use quorlock::{AcquireError, CancelHandle, LockGuard, LockManager, Lost, Permit, ReadGuard, ReleaseError, Released};
+
+use crate::args::duration;
+use crate::exit::{Exit, Failed};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Taking {
+    /// The lock; several are taken together, all or none
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Waits no longer than this: 30, 1.5s, 2m [default: for as long as it takes]
+    #[arg(short, long, value_name = "TIME", env = "QUORLOCK_WAIT", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Does not wait
+    #[arg(short, long, env = "QUORLOCK_NO_WAIT")]
+    pub(crate) no_wait: bool,
+    /// Shares the lock with others that do, as a reader
+    #[arg(short, long, env = "QUORLOCK_SHARED")]
+    pub(crate) shared: bool,
+    /// Takes one of so many permits, and no lock
+    #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
+    pub(crate) permits: Option<usize>,
+}
+
+/// What is held.
+pub(crate) enum Held {
+    Lock(LockGuard),
+    Read(ReadGuard),
+    Permit(Permit),
+}
+
+impl Taking {
+    /// Takes it, and waits for it for as long as was asked for, or until `cancel` is cancelled.
+    pub(crate) fn take(&self, locks: &LockManager, cancel: &CancelHandle) -> Result<Held, Failed> {
+        self.check()?;
+        let name = self.names.first().map_or("", String::as_str);
+        if let Some(permits) = self.permits {
+            let permits = locks.semaphore(name, permits).cancelled_by(cancel);
+            let taken = match self.patience() {
+                None => permits.acquire(),
+                Some(time) => permits.try_acquire_for(time),
+            };
+            return Ok(Held::Permit(taken?));
+        }
+        if self.shared {
+            let lock = locks.rw_lock(name).cancelled_by(cancel);
+            let taken = match self.patience() {
+                None => lock.read(),
+                Some(time) => lock.try_read_for(time),
+            };
+            return Ok(Held::Read(taken?));
+        }
+        Ok(Held::Lock(self.take_all(locks, cancel)?))
+    }
+
+    fn take_all(&self, locks: &LockManager, cancel: &CancelHandle) -> Result<LockGuard, AcquireError> {
+        let patience = self.patience();
+        if let [name] = &self.names[..] {
+            let lock = locks.mutex(name).cancelled_by(cancel);
+            return patience.map_or_else(|| lock.lock(), |time| lock.try_lock_for(time));
+        }
+        let lock = locks.multi(&self.names).cancelled_by(cancel);
+        patience.map_or_else(|| lock.lock(), |time| lock.try_lock_for(time))
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
+    }
+
+    fn check(&self) -> Result<(), Failed> {
+        let usage = |reason: &str| Err(Failed::new(Exit::Usage, reason));
+        match (&self.names[..], self.shared, self.permits) {
+            (_, true, Some(_)) => usage("--shared and --permits: a permit is not shared"),
+            ([_, _, ..], true, _) => usage("--shared: of one lock only"),
+            ([_, _, ..], _, Some(_)) => usage("--permits: of one name only"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Held {
+    /// The fencing token; a reader's is that of the last writer.
+    pub(crate) fn token(&self) -> u64 {
+        match self {
+            Held::Lock(it) => it.fencing_token().get(),
+            Held::Read(it) => it.last_writer().get(),
+            Held::Permit(it) => it.fencing_token().get(),
+        }
+    }
+
+    /// Which of the permits it is.
+    pub(crate) fn slot(&self) -> Option<usize> {
+        match self {
+            Held::Permit(it) => Some(it.slot()),
+            Held::Lock(_) | Held::Read(_) => None,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        match self {
+            Held::Lock(it) => it.remaining(),
+            Held::Read(it) => it.remaining(),
+            Held::Permit(it) => it.remaining(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Lost> {
+        match self {
+            Held::Lock(it) => it.check(),
+            Held::Read(it) => it.check(),
+            Held::Permit(it) => it.check(),
+        }
+    }
+
+    pub(crate) fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
+        match self {
+            Held::Lock(it) => it.on_lost(callback),
+            Held::Read(it) => it.on_lost(callback),
+            Held::Permit(it) => it.on_lost(callback),
+        }
+    }
+
+    pub(crate) fn release(self) -> Result<Released, ReleaseError> {
+        match self {
+            Held::Lock(it) => it.release(),
+            Held::Read(it) => it.release(),
+            Held::Permit(it) => it.release(),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `quorlock doctor` and `quorlock vouch`.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use devnodes::{Clock, FakeServer, Proxy, Server, Servers, eventually};
+use quorlock::LockManager;
+use serde_json::Value;
+
+use crate::support::*;
+
+fn looks(command: &mut Command) -> (i32, Value) {
+    let output = command.args(["doctor", "--json", "--looks", "2"]).output().unwrap();
+    let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    (output.status.code().unwrap(), json)
+}
+
+/// What was found: the level, what it is, and at which node.
+fn found(json: &Value) -> Vec<(String, String, Option<String>)> {
+    let text = |it: &Value| it.as_str().map(str::to_owned);
+    let findings = json["findings"].as_array().unwrap().iter();
+    let found: Vec<_> =
+        findings.map(|it| (text(&it["level"]).unwrap(), text(&it["what"]).unwrap(), text(&it["node"]))).collect();
+    for it in json["findings"].as_array().unwrap() {
+        assert!(["seen", "why", "do"].iter().all(|part| !it[part].as_str().unwrap().is_empty()), "{it}");
+    }
+    found
+}
+
+#[track_caller]
+fn assert_finds(json: &Value, level: &str, what: &str, node: Option<&str>) {
+    let expected = (level.to_owned(), what.to_owned(), node.map(str::to_owned));
+    assert!(found(json).contains(&expected), "{expected:?} is not in {:?}", found(json));
+}
+
+#[test]
+fn three_servers_without_faults_are_fit() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (status, json) = looks(&mut quorlock(&servers));
+    assert_eq!((status, &json["quorlock"], &json["status"]), (0, &1.into(), &0.into()), "{json}");
+    assert_eq!(found(&json), []);
+    for node in json["nodes"].as_array().unwrap() {
+        assert!(node["votes"] == true && node["slowest_answer"].as_f64().is_some_and(|it| 0.0 < it), "{node}");
+        assert!(node["version"].as_str().is_some_and(|it| it.contains(' ')), "{node}");
+    }
+    let text = quorlock(&servers).args(["doctor", "--looks", "1"]).output()?;
+    assert!(
+        text.status.success() && stdout(&text).ends_with("These servers are fit for locks.\n"),
+        "{}",
+        stdout(&text)
+    );
+    assert!(servers.iter().all(|it| it.key_count() == 0), "it leaves nothing behind");
+    Ok(())
+}
+
+#[test]
+fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_longer() -> TestResult {
+    let servers = Servers::start(3)?;
+    servers[0].kill()?;
+    let (status, json) = looks(&mut quorlock(&servers));
+    assert_eq!((status, found(&json).len()), (1, 1), "{json}");
+    assert_finds(&json, "warning", "down", Some("n0"));
+    servers[1].kill()?;
+    let (status, json) = looks(&mut quorlock(&servers));
+    assert_eq!(status, 2);
+    assert_finds(&json, "unfit", "no_majority", None);
+
+    let servers = Servers::start(3)?;
+    let mut with_quarantine = quorlock(&servers);
+    with_quarantine.env_remove("QUORLOCK_NO_QUARANTINE").env("QUORLOCK_MAX_TTL", "1h");
+    let (status, json) = looks(&mut with_quarantine);
+    assert_eq!(status, 1, "{json}");
+    assert_finds(&json, "warning", "quarantined", Some("n2"));
+    assert_finds(&json, "warning", "no_majority_yet", None);
+    assert!(json["findings"].to_string().contains("quorlock vouch"), "{json}");
+    Ok(())
+}
+
+#[test]
+fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
+    let fresh = Server::start;
+    let (fine, promoted, would_evict, evicts, has_replica) = (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
+    let (unverifiable, replica, few, with_password) =
+        (fresh()?, fresh()?, fresh()?, Server::builder().password("hunter2").start()?);
+    for (server, master) in [(&promoted, &has_replica), (&replica, &has_replica)] {
+        master.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
+        server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+        eventually("it is a replica", || server.info("master_link_status").as_deref() == Some("up"));
+    }
+    promoted.command(&["REPLICAOF", "NO", "ONE"])?;
+    eventually("it has left", || has_replica.info("connected_slaves").as_deref() == Some("1"));
+    for server in [&would_evict, &evicts] {
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    }
+    evicts.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
+    unverifiable.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
+    few.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd", "-zscore", "-scan", "-set"])?;
+    let (garbage, double) = (FakeServer::garbage()?, Proxy::start(fine.addr())?);
+    let ahead = Clock::available().then(|| Server::builder().stepped_clock().start()).transpose()?;
+    let mut urls: Vec<_> = [&fine, &promoted, &would_evict, &evicts, &has_replica, &replica].map(Server::url).into();
+    urls.extend([format!("redis://locks:pw@{}", unverifiable.addr()), format!("redis://locks:pw@{}", few.addr())]);
+    urls.push(format!("redis://:hunter3@{}", with_password.addr()));
+    urls.extend([garbage.url(), double.url()]);
+    if let Some(ahead) = &ahead {
+        ahead.step_clock_forward(Duration::from_secs(7_200))?;
+        urls.push(ahead.url());
+    }
+
+    let (status, json) = looks(&mut quorlock_at(&urls));
+
+    assert_eq!(status, 2, "{json}");
+    for (level, what, node) in [
+        ("warning", "promoted", "n1"),
+        ("warning", "would_evict", "n2"),
+        ("unfit", "evicts", "n3"),
+        ("warning", "has_replicas", "n4"),
+        ("unfit", "replica", "n5"),
+        ("warning", "unverifiable", "n6"),
+        ("unfit", "no_locks", "n7"),
+        ("warning", "no_waiting", "n7"),
+        ("note", "no_readers", "n7"),
+        ("note", "no_looking", "n7"),
+        ("unfit", "wrong_password", "n8"),
+        ("unfit", "no_redis", "n9"),
+    ] {
+        assert_finds(&json, level, what, Some(node));
+    }
+    assert!(found(&json).iter().any(|it| it.1 == "same_server"), "{json}");
+    if ahead.is_some() {
+        assert_finds(&json, "warning", "clock_differs", Some("n11"));
+    }
+    let forbidden = |node: usize| json["nodes"][node]["forbidden"].to_string();
+    assert_eq!((forbidden(1), forbidden(7)), ("[]".to_owned(), r#"["set","zadd","zscore","scan"]"#.to_owned()));
+    let text = quorlock_at(&urls).args(["doctor", "--looks", "1"]).output()?;
+    assert_eq!(text.status.code(), Some(2));
+    let text = format!("{}{}{json}", stdout(&text), stderr(&text));
+    assert!(text.contains("NOT fit") && text.contains("ACL SETUSER USER +zadd"), "{text}");
+    assert!(!text.contains("hunter") && !text.contains(":pw"), "{text}");
+    Ok(())
+}
+
+/// A server that answers its first commands like this, and the rest with an error.
+fn answering(answers: &'static [(&'static str, &'static str)]) -> FakeServer {
+    let serve = |conn: &mut devnodes::FakeConn| {
+        while let Some(command) = conn.read_command() {
+            let known = answers.iter().find(|(name, _)| name.as_bytes() == command[0]);
+            let answer = known.map_or("-ERR unknown command", |(_, answer)| answer);
+            if !conn.write(format!("{answer}\r\n").as_bytes()) {
+                return;
+            }
+        }
+    };
+    FakeServer::start(serve).unwrap()
+}
+
+#[test]
+fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestResult {
+    let fresh = Server::start;
+    let (full, wants_replicas, database, stopped) = (fresh()?, fresh()?, fresh()?, fresh()?);
+    let cluster = Server::builder().arg("--cluster-enabled", "yes").start()?;
+    full.command(&["CONFIG", "SET", "maxmemory", "1"])?;
+    wants_replicas.command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
+    stopped.pause()?;
+    let (redis, info) = ("%0", "$23\r\nredis_mode:sentinel\r\n\r\n");
+    let sentinel: &'static [_] =
+        Box::leak(Box::new([("HELLO", redis), ("INFO", info), ("ROLE", "*1\r\n$8\r\nsentinel")]));
+    let fakes = [
+        answering(sentinel),
+        answering(&[
+            ("HELLO", "%0"),
+            ("SCRIPT", "*3\r\n:1\r\n:1\r\n:1"),
+            ("INFO", "$24\r\nredis_version:5.0.14\r\n\r\n"),
+            ("ROLE", "*1\r\n$6\r\nmaster"),
+        ]),
+        answering(&[("HELLO", "-DENIED Redis is running in protected mode because no password is set.")]),
+        answering(&[("HELLO", "-LOADING Redis is loading the dataset in memory")]),
+        answering(&[("HELLO", "-BUSY Redis is busy running a script.")]),
+        answering(&[("HELLO", "-ERR max number of clients reached")]),
+    ];
+    let mut urls: Vec<_> = [&full, &wants_replicas, &stopped, &cluster].map(Server::url).into();
+    urls.push(format!("{}/99", database.url()));
+    urls.extend(fakes.iter().map(FakeServer::url));
+    let mut command = quorlock_at(&urls);
+    command.env("QUORLOCK_CONNECT_TIMEOUT", "2");
+
+    let (status, json) = looks(&mut command);
+
+    assert_eq!(status, 2, "{json}");
+    for (level, what, node) in [
+        ("unfit", "out_of_memory", "n0"),
+        ("unfit", "writes_refused", "n1"),
+        ("warning", "down", "n2"),
+        ("unfit", "cluster", "n3"),
+        ("unfit", "bad_database", "n4"),
+        ("unfit", "sentinel", "n5"),
+        ("unfit", "too_old", "n6"),
+        ("unfit", "protected_mode", "n7"),
+        ("warning", "loading", "n8"),
+        ("warning", "busy", "n9"),
+        ("warning", "too_many_clients", "n10"),
+    ] {
+        assert_finds(&json, level, what, Some(node));
+    }
+    stopped.resume()?;
+    Ok(())
+}
+
+#[test]
+fn servers_that_others_use_in_another_set_are_found() -> TestResult {
+    let servers = Servers::start(5)?;
+    for server in &servers {
+        server.command(&["SET", "quorlock:canary", "0"])?;
+    }
+    let all = LockManager::builder(servers.urls()).response_timeout(Duration::from_secs(2)).build()?;
+    eventually("all have been met", || all.check_nodes().iter().all(|it| it.round_trip.is_some()));
+    let (_, json) = looks(quorlock_at(&servers.urls()[..3]).env_remove("QUORLOCK_NO_QUARANTINE"));
+    assert_finds(&json, "warning", "other_nodes", Some("n0"));
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_far_away_gets_a_proposal_for_the_response_timeout() -> TestResult {
+    let servers = Servers::start(3)?;
+    let proxy = Proxy::start(servers[0].addr())?;
+    proxy.set_delay(Duration::from_millis(300));
+    let urls = [proxy.url(), servers[1].url(), servers[2].url()];
+    let mut command = quorlock_at(&urls);
+    let (status, json) = looks(command.env("QUORLOCK_RESPONSE_TIMEOUT", "1"));
+    assert_eq!(status, 1, "{json}");
+    assert_finds(&json, "warning", "slow", Some("n0"));
+    assert!(json["proposed_response_timeout"].as_f64().is_some_and(|it| 3.0 <= it), "{json}");
+    let (_, json) = looks(quorlock_at(&urls).env("QUORLOCK_RESPONSE_TIMEOUT", "60"));
+    assert!(json["proposed_response_timeout"].is_null(), "{json}");
+    Ok(())
+}
+
+#[test]
+fn one_server_an_even_number_and_none_that_make_sense_are_said() -> TestResult {
+    let servers = Servers::start(2)?;
+    let (status, json) = looks(&mut quorlock(&servers));
+    assert_eq!(status, 1);
+    assert_finds(&json, "warning", "even_nodes", None);
+    let (status, json) = looks(&mut quorlock_at(&[servers[0].url()]));
+    assert_eq!(status, 1);
+    assert_finds(&json, "warning", "one_node", None);
+    Ok(())
+}
+
+#[test]
+fn vouching_says_what_it_risks_asks_and_lets_new_servers_vote_and_no_others() -> TestResult {
+    let servers = Servers::start(3)?;
+    let vouch = || {
+        let mut command = quorlock(&servers);
+        command.env_remove("QUORLOCK_NO_QUARANTINE").arg("vouch");
+        command
+    };
+    assert_eq!(vouch().stdin(Stdio::null()).output()?.status.code(), Some(64));
+    let mut terminal = Terminal::start(&mut vouch());
+    terminal.wait_for("Are they new? [y/N] ");
+    assert!(terminal.said().contains("two can hold a lock"), "{}", terminal.said());
+    terminal.tell("n");
+    assert_eq!(terminal.status(), Some(1));
+
+    let output = vouch().args(["--yes", "--json"]).output()?;
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let json: Value = serde_json::from_slice(&output.stdout)?;
+    assert!(json["nodes"].as_array().unwrap().iter().all(|it| it["votes"] == true), "{json}");
+    // Nobody is asked where nothing is new.
+    let again = vouch().args(["--yes"]).output()?;
+    assert!(again.status.success() && stdout(&again).matches(": votes").count() == 3, "{}", stdout(&again));
+    servers[0].command(&["FLUSHALL"])?;
+    servers[0].command(&["SET", "quorlock:canary", "1 1 x 1 3600000 0 old"])?;
+    let after = vouch().args(["--yes", "--max-ttl", "1h"]).output()?;
+    assert_eq!(after.status.code(), Some(69), "{}", stdout(&after));
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! `quorlock hold`.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use devnodes::{Servers, eventually};
+use quorlock::LockManager;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::stalls::on_a_machine_that_runs;
+use crate::support::*;
+
+fn others(servers: &Servers) -> LockManager {
+    patient(&servers.urls()).build().unwrap()
+}
+
+/// What the nodes say of a lock, or of the slot of a semaphore.
+fn is_free(servers: &Servers, name: &str) -> bool {
+    servers.iter().all(|it| !it.exists(name) && !it.exists(format!("quorlock:waiters:{{{name}}}")))
+}
+
+fn nothing_is_left(servers: &Servers, name: &str) {
+    eventually("nothing is left on any server", || is_free(servers, name));
+}
+
+/// A lock that somebody else holds, and a `hold` that waits for it.
+fn waiting(servers: &Servers, args: &[&str]) -> (LockManager, quorlock::LockGuard, Running) {
+    let locks = others(servers);
+    let guard = locks.mutex("report").lock().unwrap();
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    let hold = Running::start(quorlock(servers).args(args));
+    eventually("it waits", || servers.iter().all(|it| it.exists("quorlock:waiters:{report}")));
+    (locks, guard, hold)
+}
+
+#[test]
+fn a_lock_is_held_until_stdin_ends_and_each_token_is_larger_than_the_one_before() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut last = 0;
+    for _ in 0..2 {
+        let mut hold = Running::start(quorlock(&servers).args(["hold", "report"]));
+        let line = hold.line().unwrap();
+        let token: u64 = line.strip_prefix("held ").ok_or(line.clone())?.parse()?;
+        assert!(last < token, "{last}, {token}");
+        assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+        hold.tell("whatever is said does not end it");
+        assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+
+        hold.close_stdin();
+
+        assert_eq!(hold.line().as_deref(), Some("released"));
+        assert_eq!((hold.line(), hold.status()), (None, Some(0)));
+        nothing_is_left(&servers, "report");
+        last = token;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_signal_releases_what_is_held() -> TestResult {
+    let servers = Servers::start(3)?;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut hold = Running::start(quorlock(&servers).args(["hold", "report"]));
+        assert!(hold.line().unwrap().starts_with("held "));
+        hold.signal(signal);
+        assert_eq!((hold.line().as_deref(), hold.status()), (Some("released"), Some(0)), "{signal:?}");
+        nothing_is_left(&servers, "report");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_signal_ends_the_wait_and_leaves_no_entry_behind() -> TestResult {
+    let servers = Servers::start(3)?;
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let (_locks, guard, mut hold) = waiting(&servers, &["hold", "report"]);
+        hold.signal(signal);
+        assert_eq!((hold.line(), hold.status()), (None, Some(status)), "{signal:?}");
+        eventually("it has left the lists", || servers.iter().all(|it| !it.exists("quorlock:waiters:{report}")));
+        assert_eq!(servers.holders("report"), 3, "the other one still holds it");
+        drop(guard);
+        nothing_is_left(&servers, "report");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_end_of_stdin_ends_the_wait_as_well_and_one_that_has_ended_already_is_refused() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (_locks, guard, mut hold) = waiting(&servers, &["hold", "report"]);
+    hold.close_stdin();
+    assert_eq!((hold.line(), hold.status()), (None, Some(75)));
+    drop(guard);
+    nothing_is_left(&servers, "report");
+
+    let closed = quorlock(&servers).args(["hold", "report"]).stdin(Stdio::null()).output()?;
+    assert_eq!(closed.status.code(), Some(64));
+    assert!(stderr(&closed).contains("--until-signal"), "{}", stderr(&closed));
+    let mut hold = Running::start(quorlock(&servers).args(["hold", "--until-signal", "report"]));
+    hold.close_stdin();
+    assert!(hold.line().unwrap().starts_with("held "));
+    assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+    hold.signal(Signal::TERM);
+    assert_eq!((hold.line().as_deref(), hold.status()), (Some("released"), Some(0)));
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_is_not_to_be_had_in_time_and_a_majority_that_is_down_have_statuses_of_their_own() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = others(&servers);
+    let guard = locks.mutex("report").lock()?;
+    for args in [&["-n"][..], &["-w", "0"], &["-w", "200ms"], &["-n", "-s"]] {
+        let mut hold = Running::start(quorlock(&servers).arg("hold").args(args).arg("report"));
+        assert_eq!((hold.line(), hold.status()), (None, Some(75)), "{args:?}");
+        assert!(hold.stderr().contains("held"), "{args:?}");
+    }
+    drop(guard);
+    nothing_is_left(&servers, "report");
+    servers[0].kill()?;
+    servers[1].kill()?;
+    let mut hold = Running::start(quorlock(&servers).args(["hold", "-n", "--json", "report"]));
+    assert_eq!((hold.line(), hold.status()), (None, Some(69)));
+    let error: Value = serde_json::from_str(&hold.stderr())?;
+    assert_eq!((&error["quorlock"], &error["status"]), (&1.into(), &69.into()));
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_was_taken_away_is_lost_and_that_is_the_status() -> TestResult {
+    on_a_machine_that_runs(|| {
+        let servers = Servers::start(3)?;
+        for json in [false, true] {
+            let mut command = quorlock(&servers);
+            command.args(["hold", "--ttl", "6", "--response-timeout", "1", "report"]).args(json.then_some("--json"));
+            let mut hold = Running::start(&mut command);
+            assert!(hold.line().unwrap().contains("held"));
+            for server in &servers {
+                server.command(&["DEL", "report"])?;
+            }
+            let line = hold.next_line(|it| !it.contains("renewed")).unwrap();
+            if json {
+                let line: Value = serde_json::from_str(&line)?;
+                assert_eq!(line["event"], "lost");
+                assert!(line["reason"].is_string(), "{line}");
+            } else {
+                assert!(line.starts_with("lost ") && !line.contains("lock lost"), "{line}");
+            }
+            assert_eq!((hold.line(), hold.status()), (None, Some(79)));
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn programs_are_told_in_objects_also_of_extensions() -> TestResult {
+    on_a_machine_that_runs(|| {
+        let servers = Servers::start(3)?;
+        let mut hold = Running::start(quorlock(&servers).args([
+            "hold",
+            "--json",
+            "--ttl",
+            "6",
+            "--response-timeout",
+            "1",
+            "report",
+        ]));
+        let event = || -> Value { serde_json::from_str(&hold.line().unwrap()).unwrap() };
+        let held = event();
+        assert_eq!((&held["quorlock"], &held["event"]), (&1.into(), &"held".into()));
+        assert!(held["token"].as_u64().is_some_and(|it| 0 < it) && held["slot"].is_null(), "{held}");
+        assert!(held["left"].as_f64().is_some_and(|it| 0.0 < it && it <= 6.0), "{held}");
+        let renewed = event();
+        assert_eq!((&renewed["event"], &renewed["token"]), (&"renewed".into(), &held["token"]));
+        hold.close_stdin();
+        let released: Value = serde_json::from_str(&hold.next_line(|it| !it.contains("renewed")).unwrap())?;
+        assert_eq!((&released["event"], hold.status()), (&"released".into(), Some(0)));
+        Ok(())
+    })
+}
+
+#[test]
+fn readers_hold_together_permits_up_to_their_number_and_several_names_at_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let start = |args: &[&str]| Running::start(quorlock(&servers).args(["hold", "-n", "--json"]).args(args));
+    let held = |hold: &mut Running| -> Value { serde_json::from_str(&hold.line().unwrap()).unwrap() };
+    let mut readers = [start(&["-s", "catalog"]), start(&["-s", "catalog"])];
+    for reader in &mut readers {
+        let held = held(reader);
+        assert!(held["token"].is_null() && held["last_writer"].is_u64(), "{held}");
+    }
+    assert_eq!(start(&["catalog"]).status(), Some(75));
+
+    let mut permits = [start(&["--permits", "2", "mail"]), start(&["--permits", "2", "mail"])];
+    let mut slots = permits.each_mut().map(|it| held(it)["slot"].as_u64());
+    slots.sort_unstable();
+    assert_eq!(slots, [Some(0), Some(1)]);
+    assert_eq!(start(&["--permits", "2", "mail"]).status(), Some(75));
+
+    let mut both = start(&["account:7", "account:9"]);
+    assert!(held(&mut both)["token"].is_u64());
+    assert_eq!(start(&["account:9"]).status(), Some(75));
+
+    for wrong in [&["-s", "--permits", "2", "a"][..], &["-s", "a", "b"], &["--permits", "2", "a", "b"], &[]] {
+        assert_eq!(start(wrong).status(), Some(64), "{wrong:?}");
+    }
+    assert_eq!(start(&["--permits", "0", "a"]).status(), Some(64));
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_said_ends_the_hold_with_a_status_and_no_panic() -> TestResult {
+    let servers = Servers::start(3)?;
+    let full = File::options().write(true).open("/dev/full")?;
+    let mut command = quorlock(&servers);
+    command.args(["hold", "--until-signal", "report"]);
+    let output = command.stdout(full).output()?;
+    assert_eq!(output.status.code(), Some(70));
+    let text = stderr(&output);
+    assert!(text.starts_with("quorlock: stdout: ") && !text.contains("panicked"), "{text}");
+    nothing_is_left(&servers, "report");
+
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let output = command.stdout(writer).output()?;
+    assert_eq!(output.status.code(), Some(70), "{}", stderr(&output));
+    nothing_is_left(&servers, "report");
+    Ok(())
+}
+
+#[test]
+fn at_a_terminal_it_holds_until_ctrl_d() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut terminal = Terminal::start(quorlock(&servers).args(["hold", "report"]));
+    terminal.wait_for("held ");
+    terminal.tell("a line does not end it");
+    assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+    terminal.press(4);
+    assert_eq!(terminal.status(), Some(0), "{}", terminal.said());
+    terminal.wait_for("released");
+    nothing_is_left(&servers, "report");
+    Ok(())
+}

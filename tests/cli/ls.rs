@@ -1,0 +1,98 @@
+//! `quorlock ls`, completions and manual pages.
+
+use devnodes::{Servers, eventually};
+use serde_json::Value;
+
+use crate::support::*;
+
+fn ls(servers: &Servers, args: &[&str]) -> (Option<i32>, Value) {
+    let output = quorlock(servers).args(["ls", "--json"]).args(args).output().unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
+    let servers = Servers::start(3)?;
+    let none = quorlock(&servers).args(["ls"]).output()?;
+    assert_eq!((none.status.code(), stdout(&none).as_str()), (Some(0), "nobody holds anything\n"));
+    let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
+    for name in ["free", "leaked", "minority"] {
+        drop(locks.mutex(name).lock()?);
+        servers.wait_until_free(name)?;
+    }
+    let _held = (locks.mutex("order:7").lock()?, locks.semaphore("mail", 2).acquire()?);
+    for server in &servers {
+        server.command(&["SET", "leaked", "x"])?;
+    }
+    servers[1].command(&["SET", "minority", "x", "PX", "600000"])?;
+
+    let mut json = Value::Null;
+    eventually("all is on all nodes", || {
+        json = ls(&servers, &[]).1;
+        let on_all = |it: &Value| it["nodes"].as_array().unwrap().iter().all(|it| it["lock"] == "held");
+        json["locks"].as_array().unwrap().iter().filter(|it| it["name"] != "minority").all(on_all)
+    });
+    let found: Vec<_> = json["locks"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = found.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["leaked", "mail", "minority", "order:7"]);
+    let marks: Vec<_> = found.iter().map(|it| (it["without_expiry"] == true, it["minority"] == true)).collect();
+    assert_eq!(marks, [(true, false), (false, false), (false, true), (false, false)]);
+    assert_eq!(
+        (&json["quorlock"], &json["complete"], &json["missed"]),
+        (&1.into(), &true.into(), &Value::Array(vec![]))
+    );
+    assert_eq!(ls(&servers, &["order:*"]).1["locks"].as_array().unwrap().len(), 1);
+
+    let text = stdout(&quorlock(&servers).args(["ls"]).output()?);
+    let line = |name: &str| text.lines().find(|it| it.trim_start().starts_with(name)).unwrap().to_owned();
+    assert!(line("leaked").contains("WITHOUT EXPIRY") && line("minority").contains("ON A MINORITY"), "{text}");
+    assert!(line("mail (slot ").contains("/night") && line("order:7").contains("3 of 3"), "{text}");
+    assert!(!text.lines().any(|it| it.trim_start().starts_with("free")), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_minority_that_is_down_is_said_and_a_majority_is_a_status() -> TestResult {
+    let servers = Servers::start(3)?;
+    servers[0].kill()?;
+    let one = quorlock(&servers).args(["ls"]).output()?;
+    assert_eq!(one.status.code(), Some(0));
+    assert!(stderr(&one).contains("not looked through: n0 ("), "{}", stderr(&one));
+    servers[1].kill()?;
+    let (status, json) = ls(&servers, &[]);
+    assert_eq!((status, &json["complete"]), (Some(69), &false.into()));
+    assert_eq!(json["missed"].as_array().unwrap().len(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_million_keys_of_others_are_looked_through() -> TestResult {
+    let servers = Servers::start(1)?;
+    let is_long = std::env::var_os("QUORLOCK_LONG").is_some();
+    let keys = if is_long { "1000000" } else { "20000" };
+    let script = "for i = 1, ARGV[1] do redis.call('SET', 'foreign:' .. i, 'x') end";
+    let mut client = servers[0].client()?;
+    client.set_timeout(std::time::Duration::from_secs(120))?;
+    client.command(&["EVAL", script, "0", keys])?;
+    let locks = patient(&servers.urls()).build()?;
+    let _guard = locks.mutex("report").lock()?;
+    let (status, json) = ls(&servers, &[]);
+    assert_eq!((status, &json["locks"][0]["name"]), (Some(0), &"report".into()));
+    assert_eq!(json["locks"].as_array().unwrap().len(), 1);
+    Ok(())
+}
+
+#[test]
+fn shells_complete_and_manual_pages_name_every_command() -> TestResult {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = stdout(&bare().args(["completions", shell]).output()?);
+        assert!(text.contains("doctor") && text.contains("until-signal"), "{shell}");
+    }
+    assert_eq!(bare().args(["completions", "no-such-shell"]).output()?.status.code(), Some(64));
+    let all = stdout(&bare().args(["man"]).output()?);
+    assert!(all.starts_with(".ie") && all.contains("quorlock\\-doctor"), "{all}");
+    let one = stdout(&bare().args(["man", "hold"]).output()?);
+    assert!(one.contains("QUORLOCK_WAIT") && one.contains("quorlock hold"), "{one}");
+    assert_eq!(bare().args(["man", "no-such"]).output()?.status.code(), Some(64));
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! The command `quorlock`, as a user runs it, on real servers.
+#![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
+
+mod doctor;
+mod hold;
+mod ls;
+mod release;
+mod run;
+mod schema;
+mod secrets;
+mod stalls;
+mod status;
+mod support;
+mod watch;

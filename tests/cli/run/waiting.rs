@@ -1,0 +1,59 @@
+//! Signals while a lock is waited for.
+
+use super::*;
+
+const SIGNALS: [(Signal, i32); 4] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)];
+
+fn is_waiting(servers: &Servers) -> bool {
+    servers.iter().all(|it| it.exists("quorlock:waiters:{report}"))
+}
+
+#[test]
+fn a_signal_ends_the_wait_at_once_and_leaves_no_entry_behind() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = others(&servers);
+    for (signal, status) in SIGNALS {
+        let guard = locks.mutex("report").lock()?;
+        eventually("it is on all nodes", || servers.holders("report") == 3);
+        let mut run = Running::start(quorlock(&servers).args(["run", "report", "--", "echo", "ran"]));
+        eventually("it waits", || is_waiting(&servers));
+        run.signal(signal);
+        assert_eq!((run.line(), run.status()), (None, Some(status)), "{signal:?}");
+        eventually("it has left the lists", || servers.holders("quorlock:waiters:{report}") == 0);
+        assert_eq!(servers.holders("report"), 3, "the other one still holds it");
+        guard.release()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn who_waits_gets_the_lock_and_says_how_long_it_took() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = others(&servers);
+    let guard = locks.mutex("report").lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    let mut run = Running::start(quorlock(&servers).args(["run", "-v", "report", "--", "echo", "ran"]));
+    eventually("it waits", || is_waiting(&servers));
+    guard.release()?;
+    assert_eq!((run.line().as_deref(), run.status()), (Some("ran"), Some(0)));
+    assert!(run.stderr().starts_with("quorlock: report: held with token "));
+    Ok(())
+}
+
+/// A signal comes at any time between the start and the command: the command runs or it does not, and nothing is left.
+#[test]
+fn a_signal_that_comes_with_the_lock_leaves_nothing_behind() -> TestResult {
+    let servers = Servers::start(3)?;
+    for delay in 0..12 {
+        let mut run = Running::start(quorlock(&servers).args(["run", "report", "--", "sleep", "1000"]));
+        let begun = std::time::Instant::now();
+        let due = || delay * 4 <= begun.elapsed().as_millis();
+        eventually("the time has come", || due() && (delay < 6 || servers.holders("report") > 0));
+        run.signal(Signal::TERM);
+        assert!(matches!(run.status(), Some(143) | None), "its own, that of the command, or before it listened");
+        eventually("nothing is left", || {
+            ["report", "quorlock:waiters:{report}"].iter().all(|it| servers.holders(it) == 0)
+        });
+    }
+    Ok(())
+}

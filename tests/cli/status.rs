@@ -1,0 +1,54 @@
+//! `quorlock status`.
+
+use devnodes::{Servers, eventually};
+
+use crate::support::*;
+
+#[test]
+fn status_says_who_holds_a_lock_on_which_nodes_and_never_its_secret() -> TestResult {
+    let servers = Servers::start(3)?;
+    let free = quorlock(&servers).args(["status", "report"]).output()?;
+    assert!(free.status.success(), "{}", stderr(&free));
+    assert!(stdout(&free).starts_with("report: free\n"), "{}", stdout(&free));
+
+    let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
+    let guard = locks.mutex("report").lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    let held = quorlock(&servers).args(["status", "report"]).output()?;
+    let (secret, text) = (String::from_utf8(servers[0].get("report").unwrap())?, stdout(&held));
+    assert!(text.starts_with("report: held by ") && text.matches("/night").count() == 4, "{text}");
+    assert!(!text.contains(&secret[..8]), "{text}");
+
+    let json = quorlock(&servers).args(["status", "--json", "report"]).output()?;
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout)?;
+    assert_eq!((&json["quorlock"], &json["name"], &json["state"]), (&1.into(), &"report".into(), &"held".into()));
+    assert_eq!(json["nodes"][2]["counter"], guard.fencing_token().get());
+    assert!(json["nodes"][0]["left"].as_f64().is_some_and(|it| 0.0 < it), "{json}");
+    Ok(())
+}
+
+#[test]
+fn without_nodes_or_with_options_that_are_none_it_is_said_what_to_do() -> TestResult {
+    let without = bare().args(["status", "report"]).output()?;
+    assert_eq!(without.status.code(), Some(78));
+    assert!(stderr(&without).contains("no nodes: give --node"), "{}", stderr(&without));
+    assert_eq!(bare().args(["status"]).output()?.status.code(), Some(64));
+    assert_eq!(bare().args(["no-such"]).output()?.status.code(), Some(64));
+    let bad = bare().args(["--node", "redis://user:hunter2@h:0", "status", "report"]).output()?;
+    assert_eq!(bad.status.code(), Some(78));
+    assert!(!stderr(&bad).contains("hunter2"), "{}", stderr(&bad));
+    Ok(())
+}
+
+#[test]
+fn a_majority_that_is_down_is_its_own_status() -> TestResult {
+    let servers = Servers::start(3)?;
+    servers[0].kill()?;
+    let two = quorlock(&servers).args(["status", "report"]).output()?;
+    assert!(two.status.success(), "{}", stdout(&two));
+    servers[1].kill()?;
+    let one = quorlock(&servers).args(["status", "report"]).output()?;
+    assert_eq!(one.status.code(), Some(69), "{}", stdout(&one));
+    assert!(stdout(&one).contains("cannot connect"), "{}", stdout(&one));
+    Ok(())
+}
