@@ -68,16 +68,15 @@ fn programs_get_the_numbers_and_they_fit_together() -> TestResult {
 #[test]
 fn a_signal_ends_it_and_nothing_is_left() -> TestResult {
     let servers = Servers::start(3)?;
-    let counter = |it: &str| it.starts_with("quorlock:fence:");
-    let of_one_thread = |it: &String| counter(it) && it.ends_with("-1}");
     let held = |it: &String| it.starts_with("quorlock-bench-");
-    let of_several = |it: &String| counter(it) && it.ends_with("-2}");
-    let of_a_client_that_waits = |it: &String| it.starts_with("quorlock:waiters:");
-    let cases: [(&dyn Fn(&String) -> bool, Signal, i32, &str); 4] = [
-        (&of_one_thread, Signal::INT, 130, "40s"),
-        (&held, Signal::HUP, 129, "2s"),
-        (&of_several, Signal::TERM, 143, "2s"),
-        (&of_a_client_that_waits, Signal::INT, 130, "2s"),
+    let by_one_thread = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-1}");
+    let by_several = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-2}");
+    let a_client_waits = |it: &String| it.starts_with("quorlock:waiters:");
+    let cases = [
+        (by_one_thread as fn(&String) -> bool, Signal::INT, 130, "40s"),
+        (held, Signal::HUP, 129, "2s"),
+        (by_several, Signal::TERM, 143, "2s"),
+        (a_client_waits, Signal::INT, 130, "2s"),
     ];
     for (is_there, signal, status, time) in cases {
         // One that was over before the signal came is no case of this.
