@@ -170,6 +170,12 @@ impl Engine {
         Ok(self.shared.take_from(seen, leaked))
     }
 
+    /// Deletes the counters that were seen of a lock that nobody uses.
+    pub(crate) fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
+        let _call = self.begin_inspection()?;
+        Ok(self.shared.forget(seen))
+    }
+
     /// No node is asked after a shutdown, nor in a forked child, which has no threads for it.
     fn begin_inspection(&self) -> Result<Call<'_>, AcquireError> {
         if self.shared.is_forked() {

@@ -351,4 +351,36 @@ impl Admin<'_> {
     pub fn release_leaked(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
         self.engine.take_from(seen, true)
     }
+
+    /// Deletes the fencing counters that were [seen](LockManager::inspect) of a lock, so that nodes keep nothing of its name.
+    ///
+    /// For names that are used once, by a test or a measurement: else nodes keep a counter for the
+    /// [`fencing_ttl`](crate::Builder::fencing_ttl) behind each of them. **Not for a name that is used again soon**: the next
+    /// fencing token comes from the clocks of clients then, and is larger than the last one only if they differ by less than the
+    /// time in between. A node that has no counter asks its canary at the next acquisition, which is one command more.
+    ///
+    /// Does nothing if anybody was seen to hold the lock or to wait for it. Each node deletes the counter that was seen there and
+    /// no other: whoever has got the lock since keeps its own. Call it for a slot of a [semaphore](crate::Semaphore::inspect) as
+    /// well.
+    ///
+    /// Returns a row for each node: [`NodeAnswer::Released`](crate::NodeAnswer::Released) if the counter that was seen is not
+    /// there any more, [`NodeAnswer::NotAsked`](crate::NodeAnswer::NotAsked) if there was none. Blocks until the nodes have
+    /// answered, for at most the [response timeout](crate::Builder::response_timeout) for each number that was seen.
+    ///
+    /// # Errors
+    ///
+    /// A manager that was [shut down](LockManager::shut_down), or a forked process.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// locks.admin().forget(&locks.inspect("measurement-4711")?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "delete")]
+    pub fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
+        self.engine.forget(seen)
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::bench::Bench;
 use crate::doctor::Doctor;
 use crate::ls::Ls;
 use crate::pages::{Completions, Man};
@@ -96,6 +97,8 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Says whether these servers are fit for locks, and what to do where they are not
     Doctor(Doctor),
+    /// Measures what locks cost on these servers
+    Bench(Bench),
     /// Takes a lock from whoever holds it
     Release(Release),
     /// Says that servers are new, so that they vote at once
@@ -202,6 +205,7 @@ impl Args {
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             Command::Check(_) | Command::Run(_) => false,
+            Command::Bench(it) => it.json,
             Command::Hold(it) => it.json,
             Command::Completions(_) | Command::Man(_) => false,
             Command::Doctor(it) => it.json,

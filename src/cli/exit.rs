@@ -68,6 +68,11 @@ impl Failed {
         Failed { exit, reason: reason.to_string() }
     }
 
+    /// With something that comes on top of it.
+    pub(crate) fn and(self, more: impl fmt::Display) -> Failed {
+        Failed { reason: format!("{}; {more}", self.reason), ..self }
+    }
+
     /// Says so on stderr: a line, or an object.
     pub(crate) fn tell(&self, json: bool) {
         let line = if json {

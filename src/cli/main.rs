@@ -8,6 +8,7 @@
 //! | `clap` | options, help, variables | the one that everybody reads |
 //! | `clap_complete`, `clap_mangen` | completions, manual pages | from the options, so they are true |
 //! | `comfy-table` | tables that fit the terminal | no dependency without its extras |
+//! | `indicatif` | the bar of `bench` | the usual one; three small dependencies |
 //! | `nix` | writing to a terminal that is the command's | `rustix`, which the crate has, blocks no signals |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
 //! | `signal-hook` | signals | without code that the compiler does not check |
@@ -15,6 +16,7 @@
 
 mod args;
 mod ask;
+mod bench;
 mod doctor;
 mod exit;
 #[cfg(unix)]
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Hold(hold) => hold::run(&args, hold),
         #[cfg(not(unix))]
         Command::Hold(_) => Err(exit::Failed::new(Exit::Usage, "not on this system: nobody can ask it to end")),
+        Command::Bench(bench) => bench::run(&args, bench),
         Command::Completions(completions) => pages::completions(completions),
         Command::Ls(ls) => ls::run(&args, ls),
         Command::Man(man) => pages::man(man),

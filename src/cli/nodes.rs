@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) builder: Builder,
     pub(crate) response_timeout: Duration,
     pub(crate) ttl: Duration,
+    /// Of all that use these servers, as far as we are told.
+    pub(crate) longest_ttl: Duration,
 }
 
 /// `label`: what it is called on the servers.
@@ -90,7 +92,7 @@ fn settings(args: &NodeArgs, label: Option<&str>, holds: bool) -> Result<Setting
     // Whoever holds a lock on purpose decides for how long.
     builder = builder.ttl(ttl).max_hold(None).quarantine(!args.no_quarantine);
     builder = builder.response_timeout(response_timeout).connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
-    Ok(Settings { builder, response_timeout, ttl })
+    Ok(Settings { builder, response_timeout, ttl, longest_ttl: ttl.max(max_ttl.unwrap_or_default()) })
 }
 
 /// The servers: of the first of these places that names any.

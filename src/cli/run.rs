@@ -6,7 +6,7 @@ mod guardian;
 mod job;
 mod lease;
 mod notice;
-mod signals;
+pub(crate) mod signals;
 mod terminal;
 mod times;
 

@@ -10,9 +10,9 @@ use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
-use crate::inspection::{InspectedNode, Inspection};
+use crate::inspection::{InspectedNode, Inspection, StoredKey};
 use crate::time;
-use crate::wire::Looked;
+use crate::wire::{Command, Looked};
 
 impl Shared {
     /// Asks all nodes what they store about the lock called `name`, or about a slot of the semaphore that is called so, and
@@ -43,10 +43,32 @@ impl Shared {
                 }
             }
         }
-        let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
-        for ((value, reads), to) in holds {
+        self.tell(holds.into_iter().map(|((value, reads), to)| {
             let value = value.as_bytes();
-            let command = if reads { lock.take_from_reader(value) } else { lock.take_from_holder(value) };
+            (if reads { lock.take_from_reader(value) } else { lock.take_from_holder(value) }, to)
+        }))
+    }
+
+    /// Deletes the counters that were seen, if nobody was seen to hold the lock or to wait for it. One that has changed since
+    /// stays: nodes compare.
+    pub(crate) fn forget(&self, seen: &Inspection) -> Vec<NodeReport> {
+        let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
+        let stored = || seen.nodes.iter().filter_map(|it| Some((it.node, it.stored.as_ref().ok()?)));
+        let is_in_use =
+            stored().any(|(_, it)| it.key != StoredKey::Missing || it.waiting != 0 || it.reserved.is_some());
+        let mut counters: HashMap<_, NodeSet> = HashMap::new();
+        for (node, stored) in stored().filter(|_| !is_in_use) {
+            if let Some(counter) = stored.counter {
+                counters.entry(counter).or_default().insert(node);
+            }
+        }
+        self.tell(counters.into_iter().map(|(counter, to)| (lock.forget(counter), to)))
+    }
+
+    /// What the nodes answer, of which each gets the commands that are for it.
+    fn tell(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
+        let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
+        for (command, to) in commands {
             let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
             for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure is what counts: something of the lock may still stand there.

@@ -1,6 +1,7 @@
 //! The command `quorlock`, as a user runs it, on real servers.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
 
+mod bench;
 mod doctor;
 mod hold;
 mod ls;

@@ -91,6 +91,11 @@ fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
         }
         let mut vouch = quorlock(&servers);
         assert_form(&said(vouch.env_remove("QUORLOCK_NO_QUARANTINE").args(["vouch", "--yes", "--json"])), "vouch");
+        let bench = quorlock(&servers).args(["bench", "--json", "--for", "200ms"]).output()?;
+        for line in stdout(&bench).lines() {
+            assert_form(&serde_json::from_str(line)?, "bench");
+        }
+        assert_eq!(stdout(&bench).lines().count(), 2, "{}", stderr(&bench));
         let error = bare().args(["hold", "--json", "report"]).output()?;
         assert_form(&serde_json::from_slice(&error.stderr)?, "error");
 

@@ -3,7 +3,7 @@
 use std::thread;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, Inspection, LockManager, LockState, NodeAnswer, StoredKey};
+use quorlock::{AcquireError, FencingToken, Inspection, LockManager, LockState, NodeAnswer, StoredKey};
 
 use crate::support::*;
 
@@ -280,5 +280,42 @@ fn a_node_that_does_not_answer_is_waited_for_once_and_not_for_each_slot() -> Tes
     // One to the node that was stopped, and twenty to each of the others.
     assert_eq!(locks.stats().commands - sent, 41);
     assert!(slots.iter().all(|it| it.nodes()[1].stored.is_err() && it.state() == LockState::Free), "{slots:?}");
+    Ok(())
+}
+
+#[test]
+fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    let other = lock_in_the_end(&locks, "other").fencing_token();
+    let guard = lock_in_the_end(&locks, "report");
+    let rows = |seen: &Inspection| locks.admin().forget(seen).unwrap().into_iter().map(|it| it.answer);
+    assert!(rows(&seen(&locks, is_held)).all(|it| it == NodeAnswer::NotAsked), "it is held");
+    let is_free = |seen: &Inspection, number: FencingToken| {
+        on_all(seen, |it| it.key == StoredKey::Missing && it.counter == Some(number.get()))
+    };
+    let first = guard.fencing_token();
+    guard.release()?;
+    let before = seen(&locks, |it| is_free(it, first));
+    let guard = lock_in_the_end(&locks, "report");
+    let second = guard.fencing_token();
+    guard.release()?;
+    let after = seen(&locks, |it| is_free(it, second));
+
+    assert!(rows(&before).all(|it| it == NodeAnswer::Released));
+    assert!(is_free(&locks.inspect("report")?, second), "used since then, and so it stays");
+    assert!(rows(&after).all(|it| it == NodeAnswer::Released));
+
+    let stands = |key: &str| servers.holders(key);
+    assert_eq!((stands("quorlock:fence:{report}"), stands("quorlock:fence:{other}")), (0, 3));
+    assert!(rows(&locks.inspect("report")?).all(|it| it == NodeAnswer::NotAsked), "there is none");
+    assert!(other < lock_in_the_end(&locks, "other").fencing_token());
+
+    let slots = locks.semaphore("mail", 2);
+    slots.acquire()?.release()?;
+    eventually("both slots are forgotten", || {
+        slots.inspect().unwrap().iter().for_each(|it| drop(locks.admin().forget(it)));
+        [0, 1].iter().all(|it| stands(&format!("quorlock:slot-fence-{it}:{{mail}}")) == 0)
+    });
     Ok(())
 }

@@ -35,9 +35,8 @@ pub(crate) struct Events {
 /// From now on signals are events, and end the waits of `cancel`.
 pub(crate) fn listen(cancel: &CancelHandle) -> io::Result<Events> {
     let (sender, receiver) = channel();
-    let ignored = ignored();
     // What was ignored when we were started stays so, as for a command of `nohup`.
-    let wanted = FORWARDED.into_iter().filter(|it| !is_in(ignored, *it)).chain([SIGCHLD]);
+    let wanted = FORWARDED.into_iter().filter(|it| !is_ignored(*it)).chain([SIGCHLD]);
     let mut signals = Signals::new(wanted)?;
     let (handle, cancel, told) = (signals.handle(), cancel.clone(), sender.clone());
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -68,6 +67,11 @@ impl Events {
         let signal = |it| if let Event::Signal(number) = it { u8::try_from(number).ok() } else { None };
         self.receiver.try_iter().find_map(signal)
     }
+}
+
+/// Whether this process ignores a signal, as one that `nohup` has started does.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    is_in(ignored(), signal)
 }
 
 /// The signals that this process ignores, as bits; none where the system does not say.

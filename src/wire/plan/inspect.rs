@@ -64,6 +64,12 @@ impl Looked {
         let keys = [&self.lock[..], &self.waiters, &self.reservation, &self.readers];
         Command::of_script(Script::ReleaseShared, &keys, &[value])
     }
+
+    /// Deletes the counter where it still is this number. It is no lock's key, so nobody stands in line for it.
+    pub(crate) fn forget(&self, counter: u64) -> Command {
+        let [list, turn] = ["waiters", "turn"].map(|it| beside(it, &self.fence));
+        Command::of_script(Script::Release, &[&self.fence, &list, &turn], &[&digits(counter)])
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +91,10 @@ mod tests {
         same(&lock.inspect(), Script::Inspect, &[b"a", fence, list, turn, readers], &[b"100", b"512"]);
         same(&lock.take_from_holder(b"v"), Script::Release, &[b"a", list, turn], &[b"v"]);
         same(&lock.take_from_reader(b"v"), Script::ReleaseShared, &[b"a", list, turn, readers], &[b"v"]);
+        let (list, turn) = (b"quorlock:waiters-tag:quorlock:fence:{a}", b"quorlock:turn-tag:quorlock:fence:{a}");
+        same(&lock.forget(7), Script::Release, &[fence, list, turn], &[b"7"]);
     }
+
     #[test]
     fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
         let slot = Looked::new(b"a", Some(7));
@@ -93,5 +102,8 @@ mod tests {
         let (list, turn) = (b"quorlock:slot-waiters:{a}", b"quorlock:slot-turn:{a}");
         same(&slot.inspect(), Script::Inspect, &[key, fence, list, turn, none], &[b"100", b"512"]);
         same(&slot.take_from_holder(b"v"), Script::Release, &[key, list, turn], &[b"v"]);
+        let list = b"quorlock:waiters-tag:quorlock:slot-fence-7:{a}";
+        let turn = b"quorlock:turn-tag:quorlock:slot-fence-7:{a}";
+        same(&slot.forget(7), Script::Release, &[fence, list, turn], &[b"7"]);
     }
 }

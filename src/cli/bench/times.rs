@@ -1,0 +1,119 @@
+//! How long something took, many times over, in little memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Each power of two of nanoseconds has so many parts, as bits: what is said of a time is at most 3 % too long.
+const PARTS: u32 = 5;
+
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    counts: BTreeMap<u64, u64>,
+    count: u64,
+    longest: Duration,
+}
+
+impl Times {
+    pub(crate) fn add(&mut self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        *self.counts.entry(end(nanos)).or_default() += 1;
+        self.count += 1;
+        self.longest = self.longest.max(time);
+    }
+
+    pub(crate) fn add_all(&mut self, others: &Times) {
+        for (end, count) in &others.counts {
+            *self.counts.entry(*end).or_default() += count;
+        }
+        self.count += others.count;
+        self.longest = self.longest.max(others.longest);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// None if there are no times.
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        (0 < self.count).then_some(self.longest)
+    }
+
+    /// So many of a hundred took no longer than this.
+    pub(crate) fn percentile(&self, hundredths: u64) -> Option<Duration> {
+        let wanted = self.count.saturating_mul(hundredths).div_ceil(100).max(1);
+        let mut passed = 0;
+        let found = self.counts.iter().find(|(_, count)| {
+            passed += **count;
+            wanted <= passed
+        });
+        found.map(|(end, _)| Duration::from_nanos(*end).min(self.longest))
+    }
+
+    /// How many took up to a length that doubles from row to row, from the first with any to the last.
+    pub(crate) fn rows(&self) -> Vec<(Duration, u64)> {
+        let mut rows: Vec<(u64, u64)> = Vec::new();
+        for (end, count) in &self.counts {
+            let power = end.checked_next_power_of_two().unwrap_or(u64::MAX);
+            while let Some((last, _)) = rows.last()
+                && *last < power
+            {
+                rows.push((last.checked_mul(2).unwrap_or(u64::MAX), 0));
+            }
+            match rows.last_mut() {
+                Some((_, sum)) => *sum += count,
+                None => rows.push((power, *count)),
+            }
+        }
+        rows.into_iter().map(|(end, count)| (Duration::from_nanos(end), count)).collect()
+    }
+}
+
+/// The longest time that counts as the same.
+fn end(nanos: u64) -> u64 {
+    let part = nanos.checked_ilog2().unwrap_or(0).saturating_sub(PARTS);
+    nanos | ((1 << part) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(times: impl IntoIterator<Item = u64>) -> Times {
+        let mut all = Times::default();
+        times.into_iter().for_each(|it| all.add(Duration::from_micros(it)));
+        all
+    }
+
+    #[test]
+    fn percentiles_are_never_too_short_and_at_most_three_percent_too_long() {
+        let times = micros(1..=1_000);
+        for (hundredths, exact) in [(1, 10), (50, 500), (90, 900), (99, 990), (100, 1_000)] {
+            let said = times.percentile(hundredths).unwrap();
+            let exact = Duration::from_micros(exact);
+            assert!(exact <= said && said <= exact.mul_f64(1.032), "{hundredths}: {said:?}");
+        }
+        assert_eq!(times.longest(), Some(Duration::from_micros(1_000)));
+        assert!(times.counts.len() < 300, "{}", times.counts.len());
+        let one = micros([7]);
+        assert_eq!([1, 50, 100].map(|it| one.percentile(it)), [Some(Duration::from_micros(7)); 3]);
+        assert_eq!((Times::default().percentile(50), Times::default().longest()), (None, None));
+    }
+
+    #[test]
+    fn times_of_any_length_are_counted() {
+        let mut all = Times::default();
+        [Duration::ZERO, Duration::from_nanos(1), Duration::MAX].map(|it| all.add(it));
+        all.add_all(&micros([3, 3]));
+        assert_eq!((all.count(), all.longest()), (5, Some(Duration::MAX)));
+        assert_eq!(all.rows().iter().map(|it| it.1).sum::<u64>(), 5);
+        assert_eq!(all.rows().last().map(|it| it.0), Some(Duration::from_nanos(u64::MAX)));
+    }
+
+    #[test]
+    fn rows_double_and_the_empty_ones_between_are_there() {
+        let mut times = Times::default();
+        [100, 120, 128, 129, 1_000].map(|it| times.add(Duration::from_nanos(it)));
+        let rows: Vec<_> = times.rows().iter().map(|(end, count)| (end.as_nanos(), *count)).collect();
+        assert_eq!(rows, [(128, 2), (256, 2), (512, 0), (1_024, 1)]);
+    }
+}
