@@ -30,6 +30,8 @@ mod show;
 mod status;
 mod taking;
 mod vouch;
+#[cfg(unix)]
+mod waiting;
 
 use std::process::ExitCode;
 
