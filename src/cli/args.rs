@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::FalseyValueParser;
 use clap::{Parser, Subcommand};
 
 use crate::bench::Bench;
@@ -79,7 +80,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "TIME", env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
     /// Servers that were started lately, or were emptied, vote at once: for servers that are there for a test
-    #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true)]
+    #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true, value_parser = switch())]
     pub(crate) no_quarantine: bool,
 }
 
@@ -140,9 +141,6 @@ Examples:
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// The status if the lock is not to be had in time, 0 to 255 [default: 75]
-    #[arg(short = 'E', long, value_name = "N", env = "QUORLOCK_CONFLICT_EXIT_CODE")]
-    pub(crate) conflict_exit_code: Option<u8>,
     /// So long after TERM comes KILL, if the lock can no longer be extended; a second less than half of the ttl at most
     /// [default: 5s]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_KILL_AFTER", value_parser = duration)]
@@ -150,12 +148,6 @@ pub(crate) struct Run {
     /// A line for the shell, run beside the command when the lock is lost: it is not killed, and is waited for
     #[arg(long, value_name = "STRING", env = "QUORLOCK_ON_LOST")]
     pub(crate) on_lost: Option<String>,
-    /// Says nothing but why it failed for a fault
-    #[arg(short, long, env = "QUORLOCK_QUIET", conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-    /// Says how long the wait took, and more
-    #[arg(short, long, env = "QUORLOCK_VERBOSE")]
-    pub(crate) verbose: bool,
     /// A line for the shell, in place of a command
     #[arg(short = 'c', long = "command", value_name = "STRING", conflicts_with = "command")]
     pub(crate) line: Option<String>,
@@ -183,7 +175,7 @@ Says a line for each thing that happens: `held TOKEN` once the lock is held, `lo
 any more. The token is larger than that of every earlier holder; with -s it is that of the last writer. \
 When stdin ends during the wait, or a signal comes, the wait ends.
 
-Ends with 0 if the lock was released, 79 if it was lost, 75 if it was not to be had in time, 69 if no majority of the \
+Ends with 0 if the lock was released, 79 if it was lost, 75 (-E) if it was not to be had in time, 69 if no majority of the \
 servers can be asked, 128 and the number of the signal that ended the wait.
 
 Examples:
@@ -193,10 +185,10 @@ pub(crate) struct Hold {
     #[command(flatten)]
     pub(crate) taking: Taking,
     /// Only a signal ends it: for programs that are started without a stdin
-    #[arg(long, env = "QUORLOCK_UNTIL_SIGNAL")]
+    #[arg(long, env = "QUORLOCK_UNTIL_SIGNAL", value_parser = switch())]
     pub(crate) until_signal: bool,
     /// Says it in JSON, an object in each line
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 
@@ -215,6 +207,11 @@ impl Args {
             Command::Vouch(it) => it.json,
         }
     }
+}
+
+/// Of an option without a value: its variable says yes, unless it is empty or says `0`, `false`, `no` or `off`.
+pub(crate) fn switch() -> FalseyValueParser {
+    FalseyValueParser::new()
 }
 
 /// A time: a number, and `ms`, `s`, `m` or `h`; seconds without one.
@@ -245,6 +242,22 @@ mod tests {
     #[test]
     fn the_options_fit_together() {
         Args::command().debug_assert();
+    }
+
+    /// All but those that say what is to be destroyed: a variable that was forgotten must not answer for anybody. Servers have
+    /// one for all of them, and a line for the shell is in place of a command.
+    #[test]
+    fn every_option_has_a_variable() {
+        let without = ["node", "command", "force", "yes", "leaked", "slot", "help", "version"];
+        let mut all = Args::command();
+        all.build();
+        for command in all.get_subcommands().chain([&all]).filter(|it| it.get_name() != "help") {
+            for (arg, long) in command.get_arguments().filter_map(|it| Some((it, it.get_long()?))) {
+                let is_of_release = command.get_name() == "release" && long == "permits";
+                let expected = !(without.contains(&long) || is_of_release);
+                assert_eq!(arg.get_env().is_some(), expected, "{} --{long}", command.get_name());
+            }
+        }
     }
 
     #[test]

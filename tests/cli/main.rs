@@ -9,6 +9,8 @@ mod release;
 mod run;
 mod schema;
 mod secrets;
+mod sessions;
+mod settings;
 mod stalls;
 mod status;
 mod support;
