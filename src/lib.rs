@@ -46,7 +46,10 @@
 //! forgot has expired. The [safety page](guide::safety) says what to do about each, the page of
 //! [obligations](guide::obligations) how it is tested, and [`LockManager::check_nodes`] what is wrong with your servers.
 //!
-//! A signal ends a process without releasing anything: [`guide::programs`] says what to do about that, and about async code.
+//! Whether a lock of this kind is the right one for your job, and which others there are: [`guide::choosing`].
+//!
+//! A signal ends a process without releasing anything: [`guide::programs`] says what to do about that. From async code:
+//! [`guide::async_code`].
 //!
 //! # Threads
 //!

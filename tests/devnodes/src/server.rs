@@ -388,7 +388,7 @@ impl Server {
     /// The server does not answer, or the key holds something else.
     #[track_caller]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
-        self.ask(&[b"GET", key.as_ref()]).as_bytes().map(<[u8]>::to_vec)
+        self.ask(&[b"GET".as_slice(), key.as_ref()]).as_bytes().map(<[u8]>::to_vec)
     }
 
     /// Milliseconds until `key` goes: -1 if never, -2 if there is none.
@@ -398,7 +398,7 @@ impl Server {
     /// The server does not answer.
     #[track_caller]
     pub fn pttl(&self, key: impl AsRef<[u8]>) -> i64 {
-        self.ask(&[b"PTTL", key.as_ref()]).as_int().expect("PTTL is answered with a number")
+        self.ask(&[b"PTTL".as_slice(), key.as_ref()]).as_int().expect("PTTL is answered with a number")
     }
 
     /// Whether there is a `key`.
@@ -408,7 +408,7 @@ impl Server {
     /// The server does not answer.
     #[track_caller]
     pub fn exists(&self, key: impl AsRef<[u8]>) -> bool {
-        self.ask(&[b"EXISTS", key.as_ref()]).as_int() == Some(1)
+        self.ask(&[b"EXISTS".as_slice(), key.as_ref()]).as_int() == Some(1)
     }
 
     /// One field of `INFO all`, such as `connected_clients`. This object's own connection is among them.
