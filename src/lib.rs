@@ -101,6 +101,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod time;
+mod tls;
 mod wire;
 
 pub use builder::Builder;
@@ -108,7 +109,7 @@ pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
     AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, NodeAnswer, NodeCheck, NodeFailure, NodeFinding,
-    NodeReport, Quarantine, ReleaseError, Released, RunError,
+    NodeReport, Quarantine, ReleaseError, Released, RunError, TlsFailure,
 };
 pub use ids::{FencingToken, NodeId};
 pub use inspection::{InspectedNode, Inspection, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
@@ -116,3 +117,5 @@ pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};
 pub use stats::Stats;
+#[cfg(feature = "tls")]
+pub use tls::Tls;

@@ -13,7 +13,7 @@ const FLOORS: &[&[&str]] = &[
     &["time"],
     &["error", "stats"],
     &["inspection"],
-    &["answer", "config"],
+    &["answer", "config", "tls"],
     &["logic", "wire"],
     &["engine/park", "engine/process"],
     &["engine/listeners", "engine/spec"],
@@ -167,6 +167,11 @@ fn name(file: &Path) -> Option<String> {
     let inside = file.strip_prefix(root().join("src")).ok()?.with_extension("");
     let name = inside.to_str()?.replace('\\', "/");
     (name != "lib").then_some(name)
+}
+
+#[test]
+fn only_tls_names_the_crate_for_it() {
+    assert_only_in("rustls", |file| is_in(file, "tls"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::Clock;
 use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::{self, Found};
+use crate::front::{Terminator, in_front_of, put_in_front_of};
 use crate::launch::{Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path};
 use crate::port::Port;
 use crate::wait::wait_for;
@@ -91,6 +92,8 @@ pub struct Server {
     client: Mutex<Option<(u64, Client)>>,
     watchdog: Mutex<Watchdog>,
     clock: Option<Clock>,
+    /// Kept: it ends when it is dropped.
+    _front: Option<Terminator>,
     folder: TempDir,
 }
 
@@ -131,6 +134,7 @@ impl Server {
             let port = Port::choose()?;
             match launch(&spec, binary, folder.path(), &port, &mut watchdog) {
                 Ok(child) => {
+                    let _front = put_in_front_of(port.addr())?;
                     return Ok(Self {
                         spec,
                         binary,
@@ -139,6 +143,7 @@ impl Server {
                         client: Mutex::new(None),
                         watchdog: Mutex::new(watchdog),
                         clock,
+                        _front,
                         folder,
                     });
                 }
@@ -149,11 +154,13 @@ impl Server {
         Err(Error::new("20 ports in a row were taken before the server could bind them"))
     }
 
-    /// `redis://127.0.0.1:PORT`, with `:password@` if there is one.
+    /// `redis://127.0.0.1:PORT`, with `:password@` if there is one. `rediss://` and another port if TLS was
+    /// put in front of it.
     pub fn url(&self) -> String {
+        let (scheme, addr) = in_front_of(self.addr()).map_or(("redis", self.addr()), |front| ("rediss", front));
         match &self.spec.password {
-            Some(password) => format!("redis://:{}@{}", encoded(password), self.addr()),
-            None => format!("redis://{}", self.addr()),
+            Some(password) => format!("{scheme}://:{}@{addr}", encoded(password)),
+            None => format!("{scheme}://{addr}"),
         }
     }
 
