@@ -98,6 +98,8 @@ mod logic;
 mod manager;
 mod stats;
 mod sys;
+#[cfg(quorlock_shuttle)]
+mod testing;
 #[cfg(test)]
 mod tests;
 mod time;
