@@ -1,5 +1,7 @@
 //! Options in, running manager out.
 
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Config, Margin};
@@ -7,7 +9,11 @@ use crate::engine::{Engine, Process};
 use crate::error::{BuildError, BuildProblem};
 use crate::ids::NodeSet;
 use crate::manager::LockManager;
+#[cfg(feature = "tls")]
+use crate::tls::{Setup, SystemRoots, Tls};
 use crate::wire::{Address, Login};
+#[cfg(feature = "tls")]
+use crate::wire::{Place, Security};
 
 impl LockManager {
     /// Begins to build a manager for these nodes, given as URLs: `redis://[user:password@]host[:port][/database]`, or
@@ -17,8 +23,10 @@ impl LockManager {
     /// failure of one, five of two. An even number is allowed and survives no more failures than one node less would.
     ///
     /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
-    /// apart from the URLs, with [`credentials`](Builder::credentials). There is no TLS yet: put a tunnel, such as stunnel,
-    /// beside the program and give its address.
+    /// apart from the URLs, with [`credentials`](Builder::credentials).
+    ///
+    /// With the crate's feature `tls` there is also `rediss://[user:password@]host[:port][/database]`, for connections that are
+    /// secured by TLS: see [`guide::nodes`](crate::guide::nodes#tls).
     ///
     /// Every process that uses the same locks must be built with the same nodes, database numbers and prefix.
     ///
@@ -43,6 +51,8 @@ impl LockManager {
         Builder {
             addresses: nodes.into_iter().map(|it| Address::parse(it.as_ref())).collect(),
             login: None,
+            #[cfg(feature = "tls")]
+            tls: TlsOptions::default(),
             owner_label: Some(String::new()),
             config: Config::default(),
         }
@@ -55,6 +65,8 @@ impl LockManager {
 pub struct Builder {
     addresses: Vec<Result<Address, String>>,
     login: Option<Login>,
+    #[cfg(feature = "tls")]
+    tls: TlsOptions,
     owner_label: Option<String>,
     config: Config,
 }
@@ -83,6 +95,56 @@ impl Builder {
     #[doc(alias = "login")]
     pub fn credentials(mut self, user: Option<&str>, password: &str) -> Builder {
         self.login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
+        self
+    }
+
+    /// Sets how the connections to nodes with a `rediss://` address are secured: whom to trust, and who we are.
+    ///
+    /// Needs the crate's feature `tls`. The time of the handshake is part of the
+    /// [connect timeout](Builder::connect_timeout). If no node has such an address, [`build`](Builder::build) refuses: nothing is
+    /// secured by this alone.
+    ///
+    /// Default: [`Tls::system_roots`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::Tls;
+    ///
+    /// let locks = quorlock::LockManager::builder(["rediss://r1.internal", "rediss://r2.internal", "rediss://r3.internal"])
+    ///     .tls(Tls::with_ca_file("/etc/locks/ca.pem"))
+    ///     .build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    #[doc(alias = "ssl")]
+    #[doc(alias = "certificate")]
+    pub fn tls(mut self, tls: Tls) -> Builder {
+        self.tls.all = Some(tls);
+        self
+    }
+
+    /// Sets the same for one node, by its place in the list, from 0: where certificates of nodes are for names other than the
+    /// hosts of their addresses, or from several authorities.
+    ///
+    /// Default: what is given to [`tls`](Builder::tls).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::{LockManager, Tls};
+    ///
+    /// let names = ["r1.internal", "r2.internal", "r3.internal"];
+    /// let mut builder = LockManager::builder(["rediss://10.0.0.1", "rediss://10.0.0.2", "rediss://10.0.0.3"]);
+    /// for (node, name) in names.iter().enumerate() {
+    ///     builder = builder.node_tls(node, Tls::with_ca_file("/etc/locks/ca.pem").server_name(*name));
+    /// }
+    /// let locks = builder.build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn node_tls(mut self, node: usize, tls: Tls) -> Builder {
+        self.tls.of_nodes.push((node, tls));
         self
     }
 
@@ -117,7 +179,8 @@ impl Builder {
         self
     }
 
-    /// Sets how long connecting and logging in to a node may take, without the time to resolve its name.
+    /// Sets how long connecting, securing the connection and logging in to a node may take, without the time to resolve its
+    /// name.
     ///
     /// Only a round that begins while a node is connected for the first time, or again after its connection broke,
     /// waits for that; a node that is down is tried in the background.
@@ -326,7 +389,8 @@ impl Builder {
 
     /// Checks every option and starts the threads.
     ///
-    /// Does not block and touches no network: nodes may be down, and are connected to when the first lock is taken.
+    /// Does not block and touches no network: nodes may be down, and are connected to when the first lock is taken. It reads
+    /// the files that were given for TLS.
     ///
     /// # Errors
     ///
@@ -335,6 +399,10 @@ impl Builder {
     #[doc(alias = "finish")]
     pub fn build(mut self) -> Result<LockManager, BuildError> {
         let (mut addresses, mut problems) = check_addresses(self.addresses);
+        #[cfg(feature = "tls")]
+        if problems.is_empty() {
+            problems.extend(self.tls.secure(&mut addresses).map(|reason| BuildProblem::Tls { reason }));
+        }
         problems.extend(self.config.problems());
         if !problems.is_empty() {
             return Err(BuildError::of(problems));
@@ -352,6 +420,37 @@ impl Builder {
             Ok(engine) => Ok(LockManager::of_engine(engine)),
             Err(err) => Err(BuildError::of(vec![BuildProblem::NoThreads { reason: err.to_string() }])),
         }
+    }
+}
+
+/// What was said about TLS.
+#[cfg(feature = "tls")]
+#[derive(Clone, Debug, Default)]
+struct TlsOptions {
+    all: Option<Tls>,
+    of_nodes: Vec<(usize, Tls)>,
+}
+
+#[cfg(feature = "tls")]
+impl TlsOptions {
+    /// Secures the nodes whose addresses ask for it. What is wrong with that, if something is.
+    fn secure(&self, nodes: &mut [Address]) -> Option<String> {
+        let mut system = SystemRoots::default();
+        let (mut secured, default) = (0_usize, Tls::system_roots());
+        for (index, node) in nodes.iter_mut().enumerate().filter(|(_, it)| it.is_to_be_secured()) {
+            let own = self.of_nodes.iter().rfind(|it| it.0 == index).map(|it| &it.1);
+            let Place::Tcp { host, .. } = &node.place else { continue };
+            match Setup::new(own.or(self.all.as_ref()).unwrap_or(&default), host, &mut system) {
+                Ok(setup) => node.security = Security::Tls(Arc::new(setup)),
+                Err(reason) => return Some(format!("node {index}: {reason}")),
+            }
+            secured = secured.saturating_add(1);
+        }
+        if self.all.is_some() && secured == 0 {
+            return Some("it is set up, and no node has an address that begins with rediss://".to_owned());
+        }
+        let useless = self.of_nodes.iter().find(|it| !nodes.get(it.0).is_some_and(Address::is_to_be_secured))?.0;
+        Some(format!("it is set up for node {useless}, which has no address that begins with rediss://"))
     }
 }
 

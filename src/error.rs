@@ -6,6 +6,7 @@
 mod check;
 mod finding;
 mod node;
+mod tls;
 
 use std::fmt;
 use std::io;
@@ -16,6 +17,7 @@ use thiserror::Error;
 pub use check::{NodeAccess, NodeCheck};
 pub use finding::NodeFinding;
 pub use node::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
+pub use tls::TlsFailure;
 
 use crate::time::{About, Exactly};
 pub(crate) use node::{FailureKind, Rows};
@@ -184,6 +186,12 @@ pub enum BuildProblem {
         len: usize,
         /// The largest allowed, in bytes.
         max: usize,
+    },
+    /// What was given for TLS cannot be used.
+    #[error("TLS: {reason}")]
+    Tls {
+        /// What is wrong with it, without secrets.
+        reason: String,
     },
     /// The system did not give a thread or a descriptor for waiting.
     #[error("cannot start the node threads: {reason}")]

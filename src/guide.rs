@@ -1,5 +1,8 @@
 //! Longer explanations, a page each.
 
+#[doc = include_str!("guide/choosing.md")]
+pub mod choosing {}
+
 #[doc = include_str!("guide/safety.md")]
 pub mod safety {}
 
@@ -23,6 +26,9 @@ pub mod programs {}
 
 #[doc = include_str!("guide/command.md")]
 pub mod command {}
+
+#[doc = include_str!("guide/async.md")]
+pub mod async_code {}
 
 #[doc = include_str!("guide/architecture.md")]
 pub mod architecture {}

@@ -46,7 +46,10 @@
 //! forgot has expired. The [safety page](guide::safety) says what to do about each, the page of
 //! [obligations](guide::obligations) how it is tested, and [`LockManager::check_nodes`] what is wrong with your servers.
 //!
-//! A signal ends a process without releasing anything: [`guide::programs`] says what to do about that, and about async code.
+//! Whether a lock of this kind is the right one for your job, and which others there are: [`guide::choosing`].
+//!
+//! A signal ends a process without releasing anything: [`guide::programs`] says what to do about that. From async code:
+//! [`guide::async_code`].
 //!
 //! # Threads
 //!
@@ -95,9 +98,12 @@ mod logic;
 mod manager;
 mod stats;
 mod sys;
+#[cfg(quorlock_shuttle)]
+mod testing;
 #[cfg(test)]
 mod tests;
 mod time;
+mod tls;
 mod wire;
 
 pub use builder::Builder;
@@ -105,7 +111,7 @@ pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
     AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, NodeAccess, NodeAnswer, NodeCheck, NodeFailure,
-    NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError,
+    NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError, TlsFailure,
 };
 pub use ids::{FencingToken, NodeId};
 pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
@@ -113,3 +119,5 @@ pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};
 pub use stats::Stats;
+#[cfg(feature = "tls")]
+pub use tls::Tls;

@@ -13,7 +13,7 @@ mod reply;
 mod script;
 mod value;
 
-pub(crate) use address::{Address, Login, Place};
+pub(crate) use address::{Address, Login, Place, Security};
 pub(crate) use command::Command;
 pub(crate) use conn::{Conn, Event};
 pub(crate) use plan::{

@@ -14,6 +14,7 @@ pub(crate) mod load;
 pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod outgoing;
+mod probe;
 pub(crate) mod queue;
 pub(crate) mod resend;
 pub(crate) mod sets;

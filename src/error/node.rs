@@ -8,6 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::error::finding::NodeFinding;
+use crate::error::tls::TlsFailure;
 use crate::ids::NodeId;
 use crate::time::About;
 
@@ -251,6 +252,9 @@ pub enum NodeFailure {
         /// What the system said.
         reason: String,
     },
+    /// The connection could not be secured, or would have to be.
+    #[error("TLS: {0}")]
+    Tls(TlsFailure),
     /// The server wants a password, or another one, or another user name.
     #[error("login refused: check user and password, in the node's URL or given to Builder::credentials")]
     WrongPassword,
@@ -368,17 +372,22 @@ pub enum NodeFailure {
 }
 
 /// What a failure is, whatever is in it.
-pub(crate) type FailureKind = (Discriminant<NodeFailure>, Option<Discriminant<NodeFinding>>);
+pub(crate) type FailureKind =
+    (Discriminant<NodeFailure>, Option<Discriminant<NodeFinding>>, Option<Discriminant<TlsFailure>>);
 
 impl NodeFailure {
     pub(crate) fn kind(&self) -> FailureKind {
         let finding = if let NodeFailure::Disqualified { finding } = self { Some(discriminant(finding)) } else { None };
-        (discriminant(self), finding)
+        let tls = if let NodeFailure::Tls(failure) = self { Some(discriminant(failure)) } else { None };
+        (discriminant(self), finding, tls)
     }
 
     /// Whether it stays as it is until somebody changes the server, its settings or the address: the log warns of it.
     /// `SameServer` does not count: the log warns of the pair.
     pub(crate) fn needs_somebody(&self) -> bool {
+        if let NodeFailure::Tls(failure) = self {
+            return failure.needs_somebody();
+        }
         matches!(
             self,
             NodeFailure::WrongPassword

@@ -1,5 +1,6 @@
 //! Where a node is and how to log in, read from a URL.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::ids::OwnerLabel;
+use crate::tls::Setup;
 
 /// A node's address. Its `Debug` and `Display` forms show host and port, or the socket's path, and no login.
 #[derive(Clone)]
@@ -16,6 +18,7 @@ pub(crate) struct Address {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
+    pub(crate) security: Security,
     /// The name of our connections there.
     pub(crate) client_name: String,
     shown: Arc<str>,
@@ -34,6 +37,17 @@ impl fmt::Debug for Login {
     }
 }
 
+/// Whether connections are secured, and how.
+#[derive(Clone, Debug)]
+pub(crate) enum Security {
+    Plain,
+    /// By TLS, but nobody has said how: there is no connection then.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "no address asks for it without the feature"))]
+    Wanted,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "no address asks for it without the feature"))]
+    Tls(Arc<Setup>),
+}
+
 /// Where to connect to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
@@ -45,16 +59,23 @@ impl Address {
     /// Reads a URL. The error says what is wrong and never repeats the URL, which may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Address, String> {
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-        match scheme.as_deref() {
-            Some("redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix") => {}
+        let security = match scheme.as_deref() {
+            Some("redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix") => Security::Plain,
+            #[cfg(feature = "tls")]
+            Some("rediss" | "valkeys") => Security::Wanted,
+            #[cfg(not(feature = "tls"))]
             Some("rediss" | "valkeys") => return Err(NO_TLS.to_owned()),
             Some(_) => return Err(format!("unknown scheme: {EXPECTED}")),
             None => return Err(format!("not a URL: {EXPECTED}")),
-        }
+        };
         if let Some(mistake) = mistake_in(url) {
             return Err(mistake.to_owned());
         }
-        let info = url.into_connection_info().map_err(|err| {
+        // The parser knows no TLS.
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let plain = matches!(security, Security::Plain);
+        let url = if plain { Cow::Borrowed(url) } else { Cow::Owned(format!("redis://{rest}")) };
+        let info = url.as_ref().into_connection_info().map_err(|err| {
             // Only the fixed text before the dash: what follows may quote the URL.
             let err = err.to_string();
             match err.split(" - ").next().unwrap_or("not a Redis URL") {
@@ -85,6 +106,7 @@ impl Address {
             user: login.username().map(str::to_owned),
             password: login.password().map(str::to_owned),
             database: login.db(),
+            security,
             client_name: CLIENT_NAME.to_owned(),
         })
     }
@@ -102,6 +124,10 @@ impl Address {
         self.client_name = format!("{CLIENT_NAME}:{}", label.as_str());
     }
 
+    pub(crate) fn is_to_be_secured(&self) -> bool {
+        !matches!(self.security, Security::Plain)
+    }
+
     /// Host and port, or path: for logs, errors and telling nodes apart.
     pub(crate) fn shown(&self) -> Arc<str> {
         Arc::clone(&self.shown)
@@ -110,8 +136,11 @@ impl Address {
 
 const CLIENT_NAME: &str = "quorlock";
 const EXPECTED: &str = "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
-const NO_TLS: &str = "TLS is not supported yet: run a tunnel such as stunnel beside this program, and give its address here, \
-                      redis://127.0.0.1:PORT";
+#[cfg(not(feature = "tls"))]
+const NO_TLS: &str = "this crate was built without TLS: enable its feature `tls`, in Cargo.toml: \
+                      quorlock = { version = \"…\", features = [\"tls\"] }";
+const INSECURE: &str = "#insecure is not offered: give the certificate authority with Tls::with_ca_file, or the name in the \
+                        certificate with Tls::server_name";
 const NO_PASSWORD: &str =
     "a user without a password: write redis://user:password@host, or give both with Builder::credentials";
 const RESERVED: &str = "a user, password or path with one of / ? # @ in it: write that as %2F %3F %23 %40, or give user and \
@@ -126,6 +155,9 @@ const NO_BRACKETS: &str = "an IPv6 address stands in brackets: redis://[::1]:637
 /// and what precedes it the host.
 fn mistake_in(url: &str) -> Option<&'static str> {
     let (scheme, rest) = url.split_once("://")?;
+    if rest.ends_with("#insecure") {
+        return Some(INSECURE);
+    }
     if rest.contains('#') {
         return Some(RESERVED);
     }
@@ -205,8 +237,12 @@ mod tests {
     #[test]
     fn what_people_get_wrong_in_a_url_has_words_of_its_own() {
         for (url, reason) in [
+            #[cfg(not(feature = "tls"))]
             ("rediss://u:secret@host", NO_TLS),
+            #[cfg(not(feature = "tls"))]
             ("VALKEYS://host", NO_TLS),
+            #[cfg(feature = "tls")]
+            ("rediss://host#insecure", INSECURE),
             ("redis://:se/cret@host", RESERVED),
             ("redis://ann:12/cret@host:6379", RESERVED),
             ("redis://ann:12?cret@host:6379", RESERVED),
@@ -269,7 +305,7 @@ mod tests {
             "",
             "host:6379",
             "http://u:secret@host",
-            "rediss://u:secret@host",
+            "rediss://u:secret@host:port",
             "redis://",
             "redis://u:secret@host:port",
             "redis://u:secret@host:70000",

@@ -14,8 +14,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::answer::{Answer, ServerInfo};
-use crate::error::NodeFailure;
+use crate::error::{NodeFailure, TlsFailure};
 use crate::time::{Now, Tick};
+use crate::tls::Session;
 use crate::wire::address::Address;
 use crate::wire::command::Command;
 use crate::wire::handshake::{Handshake, Next};
@@ -26,6 +27,8 @@ use crate::wire::script::{Kind, Script};
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
 #[derive(Debug)]
 pub(crate) struct Conn<T> {
+    /// What stands between these bytes and those of the wire, if that is so.
+    tls: Option<Session>,
     /// Until the server may vote.
     login: Option<Handshake>,
     inbox: Inbox,
@@ -79,6 +82,7 @@ pub(crate) enum Event<T> {
 impl<T> Default for Conn<T> {
     fn default() -> Conn<T> {
         Conn {
+            tls: None,
             login: None,
             inbox: Inbox::default(),
             unsent: Vec::new(),
@@ -96,10 +100,11 @@ impl<T> Default for Conn<T> {
 }
 
 impl<T: AsRef<Command>> Conn<T> {
-    /// A connection that is established now, and begins with the login. `greet`: what to ask the server for its memory.
-    pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> Conn<T> {
+    /// A connection that is established now, and begins with the login, once it is secured by `tls` if that is some. `greet`:
+    /// what to ask the server for its memory.
+    pub(crate) fn begin(address: &Address, greet: Option<&Command>, tls: Option<Session>) -> Conn<T> {
         let (handshake, unsent) = Handshake::begin(address, greet);
-        Conn { login: Some(handshake), unsent, ..Conn::default() }
+        Conn { tls, login: Some(handshake), unsent, ..Conn::default() }
     }
 
     /// One that has logged in.
@@ -123,9 +128,14 @@ impl<T: AsRef<Command>> Conn<T> {
         self.login.as_ref().is_some_and(Handshake::has_time)
     }
 
+    /// Whether the login has to wait for the end of the handshake of TLS.
+    pub(crate) fn is_securing(&self) -> bool {
+        self.tls.as_ref().is_some_and(Session::is_securing)
+    }
+
     /// Nothing waits to be written.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.unsent.is_empty()
+        self.unsent.is_empty() && self.tls.as_ref().is_none_or(Session::is_flushed)
     }
 
     /// How many commands have no answer.
@@ -168,16 +178,26 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// Room for what is read next.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        self.inbox.space()
+        match &mut self.tls {
+            Some(tls) => tls.space(),
+            None => self.inbox.space(),
+        }
     }
 
     /// So many bytes were read into the [space](Conn::space).
     pub(crate) fn filled(&mut self, len: usize) {
-        self.inbox.filled(len);
+        match &mut self.tls {
+            Some(tls) => tls.filled(len),
+            None => self.inbox.filled(len),
+        }
     }
 
     /// So many bytes of [`Conn::poll_write`] were written.
     pub(crate) fn wrote(&mut self, len: usize) {
+        if let Some(tls) = &mut self.tls {
+            self.sent = tls.wrote(len);
+            return;
+        }
         self.unsent_from = self.unsent_from.saturating_add(len);
         self.sent = self.sent.saturating_add(wide(len));
         if self.unsent.len() <= self.unsent_from {
@@ -218,7 +238,8 @@ impl<T: AsRef<Command>> Conn<T> {
 
     fn expect(&mut self, tag: T, asked: Now, with_source: bool) {
         self.stands_until = self.stands_until.max(asked.tick.checked_add(tag.as_ref().life()));
-        let end = self.sent.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
+        let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
+        let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
         self.in_flight.push_back(InFlight { tag, asked, with_source, end, ends_batch: false });
     }
 
@@ -230,13 +251,25 @@ impl<T: AsRef<Command>> Conn<T> {
             last.ends_batch = true;
             self.batches = self.batches.saturating_add(1);
         }
+        if let Some(tls) = &mut self.tls {
+            if !self.unsent.is_empty() && tls.seal(&self.unsent) {
+                self.unsent.clear();
+            }
+            return tls.unsent();
+        }
         self.unsent.get(self.unsent_from..).unwrap_or_default()
     }
 
     /// What has come next. Answers come in the order of commands, so an answer that is late is still that command's and
     /// nobody else's. What nobody asked for is passed over.
     pub(crate) fn poll_event(&mut self) -> Result<Option<Event<T>>, NodeFailure> {
-        while let Some(reply) = self.inbox.take_reply().map_err(protocol)? {
+        loop {
+            let Some(reply) = self.inbox.take_reply().map_err(|it| self.nonsense(it))? else {
+                if self.open()? {
+                    continue;
+                }
+                return Ok(None);
+            };
             let frame = self.inbox.get(reply);
             if let Some(handshake) = &mut self.login {
                 match handshake.on_reply(frame)? {
@@ -274,9 +307,32 @@ impl<T: AsRef<Command>> Conn<T> {
                 _ => Event::Answer { tag, asked, reply },
             }));
         }
-        Ok(None)
+    }
+
+    /// Decrypts some of what has come. False if nothing is left.
+    fn open(&mut self) -> Result<bool, NodeFailure> {
+        let Some(tls) = &mut self.tls else { return Ok(false) };
+        match tls.open(self.inbox.space()) {
+            Ok(len) => {
+                self.inbox.filled(len);
+                Ok(len != 0)
+            }
+            Err(failure) => Err(self.login_failure().unwrap_or(failure)),
+        }
+    }
+
+    /// What came is no reply, for this reason.
+    fn nonsense(&self, reason: String) -> NodeFailure {
+        if self.login.is_some() && self.tls.is_none() && self.inbox.first().is_some_and(|it| TLS_RECORDS.contains(&it))
+        {
+            return NodeFailure::Tls(TlsFailure::SpeaksTls);
+        }
+        protocol(reason)
     }
 }
+
+/// What a server that expects TLS answers with otherwise: an alert, or its part of a handshake.
+const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
 fn protocol(reason: String) -> NodeFailure {
     NodeFailure::Protocol { reason }

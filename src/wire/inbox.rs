@@ -43,6 +43,11 @@ impl Inbox {
         Ok(Some(std::mem::replace(&mut self.start, end)..end))
     }
 
+    /// What the first reply that has not been taken begins with.
+    pub(crate) fn first(&self) -> Option<u8> {
+        self.bytes.get(self.start..self.end)?.first().copied()
+    }
+
     pub(crate) fn get(&self, reply: Range<usize>) -> &[u8] {
         self.bytes.get(reply).unwrap_or_default()
     }

@@ -218,7 +218,7 @@ fn users_who_may_not_list_publish_or_subscribe_wait_by_asking_again() -> TestRes
             server.command(&[&user, rules].concat())?;
         }
         let usual = servers.urls();
-        let limited: Vec<_> = servers.iter().map(|it| format!("redis://ann:pw@{}", it.addr())).collect();
+        let limited: Vec<_> = servers.iter().map(|it| it.url().replace("://", "://ann:pw@")).collect();
 
         // Whichever of the two it is, or both.
         for (holder, waiter) in [(&limited, &usual), (&usual, &limited), (&limited, &limited)] {

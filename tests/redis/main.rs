@@ -57,5 +57,13 @@ mod several;
 mod several_waiting;
 mod starving;
 mod support;
-
 mod waiting;
+
+/// These nodes are without TLS. For those with it some of these files are tested once more: see `tests/tls`.
+fn builder_for<I>(urls: I) -> quorlock::Builder
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    quorlock::LockManager::builder(urls)
+}

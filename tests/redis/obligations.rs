@@ -359,7 +359,7 @@ fn child_without_room_for_threads() {
 fn g3_the_addresses_of_one_name_are_one_node() -> TestResult {
     // Usually ::1 and 127.0.0.1, of which the servers have only the second.
     let servers = Servers::start(3)?;
-    let urls: Vec<_> = servers.iter().map(|it| format!("redis://localhost:{}", it.port())).collect();
+    let urls: Vec<_> = servers.iter().map(|it| it.url().replace("127.0.0.1", "localhost")).collect();
     let locks = builder(&urls).build()?;
 
     let guard = lock_in_the_end(&locks, "report");

@@ -29,7 +29,7 @@ where
     I: IntoIterator,
     I::Item: AsRef<str>,
 {
-    LockManager::builder(urls)
+    crate::builder_for(urls)
         .ttl(secs(20))
         .response_timeout(secs(5))
         .connect_timeout(secs(10))

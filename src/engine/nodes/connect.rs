@@ -8,10 +8,12 @@ use std::time::Duration;
 use crate::answer::ServerInfo;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::{self, Filled};
-use crate::error::{self, NodeFailure};
+use crate::engine::nodes::probe::Probe;
+use crate::error::{self, NodeFailure, TlsFailure};
 use crate::sys::{Poll, SOCKET, Socket};
 use crate::time::{self, Moment, Now, Tick};
-use crate::wire::{Address, Command, Conn, Event, Place};
+use crate::tls::Session;
+use crate::wire::{Address, Command, Conn, Event, Place, Security};
 
 /// How many addresses of a name are tried: each is a connection, as long as none is established.
 const ADDRESSES_MAX: usize = 16;
@@ -31,11 +33,16 @@ pub(crate) struct Connecting {
     tries: Vec<Try>,
     /// When the next address is begun whether or not the others have failed.
     next_at: Tick,
+    /// When a server that has not answered the handshake of TLS is asked whether it speaks that.
+    probe_at: Tick,
+    probe: Option<Probe>,
     deadline: Tick,
 }
 
 /// One address, on its way.
 struct Try {
+    /// Of a name's addresses.
+    to: Option<SocketAddr>,
     socket: Socket,
     /// Once it is connected.
     login: Option<Login>,
@@ -48,6 +55,15 @@ struct Login {
     asked: Now,
     /// When the server had said what time it is. What follows, as the loading of scripts, takes time of its own.
     said_time: Option<Moment>,
+    /// Something has come.
+    heard: bool,
+}
+
+impl Login {
+    /// Nothing was said yet about the handshake of TLS.
+    fn is_ignored(&self) -> bool {
+        self.conn.is_securing() && !self.heard
+    }
 }
 
 /// How far an attempt to connect has come.
@@ -103,19 +119,26 @@ impl Connecting {
         let now = time::tick();
         let deadline = now.checked_add(timeout).unwrap_or(now);
         let (address, tries) = (address.clone(), Vec::new());
-        let mut connecting = Connecting { address, greet, untried, tries, next_at: deadline, deadline };
+        let half = timeout.checked_div(2).filter(|_| address.is_to_be_secured());
+        let probe_at = half.and_then(|it| now.checked_add(it)).unwrap_or(deadline);
+        let mut connecting =
+            Connecting { address, greet, untried, tries, next_at: deadline, probe_at, probe: None, deadline };
         connecting.begin_next(poll, now)?;
         Ok(connecting)
     }
 
     /// When to call [`Connecting::step`] again at the latest.
     pub(crate) fn deadline(&self) -> Tick {
-        self.next_at.min(self.deadline)
+        self.next_at.min(self.probe_at).min(self.deadline)
     }
 
     /// Goes as far as it can now.
     pub(crate) fn step(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
         if self.deadline <= now {
+            let mut logins = self.tries.iter().filter_map(|it| it.login.as_ref());
+            if logins.any(|it| it.conn.is_securing()) {
+                return Err(NodeFailure::Tls(TlsFailure::NoAnswer));
+            }
             let talks = self.tries.iter().any(|it| it.login.is_some());
             let reason = if talks { "no answer to the login in time" } else { "no connection in time" };
             return Err(NodeFailure::Connect { reason: reason.to_owned() });
@@ -126,8 +149,8 @@ impl Connecting {
             match it.step(&self.address, self.greet.as_ref()) {
                 Ok(None) => index = index.saturating_add(1),
                 Ok(Some(server_info)) => {
-                    let Try { socket, login: Some(login) } = self.tries.swap_remove(index) else { continue };
-                    let Login { conn, asked, said_time } = login;
+                    let Try { socket, login: Some(login), .. } = self.tries.swap_remove(index) else { continue };
+                    let Login { conn, asked, said_time, .. } = login;
                     let said_time = said_time.unwrap_or_else(Moment::now);
                     return Ok(Progress::Done(Box::new(Opened { socket, conn, server_info, asked, said_time })));
                 }
@@ -138,6 +161,9 @@ impl Connecting {
                 }
             }
         }
+        if self.speaks_no_tls(poll, now) {
+            return Err(NodeFailure::Tls(TlsFailure::NotTls));
+        }
         if !self.untried.is_empty() && (failure.is_some() || self.next_at <= now) {
             failure = self.begin_next(poll, now).err().or(failure);
         }
@@ -147,11 +173,22 @@ impl Connecting {
         }
     }
 
+    /// Whether a server that does not answer the handshake of TLS is found to speak without, after half of the time.
+    fn speaks_no_tls(&mut self, poll: &Poll, now: Tick) -> bool {
+        if self.probe_at <= now {
+            // Once, and whatever comes of it the deadline stays.
+            self.probe_at = self.deadline;
+            let ignored = self.tries.iter().find(|it| it.login.as_ref().is_some_and(Login::is_ignored));
+            self.probe = ignored.and_then(|it| it.to).and_then(|it| Probe::begin(it, poll));
+        }
+        self.probe.as_mut().is_some_and(Probe::step)
+    }
+
     /// Begins with the next address that can be begun with. It gets an equal share of the time that is left.
     fn begin_next(&mut self, poll: &Poll, now: Tick) -> Result<(), NodeFailure> {
         self.next_at = self.deadline;
-        let socket = next_socket(&self.address, &mut self.untried, poll)?;
-        self.tries.push(Try { socket, login: None });
+        let (to, socket) = next_socket(&self.address, &mut self.untried, poll)?;
+        self.tries.push(Try { to, socket, login: None });
         let left = self.deadline.saturating_duration_since(now);
         let shares = u32::try_from(self.untried.len()).unwrap_or(u32::MAX).saturating_add(1);
         if let Some(share) = left.checked_div(shares) {
@@ -165,13 +202,13 @@ impl Try {
     /// Goes as far as it can now; what the server said, once the node may vote.
     fn step(&mut self, address: &Address, greet: Option<&Command>) -> Result<Option<ServerInfo>, Ended> {
         let socket = &self.socket;
-        let Login { conn, said_time, .. } = match &mut self.login {
+        let Login { conn, said_time, heard, .. } = match &mut self.login {
             Some(login) => login,
             login @ None => match socket.is_connected() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {
-                    let conn = Conn::begin(address, greet);
-                    login.insert(Login { conn, asked: Now::read(), said_time: None })
+                    let conn = Conn::begin(address, greet, secure(address).map_err(Ended::Server)?);
+                    login.insert(Login { conn, asked: Now::read(), said_time: None, heard: false })
                 }
                 Err(err) => return Err(Ended::Link(cannot(&err))),
             },
@@ -179,16 +216,27 @@ impl Try {
         loop {
             let written = link::write(conn, socket);
             let filled = link::read(conn, socket);
+            *heard |= matches!(filled, Ok(Filled::Short | Filled::Full));
             // What has come is read before the end of the connection is believed: a server that refuses says why
             // and closes.
-            while let Some(event) = conn.poll_event().map_err(Ended::Server)? {
-                if let Event::Ready(server_info) = event {
-                    return Ok(Some(server_info));
+            loop {
+                match conn.poll_event() {
+                    Ok(Some(Event::Ready(server_info))) => return Ok(Some(server_info)),
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(failure) => {
+                        // With TLS the server is told why.
+                        let _ = link::write(conn, socket);
+                        return Err(Ended::Server(failure));
+                    }
                 }
             }
             *said_time = conn.login_has_time().then(|| said_time.unwrap_or_else(Moment::now));
             match written.and(filled) {
-                Err(err) => return Err(conn.login_failure().map_or_else(|| Ended::Link(lost(&err)), Ended::Server)),
+                Err(err) => {
+                    let failure = conn.login_failure().map(Ended::Server);
+                    return Err(failure.unwrap_or_else(|| Ended::Link(lost(&err, conn.is_securing(), *heard))));
+                }
                 // Only now the system announces the next bytes.
                 Ok(Filled::Nothing) => return Ok(None),
                 Ok(Filled::Short | Filled::Full) => {}
@@ -197,16 +245,31 @@ impl Try {
     }
 }
 
-fn next_socket(address: &Address, untried: &mut VecDeque<SocketAddr>, poll: &Poll) -> Result<Socket, NodeFailure> {
+/// What secures a connection that begins now. Reads files, if it is to be secured.
+fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
+    match (&address.security, &address.place) {
+        (Security::Plain, _) => Ok(None),
+        (Security::Tls(setup), Place::Tcp { host, .. }) => setup.begin(host).map(Some),
+        // Never without, whatever comes.
+        (Security::Tls(_) | Security::Wanted, _) => Err(NodeFailure::Internal),
+    }
+}
+
+fn next_socket(
+    address: &Address,
+    untried: &mut VecDeque<SocketAddr>,
+    poll: &Poll,
+) -> Result<(Option<SocketAddr>, Socket), NodeFailure> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     loop {
-        let begun = match (&address.place, untried.pop_front()) {
+        let to = untried.pop_front();
+        let begun = match (&address.place, to) {
             (Place::Tcp { .. }, Some(next)) => Socket::connect_tcp(next),
             (Place::Tcp { .. }, None) => return Err(cannot(&last)),
             (Place::Unix(path), _) => Socket::connect_unix(path),
         };
         match begun.and_then(|mut socket| socket.register(poll.registry(), SOCKET).map(|()| socket)) {
-            Ok(socket) => return Ok(socket),
+            Ok(socket) => return Ok((to, socket)),
             Err(err) if untried.is_empty() => return Err(cannot(&err)),
             Err(err) => last = err,
         }
@@ -217,8 +280,16 @@ fn cannot(err: &io::Error) -> NodeFailure {
     NodeFailure::Connect { reason: error::reason(err) }
 }
 
-fn lost(err: &io::Error) -> NodeFailure {
-    NodeFailure::Disconnected { reason: error::reason(err) }
+fn lost(err: &io::Error, securing: bool, heard: bool) -> NodeFailure {
+    let mut reason = error::reason(err);
+    if securing {
+        return NodeFailure::Tls(TlsFailure::Closed { reason });
+    }
+    if !heard {
+        // As Redis does where TLS was expected.
+        reason.push_str(" before it answered; if its port speaks TLS, the address begins with rediss://");
+    }
+    NodeFailure::Disconnected { reason }
 }
 
 /// With sockets of the system.

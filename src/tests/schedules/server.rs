@@ -1,12 +1,11 @@
-//! A server for the checker: runs what the scripts say, as far as rounds depend on it, and keeps a log.
-//!
-//! A free lock is granted to whoever asks: it knows the waiting list, and no turns.
+//! A server for the checker: a store behind the checker's sockets. It keeps a log of what it has run.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::sys::checked::{self, OwnThread, Peer, Sleeper};
+use crate::testing::store::{Notice, Reply, Store, Value};
 use crate::wire::{Kind, Script};
 
 const FIRST_PORT: u16 = 7000;
@@ -22,15 +21,10 @@ pub(super) struct Ran {
 
 #[derive(Default)]
 struct Data {
-    /// Owner, and when the key expires.
-    locks: HashMap<Vec<u8>, (Vec<u8>, Duration)>,
-    counters: HashMap<Vec<u8>, u64>,
-    lists: HashMap<Vec<u8>, BTreeMap<u64, Vec<u8>>>,
+    store: Store,
     /// Which connection has opened which channel.
     channels: HashMap<Vec<u8>, usize>,
     log: Vec<Ran>,
-    /// Scripts that it does not know by their hash.
-    forgotten: Vec<Script>,
     /// It answers nothing before then.
     unread_until: Duration,
     /// By how much its clock has been set forward.
@@ -53,6 +47,7 @@ impl Server {
     /// client has logged in.
     pub(super) fn start(index: u16, room: usize) -> Server {
         let data: Arc<Mutex<Data>> = Arc::default();
+        data.lock().unwrap().store.learn_scripts();
         let port = FIRST_PORT + index;
         let peers = checked::accept(port, &Sleeper::new());
         assert!(peers.is_empty());
@@ -65,14 +60,14 @@ impl Server {
         format!("redis://server:{}", FIRST_PORT + index)
     }
 
-    /// Nobody holds a lock here, expired or not.
+    /// Nobody holds a lock here.
     pub(super) fn is_free(&self) -> bool {
-        self.data.lock().unwrap().locks.is_empty()
+        self.data.lock().unwrap().locks().is_empty()
     }
 
     /// Somebody is in a waiting list.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.data.lock().unwrap().lists.values().any(|it| !it.is_empty())
+        self.data.lock().unwrap().is_waited_for()
     }
 
     /// How many commands it has answered.
@@ -83,12 +78,18 @@ impl Server {
     /// Forgets these scripts, until they come with their source.
     pub(super) fn forget(&self, scripts: &[Script]) {
         checked::point();
-        self.data.lock().unwrap().forgotten = scripts.to_vec();
+        let mut data = self.data.lock().unwrap();
+        data.say(&[b"SCRIPT", b"FLUSH"]);
+        for script in Script::ALL.into_iter().filter(|it| !scripts.contains(it)) {
+            data.say(&[b"SCRIPT", b"LOAD", script.source().as_bytes()]);
+        }
     }
 
     /// Loses all locks, as if their keys had been deleted.
     pub(super) fn lose_locks(&self) {
-        self.data.lock().unwrap().locks.clear();
+        let mut data = self.data.lock().unwrap();
+        let locks = data.locks();
+        locks.iter().for_each(|it| drop(data.say(&[b"DEL", it])));
     }
 
     /// Leaves everything unread until then.
@@ -101,9 +102,9 @@ impl Server {
     pub(super) fn step_forward(&self, by: Duration) -> bool {
         checked::point();
         let mut data = self.data.lock().unwrap();
-        let (before, after) = (data.now(), data.now() + by);
+        let before = data.locks().len();
         data.ahead += by;
-        data.locks.values().any(|(_, until)| before < *until && *until <= after)
+        data.locks().len() < before
     }
 
     /// Says something on all connections that is no reply.
@@ -131,8 +132,8 @@ impl Server {
             data.sleeper.wake();
         }
         self.thread.join();
-        let data = self.data.lock().unwrap();
-        let locks = data.locks.values().filter(|(_, until)| data.now() < *until).count();
+        let mut data = self.data.lock().unwrap();
+        let locks = data.locks().len();
         Seen { log: data.log.clone(), locks }
     }
 }
@@ -179,6 +180,7 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
         for number in 0..clients.len() {
             let client = &mut clients[number];
             if client.peer.is_over() {
+                data.lock().unwrap().channels.retain(|_, it| *it != number);
                 continue;
             }
             client.bytes.extend(client.peer.read());
@@ -252,223 +254,69 @@ fn command(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
 }
 
 impl Data {
-    /// What its clock shows.
+    /// What its clock shows, since 1970.
     fn now(&self) -> Duration {
-        (crate::sys::boot_clock() - Duration::from_secs(1_000)) + self.ahead
+        checked::wall_clock() + self.ahead
+    }
+
+    /// The keys of locks that have not expired.
+    fn locks(&mut self) -> Vec<Vec<u8>> {
+        let is_slot = |key: &[u8]| key.strip_prefix(b"quorlock:slot-").is_some_and(|it| it[0].is_ascii_digit());
+        let now = self.now();
+        let keys = self.store.contents(now).map(|it| it.0.to_vec());
+        keys.filter(|it| !it.starts_with(b"quorlock:") || is_slot(it)).collect()
+    }
+
+    fn is_waited_for(&mut self) -> bool {
+        let now = self.now();
+        self.store.contents(now).any(|(_, it)| matches!(it.value, Value::Sorted(_)))
+    }
+
+    /// As somebody who is not on one of its connections.
+    fn say(&mut self, command: &[&[u8]]) -> Reply {
+        let command: Vec<_> = command.iter().map(|it| it.to_vec()).collect();
+        let now = self.now();
+        self.store.execute(&command, now, &|_| 0).reply
     }
 
     /// Runs one command of connection `from`; what is to be written, and to which connection.
     fn run(&mut self, from: usize, args: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
-        let script = match &args[0][..] {
-            b"SUBSCRIBE" => {
-                self.channels.insert(args[1].clone(), from);
-                let confirmed = [&b">3\r\n$9\r\nsubscribe\r\n"[..], &bulk(&args[1]), b":1\r\n"].concat();
-                return vec![(from, confirmed)];
-            }
-            b"EVALSHA" => Script::ALL.into_iter().find(|it| it.hash().as_bytes() == args[1]).unwrap(),
-            b"EVAL" => Script::ALL.into_iter().find(|it| it.source().as_bytes() == args[1]).unwrap(),
-            other => panic!("{}", other.escape_ascii()),
-        };
-        if args[0] == b"EVAL" {
-            self.forgotten.retain(|it| *it != script);
-        } else if self.forgotten.contains(&script) {
-            return vec![(from, b"-NOSCRIPT No matching script.\r\n".to_vec())];
+        if args[0] == b"SUBSCRIBE" {
+            self.channels.insert(args[1].clone(), from);
+            let confirmed = [&b">3\r\n$9\r\nsubscribe\r\n"[..], &bulk(&args[1]), b":1\r\n"].concat();
+            return vec![(from, confirmed)];
         }
-        let kind = script.kind();
-        let keys: usize = text(&args[2]).parse().unwrap();
-        let (all, args) = args[3..].split_at(keys);
-        let key = &all[0];
-        let owner = args[0].clone();
-        let now = self.now();
-        self.locks.retain(|_, (_, until)| now < *until);
-        let mut replies = Vec::new();
-        let numbers = match kind {
-            Kind::Acquire if script == Script::AcquireSlot => self.acquire_slot(all, args, now),
-            Kind::Acquire => self.acquire(key, key, args, now),
-            Kind::Raise => {
-                let counter = self.counters.entry(key.clone()).or_default();
-                let token = number(&args[1]);
-                if self.locks.get(key).is_none_or(|(it, _)| *it != owner) {
-                    vec![0, *counter]
-                } else if *counter < token {
-                    *counter = token;
-                    vec![1, token]
-                } else {
-                    vec![2, *counter]
-                }
-            }
-            Kind::Extend => {
-                let until = now + Duration::from_millis(number(&args[1]));
-                let taken = self.locks.get(key).is_some_and(|(it, _)| *it != owner);
-                match self.locks.get_mut(key).filter(|_| !taken) {
-                    Some((_, old)) => {
-                        *old = until.max(*old);
-                        vec![micros(now)]
-                    }
-                    None if taken => vec![3, 0, micros(now), 0],
-                    None if args.get(5).is_some_and(|it| it == b"heal") => {
-                        self.locks.insert(key.clone(), (owner.clone(), until));
-                        vec![4, 0, micros(now), 0]
-                    }
-                    None => vec![0, 0, micros(now), 0],
-                }
-            }
-            Kind::Release if script == Script::ReleaseSlots => {
-                let (slots, keep) = (&all[..(keys - 2) / 2], number(&args[1]) as usize);
-                let theirs =
-                    |it: &usize| *it + 1 != keep && self.locks.get(&slots[*it]).is_some_and(|it| it.0 == owner);
-                let given: Vec<_> = (0..slots.len()).filter(theirs).collect();
-                given.iter().for_each(|it| drop(self.locks.remove(&slots[*it])));
-                let is_free = slots.iter().any(|it| !self.locks.contains_key(it));
-                replies.extend(self.after_release(&all[keys - 1], is_free, &args[3..]));
-                vec![u64::from(!given.is_empty())]
-            }
-            Kind::Release => {
-                let deleted = self.locks.get(key).is_some_and(|(it, _)| *it == owner);
-                let raised = if keys == 4 { 2 } else { 0 };
-                if deleted {
-                    self.locks.remove(key);
-                    if raised != 0 {
-                        let counter = self.counters.entry(key.clone()).or_default();
-                        *counter = number(&args[1]).max(*counter);
-                    }
-                }
-                let is_free = !self.locks.contains_key(key);
-                replies.extend(self.after_release(key, is_free, &args[raised..]));
-                vec![u64::from(deleted)]
-            }
-            Kind::Greet
-            | Kind::Meet
-            | Kind::Inspect
-            | Kind::Probe
-            | Kind::List
-            | Kind::Present
-            | Kind::Subscribe
-            | Kind::Time => unreachable!(),
+        let (now, channels) = (self.now(), &self.channels);
+        let done = self.store.execute(args, now, &|it| usize::from(channels.contains_key(it)));
+        if let Some(twin) = done.ran {
+            let kind = Script::ALL.into_iter().find(|it| it.hash() == twin.hash).unwrap().kind();
+            let keys: usize = std::str::from_utf8(&args[2]).unwrap().parse().unwrap();
+            let owner = args[3 + keys].clone();
+            let status = match &done.reply {
+                // A grant without more to say is a time.
+                Reply::Int(_) if matches!(kind, Kind::Acquire | Kind::Extend) => 1,
+                Reply::Int(status) => *status,
+                Reply::Array(members) => match members[0] {
+                    Reply::Int(status) => status,
+                    _ => unreachable!(),
+                },
+                other => panic!("{other:?}"),
+            };
+            checked::trace(format_args!("ran {kind:?} of {}: {status}", owner[..4].escape_ascii()));
+            self.log.push(Ran { kind, owner, status });
+        }
+        let notice = |Notice { channel, message }: &Notice| {
+            let push = [&b">3\r\n$7\r\nmessage\r\n"[..], &bulk(channel), &bulk(message)].concat();
+            Some((*channels.get(channel)?, push))
         };
-        checked::trace(format_args!("ran {kind:?} of {}: {}", text(&owner[..4]), numbers[0]));
-        // A grant without more to say is a time.
-        let is_short = matches!(kind, Kind::Acquire | Kind::Extend) && numbers.len() == 1;
-        let status = if is_short { 1 } else { numbers[0] };
-        self.log.push(Ran { kind, owner, status: i64::try_from(status).unwrap() });
-        let held = kind == Kind::Acquire && status == 0;
-        let reply = match script {
-            Script::AcquireSlot => with_free_slots(&numbers),
-            _ if held => refusal(&numbers),
-            _ => array(&numbers),
-        };
+        let mut replies: Vec<_> = done.notices.iter().filter_map(notice).collect();
+        let mut reply = Vec::new();
+        done.reply.write_to(&mut reply, true);
         replies.push((from, reply));
         replies
     }
-
-    /// Takes the first slot that is free, of four at most. The last number says which were, by bits.
-    fn acquire_slot(&mut self, keys: &[Vec<u8>], args: &[Vec<u8>], now: Duration) -> Vec<u64> {
-        let count = (keys.len() - 3) / 2;
-        let (slots, list) = (&keys[..count], &keys[2 * count + 1]);
-        let is_free = |it: &usize| !self.locks.contains_key(&slots[*it]);
-        let free = (0..count).filter(is_free).fold(0, |free, it| free | 1 << it);
-        let first = number(&args[9]) as usize - 1;
-        let looks = if args[10] == b"1" { 1 } else { count };
-        let slot = (first..first + looks).map(|it| it % count).find(is_free);
-        let mut numbers = self.acquire(&slots[slot.unwrap_or(first)], list, args, now);
-        if numbers.len() == 1 {
-            numbers = vec![1, 0, 0, 0, numbers[0]];
-        }
-        numbers.extend([slot.map_or(0, |it| it as u64 + 1), count as u64, free]);
-        numbers
-    }
-
-    fn acquire(&mut self, key: &[u8], list: &[u8], args: &[Vec<u8>], now: Duration) -> Vec<u64> {
-        let (owner, ttl, proposal) = (&args[0], number(&args[1]), number(&args[2]));
-        let client = args.get(7).filter(|it| !it.is_empty());
-        let enters = args.get(8).is_some_and(|it| !it.is_empty());
-        let counter = self.counters.entry(key.to_vec()).or_default();
-        if let Some((other, until)) = self.locks.get(key)
-            && other != owner
-        {
-            let left = u64::try_from((*until - now).as_millis()).unwrap();
-            let Some(client) = client.filter(|_| enters) else { return vec![0, *counter, left, 0, micros(now)] };
-            self.enter(list, client, number(&args[6]));
-            return vec![0, self.counters[key], left, 1, micros(now)];
-        }
-        self.locks.insert(key.to_vec(), (owner.clone(), now + Duration::from_millis(ttl)));
-        let behind = proposal <= *counter;
-        let seen = std::mem::replace(counter, proposal.max(*counter));
-        if let Some(client) = client {
-            self.leave(list, client);
-        }
-        if behind { vec![2, seen, 0, 0, micros(now)] } else { vec![micros(now)] }
-    }
-
-    fn enter(&mut self, key: &[u8], client: &[u8], since: u64) {
-        self.leave(key, client);
-        let list = self.lists.entry(key.to_vec()).or_default();
-        // Calls may begin at the same time here.
-        let place = (since..).find(|it| !list.contains_key(it)).unwrap();
-        list.insert(place, client.to_vec());
-    }
-
-    fn leave(&mut self, key: &[u8], client: &[u8]) {
-        self.lists.entry(key.to_vec()).or_default().retain(|_, it| it != client);
-    }
-
-    /// Enters or strikes the client, and tells the first in the list `key` if the lock is free.
-    fn after_release(&mut self, key: &[u8], is_free: bool, args: &[Vec<u8>]) -> Option<(usize, Vec<u8>)> {
-        let (me, since) = (args.get(1), args.get(2).map(|it| number(it)));
-        match (me, since, args.get(3)) {
-            (Some(me), Some(since), Some(_)) => self.enter(key, me, since),
-            (Some(me), None, _) => self.leave(key, me),
-            _ => {}
-        }
-        if !is_free {
-            return None;
-        }
-        let list = self.lists.get_mut(key)?;
-        let (began, first) = list.first_key_value()?;
-        if Some(first) == me || since.is_some_and(|it| it < *began) {
-            return None;
-        }
-        let began = *began;
-        let first = list.remove(&began)?;
-        // A client's id has sixteen digits.
-        let (client, what) = first.split_at(16);
-        let channel = [b"quorlock:wake:", client].concat();
-        let to = *self.channels.get(&channel)?;
-        let what = what.strip_prefix(b"/").unwrap_or(key);
-        Some((to, [&b">3\r\n$7\r\nmessage\r\n"[..], &bulk(&channel), &bulk(what)].concat()))
-    }
-}
-
-/// A server's clock.
-fn micros(now: Duration) -> u64 {
-    1_800_000_000_000_000 + u64::try_from(now.as_micros()).unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    text(bytes).parse().unwrap()
 }
 
 fn bulk(bytes: &[u8]) -> Vec<u8> {
     [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
-}
-
-fn array(numbers: &[u64]) -> Vec<u8> {
-    let members: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
-    if numbers.len() == 1 { members.into_bytes() } else { format!("*{}\r\n{members}", numbers.len()).into_bytes() }
-}
-
-/// Seven numbers, and the last as a digit.
-fn with_free_slots(numbers: &[u64]) -> Vec<u8> {
-    let members: String = numbers[..7].iter().map(|it| format!(":{it}\r\n")).collect();
-    [format!("*8\r\n{members}").as_bytes(), &bulk(format!("{:x}", numbers[7]).as_bytes())].concat()
-}
-
-/// The numbers, and a holder that does not say who it is.
-fn refusal(numbers: &[u64]) -> Vec<u8> {
-    let members: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
-    [format!("*{}\r\n{members}", numbers.len() + 1).as_bytes(), &bulk(b"")].concat()
 }

@@ -174,7 +174,7 @@ fn however_the_answers_to_the_login_are_cut_the_server_is_ready_at_its_end() {
     let unknown = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
     for (rounds, pushes) in [(vec![answers("%0\r\n")], true), (vec![unknown, answers("+OK\r\n+OK\r\n")], false)] {
         for cut in 0..rounds[0].len() {
-            let mut conn = Conn::<Tag>::begin(&address, None);
+            let mut conn = Conn::<Tag>::begin(&address, None, None);
             let mut found = Vec::new();
             for said in &rounds {
                 assert!(found.is_empty() && !write_all(&mut conn).is_empty() && conn.is_flushed());
@@ -435,7 +435,7 @@ fn a_batch_is_under_way_until_its_last_command_is_answered() {
 
 #[test]
 fn what_a_server_has_refused_in_the_login_is_known_when_it_closes_the_connection_after_it() {
-    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://:password@a").unwrap(), None);
+    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://:password@a").unwrap(), None, None);
     write_all(&mut conn);
     assert_eq!(conn.login_failure(), None);
 
@@ -447,7 +447,7 @@ fn what_a_server_has_refused_in_the_login_is_known_when_it_closes_the_connection
 
 #[test]
 fn that_the_server_has_said_the_time_is_known_from_then_on_until_it_is_asked_anew() {
-    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None);
+    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None, None);
     let mut has_time_after = |said: &str| {
         write_all(&mut conn);
         read(&mut conn, said.as_bytes());
@@ -470,7 +470,7 @@ fn that_the_server_has_said_the_time_is_known_from_then_on_until_it_is_asked_ane
 #[test]
 fn a_login_that_fails_and_one_that_says_no_reply_end_the_connection() {
     for said in ["-NOAUTH x\r\n".repeat(16), "HTTP/1.1 400\r\n".to_owned()] {
-        let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None);
+        let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None, None);
         write_all(&mut conn);
         read(&mut conn, said.as_bytes());
         assert!(conn.poll_event().is_err(), "{said}");
@@ -479,7 +479,7 @@ fn a_login_that_fails_and_one_that_says_no_reply_end_the_connection() {
 
 #[test]
 fn what_comes_behind_the_login_answers_no_command() {
-    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None);
+    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None, None);
     write_all(&mut conn);
     let mut said = "%0\r\n".to_owned();
     said.push_str("*3\r\n:1\r\n:1\r\n:1\r\n");

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::front::for_children;
 use crate::wait::{PATIENCE, eventually};
 
 /// What every line that is meant for the parent begins with.
@@ -36,6 +37,7 @@ impl ChildProcess {
         let mut process = Command::new(env::current_exe().expect("this program has a path"))
             .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
             .envs(variables)
+            .envs(for_children())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

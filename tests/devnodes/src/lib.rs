@@ -15,6 +15,7 @@
 //! | a wall clock that is stepped while its process runs | [`Builder::stepped_clock`], [`Clock`] |
 //! | a slow, cut or mute network in front of one | [`Proxy`] |
 //! | a server that answers nonsense | [`fake::FakeServer`] |
+//! | TLS in front of one, and certificates | `tls`, with the feature `tls` |
 //! | another process of the same test program, to stop and to kill | [`ChildProcess`] |
 //! | a command sent from the test's side | [`Server::command`], [`client::Client`] |
 //! | the server binary, found or fetched | [`find::server_binary`] |
@@ -30,12 +31,21 @@ pub mod fake;
 mod fetch;
 pub mod find;
 mod launch;
+#[cfg(not(feature = "tls"))]
+mod plain;
 mod port;
 mod proxy;
 mod server;
 mod servers;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod wait;
 mod watchdog;
+
+#[cfg(not(feature = "tls"))]
+use plain as front;
+#[cfg(feature = "tls")]
+use tls as front;
 
 pub use child::{ChildProcess, say};
 pub use client::{Client, Reply};

@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::front::in_front_of;
 use crate::port::{Port, listen_reserved, stop_listening};
 
 /// Stands between a client and a server. Every setting takes effect at once, also on open connections, unless it says
@@ -27,6 +28,7 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: SocketAddr,
+    is_secure: bool,
     settings: Mutex<Settings>,
     /// Told of every change to the settings, and of cut connections.
     changed: Condvar,
@@ -65,7 +67,8 @@ enum Direction {
 }
 
 impl Proxy {
-    /// Listens on a port of its own and passes everything on to `target`, which need not be up.
+    /// Listens on a port of its own and passes everything on to `target`, which need not be up; to what speaks TLS for it, if
+    /// something does.
     ///
     /// # Errors
     ///
@@ -73,8 +76,10 @@ impl Proxy {
     pub fn start(target: SocketAddr) -> Result<Self, Error> {
         let (listener, port) = listen_reserved()?;
         let listener = Arc::new(listener);
+        let front = in_front_of(target);
         let shared = Arc::new(Shared {
-            target,
+            target: front.unwrap_or(target),
+            is_secure: front.is_some(),
             settings: Mutex::default(),
             changed: Condvar::new(),
             links: Mutex::default(),
@@ -90,9 +95,9 @@ impl Proxy {
         Ok(Self { port, listener, shared, acceptor: Some(acceptor) })
     }
 
-    /// `redis://127.0.0.1:PORT`, without a password.
+    /// `redis://127.0.0.1:PORT`, without a password; `rediss://` where TLS passes through it.
     pub fn url(&self) -> String {
-        format!("redis://{}", self.addr())
+        format!("redis{}://{}", if self.shared.is_secure { "s" } else { "" }, self.addr())
     }
 
     /// Where clients connect to.

@@ -16,6 +16,7 @@ use crate::Clock;
 use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::{self, Found};
+use crate::front::{Terminator, in_front_of, put_in_front_of};
 use crate::launch::{Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path};
 use crate::port::Port;
 use crate::wait::wait_for;
@@ -91,6 +92,8 @@ pub struct Server {
     client: Mutex<Option<(u64, Client)>>,
     watchdog: Mutex<Watchdog>,
     clock: Option<Clock>,
+    /// Kept: it ends when it is dropped.
+    _front: Option<Terminator>,
     folder: TempDir,
 }
 
@@ -131,6 +134,7 @@ impl Server {
             let port = Port::choose()?;
             match launch(&spec, binary, folder.path(), &port, &mut watchdog) {
                 Ok(child) => {
+                    let _front = put_in_front_of(port.addr())?;
                     return Ok(Self {
                         spec,
                         binary,
@@ -139,6 +143,7 @@ impl Server {
                         client: Mutex::new(None),
                         watchdog: Mutex::new(watchdog),
                         clock,
+                        _front,
                         folder,
                     });
                 }
@@ -149,11 +154,13 @@ impl Server {
         Err(Error::new("20 ports in a row were taken before the server could bind them"))
     }
 
-    /// `redis://127.0.0.1:PORT`, with `:password@` if there is one.
+    /// `redis://127.0.0.1:PORT`, with `:password@` if there is one. `rediss://` and another port if TLS was
+    /// put in front of it.
     pub fn url(&self) -> String {
+        let (scheme, addr) = in_front_of(self.addr()).map_or(("redis", self.addr()), |front| ("rediss", front));
         match &self.spec.password {
-            Some(password) => format!("redis://:{}@{}", encoded(password), self.addr()),
-            None => format!("redis://{}", self.addr()),
+            Some(password) => format!("{scheme}://:{}@{addr}", encoded(password)),
+            None => format!("{scheme}://{addr}"),
         }
     }
 
@@ -388,7 +395,7 @@ impl Server {
     /// The server does not answer, or the key holds something else.
     #[track_caller]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
-        self.ask(&[b"GET", key.as_ref()]).as_bytes().map(<[u8]>::to_vec)
+        self.ask(&[b"GET".as_slice(), key.as_ref()]).as_bytes().map(<[u8]>::to_vec)
     }
 
     /// Milliseconds until `key` goes: -1 if never, -2 if there is none.
@@ -398,7 +405,7 @@ impl Server {
     /// The server does not answer.
     #[track_caller]
     pub fn pttl(&self, key: impl AsRef<[u8]>) -> i64 {
-        self.ask(&[b"PTTL", key.as_ref()]).as_int().expect("PTTL is answered with a number")
+        self.ask(&[b"PTTL".as_slice(), key.as_ref()]).as_int().expect("PTTL is answered with a number")
     }
 
     /// Whether there is a `key`.
@@ -408,7 +415,7 @@ impl Server {
     /// The server does not answer.
     #[track_caller]
     pub fn exists(&self, key: impl AsRef<[u8]>) -> bool {
-        self.ask(&[b"EXISTS", key.as_ref()]).as_int() == Some(1)
+        self.ask(&[b"EXISTS".as_slice(), key.as_ref()]).as_int() == Some(1)
     }
 
     /// One field of `INFO all`, such as `connected_clients`. This object's own connection is among them.

@@ -1,0 +1,3 @@
+//! Stand-ins for servers.
+
+pub(crate) mod store;

@@ -1,0 +1,76 @@
+//! Commands that are no scripts: those that a client of ours sends, and those by which a test looks and sets.
+
+use super::call::{Args, Outcome, Refused, to_number, wrong_number};
+use super::keyspace::Keyspace;
+use super::number::of_len;
+use super::reply::Reply;
+
+/// Runs a command; `name` in capitals.
+pub(super) fn execute(keys: &mut Keyspace, run_id: &str, now: f64, name: &[u8], args: Args<'_>) -> Outcome {
+    let key = args.at(1);
+    match (name, args.len()) {
+        (b"PING", 0) => Ok(Reply::Status("PONG")),
+        (b"TIME", 0) => {
+            let seconds = (now / 1_000_000.0).floor();
+            let micros = now - seconds * 1_000_000.0;
+            Ok(Reply::Array([seconds, micros].map(|it| Reply::bulk(format!("{it:.0}"))).into()))
+        }
+        (b"GET", 1) => Ok(keys.get(key)?.map_or(Reply::Nil, Reply::Bulk)),
+        (b"SET", 2) => {
+            keys.set(key, args.at(2), None);
+            Ok(Reply::OK)
+        }
+        (b"SET", 4) if args.at(3).eq_ignore_ascii_case(b"px") => {
+            let life = args.number(4)?;
+            if life == 0.0 {
+                return Err(Refused("ERR invalid expire time in 'set' command".to_owned()));
+            }
+            keys.set(key, args.at(2), Some(life));
+            Ok(Reply::OK)
+        }
+        (b"DEL", 1..) => Ok(count(args.from(1).filter(|it| keys.del(it)).count())),
+        (b"EXISTS", 1..) => Ok(count(args.from(1).filter(|it| keys.exists(it)).count())),
+        (b"PTTL", 1) => Ok(Reply::number(keys.pttl(key))),
+        (b"PEXPIRE", 2) => Ok(Reply::Int(i64::from(keys.expire(key, args.number(2)?)))),
+        (b"ZADD", 3) => Ok(Reply::Int(i64::from(keys.zadd(key, to_number(args.at(2))?, args.at(3))?))),
+        (b"KEYS", 1) if key == b"*" => Ok(Reply::Array(keys.iter().map(|it| Reply::bulk(it.0)).collect())),
+        (b"DBSIZE", 0) => Ok(count(keys.iter().count())),
+        (b"FLUSHALL", _) => {
+            keys.clear();
+            Ok(Reply::OK)
+        }
+        (b"INFO", _) => Ok(Reply::bulk(info(keys, run_id, now))),
+        (b"ROLE", 0) => Ok(Reply::Array(vec![Reply::bulk("master"), Reply::Int(0), Reply::Array(Vec::new())])),
+        (b"PING" | b"TIME" | b"GET" | b"SET" | b"DEL" | b"EXISTS" | b"PTTL" | b"PEXPIRE" | b"ZADD", _) => {
+            Err(wrong_number())
+        }
+        _ => Err(unknown(name)),
+    }
+}
+
+fn count(number: usize) -> Reply {
+    Reply::number(of_len(number))
+}
+
+/// All sections at once: a client looks for the lines that it wants.
+fn info(keys: &Keyspace, run_id: &str, now: f64) -> String {
+    let uptime = (keys.age() / 1000.0).floor();
+    [
+        "# Server".to_owned(),
+        "redis_version:7.4.0".to_owned(),
+        "redis_mode:standalone".to_owned(),
+        format!("run_id:{run_id}"),
+        format!("server_time_usec:{now:.0}"),
+        format!("uptime_in_seconds:{uptime:.0}"),
+        "maxmemory:0".to_owned(),
+        "maxmemory_policy:noeviction".to_owned(),
+        "role:master".to_owned(),
+        "connected_slaves:0".to_owned(),
+    ]
+    .map(|it| it + "\r\n")
+    .concat()
+}
+
+pub(super) fn unknown(name: &[u8]) -> Refused {
+    Refused(format!("ERR this is a stand-in for a server, and does not know {}", name.escape_ascii()))
+}

@@ -1,0 +1,218 @@
+//! From options to what a connection begins with. Reads files.
+
+use std::fmt;
+use std::panic::RefUnwindSafe;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::client::{ClientConfig, Resumption};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+use crate::error::{self, NodeFailure, TlsFailure};
+use crate::sys::logging::warn;
+use crate::sys::sync::Mutex;
+use crate::tls::options::{Pem, Roots, Tls};
+use crate::tls::session::Session;
+
+/// How many sessions are kept to be resumed: of one node.
+const SESSIONS: usize = 8;
+
+/// What the connections to one node are secured with. Its `Debug` form shows nothing.
+pub(crate) struct Setup {
+    tls: Tls,
+    /// The system's, read once for all nodes.
+    system: Option<Arc<RootCertStore>>,
+    loaded: Mutex<Loaded>,
+}
+
+/// What was read from files last and could be used.
+struct Loaded {
+    config: Arc<ClientConfig>,
+    hash: Hash,
+    /// The files that could not be used, which the log has been told of.
+    refused: Option<Result<Hash, String>>,
+}
+
+/// A fingerprint of all files. Not the files: a key is kept in one place only.
+type Hash = [u8; 20];
+
+/// The bytes of all that is used.
+struct Read {
+    roots: Option<Vec<u8>>,
+    client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").finish_non_exhaustive()
+    }
+}
+
+/// What a panic could leave half done is replaced as a whole.
+impl RefUnwindSafe for Setup {}
+
+/// The certificate authorities of the system, once they were read.
+#[derive(Default)]
+pub(crate) struct SystemRoots(Option<Arc<RootCertStore>>);
+
+impl Setup {
+    /// For the node at `host`. Blocks while files are read. The error says what cannot be used. `system` is kept between the nodes
+    /// of a manager.
+    pub(crate) fn new(tls: &Tls, host: &str, system: &mut SystemRoots) -> Result<Setup, String> {
+        server_name(tls, host)?;
+        let system = match tls.roots {
+            Roots::System => Some(system.get()?),
+            Roots::Given(_) => None,
+        };
+        let read = Read::now(tls)?;
+        let loaded = Loaded { config: read.config(system.as_ref())?, hash: read.hash(), refused: None };
+        Ok(Setup { tls: tls.clone(), system, loaded: Mutex::new(loaded) })
+    }
+
+    /// Begins a connection to `host`, with the files as they are now. Blocks while they are read.
+    pub(crate) fn begin(&self, host: &str) -> Result<Session, NodeFailure> {
+        let unusable = |reason| NodeFailure::Tls(TlsFailure::OwnFiles { reason });
+        let name = server_name(&self.tls, host).map_err(unusable)?;
+        let shown = self.tls.server_name.as_deref().unwrap_or(host);
+        Session::begin(self.config(), name, shown.into(), self.tls.client.is_some())
+    }
+
+    /// With the files as they are now; with the earlier ones where those cannot be used: they may be half written.
+    fn config(&self) -> Arc<ClientConfig> {
+        let mut loaded = self.loaded.lock();
+        if !self.tls.has_files() {
+            return Arc::clone(&loaded.config);
+        }
+        let read = Read::now(&self.tls);
+        let hash = read.as_ref().map(Read::hash).map_err(String::clone);
+        if hash == Ok(loaded.hash) {
+            loaded.refused = None;
+            return Arc::clone(&loaded.config);
+        }
+        match read.and_then(|it| it.config(self.system.as_ref())) {
+            Ok(config) => *loaded = Loaded { config, hash: hash.unwrap_or_default(), refused: None },
+            Err(reason) if loaded.refused.as_ref() != Some(&hash) => {
+                warn!("TLS: the files have changed and cannot be used, the earlier ones are: {reason}");
+                loaded.refused = Some(hash);
+            }
+            Err(_) => {}
+        }
+        Arc::clone(&loaded.config)
+    }
+}
+
+impl SystemRoots {
+    /// Those that can be used: a single bad one keeps nobody from the others.
+    fn get(&mut self) -> Result<Arc<RootCertStore>, String> {
+        if let Some(known) = &self.0 {
+            return Ok(Arc::clone(known));
+        }
+        let found = rustls_native_certs::load_native_certs();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let why = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
+            return Err(format!(
+                "the system's certificate authorities cannot be used: {why}; install them (ca-certificates), set SSL_CERT_FILE, \
+                 or give your own with Tls::with_ca_file"
+            ));
+        }
+        Ok(Arc::clone(self.0.insert(Arc::new(roots))))
+    }
+}
+
+impl Tls {
+    fn has_files(&self) -> bool {
+        let is_file = |it: &Pem| matches!(it, Pem::File(_));
+        matches!(&self.roots, Roots::Given(pem) if is_file(pem))
+            || self.client.as_ref().is_some_and(|(chain, key)| is_file(chain) || is_file(key))
+    }
+}
+
+impl Read {
+    fn now(tls: &Tls) -> Result<Read, String> {
+        let roots = match &tls.roots {
+            Roots::System => None,
+            Roots::Given(pem) => Some(pem.read()?),
+        };
+        let client = match &tls.client {
+            None => None,
+            Some((chain, key)) => Some((chain.read()?, key.read()?)),
+        };
+        Ok(Read { roots, client })
+    }
+
+    fn hash(&self) -> Hash {
+        let mut hash = sha1_smol::Sha1::new();
+        let parts = self.roots.iter().chain(self.client.iter().flat_map(|(chain, key)| [chain, key]));
+        for part in parts {
+            hash.update(&part.len().to_le_bytes());
+            hash.update(part);
+        }
+        hash.digest().bytes()
+    }
+
+    fn config(&self, system: Option<&Arc<RootCertStore>>) -> Result<Arc<ClientConfig>, String> {
+        let roots = match (&self.roots, system) {
+            (Some(pem), _) => Arc::new(authorities(pem)?),
+            (None, Some(system)) => Arc::clone(system),
+            (None, None) => return Err("no certificate authorities".to_owned()),
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|err| err.to_string())?
+            .with_root_certificates(roots);
+        let mut config = match &self.client {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => builder
+                .with_client_auth_cert(certificates(chain, "the client certificate")?, private_key(key)?)
+                .map_err(|err| format!("client certificate and key: {err}"))?,
+        };
+        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        // The default, and so it must be: early data can be replayed.
+        config.enable_early_data = false;
+        Ok(Arc::new(config))
+    }
+}
+
+impl Pem {
+    fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Pem::Bytes(bytes) => Ok(bytes.clone()),
+            Pem::File(path) => {
+                std::fs::read(path).map_err(|err| format!("{}: {}", path.display(), error::reason(&err)))
+            }
+        }
+    }
+}
+
+fn server_name(tls: &Tls, host: &str) -> Result<ServerName<'static>, String> {
+    let name = tls.server_name.as_deref().unwrap_or(host);
+    ServerName::try_from(name.to_owned())
+        .map_err(|_| format!("{:?} is no name that a certificate can be for: give one with Tls::server_name", name))
+}
+
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(format!("{what}: there is no certificate in it, in the form PEM")),
+        Err(err) => Err(format!("{what}: {err}")),
+    }
+}
+
+fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem, "the certificate authorities")? {
+        roots.add(certificate).map_err(|err| format!("the certificate authorities: {err}"))?;
+    }
+    Ok(roots)
+}
+
+/// The error never shows anything of the key.
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|_| "the client's key: there is no key in it, unencrypted and in the form PEM".to_owned())
+}

@@ -1,0 +1,374 @@
+//! Each script with what may be stored under its keys, and with all forms of its arguments.
+
+use std::time::Duration;
+
+use crate::choices;
+use crate::command;
+use crate::locks::{self, At, OURS, States, for_several, reader};
+use crate::pair::{Case, GONE, LISTENING, Pair};
+
+/// Some arguments next to each other.
+type Args = Vec<Vec<u8>>;
+
+type StatesOf = dyn Fn(&str) -> Vec<States>;
+
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    keys: Vec<String>,
+    /// Of each key, what it may hold; given the run id of the server.
+    states: Box<StatesOf>,
+    /// What the arguments may be, one group after the other.
+    args: Vec<Vec<Args>>,
+}
+
+impl Shape {
+    /// What is to be compared.
+    pub(crate) fn cases(&self, pair: &Pair) -> Vec<Case> {
+        let states = (self.states)(pair.run_id());
+        let sizes: Vec<_> = states.iter().map(Vec::len).chain(self.args.iter().map(Vec::len)).collect();
+        let keys: Vec<_> = self.keys.iter().map(|it| it.clone().into_bytes()).collect();
+        let case = |choice: Vec<usize>| {
+            let (of_states, of_args) = choice.split_at(states.len());
+            let before = states.iter().zip(of_states).flat_map(|(it, at)| it[*at].clone()).collect();
+            let args: Args = self.args.iter().zip(of_args).flat_map(|(it, at)| it[*at].clone()).collect();
+            Case { before, script: pair.script(self.name, &keys, &args) }
+        };
+        choices::all(&sizes, 7).into_iter().map(case).collect()
+    }
+}
+
+fn each<const N: usize>(values: [&str; N]) -> Vec<Args> {
+    values.map(|it| command([it])).into()
+}
+
+fn groups<const N: usize>(values: [&[&str]; N]) -> Vec<Args> {
+    values.map(command).into()
+}
+
+/// How an acquire, an extension and a release may be meant; and what they may find.
+struct Forms {
+    at: At,
+    token: i128,
+}
+
+impl Forms {
+    /// The first ten arguments of an acquire; the last of them is for the caller.
+    fn wish(&self) -> Vec<Vec<Args>> {
+        let [a, b] = LISTENING;
+        let at = self.at;
+        let ahead = at.in_ms(3_600_001);
+        vec![
+            each([OURS]),
+            each(["10000", "1", "4000"]),
+            each([&self.token.to_string(), &ahead, "9007199254740991", "5"]),
+            each(["0", "90000"]),
+            each(["0", "60000", "7200000"]),
+            each(["fair", "unfair"]),
+            each([&at.in_ms(-5_000), &at.in_ms(-60_000), &at.in_ms(0), "18446744073709551615"]),
+            each(["", a, &for_several(a), &reader(a, 1), b]),
+            each(["", "30000", "10"]),
+        ]
+    }
+
+    fn told(&self) -> Vec<Args> {
+        each(["1", "0"])
+    }
+
+    fn extension(&self) -> Vec<Vec<Args>> {
+        vec![
+            each([OURS]),
+            each(["10000", "1", "4000"]),
+            each([&self.token.to_string(), "5", "9007199254740991"]),
+            each(["0", "90000"]),
+            each(["0", "60000"]),
+            groups([&[], &["keep"], &["heal"]]),
+        ]
+    }
+
+    fn raise(&self) -> Vec<Vec<Args>> {
+        vec![each([OURS]), each([&self.token.to_string(), "5", "9007199254740991"]), each(["0", "90000"])]
+    }
+
+    /// The client's part of a release. `which`: in whose list it stays.
+    fn leaving(&self, which: &[&str]) -> Vec<Args> {
+        let [a, _] = LISTENING;
+        let (since, now) = (self.at.in_ms(-5_000), self.at.in_ms(0));
+        let (several, reads) = (for_several(a), reader(a, 1));
+        let mut all = vec![command([""; 0]), command([""])];
+        for me in [a, &several, &reads, GONE] {
+            all.extend([command([me]), command([me, &since]), command([me, &now])]);
+            for (life, told) in [("30000", "1"), ("30000", "0"), ("10", "1")] {
+                if which.is_empty() {
+                    all.push(command([me, &since, life, told]));
+                }
+                all.extend(which.iter().map(|it| command([me, &since, life, it, told])));
+            }
+        }
+        all
+    }
+
+    fn lock(&self, number: u8) -> [String; 5] {
+        ["lock", "fence", "list", "turn", "readers"].map(|it| format!("{it}{number}"))
+    }
+}
+
+pub(crate) fn all(now: Duration) -> Vec<Shape> {
+    let at = At(now);
+    let forms = Forms { at, token: at.micros() - 1_000 };
+    [mutex(&forms), shared(&forms), several(&forms), slots(&forms), nodes(&forms), search()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn mutex(forms: &Forms) -> Vec<Shape> {
+    let (at, token) = (forms.at, forms.token);
+    let [lock, fence, list, turn, readers] = forms.lock(1);
+    let keys = |keys: &[&str]| keys.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let all = move |run: &str| {
+        let [lock, fence, list, turn, readers] = ["lock1", "fence1", "list1", "turn1", "readers1"];
+        let of = (locks::lock(lock), locks::counter(fence, token), locks::canary("canary", at, run));
+        let line = (locks::list(list, at), locks::reservation(turn, at), locks::readers(readers, at));
+        (of, line)
+    };
+    vec![
+        Shape {
+            name: "acquire",
+            keys: keys(&[&lock, &fence, &list, &turn, "canary"]),
+            states: Box::new(move |run| {
+                let ((lock, fence, canary), (list, turn, _)) = all(run);
+                vec![lock, fence, list, turn, canary]
+            }),
+            args: [forms.wish(), vec![forms.told()]].concat(),
+        },
+        Shape {
+            name: "raise",
+            keys: keys(&[&lock, &fence]),
+            states: Box::new(move |run| {
+                let ((lock, fence, _), _) = all(run);
+                vec![lock, fence]
+            }),
+            args: forms.raise(),
+        },
+        Shape {
+            name: "extend",
+            keys: keys(&[&lock, &fence, "canary"]),
+            states: Box::new(move |run| {
+                let ((lock, fence, canary), _) = all(run);
+                vec![lock, fence, canary]
+            }),
+            args: forms.extension(),
+        },
+        release(forms, false),
+        release(forms, true),
+        Shape {
+            name: "inspect",
+            keys: keys(&[&lock, &fence, &list, &turn, &readers]),
+            states: Box::new(move |run| {
+                let ((lock, fence, _), (list, turn, readers)) = all(run);
+                vec![lock, fence, list, turn, readers]
+            }),
+            args: vec![each(["100", "1", "0"]), each(["512", "3"])],
+        },
+    ]
+}
+
+/// What an operator asks. Servers list keys in an order of their own, so one is listed at most.
+fn search() -> Vec<Shape> {
+    const KEYS: [&str; 8] = [
+        "quorlock:fence:{a}",
+        "quorlock:fence-1:{a}",
+        "quorlock:fenced:{a}",
+        "quorlock:readers:{a}",
+        "quorlock:slot-fence-12:{a}",
+        "quorlock:slot-fence-:{a}",
+        "quorlock:slot-fence-1",
+        "other:fence:{a}",
+    ];
+    let list = |keys: &[&str], max: &[&str]| {
+        let keys: Vec<_> = keys.iter().map(|it| (*it).to_owned()).collect();
+        let of = keys.clone();
+        let states = move |_: &str| of.iter().map(|it| vec![vec![command(["SET", it, "1"])], Vec::new()]).collect();
+        let args = vec![
+            each(["0"]),
+            each(["1000"]),
+            each(["quorlock:*"]),
+            max.iter().map(|it| command([it])).collect(),
+            each(["100", "18", "17", "0"]),
+            each(["1000", "18", "17", "0"]),
+        ];
+        Shape { name: "list", keys, states: Box::new(states), args }
+    };
+    let mut shapes: Vec<_> = KEYS.iter().map(|it| list(&[it], &["1", "0", "10"])).collect();
+    shapes.push(list(&[KEYS[0], KEYS[3]], &["1", "0"]));
+    let present = |_: &str| vec![locks::lock("lock1"), locks::lock("lock2")];
+    let keys = ["lock1", "lock2"].map(str::to_owned).into();
+    shapes.push(Shape { name: "present", keys, states: Box::new(present), args: Vec::new() });
+    let (keys, states) = (vec!["quorlock:probe".to_owned()], |_: &str| vec![vec![Vec::new()]]);
+    shapes.push(Shape { name: "probe", keys, states: Box::new(states), args: vec![each([GONE])] });
+    shapes
+}
+
+fn release(forms: &Forms, is_raised: bool) -> Shape {
+    let (at, token) = (forms.at, forms.token);
+    let token_text = token.to_string();
+    let raised =
+        if is_raised { groups([&[&token_text, "0"], &[&token_text, "90000"], &["5", "0"]]) } else { groups([&[]]) };
+    let mut keys: Vec<_> = ["lock1", "list1", "turn1"].map(str::to_owned).into();
+    keys.extend(is_raised.then(|| "fence1".to_owned()));
+    Shape {
+        name: "release",
+        keys,
+        states: Box::new(move |_| {
+            vec![
+                locks::lock("lock1"),
+                locks::list("list1", at),
+                locks::reservation("turn1", at),
+                locks::counter("fence1", token),
+            ]
+        }),
+        args: vec![each([OURS]), raised, forms.leaving(&[])],
+    }
+}
+
+fn shared(forms: &Forms) -> Vec<Shape> {
+    let (at, token) = (forms.at, forms.token);
+    let all = move |keys: &[&str], run: &str| {
+        let state = |key: &&str| match *key {
+            "lock1" => {
+                // Readers above all.
+                let mut states = locks::lock(key);
+                states.swap(0, 3);
+                states
+            }
+            "fence1" => locks::counter(key, token),
+            "list1" => locks::list(key, at),
+            "turn1" => locks::reservation(key, at),
+            "readers1" => locks::readers(key, at),
+            _ => locks::canary(key, at, run),
+        };
+        keys.iter().map(state).collect::<Vec<_>>()
+    };
+    let shape = |name, keys: &'static [&'static str], args| Shape {
+        name,
+        keys: keys.iter().map(|it| (*it).to_owned()).collect(),
+        states: Box::new(move |run| all(keys, run)),
+        args,
+    };
+    vec![
+        shape(
+            "acquire_shared",
+            &["lock1", "fence1", "list1", "turn1", "canary", "readers1"],
+            [forms.wish(), vec![forms.told()]].concat(),
+        ),
+        shape("raise_shared", &["lock1", "fence1", "readers1"], forms.raise()),
+        shape("extend_shared", &["lock1", "fence1", "canary", "readers1", "list1", "turn1"], forms.extension()),
+        shape("release_shared", &["lock1", "list1", "turn1", "readers1"], vec![each([OURS]), forms.leaving(&[])]),
+    ]
+}
+
+fn several(forms: &Forms) -> Vec<Shape> {
+    let (at, token) = (forms.at, forms.token);
+    let state = move |key: &str, run: &str| match key.trim_end_matches(|it: char| it.is_ascii_digit()) {
+        "lock" => locks::lock(key),
+        "fence" => locks::counter(key, token),
+        "list" => locks::list(key, at),
+        "turn" => locks::reservation(key, at),
+        _ => locks::canary(key, at, run),
+    };
+    let shape = |name, kinds: &[&str], more: &[&str], args| {
+        let of_kinds = kinds.iter().flat_map(|kind| (1..=2).map(move |it| format!("{kind}{it}")));
+        let keys: Vec<_> = of_kinds.chain(more.iter().map(|it| (*it).to_owned())).collect();
+        let names = keys.clone();
+        Shape { name, keys, states: Box::new(move |run| names.iter().map(|it| state(it, run)).collect()), args }
+    };
+    let token_text = token.to_string();
+    let raised = groups([&["", "0"], &[&token_text, "0"], &[&token_text, "90000"], &["5", "0"]]);
+    vec![
+        shape(
+            "acquire_many",
+            &["lock", "fence", "turn", "list"],
+            &["canary"],
+            [forms.wish(), vec![forms.told()]].concat(),
+        ),
+        shape("raise_many", &["lock", "fence"], &[], forms.raise()),
+        shape("extend_many", &["lock", "fence"], &["canary"], forms.extension()),
+        shape(
+            "release_many",
+            &["lock", "fence", "turn", "list"],
+            &[],
+            vec![each([OURS]), raised, forms.leaving(&["1", "2"])],
+        ),
+    ]
+}
+
+/// Five slots: the last of them has a digit of its own.
+const SLOTS: u8 = 5;
+
+fn slots(forms: &Forms) -> Vec<Shape> {
+    let (at, token) = (forms.at, forms.token);
+    let numbered = |kind: &str| (1..=SLOTS).map(|it| format!("{kind}{it}")).collect::<Vec<_>>();
+    let keys = [numbered("slot"), numbered("fence"), vec!["turn1".to_owned(), "list1".to_owned()]].concat();
+    // The first two and the last may hold anything; those between are taken or free together.
+    let states = move |run: &str| {
+        let between =
+            |how: &str| (3..SLOTS).map(|it| command(["SET", &format!("slot{it}"), how, "PX", "60000"])).collect();
+        let mut states = vec![locks::lock("slot1"), locks::lock("slot2"), locks::lock(&format!("slot{SLOTS}"))];
+        states.push(vec![Vec::new(), between("somebody"), between(OURS)]);
+        states.push(locks::counter("fence1", token));
+        states.push(locks::counter("fence2", token));
+        states.push(locks::counter(&format!("fence{SLOTS}"), token));
+        states.extend([locks::reservation("turn1", at), locks::list("list1", at), locks::canary("canary", at, run)]);
+        states
+    };
+    let token_text = token.to_string();
+    vec![
+        Shape {
+            name: "acquire_slot",
+            keys: [keys.clone(), vec!["canary".to_owned()]].concat(),
+            states: Box::new(states),
+            args: [forms.wish(), vec![each(["1", "2", "5"]), each(["0", "1"]), forms.told()]].concat(),
+        },
+        Shape {
+            name: "release_slots",
+            keys,
+            states: Box::new(states),
+            args: vec![
+                each([OURS]),
+                each(["0", "1", "4"]),
+                groups([&["", "0"], &[&token_text, "0"], &[&token_text, "90000"]]),
+                forms.leaving(&[]),
+            ],
+        },
+    ]
+}
+
+fn nodes(forms: &Forms) -> Vec<Shape> {
+    let at = forms.at;
+    let today = at.micros() / 86_400_000_000;
+    let (today, yesterday, long_ago) = (today.to_string(), (today - 1).to_string(), (today - 9).to_string());
+    let print = |it: u8| format!("{it:016x}");
+    vec![
+        Shape {
+            name: "greet",
+            keys: vec!["canary".to_owned()],
+            states: Box::new(move |run| vec![locks::canary("canary", at, run)]),
+            args: vec![
+                each(["60000", "0", "9000000"]),
+                each(["0", "70000", "9000000"]),
+                each([&today, &yesterday, &long_ago, "0"]),
+                groups([&[], &["vouch"]]),
+            ],
+        },
+        Shape {
+            name: "meet",
+            keys: vec!["set".to_owned()],
+            states: Box::new(move |_| vec![locks::set("set", at)]),
+            args: vec![
+                each(["4242", "9007199254740991"]),
+                groups([&["", "3"], &[&print(1), "3"], &[&print(9), "255"]]),
+                each(["", &print(2), &format!("{} {}", print(3), print(4))]),
+            ],
+        },
+    ]
+}

@@ -1,0 +1,355 @@
+//! TLS in front of servers, and certificates that are made as they are needed. With the feature `tls` only.
+//!
+//! With `QUORLOCK_TEST_TLS` set, every [`Server`](crate::Server) has a [`Terminator`] in front of it, and the URLs of servers and of
+//! proxies in front of them begin with `rediss://`.
+
+use std::collections::HashMap;
+use std::env;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoClientAuth, WebPkiClientVerifier};
+use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection};
+
+use crate::Error;
+use crate::port::{Port, listen_reserved, stop_listening};
+
+const VARIABLE: &str = "QUORLOCK_TEST_TLS";
+/// Where a [`ChildProcess`](crate::ChildProcess) finds the certificate of its parent's authority.
+const AUTHORITY: &str = "QUORLOCK_TEST_AUTHORITY";
+
+/// Whether servers are to be reached by TLS.
+pub fn is_wanted() -> bool {
+    env::var_os(VARIABLE).is_some_and(|it| !it.is_empty())
+}
+
+/// The authority that has signed what [`is_wanted`] puts in front of servers, as PEM.
+pub fn authority_pem() -> String {
+    env::var(AUTHORITY).unwrap_or_else(|_| own_authority().pem().to_owned())
+}
+
+/// What a child process must know.
+pub(crate) fn for_children() -> Option<(&'static str, String)> {
+    is_wanted().then(|| (AUTHORITY, authority_pem()))
+}
+
+fn own_authority() -> &'static Authority {
+    static OWN: OnceLock<Authority> = OnceLock::new();
+    OWN.get_or_init(Authority::generate)
+}
+
+/// What stands in front of servers, by their addresses.
+static IN_FRONT: LazyLock<Mutex<HashMap<SocketAddr, SocketAddr>>> = LazyLock::new(Mutex::default);
+
+/// What speaks TLS for the server at `addr`, if something does.
+pub(crate) fn in_front_of(addr: SocketAddr) -> Option<SocketAddr> {
+    lock(&IN_FRONT).get(&addr).copied()
+}
+
+/// Puts a terminator in front of a server, if that is wanted.
+pub(crate) fn put_in_front_of(addr: SocketAddr) -> Result<Option<Terminator>, Error> {
+    if !is_wanted() {
+        return Ok(None);
+    }
+    let terminator = Terminator::start(addr, &own_authority().certify(&["127.0.0.1", "localhost"]), None)?;
+    lock(&IN_FRONT).insert(addr, terminator.addr());
+    Ok(Some(terminator))
+}
+
+/// One that signs certificates.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A certificate and its key, both as PEM.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// The certificate.
+    pub chain: String,
+    /// The key.
+    pub key: String,
+}
+
+impl Authority {
+    /// A new one, that nobody trusts.
+    pub fn generate() -> Authority {
+        let mut params = CertificateParams::new([]).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "devnodes");
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("signed").pem();
+        Authority { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// Its own certificate.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// A certificate for these names and IP addresses.
+    pub fn certify(&self, names: &[&str]) -> Certificate {
+        self.certify_between(names, 2000, 4000)
+    }
+
+    /// One that is valid from the beginning of one year to that of another.
+    pub fn certify_between(&self, names: &[&str], from: i32, to: i32) -> Certificate {
+        let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let key = KeyPair::generate().expect("a key");
+        let chain = params.signed_by(&key, &self.issuer).expect("signed").pem();
+        Certificate { chain, key: key.serialize_pem() }
+    }
+}
+
+/// Speaks TLS with clients and passes what they say on to a server that does not. Dropping it closes everything.
+#[derive(Debug)]
+pub struct Terminator {
+    port: Port,
+    listener: Arc<TcpListener>,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: SocketAddr,
+    config: Mutex<Arc<ServerConfig>>,
+    stopped: AtomicBool,
+    mute: AtomicBool,
+    refresh: AtomicBool,
+    handshakes: AtomicUsize,
+    resumed: AtomicUsize,
+    /// Also those that are closed already: a test has few.
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Terminator {
+    /// Listens on a port of its own. With `clients`, clients must show a certificate of that authority.
+    ///
+    /// # Errors
+    ///
+    /// No port or no thread could be had.
+    pub fn start(
+        target: SocketAddr,
+        certificate: &Certificate,
+        clients: Option<&Authority>,
+    ) -> Result<Terminator, Error> {
+        let (listener, port) = listen_reserved()?;
+        let listener = Arc::new(listener);
+        let shared = Arc::new(Shared {
+            target,
+            config: Mutex::new(config(certificate, clients)),
+            stopped: AtomicBool::new(false),
+            mute: AtomicBool::new(false),
+            refresh: AtomicBool::new(false),
+            handshakes: AtomicUsize::new(0),
+            resumed: AtomicUsize::new(0),
+            streams: Mutex::default(),
+        });
+        let acceptor = thread::Builder::new()
+            .name("devnodes-tls".into())
+            .spawn({
+                let (listener, shared) = (listener.clone(), shared.clone());
+                move || accept(&listener, &shared)
+            })
+            .map_err(|e| Error::of("starting a terminator's thread", e))?;
+        Ok(Terminator { port, listener, shared, acceptor: Some(acceptor) })
+    }
+
+    /// `rediss://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("rediss://{}", self.addr())
+    }
+
+    /// Where clients connect to.
+    pub fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// Shows another certificate from the next connection on, and asks clients for one or not.
+    pub fn set_certificate(&self, certificate: &Certificate, clients: Option<&Authority>) {
+        *lock(&self.shared.config) = config(certificate, clients);
+    }
+
+    /// While it is mute, new connections are accepted and nothing is answered on them, not even the handshake.
+    pub fn set_mute(&self, mute: bool) {
+        self.shared.mute.store(mute, Ordering::SeqCst);
+    }
+
+    /// Asks for new keys before each piece of a reply, and asks the client to take new ones as well. TLS 1.3 only.
+    pub fn set_refresh(&self, refresh: bool) {
+        self.shared.refresh.store(refresh, Ordering::SeqCst);
+    }
+
+    /// Ends all connections.
+    pub fn cut(&self) {
+        for stream in lock(&self.shared.streams).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// How many handshakes were ended well.
+    pub fn handshakes(&self) -> usize {
+        self.shared.handshakes.load(Ordering::SeqCst)
+    }
+
+    /// How many of them went on with an earlier session.
+    pub fn resumed(&self) -> usize {
+        self.shared.resumed.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Terminator {
+    fn drop(&mut self) {
+        lock(&IN_FRONT).remove(&self.shared.target);
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        let ended = stop_listening(&self.listener);
+        self.cut();
+        if let Some(acceptor) = self.acceptor.take().filter(|_| ended) {
+            let _ = acceptor.join();
+        }
+        self.cut();
+    }
+}
+
+fn config(certificate: &Certificate, clients: Option<&Authority>) -> Arc<ServerConfig> {
+    let provider = Arc::new(ring::default_provider());
+    let chain = CertificateDer::pem_slice_iter(certificate.chain.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).expect("a key");
+    let verifier = match clients {
+        None => Arc::new(NoClientAuth) as Arc<_>,
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots
+                .add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("a certificate"))
+                .expect("a root");
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().expect("a verifier")
+        }
+    };
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain.expect("certificates"), key);
+    Arc::new(config.expect("a certificate and its key"))
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for client in listener.incoming() {
+        if shared.stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(client) = client else { continue };
+        if let Ok(copy) = client.try_clone() {
+            lock(&shared.streams).push(copy);
+        }
+        if shared.mute.load(Ordering::SeqCst) {
+            // Kept open by its copy.
+            continue;
+        }
+        let of_link = shared.clone();
+        let link = thread::Builder::new().name("devnodes-tls-link".into()).spawn(move || {
+            // On loopback this is quick: a server that is down refuses, one that is paused has a queue.
+            if let Ok(server) = TcpStream::connect_timeout(&of_link.target, Duration::from_secs(1)) {
+                let _ = serve(&client, &server, &of_link);
+                let _ = server.shutdown(Shutdown::Both);
+            }
+            let _ = client.shutdown(Shutdown::Both);
+        });
+        drop(link);
+    }
+}
+
+/// Passes on what comes, both ways, until one side ends.
+fn serve(mut client: &TcpStream, mut server: &TcpStream, shared: &Shared) -> io::Result<()> {
+    let mut tls = ServerConnection::new(lock(&shared.config).clone()).map_err(io::Error::other)?;
+    for stream in [client, server] {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+    }
+    let (mut to_server, mut bytes, mut greeted) = (Vec::new(), vec![0; 16_384], false);
+    loop {
+        let idle = PollFlags::IN;
+        let busy = |yes: bool| if yes { PollFlags::IN | PollFlags::OUT } else { idle };
+        let mut fds = [PollFd::new(client, busy(tls.wants_write())), PollFd::new(server, busy(!to_server.is_empty()))];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(err) => return Err(err.into()),
+        }
+        let (from_client, from_server) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        if from_client {
+            match would_block(tls.read_tls(&mut client))? {
+                Some(0) => return Ok(()),
+                Some(_) => {
+                    let result = tls.process_new_packets();
+                    flush(&mut tls, client)?;
+                    result.map_err(io::Error::other)?;
+                }
+                None => {}
+            }
+            if !greeted && !tls.is_handshaking() {
+                greeted = true;
+                shared.handshakes.fetch_add(1, Ordering::SeqCst);
+                let resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
+                shared.resumed.fetch_add(usize::from(resumed), Ordering::SeqCst);
+            }
+            while let Some(read) = would_block(tls.reader().read(&mut bytes))? {
+                if read == 0 {
+                    return Ok(());
+                }
+                to_server.extend_from_slice(&bytes[..read]);
+            }
+        }
+        if from_server && greeted {
+            match would_block(server.read(&mut bytes))? {
+                Some(0) => {
+                    tls.send_close_notify();
+                    return flush(&mut tls, client);
+                }
+                Some(read) => {
+                    if shared.refresh.load(Ordering::SeqCst) {
+                        tls.refresh_traffic_keys().map_err(io::Error::other)?;
+                    }
+                    tls.writer().write_all(&bytes[..read])?;
+                }
+                None => {}
+            }
+        }
+        while !to_server.is_empty() {
+            let Some(written) = would_block(server.write(&to_server))? else { break };
+            to_server.drain(..written);
+        }
+        flush(&mut tls, client)?;
+    }
+}
+
+/// Writes what the system takes now.
+fn flush(tls: &mut ServerConnection, mut client: &TcpStream) -> io::Result<()> {
+    while tls.wants_write() && would_block(tls.write_tls(&mut client))?.is_some() {}
+    Ok(())
+}
+
+/// `None` if the call would block.
+fn would_block(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
+        Ok(len) => Ok(Some(len)),
+        Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,140 @@
+//! Nodes whose TLS is wrong: each says so in words of its own, and costs the others nothing.
+
+use std::time::Duration;
+
+use devnodes::tls::{Authority, Terminator};
+use devnodes::{FakeServer, eventually};
+use quorlock::{AcquireError, NodeAnswer, NodeFailure, TlsFailure};
+
+use crate::support::*;
+
+/// What is wrong with the first node, and what is said of it.
+type Case = (&'static str, fn(&mut Secured) -> String, fn(&TlsFailure) -> bool);
+
+const CASES: [Case; 9] = [
+    ("expired", |it| show(it, |it| it.certify_between(&["127.0.0.1"], 2000, 2001)), |it| *it == TlsFailure::Expired),
+    (
+        "not yet valid",
+        |it| show(it, |it| it.certify_between(&["127.0.0.1"], 3000, 4000)),
+        |it| *it == TlsFailure::NotYetValid,
+    ),
+    (
+        "another name",
+        |it| show(it, |it| it.certify(&["r1.internal", "10.9.8.7"])),
+        |it| {
+            let TlsFailure::NameMismatch { expected, presented } = it else { return false };
+            &**expected == "127.0.0.1" && presented.contains("r1.internal") && presented.contains("10.9.8.7")
+        },
+    ),
+    ("another authority", |it| show(it, |_| right(&Authority::generate())), |it| *it == TlsFailure::UnknownIssuer),
+    (
+        "wants a certificate",
+        |it| {
+            it.fronts[0].set_certificate(&right(&it.authority), Some(&it.authority));
+            it.fronts[0].url()
+        },
+        |it| *it == TlsFailure::CertificateRequired,
+    ),
+    ("without TLS", |it| it.servers[0].url().replace("redis://", "rediss://"), |it| *it == TlsFailure::NotTls),
+    (
+        "with TLS, and the address without",
+        |it| it.fronts[0].url().replace("rediss://", "redis://"),
+        |it| *it == TlsFailure::SpeaksTls,
+    ),
+    (
+        "a handshake that hangs",
+        |it| {
+            it.fronts[0].set_mute(true);
+            it.fronts[0].url()
+        },
+        |it| *it == TlsFailure::NoAnswer,
+    ),
+    (
+        "nobody behind it",
+        |it| {
+            it.servers[0].kill().unwrap();
+            it.fronts[0].url()
+        },
+        |it| matches!(it, TlsFailure::Closed { .. }),
+    ),
+];
+
+fn show(nodes: &Secured, make: fn(&Authority) -> devnodes::tls::Certificate) -> String {
+    nodes.fronts[0].set_certificate(&make(&nodes.authority), None);
+    nodes.fronts[0].url()
+}
+
+#[test]
+fn a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_others() -> TestResult {
+    let mut nodes = Secured::start(3);
+    for (what, break_first, is_said) in CASES {
+        eprintln!("{what}");
+        nodes.fronts[0].set_certificate(&right(&nodes.authority), None);
+        nodes.fronts[0].set_mute(false);
+        let mut urls = nodes.urls();
+        urls[0] = break_first(&mut nodes);
+
+        // Longer than a test is waited for: whoever waited for the node would be noticed.
+        // It gives up soon at its end, what it has for that node.
+        let (long, grace) = (Duration::from_secs(60), Duration::from_millis(50));
+        let patient_one = patient(&urls).connect_timeout(long).shutdown_grace(grace).tls(nodes.tls()).build()?;
+        let guard = patient_one.mutex("report").lock()?;
+        eventually("both others have granted it", || (1..3).all(|it| nodes.servers[it].exists("report")));
+        guard.extend(LONG)?;
+        guard.release()?;
+        nothing_is_left(&nodes.servers, "report");
+
+        let locks = patient(&urls)
+            .connect_timeout(Duration::from_millis(500))
+            .shutdown_grace(grace)
+            .tls(nodes.tls())
+            .build()?;
+        let failure = tls_failure(&locks, 0);
+        assert!(is_said(&failure), "{what}: {failure:?}");
+        drop(lock_in_the_end(&locks, "report"));
+        nothing_is_left(&nodes.servers, "report");
+    }
+    Ok(())
+}
+
+#[test]
+fn where_no_majority_can_be_talked_to_the_error_says_why_and_nothing_is_left() -> TestResult {
+    let nodes = Secured::start(3);
+    for front in &nodes.fronts[..2] {
+        front.set_certificate(&nodes.authority.certify_between(&["127.0.0.1"], 2000, 2001), None);
+    }
+    let locks = nodes.builder().build()?;
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    let AcquireError::NoQuorum { nodes: rows, .. } = &err else { panic!("{err:?}") };
+    let expired = NodeAnswer::Failed(NodeFailure::Tls(TlsFailure::Expired));
+    assert_eq!((&rows[0].answer, &rows[1].answer), (&expired, &expired));
+    assert!(err.to_string().contains("TLS: its certificate has expired: renew it"), "{err}");
+    nothing_is_left(&nodes.servers, "report");
+    // And when they are renewed, all is well again.
+    nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&nodes.authority), None));
+    drop(lock_in_the_end(&locks, "report"));
+    Ok(())
+}
+
+#[test]
+fn no_password_is_sent_to_a_server_that_was_not_accepted() -> TestResult {
+    let authority = Authority::generate();
+    let listens = FakeServer::silent()?;
+    let front = Terminator::start(listens.addr(), &authority.certify(&["r1.internal"]), None)?;
+    let url = front.url().replace("://", "://ann:the-password@");
+    let tls = || quorlock::Tls::with_ca_pem(authority.pem());
+    let locks = patient(std::slice::from_ref(&url)).tls(tls()).build()?;
+
+    let failure = tls_failure(&locks, 0);
+
+    assert!(matches!(failure, TlsFailure::NameMismatch { .. }), "{failure:?}");
+    assert_eq!(listens.commands_seen(), Vec::<devnodes::fake::Command>::new());
+    // The same server, under its name.
+    let accepted =
+        patient(&[url]).connect_timeout(Duration::from_millis(500)).tls(tls().server_name("r1.internal")).build()?;
+    accepted.mutex("report").try_lock_for(Duration::from_millis(1)).unwrap_err();
+    eventually("it is logged in to", || !listens.commands_seen().is_empty());
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Locks, on nodes that are in order.
+
+use std::thread;
+use std::time::Duration;
+
+use devnodes::{Proxy, eventually};
+use quorlock::{LockManager, Mutex};
+
+use crate::support::*;
+
+#[test]
+fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> TestResult {
+    let nodes = Secured::start(3);
+    let build = || nodes.builder().ttl(Duration::from_secs(20)).build();
+    let (first, second) = (build()?, build()?);
+    let guard = first.mutex("report").lock()?;
+    eventually("all grants are known", || nodes.servers.holders("report") == 3);
+
+    assert!(second.mutex("report").try_lock().unwrap_err().is_held());
+    guard.extend(LONG)?;
+    let waiter = thread::spawn(move || {
+        let guard = second.mutex("report").try_lock_for(devnodes::PATIENCE)?;
+        let notices = second.stats().notices;
+        guard.release().map(|_| notices).map_err(|err| panic!("{err:?}"))
+    });
+    eventually("the other waits", || {
+        first.stats().waiting == 0 && nodes.servers.holders("quorlock:waiters:{report}") != 0
+    });
+    guard.release()?;
+
+    // It was told of the release, over the same connections.
+    let notices: u64 = waiter.join().unwrap().map_err(|err: quorlock::AcquireError| err)?;
+    assert_ne!(notices, 0);
+    nothing_is_left(&nodes.servers, "report");
+    assert!(nodes.fronts.iter().all(|it| it.handshakes() == 2));
+    Ok(())
+}
+
+#[test]
+fn held_locks_are_renewed() -> TestResult {
+    let nodes = Secured::start(3);
+    let locks = nodes.builder().ttl(Duration::from_secs(2)).response_timeout(Duration::from_millis(500)).build()?;
+    let guard = locks.mutex("report").lock()?;
+
+    eventually("it was extended", || 2 <= locks.stats().extensions);
+
+    guard.check()?;
+    Ok(())
+}
+
+/// Several callers are served by one thread, which waits for all sockets.
+#[test]
+fn many_threads_lock_at_a_time() -> TestResult {
+    let nodes = Secured::start(3);
+    let locks = nodes.builder().build()?;
+
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let locks = &locks;
+            scope.spawn(move || {
+                for turn in 0..40 {
+                    let own = locks.mutex(format!("{thread}-{turn}")).try_lock().unwrap();
+                    let common = locks.mutex("common").try_lock_for(devnodes::PATIENCE).unwrap();
+                    drop((own, common));
+                }
+            });
+        }
+    });
+
+    nothing_is_left(&nodes.servers, "common");
+    assert!(nodes.fronts.iter().all(|it| it.handshakes() == 1));
+    Ok(())
+}
+
+/// All that one `send` or `recv` can do to records: they come in parts, and what is written is not taken at once.
+#[test]
+fn records_that_come_byte_by_byte_and_are_taken_in_parts_are_put_together() -> TestResult {
+    let nodes = Secured::start(3);
+    let proxies: Vec<_> = nodes.fronts.iter().map(|it| Proxy::start(it.addr()).unwrap()).collect();
+    let urls: Vec<_> = proxies.iter().map(|it| it.url().replace("redis://", "rediss://")).collect();
+    proxies.iter().for_each(|it| it.trickle(Duration::from_micros(1)));
+    let locks = patient(&urls).response_timeout(Duration::from_secs(20)).tls(nodes.tls()).build()?;
+
+    drop(lock_in_the_end(&locks, "report"));
+
+    // Names of several records each, and more than the system takes: what is left waits in line.
+    proxies.iter().for_each(|it| it.trickle(Duration::ZERO));
+    proxies.iter().for_each(|it| it.narrow(4_000_000));
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let locks = &locks;
+            scope.spawn(move || drop(lock_in_the_end(locks, &thread.to_string().repeat(60_000))));
+        }
+    });
+    proxies.iter().for_each(|it| it.narrow(0));
+    eventually("nothing is left", || (0..8).all(|it: i32| nodes.servers.holders(it.to_string().repeat(60_000)) == 0));
+    assert!(nodes.fronts.iter().all(|it| it.handshakes() == 1));
+    Ok(())
+}
+
+#[test]
+fn a_server_may_change_its_keys_and_ask_for_new_ones_of_ours_in_the_middle_of_replies() -> TestResult {
+    let nodes = Secured::start(3);
+    let locks = nodes.builder().build()?;
+    nodes.fronts.iter().for_each(|it| it.set_refresh(true));
+
+    for turn in 0..20 {
+        lock_in_the_end(&locks, &format!("report-{turn}")).release()?;
+    }
+
+    assert!(nodes.fronts.iter().all(|it| it.handshakes() == 1));
+    Ok(())
+}
+
+#[test]
+fn a_new_connection_goes_on_with_the_session_of_the_one_before() -> TestResult {
+    let nodes = Secured::start(3);
+    let locks = nodes.builder().build()?;
+    drop(lock_in_the_end(&locks, "report"));
+    (0..3).for_each(|it| comes_up(&locks, it));
+
+    nodes.fronts.iter().for_each(|it| it.cut());
+    eventually("all nodes are connected again", || {
+        let _ = locks.mutex("report").try_lock();
+        nodes.fronts.iter().all(|it| 2 <= it.handshakes())
+    });
+
+    assert!(nodes.fronts.iter().all(|it| it.resumed() == it.handshakes() - 1));
+    Ok(())
+}
+
+#[test]
+fn a_node_is_reached_by_another_name_than_its_certificate_has() -> TestResult {
+    let nodes = Secured::start(3);
+    let names = ["r0.internal", "r1.internal", "r2.internal"];
+    for (front, name) in nodes.fronts.iter().zip(names) {
+        front.set_certificate(&nodes.authority.certify(&[name]), None);
+    }
+    let mut builder = nodes.builder();
+    for (node, name) in names.into_iter().enumerate() {
+        builder = builder.node_tls(node, nodes.tls().server_name(name));
+    }
+    let locks = builder.build()?;
+
+    let guard = lock_in_the_end(&locks, "report");
+
+    eventually("all nodes have granted it", || nodes.servers.holders("report") == 3);
+    drop(guard);
+    let one_name = nodes.builder().tls(nodes.tls().server_name(names[1])).build()?;
+    comes_up(&one_name, 1);
+    assert!(tls_failure(&one_name, 0).to_string().contains("r0.internal"));
+    Ok(())
+}
+
+#[test]
+fn nodes_with_tls_and_nodes_without_form_one_set() -> TestResult {
+    let nodes = Secured::start(3);
+    let mut urls = nodes.urls();
+    urls[1] = nodes.servers[1].url();
+    let locks: LockManager = patient(&urls).tls(nodes.tls()).build()?;
+    let report: Mutex = locks.mutex("report");
+
+    let guard = report.lock()?;
+
+    eventually("all nodes have granted it", || nodes.servers.holders("report") == 3);
+    guard.release()?;
+    Ok(())
+}
