@@ -70,7 +70,7 @@
 //! | debug | how each round ended; further failures of a node that is down |
 //! | trace | every reply |
 //!
-//! [`guide::nodes`] lists the lines worth an alert, and how often each comes.
+//! [`guide::nodes`] lists the lines worth an alert, and how often each comes; [`guide::operations`] what to do in ten incidents.
 //!
 //! Passwords never appear in logs, errors or `Debug` forms; owner tokens only shortened.
 

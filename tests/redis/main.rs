@@ -35,6 +35,7 @@ mod memory;
 mod names;
 mod notices;
 mod obligations;
+mod operations;
 mod outages;
 mod overload;
 mod own_hold;
