@@ -49,8 +49,14 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
                     node.link.with(|it| it.greetings.plan(length, kept, asked.moment));
                 }
                 let refused = matches!(answer, Answer::Failed(_));
-                if let Answer::Failed(failure) = &answer {
-                    node.status.note_refusal(failure, now.tick);
+                match &answer {
+                    // Another one was promoted in its place.
+                    Answer::Failed(NodeFailure::Replica) if node.is_group() => {
+                        let reason = "its server is a replica now".to_owned();
+                        node.link.with(|it| it.give_up(NodeFailure::Disconnected { reason }));
+                    }
+                    Answer::Failed(failure) => node.status.note_refusal(failure, now.tick),
+                    _ => {}
                 }
                 if !job.answer(node.id, answer, true) {
                     count(&node.counters.late_answers);
@@ -128,13 +134,19 @@ fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Rep
             if let Some(failure) = node.other_users.failure() {
                 return Answer::Failed(failure);
             }
+            if !node.is_believed(times.asked_at) {
+                return Answer::Failed(NodeFailure::Unconfirmed);
+            }
             eligibility.quarantine_left(times.asked)
         }
         // RACE: the key may have been set there since the restart, by an acquire or a healing of ours that was on its way.
         // Before that the node may have granted the lock to another client, which counts that grant and is still collecting
         // votes. Counted here, our lease would go on while our other keys run out, and that client would get the majority
         // that we had.
-        Answer::Extend(ExtendReply::Extended) => eligibility.restarted_for(times.asked),
+        Answer::Extend(ExtendReply::Extended) if node.is_believed(times.asked_at) => {
+            eligibility.restarted_for(times.asked)
+        }
+        Answer::Extend(ExtendReply::Extended) => return Answer::Failed(NodeFailure::Unconfirmed),
         _ => return answer,
     };
     if left.is_zero() {
