@@ -338,7 +338,8 @@ pub enum NodeFailure {
     /// Two servers of a node (`redis+replicated://`) say that they are masters. Locks that one grants the other does not
     /// know, so neither votes.
     #[error(
-        "two of its servers say that they are masters, {first} and {second}: stop the one that is not, or make it a replica          of the other"
+        "two of its servers say that they are masters, {first} and {second}: stop the one that is not, or make it a replica \
+         of the other"
     )]
     TwoMasters {
         /// The address of one.

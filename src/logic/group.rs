@@ -74,13 +74,12 @@ pub(crate) fn named_master(said: &[Said], shown: &[Arc<str>], name: &str) -> Res
         _ => None,
     });
     let newest = named.clone().map(|it| it.0).max();
-    let Some((_, master)) = named.clone().find(|it| Some(it.0) == newest) else {
+    // One that is behind may name it as well, from before.
+    let votes = |master| named.clone().filter(|it| it.1 == master).count();
+    let mut masters = named.clone().filter(|it| Some(it.0) == newest).map(|it| it.1);
+    let Some(master) = masters.find(|it| needed <= votes(*it)) else {
         return Err(NodeFailure::SentinelsDisagree { said: rows(said, shown) });
     };
-    // One that is behind may name it as well, from before.
-    if named.filter(|it| it.1 == master).count() < needed {
-        return Err(NodeFailure::SentinelsDisagree { said: rows(said, shown) });
-    }
     Ok((master.0.clone(), master.1))
 }
 
@@ -160,6 +159,7 @@ mod tests {
         assert_eq!(found(&[a(), a(), silent()]), Ok("a".to_owned()));
         assert_eq!(found(&[b(), a(), b()]), Ok("b".to_owned()), "one is behind");
         assert_eq!(found(&[named("b", 1), a(), b()]), Ok("b".to_owned()), "one has it from another configuration");
+        assert_eq!(found(&[named("b", 1), a(), a()]), Ok("a".to_owned()), "one says something else of the same number");
         for said in [vec![b(), a(), a()], vec![b(), a(), silent()], vec![b(), a()], vec![a(), named("b", 1), silent()]]
         {
             assert!(matches!(found(&said), Err(NodeFailure::SentinelsDisagree { .. })), "{said:?}");

@@ -30,9 +30,11 @@ impl Nodes {
 /// What the group's node said in the end to a call for `name`.
 #[track_caller]
 pub(crate) fn failure_in_the_end(locks: &LockManager, looks: impl Fn(&NodeFailure) -> bool) -> NodeFailure {
-    let err = error_in_the_end(locks, "report", |err| {
-        matches!(err.nodes().first().map(|it| &it.answer), Some(NodeAnswer::Failed(failure)) if looks(failure))
-    });
+    let err = error_in_the_end(
+        locks,
+        "report",
+        |err| matches!(err.nodes().first().map(|it| &it.answer), Some(NodeAnswer::Failed(failure)) if looks(failure)),
+    );
     failure(&err, 0).clone()
 }
 
@@ -113,7 +115,7 @@ fn a_master_that_is_made_a_replica_under_its_clients_loses_them_to_the_new_one()
 fn of_two_masters_neither_counts_and_the_error_names_them() -> TestResult {
     let group = Group::start(1)?;
     let locks = one(&group);
-    drop(locks.mutex("report").try_lock()?);
+    drop(locks.mutex("another").try_lock()?);
 
     // Under a connection that goes on.
     group.promote(1)?;
@@ -136,7 +138,7 @@ fn of_two_masters_neither_counts_and_the_error_names_them() -> TestResult {
 fn two_masters_are_worth_a_warning() -> TestResult {
     let group = Group::start(1)?;
     group.promote(1)?;
-    let mut child = child("replicated::child_that_sees_two_masters", &[group.replicated_url()]);
+    let child = child("replicated::child_that_sees_two_masters", &[group.replicated_url()]);
     let line = child.hear();
     assert!(line.starts_with("WARN n0: down: ") && line.contains("two of its servers say"), "{line}");
     Ok(())
@@ -153,7 +155,7 @@ fn child_that_sees_two_masters() {
     let locks = builder(urls).build().unwrap();
     failure_in_the_end(&locks, |it| matches!(it, NodeFailure::TwoMasters { .. }));
     let lines = log_lines::heard();
-    let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
+    let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN n0")).collect();
     assert_eq!(warnings.len(), 1, "once: {lines:?}");
     say(warnings[0]);
     wait_for_parent();
@@ -202,8 +204,7 @@ fn the_same_server_by_two_names_has_one_vote() -> TestResult {
     let group = Group::start(1)?;
     let server = Server::start()?;
     let master = &group.servers[0];
-    let urls =
-        [group.replicated_url(), server.url(), format!("redis://localhost:{}", master.port())];
+    let urls = [group.replicated_url(), server.url(), format!("redis://localhost:{}", master.port())];
     let locks = builder(urls).build()?;
     drop(locks.mutex("report").lock()?);
 
@@ -217,7 +218,11 @@ fn the_same_server_by_two_names_has_one_vote() -> TestResult {
 
 /// A manager holds a lock on the group and one server, and the group's master dies before its replica has heard of it. The
 /// replica is promoted, and another manager, which has all three nodes, wants the lock.
-pub(crate) fn fails_over(nodes: &Nodes, options: fn(Builder) -> Builder, fail_over: fn(&Group)) -> (LockManager, LockGuard) {
+pub(crate) fn fails_over(
+    nodes: &Nodes,
+    options: fn(Builder) -> Builder,
+    fail_over: fn(&Group),
+) -> (LockManager, LockGuard) {
     let other = options(builder(nodes.urls.clone())).build().unwrap();
     eventually("they vote", || other.vouch().iter().all(|it| it.failure.is_none()));
     let holder = options(builder(nodes.urls[..2].to_vec())).ttl(secs(300)).build().unwrap();
@@ -274,7 +279,7 @@ fn a_hold_outlives_the_failover_of_one_node_which_joins_again_after_its_quaranti
     let nodes = Nodes::start(Group::start(1)?, Group::replicated_url);
     let short = |it: Builder| it.ttl(secs(1)).max_ttl(secs(1)).response_timeout(ms(250)).connect_timeout(ms(400));
     let locks = vouched(short(builder(nodes.urls.clone())));
-    let mut guard = locks.mutex("report").lock()?;
+    let guard = locks.mutex("report").lock()?;
 
     promote(&nodes.group);
 
@@ -285,7 +290,7 @@ fn a_hold_outlives_the_failover_of_one_node_which_joins_again_after_its_quaranti
     assert!(guard.is_valid(), "the others confirm it");
     eventually("it joins again", || !quarantined());
     assert!(guard.is_valid());
-    guard.extend()?;
+    guard.extend(secs(1))?;
     guard.release()?;
     // Without one of the others.
     nodes.singles[0].kill()?;

@@ -19,6 +19,10 @@ use crate::sys::{Events, Poll, Socket, Token, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Address, Group, Place, Probe, Question};
 
+/// A connection on which so many looks, one after the other, had no answer is given up: bytes may be acknowledged by something
+/// whose far side is gone.
+const MISSED_MAX: u32 = 3;
+
 /// What a worker asks of the thread, and is told.
 pub(crate) struct Finder {
     state: Mutex<State>,
@@ -219,6 +223,8 @@ struct Member {
     kept: bool,
     /// What it answers next was asked in an earlier look.
     stale: bool,
+    /// In how many looks, one after the other, it has not answered.
+    missed: u32,
     /// What it has said in this look.
     said: Option<Said>,
 }
@@ -231,19 +237,21 @@ struct Link {
 
 impl Member {
     fn new(place: Place, token: Token) -> Member {
-        Member { place, token, link: None, untried: VecDeque::new(), kept: false, stale: false, said: None }
+        Member { place, token, link: None, untried: VecDeque::new(), kept: false, stale: false, missed: 0, said: None }
     }
 
     /// Begins a look.
     fn begin(&mut self, address: &Address, question: &Question, poll: &Poll) {
         self.said = None;
+        let owes = self.link.as_ref().is_some_and(|it| it.probe.owes());
+        self.missed = if owes { self.missed.saturating_add(1) } else { 0 };
         match &mut self.link {
-            Some(link) => {
+            Some(link) if self.missed < MISSED_MAX => {
                 self.kept = true;
-                self.stale = link.probe.owes();
+                self.stale = owes;
                 link.probe.ask();
             }
-            None => self.connect(address, question, poll),
+            _ => self.connect(address, question, poll),
         }
     }
 
@@ -254,6 +262,7 @@ impl Member {
 
     /// Connects anew. Resolving a name blocks.
     fn connect(&mut self, address: &Address, question: &Question, poll: &Poll) {
+        (self.link, self.missed) = (None, 0);
         let Place::Tcp { host, port } = &self.place else { return };
         match Socket::resolve(host, *port) {
             Ok(addresses) => {
