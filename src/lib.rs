@@ -39,7 +39,8 @@
 //! Also not prevented, or not always noticed:
 //!
 //! - a server's clock that is set forward, or runs faster than the [margin](Builder::clock_margin),
-//! - a replica that takes over behind the address of its master, and locks that are deleted or evicted one by one,
+//! - a replica that takes over behind the address of its master, where it is not
+//!   [given as well](guide::nodes#a-node-of-several-servers), and locks that are deleted or evicted one by one,
 //! - programs that use different servers, prefixes or [longest ttls](Builder::max_ttl) for the same lock.
 //!
 //! A server that has lost all its data, or was restarted, is noticed: it has [no vote](Builder::quarantine) until what it

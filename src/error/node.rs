@@ -280,10 +280,10 @@ pub enum NodeFailure {
         version: String,
     },
     /// The server is a replica. Only a master may vote.
-    #[error("a replica: give the address of a master")]
+    #[error("a replica: give the address of a master, or all servers as redis+replicated://host,host")]
     Replica,
     /// The server is a Sentinel: it watches masters, and stores nothing.
-    #[error("a Sentinel, which stores nothing: give the address of a master")]
+    #[error("a Sentinel, which stores nothing: give the address of a master, or redis+sentinel://host,host/NAME")]
     Sentinel,
     /// The server was started, lost its data, or had its clock set forward a short while ago. It may have forgotten locks
     /// that are still held, so its grants do not count until those have expired.

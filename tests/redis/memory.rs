@@ -87,7 +87,7 @@ fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_n
     let first = quarantine(&strict([replica.url()]).build()?);
     assert!(secs(500) < first, "{first:?}");
     let kept = canary(replica);
-    assert_eq!(kept[2], run_id(replica));
+    assert!(kept[2].starts_with(&run_id(replica)), "{kept:?}");
     // The next client is told how much of it is left.
     eventually("the next one hears of less", || {
         let next = quarantine(&strict([replica.url()]).build().unwrap());
@@ -96,6 +96,33 @@ fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_n
     });
     assert_eq!(canary(replica)[..3], kept[..3], "and it has begun once");
     drop(guard);
+    Ok(())
+}
+
+/// Of what the master in between has granted it knows nothing, and its canary is its own.
+#[test]
+fn h16_a_master_that_was_a_replica_in_between_is_silent_although_it_was_never_restarted() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    remember(server, 0, 0, 0);
+    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
+
+    // That master is gone before it has told it anything.
+    server.command(&["REPLICAOF", "127.0.0.1", "1"])?;
+    server.command(&["REPLICAOF", "NO", "ONE"])?;
+
+    assert!(secs(500) < quarantine(&strict([server.url()]).build()?));
+    let kept = canary(server);
+    assert!(kept[2].starts_with(&run_id(server)) && run_id(server) != kept[2], "{kept:?}");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_forgets_after_an_hour_that_it_was_promoted_is_the_same() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    set(server, CANARY, &format!("1 1 {}{} 0 0 0 old", run_id(server), "7".repeat(40)));
+    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
     Ok(())
 }
 

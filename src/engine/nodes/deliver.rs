@@ -155,3 +155,47 @@ fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Rep
         Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) })
     }
 }
+
+#[cfg(not(quorlock_shuttle))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Moment;
+
+    fn at(tick: crate::time::Tick, second: u64) -> Times {
+        let moment = Moment::at(Duration::from_secs(500 + second), Duration::from_secs(1_700_000_000 + second));
+        Times { asked: tick, asked_at: moment, answered: tick, answered_at: moment }
+    }
+
+    /// As after a process was stopped, which reads answers before it has asked who the master is.
+    #[test]
+    fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_master_does_not_count() {
+        let (node, _poll) = Node::unattended(Duration::from_millis(100));
+        let (mut eligibility, tick) = (Eligibility::new(None, 0.01), crate::time::tick());
+        let granted = [
+            Answer::Acquire(AcquireReply::Accepted),
+            Answer::Acquire(AcquireReply::Behind { counter: 1 }),
+            Answer::Acquire(AcquireReply::Shared { counter: 1 }),
+            Answer::Raise(RaiseReply::Taken),
+            Answer::Extend(ExtendReply::Extended),
+        ];
+        let mut judged = |answer: &Answer, second| {
+            judge(&node, &mut eligibility, Reply { answer: answer.clone(), time: None }, at(tick, second))
+        };
+        for answer in &granted {
+            assert_eq!(judged(answer, 1_000_000), *answer, "one server is its own master");
+        }
+        assert!(!node.is_group());
+
+        node.believe_until(at(tick, 3).asked_at);
+
+        for answer in &granted {
+            assert_eq!(judged(answer, 3), *answer);
+            assert_eq!(judged(answer, 4), Answer::Failed(NodeFailure::Unconfirmed));
+        }
+        // What is no grant is said whoever is the master.
+        let gone = Answer::Extend(ExtendReply::Gone);
+        assert_eq!(judged(&gone, 4), gone);
+        assert!(node.is_group());
+    }
+}
