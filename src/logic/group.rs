@@ -178,14 +178,13 @@ mod tests {
     #[test]
     fn two_who_hear_different_sentinels_never_find_different_masters() {
         let minds = [named("a", 1), named("b", 2), named("c", 2), named("a", 3), Said::UnknownMaster];
-        for n in 1..=4_usize {
-            for world in 0..minds.len().pow(n as u32) {
-                let said: Vec<_> =
-                    (0..n).map(|i| minds[world / minds.len().pow(i as u32) % minds.len()].clone()).collect();
+        for n in 1..=4_u32 {
+            for world in 0..minds.len().pow(n) {
+                let said: Vec<_> = (0..n).map(|i| minds[world / minds.len().pow(i) % minds.len()].clone()).collect();
                 let mut masters = Vec::new();
-                for heard in 0..1_usize << n {
-                    let hears = |i: usize| if heard >> i & 1 == 1 { said[i].clone() } else { silent() };
-                    masters.extend(found(&(0..n).map(hears).collect::<Vec<_>>()).ok());
+                for heard in 0..1_u32 << n {
+                    let hears = |(i, it): (u32, &Said)| if heard >> i & 1 == 1 { it.clone() } else { silent() };
+                    masters.extend(found(&(0..).zip(&said).map(hears).collect::<Vec<_>>()).ok());
                 }
                 masters.dedup();
                 assert!(masters.len() <= 1, "{said:?}: {masters:?}");

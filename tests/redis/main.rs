@@ -40,6 +40,7 @@ mod outages;
 mod overload;
 mod own_hold;
 mod process;
+mod promoted;
 mod quarantine;
 mod queue;
 mod reentrant;

@@ -163,7 +163,7 @@ mod tests {
     use crate::time::Moment;
 
     fn at(tick: crate::time::Tick, second: u64) -> Times {
-        let moment = Moment::at(Duration::from_secs(500 + second), Duration::from_secs(1_700_000_000 + second));
+        let moment = Moment::at(Duration::from_secs(second), Duration::from_secs(second));
         Times { asked: tick, asked_at: moment, answered: tick, answered_at: moment }
     }
 
