@@ -151,6 +151,10 @@ impl Group {
     /// Lets no replica hear of anything any more, until [`demote`](Self::demote); blocks until none does.
     pub fn cut_replication(&self) -> Result<(), Error> {
         let replicas = || self.servers.iter().filter(|it| it.info("role").as_deref() == Some("slave"));
+        // Or sentinels would not promote one that has been cut off for long. They have to be told to: they think for as long
+        // that a master is there.
+        let patience = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "600000"];
+        self.sentinels.iter().try_for_each(|it| it.command(&patience).map(drop))?;
         // Refused, they try again and again.
         replicas().try_for_each(|it| it.command(&["CONFIG", "SET", "masterauth", "wrong"]).map(drop))?;
         for master in self.servers.iter().filter(|it| is_master(it)) {
@@ -165,6 +169,19 @@ impl Group {
         let reply = self.sentinels[sentinel].command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).ok()?;
         let port = reply.as_array()?.get(1)?.as_int()?;
         self.servers.iter().position(|it| i64::from(it.port()) == port)
+    }
+
+    /// Tells the sentinels to promote a replica in place of `old`, which may be gone; blocks until they have; its place.
+    pub fn fail_over(&self, old: usize) -> Result<usize, Error> {
+        let begun = || {
+            // It refuses while it has not heard of the replicas for a moment, and while it is at it.
+            self.named_by(0) != Some(old)
+                || self.sentinels[0]
+                    .command(&["SENTINEL", "FAILOVER", MASTER])
+                    .is_err_and(|it| it.to_string().contains("INPROG"))
+        };
+        wait_for(|| "a sentinel begins with a failover".to_owned(), begun)?;
+        self.wait_for_failover(old)
     }
 
     /// Blocks until all sentinels that run name a server other than `old`, and it is a master; its place.
@@ -186,17 +203,8 @@ impl Group {
     /// Blocks until each sentinel knows the others and all replicas.
     pub fn wait_for_sentinels(&self) -> Result<(), Error> {
         for sentinel in &self.sentinels {
-            // Newer servers let tests have these shorter.
-            let _ = sentinel.command(&[
-                "SENTINEL",
-                "DEBUG",
-                "info-period",
-                "200",
-                "publish-period",
-                "100",
-                "ping-period",
-                "100",
-            ]);
+            // They meet by that. Newer servers let tests have it shorter; the other periods are deadlines as well.
+            let _ = sentinel.command(&["SENTINEL", "DEBUG", "publish-period", "100"]);
         }
         let all = |field: &str, count: usize| {
             self.sentinels.iter().all(|it| field_of(it, field).is_some_and(|it| it == count.to_string()))
