@@ -3,6 +3,7 @@
 use devnodes::{FakeServer, Group, Proxy, Server, Servers, eventually};
 use quorlock::{Builder, LockManager, NodeFailure};
 
+use crate::memory::canary;
 use crate::replicated::{Nodes, QUARANTINE, assert_no_second_holder, fails_over, failure_in_the_end, vouched};
 use crate::support::*;
 
@@ -201,6 +202,8 @@ fn h16_a_replica_that_sentinels_promoted_does_not_help_to_break_a_lock() -> Test
     let (other, guard) = fails_over(&nodes, |it| it.quarantine(true).max_ttl(QUARANTINE), fail_over);
 
     assert_no_second_holder(&nodes, &other, &guard);
+    // The same, and until all sentinels have heard of it.
+    assert_eq!(canary(&nodes.group.servers[1])[4], (600_000 + 6_002 + 12_000 + 5_000).to_string());
     Ok(())
 }
 
