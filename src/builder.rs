@@ -8,12 +8,13 @@ use crate::config::{Config, Margin};
 use crate::engine::{Engine, Process};
 use crate::error::{BuildError, BuildProblem};
 use crate::ids::NodeSet;
+use crate::logic::group::Rhythm;
 use crate::manager::LockManager;
 #[cfg(feature = "tls")]
 use crate::tls::{Setup, SystemRoots, Tls};
-use crate::wire::{Address, Login};
 #[cfg(feature = "tls")]
-use crate::wire::{Place, Security};
+use crate::wire::Security;
+use crate::wire::{self, Address, Group, Login, Place};
 
 impl LockManager {
     /// Begins to build a manager for these nodes, given as URLs: `redis://[user:password@]host[:port][/database]`, or
@@ -21,6 +22,10 @@ impl LockManager {
     ///
     /// Each must be a server of its own: a master without a replica that would be promoted in its place. Three survive the
     /// failure of one, five of two. An even number is allowed and survives no more failures than one node less would.
+    ///
+    /// Or a node is [several servers](crate::guide::nodes#a-node-of-several-servers) of which one is the master, and has one
+    /// vote: `redis+replicated://[user:password@]host[:port],host[:port],…[/database]`, or with sentinels
+    /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port],…/master[/database]`.
     ///
     /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
     /// apart from the URLs, with [`credentials`](Builder::credentials).
@@ -49,8 +54,9 @@ impl LockManager {
         I::Item: AsRef<str>,
     {
         Builder {
-            addresses: nodes.into_iter().map(|it| Address::parse(it.as_ref())).collect(),
+            addresses: nodes.into_iter().map(|it| wire::parse_url(it.as_ref())).collect(),
             login: None,
+            sentinel_login: None,
             #[cfg(feature = "tls")]
             tls: TlsOptions::default(),
             owner_label: Some(String::new()),
@@ -65,6 +71,7 @@ impl LockManager {
 pub struct Builder {
     addresses: Vec<Result<Address, String>>,
     login: Option<Login>,
+    sentinel_login: Option<Login>,
     #[cfg(feature = "tls")]
     tls: TlsOptions,
     owner_label: Option<String>,
@@ -95,6 +102,29 @@ impl Builder {
     #[doc(alias = "login")]
     pub fn credentials(mut self, user: Option<&str>, password: &str) -> Builder {
         self.login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
+        self
+    }
+
+    /// Sets how to log in to the sentinels of nodes that are [watched by sentinels](crate::guide::nodes#a-node-of-several-servers)
+    /// and whose URL has no `sentinel_password`: with `password`, as it is, for `user`, or for the default user if that is
+    /// `None`.
+    ///
+    /// What [`credentials`](Builder::credentials) says is for the servers, and is never sent to a sentinel. Neither is ever
+    /// shown in `Debug` forms, errors or logs.
+    ///
+    /// Default: none; sentinels are not logged in to.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let locks = quorlock::LockManager::builder(["redis+sentinel://s1,s2,s3/locks"])
+    ///     .credentials(Some("locks"), &std::env::var("REDIS_PASSWORD")?)
+    ///     .sentinel_credentials(None, &std::env::var("SENTINEL_PASSWORD")?)
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sentinel_credentials(mut self, user: Option<&str>, password: &str) -> Builder {
+        self.sentinel_login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
         self
     }
 
@@ -410,6 +440,14 @@ impl Builder {
         if let Some(login) = &self.login {
             addresses.iter_mut().for_each(|it| it.log_in_with(login));
         }
+        for address in &mut addresses {
+            if let Place::Group(group) = &address.place {
+                let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
+                let silence = rhythm.silence(matches!(group, Group::Sentinel { .. }));
+                self.config.silence_of_promoted = self.config.silence_of_promoted.max(silence);
+                address.sentinel_login = address.sentinel_login.take().or(self.sentinel_login.clone());
+            }
+        }
         if let Some(own) = &self.owner_label {
             // Here and not in the setter: a builder may be made before a fork.
             let label = Process::this().label(own);
@@ -468,7 +506,7 @@ fn check_addresses(given: Vec<Result<Address, String>>) -> (Vec<Address>, Vec<Bu
         match address {
             Err(reason) => problems.push(BuildProblem::BadAddress { index, reason }),
             // By place alone: another database or user of the same server is the same server.
-            Ok(address) => match addresses.iter().find(|(_, it)| it.place == address.place) {
+            Ok(address) => match addresses.iter().find(|(_, it)| it.place.overlaps(&address.place)) {
                 Some((first, _)) => {
                     let address = address.shown().to_string();
                     problems.push(BuildProblem::DuplicateNode { first: *first, second: index, address });

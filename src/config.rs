@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) fencing_ttl: Option<Duration>,
     pub(crate) quarantine: bool,
     pub(crate) max_ttl: Option<Duration>,
+    /// How much longer than that a server may have no vote that was promoted. Known to the builder, by the nodes.
+    pub(crate) silence_of_promoted: Duration,
     pub(crate) strict: bool,
     pub(crate) lock_delay: bool,
     pub(crate) shutdown_grace: Duration,
@@ -43,6 +45,7 @@ impl Default for Config {
             fencing_ttl: Some(Duration::from_secs(24 * 60 * 60)),
             quarantine: true,
             max_ttl: None,
+            silence_of_promoted: Duration::ZERO,
             strict: false,
             lock_delay: false,
             shutdown_grace: Duration::from_secs(1),
@@ -149,7 +152,7 @@ impl Config {
 
     /// How long a node is quarantined that may have lost data; `None` for not at all.
     pub(crate) fn quarantine_length(&self) -> Option<Duration> {
-        self.quarantine.then(|| self.longest_life())
+        self.quarantine.then(|| self.longest_life().saturating_add(self.silence_of_promoted))
     }
 
     /// How long a lock can rest at most on what a node has granted or confirmed.

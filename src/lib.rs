@@ -39,7 +39,8 @@
 //! Also not prevented, or not always noticed:
 //!
 //! - a server's clock that is set forward, or runs faster than the [margin](Builder::clock_margin),
-//! - a replica that takes over behind the address of its master, and locks that are deleted or evicted one by one,
+//! - a replica that takes over behind the address of its master, where it is not
+//!   [given as well](guide::nodes#a-node-of-several-servers), and locks that are deleted or evicted one by one,
 //! - programs that use different servers, prefixes or [longest ttls](Builder::max_ttl) for the same lock.
 //!
 //! A server that has lost all its data, or was restarted, is noticed: it has [no vote](Builder::quarantine) until what it
@@ -70,7 +71,7 @@
 //! | debug | how each round ended; further failures of a node that is down |
 //! | trace | every reply |
 //!
-//! [`guide::nodes`] lists the lines worth an alert, and how often each comes.
+//! [`guide::nodes`] lists the lines worth an alert, and how often each comes; [`guide::operations`] what to do in ten incidents.
 //!
 //! Passwords never appear in logs, errors or `Debug` forms; owner tokens only shortened.
 

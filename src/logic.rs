@@ -9,6 +9,7 @@ pub(crate) mod clock;
 pub(crate) mod confirmations;
 pub(crate) mod contact;
 pub(crate) mod eligibility;
+pub(crate) mod group;
 mod inspection;
 pub(crate) mod lease;
 pub(crate) mod listing;

@@ -4,22 +4,26 @@ mod address;
 mod command;
 mod conn;
 mod frame;
+mod group;
 mod handshake;
 mod inbox;
 mod keys;
 mod plan;
+mod probe;
 mod refusal;
 mod reply;
 mod script;
 mod value;
 
-pub(crate) use address::{Address, Login, Place, Security};
+pub(crate) use address::{Address, Group, Login, Place, Security};
 pub(crate) use command::Command;
 pub(crate) use conn::{Conn, Event};
+pub(crate) use group::parse_url;
 pub(crate) use plan::{
     FoundName, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet, list, meet,
     names, present, probe, vouch,
 };
+pub(crate) use probe::{Probe, Question};
 pub(crate) use reply::Reply;
 pub(crate) use script::Kind;
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub(crate) mod deliver;
 pub(crate) mod drive;
 pub(crate) mod events;
 pub(crate) mod fanout;
+pub(crate) mod finder;
 pub(crate) mod job;
 pub(crate) mod joint;
 pub(crate) mod leaving;

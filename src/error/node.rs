@@ -280,10 +280,10 @@ pub enum NodeFailure {
         version: String,
     },
     /// The server is a replica. Only a master may vote.
-    #[error("a replica: give the address of a master")]
+    #[error("a replica: give the address of a master, or all servers as redis+replicated://host,host")]
     Replica,
     /// The server is a Sentinel: it watches masters, and stores nothing.
-    #[error("a Sentinel, which stores nothing: give the address of a master")]
+    #[error("a Sentinel, which stores nothing: give the address of a master, or redis+sentinel://host,host/NAME")]
     Sentinel,
     /// The server was started, lost its data, or had its clock set forward a short while ago. It may have forgotten locks
     /// that are still held, so its grants do not count until those have expired.
@@ -329,6 +329,59 @@ pub enum NodeFailure {
     /// The server has as many clients as it allows.
     #[error("too many clients: raise maxclients")]
     TooManyClients,
+    /// Of a node that is a master and its replicas (`redis+replicated://`), none says that it is the master.
+    #[error("none of its servers says that it is a master: {said}")]
+    NoMaster {
+        /// What each of them said.
+        said: String,
+    },
+    /// Two servers of a node (`redis+replicated://`) say that they are masters. Locks that one grants the other does not
+    /// know, so neither votes.
+    #[error(
+        "two of its servers say that they are masters, {first} and {second}: stop the one that is not, or make it a replica \
+         of the other"
+    )]
+    TwoMasters {
+        /// The address of one.
+        first: String,
+        /// The address of another.
+        second: String,
+    },
+    /// A majority of the node's sentinels (`redis+sentinel://`) did not answer, so nobody can tell whether another server has
+    /// become the master.
+    #[error("{answered} of {of} sentinels answered, and a majority is needed: {said}")]
+    SentinelsUnreachable {
+        /// How many did.
+        answered: usize,
+        /// How many there are.
+        of: usize,
+        /// What was heard of the others.
+        said: String,
+    },
+    /// The node's sentinels answered, and no majority of them names the server that the newest configuration names. That is
+    /// so for a moment in a failover.
+    #[error(
+        "no majority of its sentinels names the newest master: a failover is under way, or some are cut off: {said}"
+    )]
+    SentinelsDisagree {
+        /// What each of them said.
+        said: String,
+    },
+    /// The node's sentinels watch no master of that name.
+    #[error("its sentinels know no master {name}: see `sentinel monitor` in their configuration")]
+    UnknownMaster {
+        /// The name in the node's URL.
+        name: String,
+    },
+    /// The node's sentinels want a password, or another one.
+    #[error(
+        "login refused by its sentinels: check user and password, sentinel_password in the node's URL or given to \
+         Builder::sentinel_credentials"
+    )]
+    SentinelPassword,
+    /// For too long nobody has confirmed that the server is still the master of the node, which is more than one process.
+    #[error("nobody has confirmed lately that it is still the master")]
+    Unconfirmed,
     /// The server is part of a Redis Cluster, whose nodes are not independent.
     #[error("a cluster node: locks need independent servers")]
     ClusterNode,
@@ -397,6 +450,9 @@ impl NodeFailure {
                 | NodeFailure::TooOld { .. }
                 | NodeFailure::Replica
                 | NodeFailure::Sentinel
+                | NodeFailure::TwoMasters { .. }
+                | NodeFailure::UnknownMaster { .. }
+                | NodeFailure::SentinelPassword
                 | NodeFailure::ClusterNode
                 | NodeFailure::Evicts { .. }
                 | NodeFailure::Disqualified { .. }

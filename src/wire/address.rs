@@ -21,11 +21,13 @@ pub(crate) struct Address {
     pub(crate) security: Security,
     /// The name of our connections there.
     pub(crate) client_name: String,
+    /// How to log in to the sentinels of a group.
+    pub(crate) sentinel_login: Option<Login>,
     shown: Arc<str>,
 }
 
 /// A user and a password that were not given in a URL. Its `Debug` form shows neither.
-#[derive(Clone)]
+#[derive(Clone, Eq, PartialEq)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: String,
@@ -51,8 +53,54 @@ pub(crate) enum Security {
 /// Where to connect to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
-    Tcp { host: String, port: u16 },
+    Tcp {
+        host: String,
+        port: u16,
+    },
     Unix(PathBuf),
+    /// Several processes that are one node: one of them is the master, and it has to be found.
+    Group(Group),
+}
+
+/// A node that is more than one process.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Group {
+    /// A master and its replicas.
+    Replicated(Vec<Place>),
+    /// A master that sentinels watch, and what they call it.
+    Sentinel { sentinels: Vec<Place>, master: String },
+}
+
+impl Group {
+    /// Who is asked where the master is.
+    pub(crate) fn members(&self) -> &[Place] {
+        match self {
+            Group::Replicated(members) | Group::Sentinel { sentinels: members, .. } => members,
+        }
+    }
+
+    /// Whether both can be led by the same server, as far as addresses show.
+    fn overlaps(&self, other: &Group) -> bool {
+        let meet = || self.members().iter().any(|it| other.members().contains(it));
+        match (self, other) {
+            (Group::Replicated(_), Group::Replicated(_)) => meet(),
+            (Group::Sentinel { master: one, .. }, Group::Sentinel { master: other, .. }) => one == other && meet(),
+            _ => false,
+        }
+    }
+}
+
+impl Place {
+    /// Whether both are the same server, or can be, as far as addresses show.
+    pub(crate) fn overlaps(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Group(one), Place::Group(other)) => one.overlaps(other),
+            (Place::Group(Group::Replicated(members)), it) | (it, Place::Group(Group::Replicated(members))) => {
+                members.contains(it)
+            }
+            _ => self == other,
+        }
+    }
 }
 
 impl Address {
@@ -108,7 +156,13 @@ impl Address {
             database: login.db(),
             security,
             client_name: CLIENT_NAME.to_owned(),
+            sentinel_login: None,
         })
+    }
+
+    /// The same login, and everything else, at another place.
+    pub(crate) fn at(&self, place: Place) -> Address {
+        Address { shown: place.to_string().into(), place, ..self.clone() }
     }
 
     /// Logs in with `login`, unless the URL says how.
@@ -190,6 +244,16 @@ impl fmt::Display for Place {
             Place::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Place::Tcp { host, port } => write!(f, "{host}:{port}"),
             Place::Unix(path) => write!(f, "{}", path.display()),
+            Place::Group(group) => {
+                for (index, member) in group.members().iter().enumerate() {
+                    let comma = if index == 0 { "" } else { "," };
+                    write!(f, "{comma}{member}")?;
+                }
+                match group {
+                    Group::Replicated(_) => Ok(()),
+                    Group::Sentinel { master, .. } => write!(f, "/{master}"),
+                }
+            }
         }
     }
 }

@@ -6,13 +6,13 @@ use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, Quar
 use crate::liars::speaking_for;
 use crate::support::*;
 
-const CANARY: &str = "quorlock:canary";
+pub(crate) const CANARY: &str = "quorlock:canary";
 /// Long enough that nothing of it passes by itself while a test looks.
 const QUARANTINE: std::time::Duration = secs(600);
 const HALF_AN_HOUR: std::time::Duration = secs(30 * 60);
 
 /// Servers whose clocks are ahead, which makes for as much uptime; none where clocks cannot be set.
-fn aged(n: usize, options: fn(devnodes::Builder) -> devnodes::Builder) -> Option<Servers> {
+pub(crate) fn aged(n: usize, options: fn(devnodes::Builder) -> devnodes::Builder) -> Option<Servers> {
     if !Clock::available() {
         eprintln!("left out: clocks of servers can be stepped on Linux only");
         return None;
@@ -22,16 +22,16 @@ fn aged(n: usize, options: fn(devnodes::Builder) -> devnodes::Builder) -> Option
     Some(servers)
 }
 
-fn strict(urls: impl IntoIterator<Item = String>) -> Builder {
+pub(crate) fn strict(urls: impl IntoIterator<Item = String>) -> Builder {
     builder(urls).quarantine(true).max_ttl(QUARANTINE)
 }
 
-fn canary(server: &Server) -> Vec<String> {
+pub(crate) fn canary(server: &Server) -> Vec<String> {
     let value = server.get(CANARY).unwrap_or_default();
     String::from_utf8(value).unwrap().split(' ').map(str::to_owned).collect()
 }
 
-fn run_id(server: &Server) -> String {
+pub(crate) fn run_id(server: &Server) -> String {
     server.info("run_id").unwrap()
 }
 
@@ -47,7 +47,7 @@ fn today(server: &Server) -> u64 {
 }
 
 /// As if the server's process had been keeping everything for ever, and had been told of these numbers.
-fn remember(server: &Server, day: u64, longest: u64, before: u64) {
+pub(crate) fn remember(server: &Server, day: u64, longest: u64, before: u64) {
     set(server, CANARY, &format!("1 1 {} {day} {longest} {before} old", run_id(server)));
 }
 
@@ -56,7 +56,7 @@ fn remember_all(servers: &Servers) {
 }
 
 /// For how long node 0 has no vote; zero if it has one.
-fn quarantine(locks: &LockManager) -> std::time::Duration {
+pub(crate) fn quarantine(locks: &LockManager) -> std::time::Duration {
     match locks.mutex("report").try_lock() {
         Ok(guard) => {
             drop(guard);
@@ -69,34 +69,6 @@ fn quarantine(locks: &LockManager) -> std::time::Duration {
 fn quarantined(err: &AcquireError) -> std::time::Duration {
     let NodeFailure::Quarantined { left, .. } = failure(err, 0) else { panic!("{err}") };
     *left
-}
-
-#[test]
-fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_never_knew_it() -> TestResult {
-    let Some(servers) = aged(2, |it| it) else { return Ok(()) };
-    let (master, replica) = (&servers[0], &servers[1]);
-    remember(master, 0, 0, 0);
-    let guard = strict([master.url()]).build()?.mutex("report").try_lock()?;
-    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
-    eventually("it has everything", || canary(replica) == canary(master) && replica.exists("report"));
-
-    master.kill()?;
-    replica.command(&["REPLICAOF", "NO", "ONE"])?;
-    del(replica, "report");
-
-    let first = quarantine(&strict([replica.url()]).build()?);
-    assert!(secs(500) < first, "{first:?}");
-    let kept = canary(replica);
-    assert_eq!(kept[2], run_id(replica));
-    // The next client is told how much of it is left.
-    eventually("the next one hears of less", || {
-        let next = quarantine(&strict([replica.url()]).build().unwrap());
-        assert!(secs(300) < next && next <= first, "{next:?} after {first:?}");
-        next + ms(500) < first
-    });
-    assert_eq!(canary(replica)[..3], kept[..3], "and it has begun once");
-    drop(guard);
-    Ok(())
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl Connecting {
     ) -> Result<Connecting, NodeFailure> {
         let mut addresses = match &address.place {
             Place::Tcp { host, port } => Socket::resolve(host, *port).map_err(|err| cannot(&err))?,
-            Place::Unix(_) => Vec::new(),
+            Place::Unix(_) | Place::Group(_) => Vec::new(),
         };
         addresses.truncate(ADDRESSES_MAX);
         Connecting::at(address, greet, addresses.into(), timeout, poll)
@@ -267,6 +267,8 @@ fn next_socket(
             (Place::Tcp { .. }, Some(next)) => Socket::connect_tcp(next),
             (Place::Tcp { .. }, None) => return Err(cannot(&last)),
             (Place::Unix(path), _) => Socket::connect_unix(path),
+            // Its master is found first, and has an address of its own.
+            (Place::Group(_), _) => return Err(cannot(&last)),
         };
         match begun.and_then(|mut socket| socket.register(poll.registry(), SOCKET).map(|()| socket)) {
             Ok(socket) => return Ok((to, socket)),

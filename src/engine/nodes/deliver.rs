@@ -49,8 +49,14 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
                     node.link.with(|it| it.greetings.plan(length, kept, asked.moment));
                 }
                 let refused = matches!(answer, Answer::Failed(_));
-                if let Answer::Failed(failure) = &answer {
-                    node.status.note_refusal(failure, now.tick);
+                match &answer {
+                    // Another one was promoted in its place.
+                    Answer::Failed(NodeFailure::Replica) if node.is_group() => {
+                        let reason = "its server is a replica now".to_owned();
+                        node.link.with(|it| it.give_up(NodeFailure::Disconnected { reason }));
+                    }
+                    Answer::Failed(failure) => node.status.note_refusal(failure, now.tick),
+                    _ => {}
                 }
                 if !job.answer(node.id, answer, true) {
                     count(&node.counters.late_answers);
@@ -128,18 +134,68 @@ fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Rep
             if let Some(failure) = node.other_users.failure() {
                 return Answer::Failed(failure);
             }
+            if !node.is_believed(times.asked_at) {
+                return Answer::Failed(NodeFailure::Unconfirmed);
+            }
             eligibility.quarantine_left(times.asked)
         }
         // RACE: the key may have been set there since the restart, by an acquire or a healing of ours that was on its way.
         // Before that the node may have granted the lock to another client, which counts that grant and is still collecting
         // votes. Counted here, our lease would go on while our other keys run out, and that client would get the majority
         // that we had.
-        Answer::Extend(ExtendReply::Extended) => eligibility.restarted_for(times.asked),
+        Answer::Extend(ExtendReply::Extended) if node.is_believed(times.asked_at) => {
+            eligibility.restarted_for(times.asked)
+        }
+        Answer::Extend(ExtendReply::Extended) => return Answer::Failed(NodeFailure::Unconfirmed),
         _ => return answer,
     };
     if left.is_zero() {
         answer
     } else {
         Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) })
+    }
+}
+
+#[cfg(not(quorlock_shuttle))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Moment;
+
+    fn at(tick: crate::time::Tick, second: u64) -> Times {
+        let moment = Moment::at(Duration::from_secs(second), Duration::from_secs(second));
+        Times { asked: tick, asked_at: moment, answered: tick, answered_at: moment }
+    }
+
+    /// As after a process was stopped, which reads answers before it has asked who the master is.
+    #[test]
+    fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_master_does_not_count() {
+        let (node, _poll) = Node::unattended(Duration::from_millis(100));
+        let (mut eligibility, tick) = (Eligibility::new(None, 0.01), crate::time::tick());
+        let granted = [
+            Answer::Acquire(AcquireReply::Accepted),
+            Answer::Acquire(AcquireReply::Behind { counter: 1 }),
+            Answer::Acquire(AcquireReply::Shared { counter: 1 }),
+            Answer::Raise(RaiseReply::Taken),
+            Answer::Extend(ExtendReply::Extended),
+        ];
+        let mut judged = |answer: &Answer, second| {
+            judge(&node, &mut eligibility, Reply { answer: answer.clone(), time: None }, at(tick, second))
+        };
+        for answer in &granted {
+            assert_eq!(judged(answer, 1_000_000), *answer, "one server is its own master");
+        }
+        assert!(!node.is_group());
+
+        node.believe_until(at(tick, 3).asked_at);
+
+        for answer in &granted {
+            assert_eq!(judged(answer, 3), *answer);
+            assert_eq!(judged(answer, 4), Answer::Failed(NodeFailure::Unconfirmed));
+        }
+        // What is no grant is said whoever is the master.
+        let gone = Answer::Extend(ExtendReply::Gone);
+        assert_eq!(judged(&gone, 4), gone);
+        assert!(node.is_group());
     }
 }

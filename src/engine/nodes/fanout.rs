@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::Events;
+use crate::engine::nodes::finder::{Finder, Search};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::joint::Joint;
 use crate::engine::nodes::memory::QuarantineLength;
@@ -19,6 +20,7 @@ use crate::engine::park::{self, Signal};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::eligibility::Eligibility;
+use crate::logic::group::Rhythm;
 use crate::logic::pace::{self, PAUSE_MAX};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock, quorum};
@@ -27,7 +29,7 @@ use crate::sys::OwnThread;
 use crate::sys::sync::{Condvar, Mutex};
 use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
-use crate::wire::Address;
+use crate::wire::{Address, Place};
 
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
@@ -115,12 +117,24 @@ impl Fanout {
             let worker_handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
             let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
             let node = Arc::new(Node::new(id, address.shown(), worker_handle, common.clone(), eligibility));
-            let worker = Worker::new(Arc::clone(&node), address, config, Arc::clone(&run_ids), poll);
+            let search = match &address.place {
+                Place::Group(group) => {
+                    let rhythm = Rhythm::new(config.ttl, config.connect_timeout);
+                    Some(Search::new(Arc::clone(&node), address.clone(), group.clone(), rhythm)?)
+                }
+                Place::Tcp { .. } | Place::Unix(_) => None,
+            };
+            let (search, finder) = search.unzip();
+            let unused = finder.clone();
+            let worker = Worker::new(Arc::clone(&node), address, finder, config, Arc::clone(&run_ids), poll);
             nodes.push(node);
-            match OwnThread::spawn(format!("quorlock-{id}"), move || worker.run()) {
-                Ok(thread) => threads.push(thread),
+            let searching = search.map(|it| OwnThread::spawn(format!("quorlock-{id}-group"), move || it.run()));
+            let working = OwnThread::spawn(format!("quorlock-{id}"), move || worker.run());
+            match searching.transpose().and_then(|it| working.map(|thread| it.into_iter().chain([thread]))) {
+                Ok(started) => threads.extend(started),
                 Err(err) => {
-                    // Workers that run already must not stay behind.
+                    // What runs already must not stay behind.
+                    unused.iter().for_each(|it: &Arc<Finder>| it.stop());
                     nodes.iter().for_each(|it| it.stop(start));
                     return Err(err);
                 }

@@ -21,7 +21,7 @@ use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::stats::{Counters, count};
 use crate::sys::logging::{debug, info};
-use crate::sys::sync::{AtomicBool, Mutex, fence};
+use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
 use crate::sys::{Registry, Socket, Waker};
 use crate::time::{Moment, Now, Tick};
 use crate::wire::{Command, Conn, Plan, Waiter};
@@ -58,6 +58,8 @@ pub(crate) struct Node {
     /// Whether what the node grants counts: for the thread that hands out its answers.
     pub(super) eligibility: Mutex<Eligibility>,
     pub(crate) status: Status,
+    /// Until when its server is believed to be the master: see [`Node::is_believed`].
+    believed_until: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: AtomicBool,
     /// Releases that the server refused.
@@ -123,6 +125,7 @@ impl Node {
             up: AtomicBool::new(false),
             health: Mutex::new(Health::Unused),
             eligibility: Mutex::new(eligibility),
+            believed_until: AtomicU64::new(u64::MAX),
             stall_logged: AtomicBool::new(false),
             refused: Mutex::default(),
             leaving: Arc::default(),
@@ -383,6 +386,22 @@ impl Node {
         if let Some(length) = &self.quarantine_length {
             length.hear(self.id, reply);
         }
+    }
+
+    /// Whether what was asked at `asked` counts: of a node that is more than one process, somebody has said shortly before
+    /// that this server is its master. Always, if it is one.
+    pub(super) fn is_believed(&self, asked: Moment) -> bool {
+        asked.boot_micros() <= self.believed_until.load(Ordering::Acquire)
+    }
+
+    /// The node is more than one process, and this server its master, until then as far as is known.
+    pub(super) fn believe_until(&self, until: Moment) {
+        self.believed_until.store(until.boot_micros(), Ordering::Release);
+    }
+
+    /// Whether the node is more than one process. Known once there was a connection.
+    pub(super) fn is_group(&self) -> bool {
+        self.believed_until.load(Ordering::Acquire) != u64::MAX
     }
 
     /// Publishes what is known of the node now.

@@ -15,6 +15,7 @@ use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
+use crate::engine::nodes::finder::{Finder, Found};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::Driver;
 use crate::engine::nodes::node::{Health, Node};
@@ -26,8 +27,8 @@ use crate::stats::count;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::Mutex;
 use crate::sys::{Events, Poll, SOCKET};
-use crate::time::{self, Tick};
-use crate::wire::Address;
+use crate::time::{self, Moment, Tick};
+use crate::wire::{Address, Place};
 
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -44,6 +45,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 enum Phase {
     /// Nobody has used the node yet.
     Unused,
+    /// The node is more than one process, and its thread looks for the master.
+    Finding {
+        asked: u64,
+        deadline: Tick,
+    },
     Connecting(Box<Connecting>),
     Open,
     Down {
@@ -54,6 +60,12 @@ enum Phase {
 pub(crate) struct Worker {
     node: Arc<Node>,
     address: Address,
+    /// Of a node that is more than one process.
+    finder: Option<Arc<Finder>>,
+    /// The master of such a node, and when it was asked for.
+    master: Option<(Place, Moment)>,
+    /// The one before, for the log.
+    last_master: Option<Place>,
     connect_timeout: Duration,
     /// A server with a finding that can cost a lock is refused.
     strict: bool,
@@ -82,6 +94,7 @@ impl Worker {
     pub(crate) fn new(
         node: Arc<Node>,
         address: Address,
+        finder: Option<Arc<Finder>>,
         config: &Config,
         run_ids: Arc<Mutex<RunIds>>,
         poll: Poll,
@@ -89,6 +102,9 @@ impl Worker {
         Worker {
             node,
             address,
+            finder,
+            master: None,
+            last_master: None,
             connect_timeout: config.connect_timeout,
             strict: config.strict,
             run_ids,
@@ -121,6 +137,7 @@ impl Worker {
         }
         self.go_down(&NodeFailure::ShutDown);
         self.node.queue.close();
+        self.finder.iter().for_each(|it| it.stop());
     }
 
     fn turn(&mut self) -> Flow {
@@ -137,6 +154,7 @@ impl Worker {
                 self.refuse_queue();
                 self.sleep(Some(retry_at));
             }
+            Phase::Finding { asked, deadline } => self.go_on_finding(asked, deadline, now),
             Phase::Connecting(connecting) => self.go_on_connecting(*connecting, now),
             Phase::Open => {
                 self.phase = Phase::Open;
@@ -163,7 +181,7 @@ impl Worker {
                     self.node.link.with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
                 queued || !flushed || !(answered || self.node.is_stalled(time::tick()))
             }
-            Phase::Connecting(_) => queued,
+            Phase::Finding { .. } | Phase::Connecting(_) => queued,
             Phase::Unused => self.node.has_queue(),
             Phase::Down { .. } => false,
         }
@@ -197,11 +215,37 @@ impl Worker {
     }
 
     fn connect(&mut self, now: Tick) {
+        let deadline = now.checked_add(self.connect_timeout).unwrap_or(now);
         if self.failures == 0 {
-            let until = now.checked_add(self.connect_timeout).unwrap_or(now);
-            self.node.set_health(Health::Connecting { until });
+            self.node.set_health(Health::Connecting { until: deadline });
         }
-        match Connecting::begin(&self.address, self.node.greet(), self.connect_timeout, &self.poll) {
+        match &self.finder {
+            Some(finder) => self.phase = Phase::Finding { asked: finder.ask(), deadline },
+            None => self.connect_to(&self.address.clone(), self.connect_timeout),
+        }
+    }
+
+    fn go_on_finding(&mut self, asked: u64, deadline: Tick, now: Tick) {
+        match self.finder.as_ref().and_then(|it| it.found(asked)) {
+            Some(Found { master: Ok(master), asked }) => {
+                let address = self.address.at(master.clone());
+                self.master = Some((master, asked));
+                self.connect_to(&address, deadline.saturating_duration_since(now));
+            }
+            Some(Found { master: Err(failure), .. }) => self.go_down(&failure),
+            None if deadline <= now => {
+                self.go_down(&NodeFailure::Connect { reason: "no master was found in time".to_owned() });
+            }
+            None => {
+                self.refuse_queue();
+                self.phase = Phase::Finding { asked, deadline };
+                self.wait(Some(deadline.saturating_duration_since(now)));
+            }
+        }
+    }
+
+    fn connect_to(&mut self, address: &Address, timeout: Duration) {
+        match Connecting::begin(address, self.node.greet(), timeout, &self.poll) {
             Ok(connecting) => self.phase = Phase::Connecting(Box::new(connecting)),
             Err(failure) => self.go_down(&failure),
         }
@@ -217,11 +261,19 @@ impl Worker {
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
+            Err(NodeFailure::Replica) if let Some((master, _)) = &self.master => {
+                let said = format!("{master}: a replica, although it was found to be the master");
+                self.go_down(&NodeFailure::NoMaster { said });
+            }
             Err(failure) => self.go_down(&failure),
         }
     }
 
-    fn come_up(&mut self, Opened { socket, conn, server_info, asked, said_time }: Opened) {
+    fn come_up(&mut self, Opened { socket, conn, mut server_info, asked, said_time }: Opened) {
+        if self.finder.is_some() {
+            // That is what the node was given as.
+            (server_info.replicas, server_info.promoted) = (0, false);
+        }
         if self.strict
             && let Some(finding) = server_info.findings().into_iter().find(NodeFinding::disqualifies)
         {
@@ -256,6 +308,13 @@ impl Worker {
         self.node.status.publish_server_info(&server_info);
         // RACE: before it is up. Whoever finds it up knows its clock.
         self.node.note_heard();
+        if let (Some(finder), Some((master, asked))) = (&self.finder, self.master.take()) {
+            if self.last_master.as_ref() != Some(&master) {
+                info!("{}: {}: the master is {master}", self.node.id, self.node.address);
+                self.last_master = Some(master.clone());
+            }
+            finder.connected(&self.node, master, asked);
+        }
         // Releases of the time before come first: they are older than anything in the queue.
         let (again, _) = self.unconfirmed.take_due(now);
         self.node.open(socket, conn, server_info.memory, again, now);
@@ -369,6 +428,7 @@ impl Worker {
     /// Closes the connection: everybody who waits for an answer is told, and releases are kept.
     fn disconnect(&mut self, failure: &NodeFailure) {
         self.phase = Phase::Unused;
+        self.finder.iter().for_each(|it| it.disconnected());
         let unanswered = self.node.close();
         self.run_ids.lock().leave(self.node.id, time::tick());
         if *failure != NodeFailure::ShutDown {

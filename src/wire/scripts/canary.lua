@@ -8,7 +8,8 @@
 --
 --   FORMAT   1. Later formats begin with the same seven fields; what follows them is kept as it is
 --   SINCE    since when that process has kept all data, microseconds since 1970; 0 for ever
---   RUN_ID   the run id of that process, from INFO; "?" if INFO does not tell
+--   RUN_ID   the run id of that process, from INFO; "?" if INFO does not tell. Of one that was promoted, the id of its
+--            replication behind it
 --   DAY      the day of LONGEST, days since 1970
 --   LONGEST  the longest quarantine that a client asked for on that day, milliseconds: the longest ttl in use, and its margin
 --   BEFORE   the same for the day before
@@ -30,10 +31,21 @@ local function canaries()
     return text and #text <= 16 and tonumber(text) or nil
   end
 
-  -- The run id of this process.
+  -- The run id of this process. One that was a replica and was promoted is another since: it may have missed what its
+  -- master was told, and be the one whose canary that master had taken over.
   local function process()
-    local info = redis.pcall("INFO", "server")
-    return type(info) == "string" and string.match(info, "[\r\n]run_id:(%w+)") or "?"
+    local function field(section, pattern)
+      local info = redis.pcall("INFO", section)
+      return type(info) == "string" and string.match(info, "[\r\n]" .. pattern) or nil
+    end
+    local run = field("server", "run_id:(%w+)")
+    local promoted = run and field("replication", "second_repl_offset:(%d+)")
+    return run and run .. (promoted and field("replication", "master_replid:(%w+)") or "") or "?"
+  end
+
+  -- Whether `run` is the process that the canary names. Without replicas a promoted one forgets after an hour that it was.
+  local function is_kept_by(it, run)
+    return run == "?" or run == it.run or run == string.sub(it.run, 1, #run)
   end
 
   -- The fields of the canary as a table, with the two longest quarantines moved to today and yesterday; without `since` if
@@ -81,7 +93,7 @@ local function canaries()
     return call("SET", canary, value).ok ~= nil
   end
 
-  return read_canary, begin_anew, write_canary, process, LONGEST
+  return read_canary, begin_anew, write_canary, process, is_kept_by, LONGEST
 end
 
 -- How many milliseconds of the quarantine are left, which lasts until the node has kept all data for `length` milliseconds,

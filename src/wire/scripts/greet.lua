@@ -19,7 +19,7 @@
 --   kept     1 if the canary is stored with all that, 0 if it could not be written, which is an error for "vouch"
 
 -- include canary.lua
-local read_canary, begin_anew, write_canary, process, LONGEST = canaries()
+local read_canary, begin_anew, write_canary, process, is_kept_by, LONGEST = canaries()
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
 
@@ -30,7 +30,7 @@ if it.is_statement then
   it.run = run
 elseif not it.since then
   status = 2
-elseif it.since > now or (run ~= "?" and run ~= it.run) then
+elseif it.since > now or not is_kept_by(it, run) then
   status = 3
 end
 if status ~= 1 then

@@ -67,9 +67,19 @@ fn spawn(spec: &Builder, binary: &Found, folder: &Path, port: &Port) -> Result<C
     let log_too = log.try_clone().map_err(|e| Error::of(trying(), e))?;
     let mut command = Command::new("sh");
     command.args(["-c", GATE, "devnodes-gate"]).arg(&binary.binary);
-    command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--loglevel", "notice"]);
+    if let Some(conf) = &spec.sentinel {
+        // It writes into it what it learns, and has it after a restart.
+        let path = folder.join("sentinel.conf");
+        if !path.exists() {
+            fs::write(&path, conf).map_err(|e| Error::of(trying(), e))?;
+        }
+        command.arg(path).arg("--sentinel");
+    } else {
+        command.args(["--save", "", "--appendonly", "no"]);
+    }
+    command.args(["--daemonize", "no", "--loglevel", "notice"]);
     command.args(["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--dir"]).arg(folder);
-    if binary.major() >= 7 {
+    if binary.major() >= 7 && spec.sentinel.is_none() {
         command.args(["--enable-debug-command", "yes"]);
     }
     if let Some(password) = &spec.password {

@@ -12,6 +12,7 @@
 //! | to get | use |
 //! | --- | --- |
 //! | a real server, paused, killed, restarted | [`Server`], several: [`Servers`] |
+//! | a master with replicas and sentinels | [`Group`] |
 //! | a wall clock that is stepped while its process runs | [`Builder::stepped_clock`], [`Clock`] |
 //! | a slow, cut or mute network in front of one | [`Proxy`] |
 //! | a server that answers nonsense | [`fake::FakeServer`] |
@@ -30,6 +31,7 @@ mod error;
 pub mod fake;
 mod fetch;
 pub mod find;
+mod group;
 mod launch;
 #[cfg(not(feature = "tls"))]
 mod plain;
@@ -52,6 +54,7 @@ pub use client::{Client, Reply};
 pub use clock::Clock;
 pub use error::Error;
 pub use fake::{FakeConn, FakeServer};
+pub use group::{Group, GroupBuilder};
 pub use proxy::Proxy;
 pub use server::{Builder, Server};
 pub use servers::Servers;

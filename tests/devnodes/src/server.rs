@@ -28,6 +28,8 @@ pub struct Builder {
     pub(crate) args: Vec<OsString>,
     pub(crate) password: Option<String>,
     pub(crate) unix_socket: bool,
+    /// The configuration of a sentinel, if it is one.
+    pub(crate) sentinel: Option<String>,
     pub(crate) env: Vec<(OsString, OsString)>,
     stepped_clock: bool,
 }

@@ -22,7 +22,7 @@ fn asked_twice() -> (Arc<Node>, Worker, std::net::TcpStream) {
     node.give([ask(), ask()], now, true);
     let (address, run_ids) = (Address::parse("redis://a").unwrap(), RunIds::new(1, Duration::ZERO));
     let config = Config::default();
-    let mut worker = Worker::new(Arc::clone(&node), address, &config, Arc::new(Mutex::new(run_ids)), poll);
+    let mut worker = Worker::new(Arc::clone(&node), address, None, &config, Arc::new(Mutex::new(run_ids)), poll);
     worker.phase = Phase::Open;
     (node, worker, server)
 }

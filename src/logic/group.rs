@@ -1,0 +1,230 @@
+//! A node that is more than one process: which of them is the master, and for how long that is believed.
+//!
+//! Whoever makes another server the master asks nobody here, and the old master may live on, cut off together with some of
+//! its clients. So what the master grants counts only for a while after its group was asked, and a master that is new keeps
+//! silent for that much longer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::answer::group::Said;
+use crate::error::NodeFailure;
+use crate::logic::quorum;
+
+/// How often the members are asked while there is a connection: a third of the ttl, between these.
+const ASKED_EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// So long sentinels may name a master after another one was promoted: they tell each other of it every two seconds.
+const SENTINELS_SPREAD: Duration = Duration::from_secs(5);
+
+/// How often the members are asked, and for how long an answer counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Rhythm {
+    /// How often they are asked while there is a connection.
+    pub(crate) every: Duration,
+    /// How long they may take to answer.
+    pub(crate) look: Duration,
+    /// For how long after the question the answer counts.
+    pub(crate) believed: Duration,
+}
+
+impl Rhythm {
+    pub(crate) fn new(ttl: Duration, connect_timeout: Duration) -> Rhythm {
+        let (shortest, longest) = ASKED_EVERY;
+        let every = ttl.checked_div(3).unwrap_or(ttl).clamp(shortest, longest);
+        // The other half is for the connection to the master.
+        let look = connect_timeout.checked_div(2).unwrap_or(connect_timeout);
+        let believed = every.saturating_add(look).saturating_mul(2);
+        Rhythm { every, look, believed }
+    }
+
+    /// How much longer than others a node is quarantined: others may count what the old master grants for so long.
+    pub(crate) fn silence(self, sentinels: bool) -> Duration {
+        if sentinels { self.believed.saturating_add(SENTINELS_SPREAD) } else { self.believed }
+    }
+}
+
+/// The one server that says that it is the master, by its place in the list. `shown`: their addresses.
+pub(crate) fn only_master(said: &[Said], shown: &[Arc<str>]) -> Result<usize, NodeFailure> {
+    let mut masters = (0..).zip(said).filter_map(|(index, it)| (*it == Said::Master).then_some(index));
+    let name = |index: usize| shown.get(index).map(|it| it.to_string()).unwrap_or_default();
+    match (masters.next(), masters.next()) {
+        (Some(first), Some(second)) => Err(NodeFailure::TwoMasters { first: name(first), second: name(second) }),
+        (Some(index), None) => Ok(index),
+        (None, _) => Err(NodeFailure::NoMaster { said: rows(said, shown) }),
+    }
+}
+
+/// Where the master is: what the newest configuration says, if a majority of the configured sentinels says so. One that is
+/// behind is outvoted; and while a new configuration is only known to some of them, nobody is the master.
+pub(crate) fn named_master(said: &[Said], shown: &[Arc<str>], name: &str) -> Result<(String, u16), NodeFailure> {
+    let needed = quorum(said.len());
+    let answered = said.iter().filter(|it| !matches!(it, Said::Failed(_))).count();
+    if answered < needed {
+        if said.contains(&Said::Failed(NodeFailure::SentinelPassword)) {
+            return Err(NodeFailure::SentinelPassword);
+        }
+        return Err(NodeFailure::SentinelsUnreachable { answered, of: said.len(), said: rows(said, shown) });
+    }
+    let unknown = said.iter().filter(|it| **it == Said::UnknownMaster).count();
+    if needed <= unknown {
+        return Err(NodeFailure::UnknownMaster { name: name.to_owned() });
+    }
+    let named = said.iter().filter_map(|it| match it {
+        Said::Named { host, port, epoch } => Some((*epoch, (host, *port))),
+        _ => None,
+    });
+    let newest = named.clone().map(|it| it.0).max();
+    // One that is behind may name it as well, from before.
+    let votes = |master| named.clone().filter(|it| it.1 == master).count();
+    let mut masters = named.clone().filter(|it| Some(it.0) == newest).map(|it| it.1);
+    let Some(master) = masters.find(|it| needed <= votes(*it)) else {
+        return Err(NodeFailure::SentinelsDisagree { said: rows(said, shown) });
+    };
+    Ok((master.0.clone(), master.1))
+}
+
+/// What the members said while there is a connection to a master, and what follows.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Outcome {
+    /// It is still the master.
+    Confirmed,
+    /// Nobody knows. It counts for as long as the last answer does.
+    Unknown(NodeFailure),
+    /// It is not the master any more, or not the only one.
+    Over(NodeFailure),
+}
+
+/// What follows from `found`, if the connection is to `connected`.
+pub(crate) fn outcome<T: PartialEq>(connected: &T, found: Result<T, NodeFailure>) -> Outcome {
+    match found {
+        Ok(found) if found == *connected => Outcome::Confirmed,
+        Ok(_) => Outcome::Over(NodeFailure::Disconnected { reason: "another server is the master now".to_owned() }),
+        Err(failure @ (NodeFailure::TwoMasters { .. } | NodeFailure::UnknownMaster { .. })) => Outcome::Over(failure),
+        Err(failure) => Outcome::Unknown(failure),
+    }
+}
+
+/// What each of them said, in a line.
+fn rows(said: &[Said], shown: &[Arc<str>]) -> String {
+    let row = |(said, shown): (&Said, &Arc<str>)| match said {
+        Said::Master => format!("{shown}: the master"),
+        Said::Replica => format!("{shown}: a replica"),
+        Said::Named { host, port, epoch } => format!("{shown}: {host}:{port} by configuration {epoch}"),
+        Said::UnknownMaster => format!("{shown}: knows no such master"),
+        Said::Failed(failure) => format!("{shown}: {failure}"),
+    };
+    said.iter().zip(shown).map(row).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(n: usize) -> Vec<Arc<str>> {
+        ["a:1", "b:2", "c:3", "d:4", "e:5"].into_iter().take(n).map(Arc::from).collect()
+    }
+
+    fn silent() -> Said {
+        Said::Failed(NodeFailure::TimedOut)
+    }
+
+    fn named(host: &str, epoch: u64) -> Said {
+        Said::Named { host: host.to_owned(), port: 1, epoch }
+    }
+
+    fn master(said: &[Said]) -> Result<usize, NodeFailure> {
+        only_master(said, &shown(said.len()))
+    }
+
+    fn found(said: &[Said]) -> Result<String, NodeFailure> {
+        named_master(said, &shown(said.len()), "m").map(|it| it.0)
+    }
+
+    #[test]
+    fn the_one_server_that_says_that_it_is_the_master_is_whoever_else_is_silent() {
+        use Said::{Master, Replica};
+        assert_eq!(master(&[Replica, silent(), Master]), Ok(2));
+        assert_eq!(master(&[Master]), Ok(0));
+        let two = NodeFailure::TwoMasters { first: "b:2".to_owned(), second: "c:3".to_owned() };
+        assert_eq!(master(&[Replica, Master, Master]), Err(two.clone()), "neither counts");
+        assert_eq!(master(&[silent(), Master, Master, Master]), Err(two));
+        let none = NodeFailure::NoMaster { said: "a:1: a replica; b:2: no answer in time".to_owned() };
+        assert_eq!(master(&[Replica, silent()]), Err(none));
+    }
+
+    #[test]
+    fn a_majority_of_the_configured_sentinels_has_to_name_the_newest_master() {
+        let (a, b) = (|| named("a", 1), || named("b", 2));
+        assert_eq!(found(&[a()]), Ok("a".to_owned()));
+        assert_eq!(found(&[a(), a(), silent()]), Ok("a".to_owned()));
+        assert_eq!(found(&[b(), a(), b()]), Ok("b".to_owned()), "one is behind");
+        assert_eq!(found(&[named("b", 1), a(), b()]), Ok("b".to_owned()), "one has it from another configuration");
+        assert_eq!(found(&[named("b", 1), a(), a()]), Ok("a".to_owned()), "one says something else of the same number");
+        for said in [vec![b(), a(), a()], vec![b(), a(), silent()], vec![b(), a()], vec![a(), named("b", 1), silent()]]
+        {
+            assert!(matches!(found(&said), Err(NodeFailure::SentinelsDisagree { .. })), "{said:?}");
+        }
+        for said in
+            [vec![a(), silent(), silent()], vec![a(), silent()], vec![silent()], vec![a(), a(), silent(), silent()]]
+        {
+            let failure = found(&said).unwrap_err();
+            let NodeFailure::SentinelsUnreachable { answered, of, .. } = failure else { panic!("{said:?}: {failure}") };
+            assert_eq!((answered, of), (said.iter().filter(|it| **it != silent()).count(), said.len()));
+        }
+    }
+
+    /// Two clients that ask the same sentinels, and each hears of some of them only, never find two masters as long as
+    /// no sentinel has changed its mind in between.
+    #[test]
+    fn two_who_hear_different_sentinels_never_find_different_masters() {
+        let minds = [named("a", 1), named("b", 2), named("c", 2), named("a", 3), Said::UnknownMaster];
+        for n in 1..=4_u32 {
+            for world in 0..minds.len().pow(n) {
+                let said: Vec<_> = (0..n).map(|i| minds[world / minds.len().pow(i) % minds.len()].clone()).collect();
+                let mut masters = Vec::new();
+                for heard in 0..1_u32 << n {
+                    let hears = |(i, it): (u32, &Said)| if heard >> i & 1 == 1 { it.clone() } else { silent() };
+                    masters.extend(found(&(0..).zip(&said).map(hears).collect::<Vec<_>>()).ok());
+                }
+                masters.dedup();
+                assert!(masters.len() <= 1, "{said:?}: {masters:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sentinels_that_know_no_such_master_or_refuse_the_login_say_so() {
+        let (unknown, refused) = (|| Said::UnknownMaster, || Said::Failed(NodeFailure::SentinelPassword));
+        let failure = NodeFailure::UnknownMaster { name: "m".to_owned() };
+        assert_eq!(found(&[unknown(), unknown(), named("a", 1)]), Err(failure.clone()));
+        assert_eq!(found(&[unknown(), unknown(), silent()]), Err(failure));
+        assert!(matches!(found(&[unknown(), named("a", 1), silent()]), Err(NodeFailure::SentinelsDisagree { .. })));
+        assert_eq!(found(&[unknown(), named("a", 1), named("a", 1)]), Ok("a".to_owned()));
+        assert_eq!(found(&[refused(), silent(), silent()]), Err(NodeFailure::SentinelPassword));
+        assert_eq!(found(&[refused(), named("a", 1), named("a", 1)]), Ok("a".to_owned()));
+    }
+
+    #[test]
+    fn a_connection_ends_when_another_is_the_master_and_not_because_nobody_answers() {
+        let failure = || NodeFailure::NoMaster { said: String::new() };
+        let two = || NodeFailure::TwoMasters { first: String::new(), second: String::new() };
+        assert_eq!(outcome(&1, Ok(1)), Outcome::Confirmed);
+        assert!(matches!(outcome(&1, Ok(2)), Outcome::Over(NodeFailure::Disconnected { .. })));
+        assert_eq!(outcome(&1, Err(two())), Outcome::Over(two()));
+        assert_eq!(outcome(&1, Err(failure())), Outcome::Unknown(failure()));
+    }
+
+    #[test]
+    fn a_promoted_server_is_silent_for_longer_than_the_old_one_is_believed() {
+        let ms = Duration::from_millis;
+        let rhythm = Rhythm::new(ms(10_000), ms(250));
+        assert_eq!(rhythm, Rhythm { every: ms(1_000), look: ms(125), believed: ms(2_250) });
+        assert_eq!(Rhythm::new(ms(1_500), ms(250)).every, ms(500));
+        assert_eq!(Rhythm::new(ms(100), ms(250)).every, ms(100));
+        assert_eq!((rhythm.silence(false), rhythm.silence(true)), (ms(2_250), ms(7_250)));
+        for ttl in [100, 10_000, 3_600_000] {
+            let rhythm = Rhythm::new(ms(ttl), ms(60_000));
+            assert!(rhythm.every + rhythm.look < rhythm.believed, "one question may be lost");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! URLs of nodes that are more than one process.
+
+use crate::wire::address::{Address, Group, Login, Place};
+
+const SENTINEL_PORT: u16 = 26_379;
+/// More are a mistake: each of them is asked, again and again.
+const MEMBERS_MAX: usize = 16;
+
+const REPLICATED: &str = "expected redis+replicated://[user:password@]host[:port],host[:port],…[/database]";
+const SENTINEL: &str =
+    "expected redis+sentinel://[user:password@]host[:port],host[:port],…/master[/database][?sentinel_password=…]";
+const NO_TLS: &str = "TLS is not supported for nodes of several servers yet: run a tunnel such as stunnel beside this \
+                      program, and give its addresses here, with redis+… in place of rediss+…";
+const CLUSTER: &str =
+    "a Redis Cluster cannot be a node: give independent servers, redis+replicated:// or redis+sentinel://";
+const EMPTY: &str = "an empty place in the list of servers: take out the comma that is too many";
+const TWICE: &str = "one server is in the list twice";
+const TOO_MANY: &str = "more than 16 servers for one node";
+const NO_MASTER: &str = "no name of a master: write redis+sentinel://host,host,host/NAME, with the name that the sentinels' \
+                         configuration has behind `sentinel monitor`";
+const BAD_NAME: &str = "the name of the master is not UTF-8 when its percent signs are read, or has a space in it";
+const BAD_DATABASE: &str = "the database is not a number of 0 or more";
+const NOT_WITH_REPLICATED: &str = "sentinel_user and sentinel_password belong to redis+sentinel:// only";
+const NO_OPTIONS: &str = "the only options here are sentinel_user and sentinel_password";
+const LONELY_USER: &str = "a sentinel_user without a sentinel_password";
+const PERCENT: &str = "sentinel_user or sentinel_password is not UTF-8 when its percent signs are read: write a percent sign \
+                       as %25, or give both with Builder::sentinel_credentials";
+const NOT_FOR_ONE: &str = "several servers in one URL: give each a URL of its own if each is a node, or write \
+                           redis+replicated:// or redis+sentinel:// if they are one node together";
+
+/// Reads the URL of any node. The error never repeats it.
+pub(crate) fn parse_url(url: &str) -> Result<Address, String> {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let sentinel = match scheme.to_ascii_lowercase().as_str() {
+        "redis+replicated" | "valkey+replicated" => false,
+        "redis+sentinel" | "valkey+sentinel" => true,
+        "rediss+replicated" | "rediss+sentinel" | "valkeys+replicated" | "valkeys+sentinel" => {
+            return Err(NO_TLS.to_owned());
+        }
+        "redis+cluster" | "rediss+cluster" | "valkey+cluster" | "valkeys+cluster" => return Err(CLUSTER.to_owned()),
+        "redis" | "valkey" if hosts(rest).contains(',') => return Err(NOT_FOR_ONE.to_owned()),
+        _ => return Address::parse(url),
+    };
+    let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, members) = match authority.rsplit_once('@') {
+        Some((login, members)) => (format!("{login}@"), members),
+        None => (String::new(), authority),
+    };
+    // The first is read with the login, for all of them.
+    let members = members_of(members, if sentinel { SENTINEL_PORT } else { 6379 }, sentinel)?;
+    let (master, database) = if sentinel { path.split_once('/').unwrap_or((path, "")) } else { ("", path) };
+    let database = if database.is_empty() { "0" } else { database };
+    if !database.bytes().all(|it| it.is_ascii_digit()) {
+        return Err(BAD_DATABASE.to_owned());
+    }
+    let mut address = Address::parse(&format!("redis://{login}host/{database}")).map_err(|it| brief(&it, sentinel))?;
+    address.sentinel_login = options_of(options, sentinel)?;
+    let group = if sentinel {
+        if master.is_empty() {
+            return Err(NO_MASTER.to_owned());
+        }
+        let master = unescaped(master).filter(|it| !it.contains(|c: char| c.is_whitespace() || c.is_control()));
+        Group::Sentinel { sentinels: members, master: master.ok_or(BAD_NAME)? }
+    } else {
+        Group::Replicated(members)
+    };
+    Ok(address.at(Place::Group(group)))
+}
+
+/// What stands between login and path.
+fn hosts(rest: &str) -> &str {
+    let authority = rest.split(['/', '?']).next().unwrap_or(rest);
+    authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts)
+}
+
+fn expected(sentinel: bool) -> &'static str {
+    if sentinel { SENTINEL } else { REPLICATED }
+}
+
+/// What is wrong, and then what is expected of this kind of node.
+fn brief(reason: &str, sentinel: bool) -> String {
+    match reason.split_once(": expected") {
+        Some((reason, _)) => format!("{reason}: {}", expected(sentinel)),
+        None => reason.to_owned(),
+    }
+}
+
+fn members_of(list: &str, port: u16, sentinel: bool) -> Result<Vec<Place>, String> {
+    if list.is_empty() {
+        return Err(format!("no servers: {}", expected(sentinel)));
+    }
+    let mut members = Vec::new();
+    for it in list.split(',') {
+        if it.is_empty() {
+            return Err(EMPTY.to_owned());
+        }
+        let has_port = it.rsplit_once(']').map_or(it, |(_, behind)| behind).contains(':');
+        let url = if has_port { format!("redis://{it}") } else { format!("redis://{it}:{port}") };
+        let place = Address::parse(&url).map_err(|reason| brief(&reason, sentinel))?.place;
+        if members.contains(&place) {
+            return Err(TWICE.to_owned());
+        }
+        members.push(place);
+    }
+    if MEMBERS_MAX < members.len() { Err(TOO_MANY.to_owned()) } else { Ok(members) }
+}
+
+fn options_of(options: &str, sentinel: bool) -> Result<Option<Login>, String> {
+    let (mut user, mut password) = (None, None);
+    for option in options.split('&').filter(|it| !it.is_empty()) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let place = match name {
+            "sentinel_user" => &mut user,
+            "sentinel_password" => &mut password,
+            _ => return Err(NO_OPTIONS.to_owned()),
+        };
+        if !sentinel {
+            return Err(NOT_WITH_REPLICATED.to_owned());
+        }
+        *place = Some(unescaped(value).ok_or(PERCENT)?);
+    }
+    match (user, password) {
+        (user, Some(password)) => Ok(Some(Login { user, password })),
+        (Some(_), None) => Err(LONELY_USER.to_owned()),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The text with its percent signs read.
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut read = Vec::new();
+    while let Some(it) = bytes.next() {
+        if it == b'%' {
+            let digits = [bytes.next()?, bytes.next()?];
+            read.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+        } else {
+            read.push(it);
+        }
+    }
+    String::from_utf8(read).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(url: &str) -> Group {
+        match parse_url(url).unwrap().place {
+            Place::Group(group) => group,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_servers_of_a_node_are_read_and_shown_without_login() {
+        let address = parse_url("redis+replicated://ann:se%40cret@A,[::1]:7001,10.0.0.3/3").unwrap();
+        assert_eq!(&*address.shown(), "a:6379,[::1]:7001,10.0.0.3:6379");
+        assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("ann"), Some("se@cret")));
+        assert_eq!(address.database, 3);
+        assert_eq!(format!("{address:?}"), r#"Address { place: "a:6379,[::1]:7001,10.0.0.3:6379", database: 3, .. }"#);
+        let one = address.at(Place::Tcp { host: "b".to_owned(), port: 1 });
+        assert_eq!((&*one.shown(), one.password.as_deref(), one.database), ("b:1", Some("se@cret"), 3));
+
+        let address =
+            parse_url("valkey+sentinel://:pw@s1,s2:7,[::1]/my%2Fmaster/2?sentinel_user=bob&sentinel_password=a%26b");
+        let address = address.unwrap();
+        assert_eq!(&*address.shown(), "s1:26379,s2:7,[::1]:26379/my/master");
+        assert_eq!((address.password.as_deref(), address.database), (Some("pw"), 2));
+        let login = Login { user: Some("bob".to_owned()), password: "a&b".to_owned() };
+        assert_eq!(address.sentinel_login, Some(login));
+        assert!(parse_url("REDIS+SENTINEL://s1/m").unwrap().sentinel_login.is_none());
+        assert_eq!(group("redis+replicated://a").members().len(), 1);
+    }
+
+    #[test]
+    fn what_people_get_wrong_with_several_servers_has_words_of_its_own() {
+        for (url, reason) in [
+            ("redis+replicated://a,,b", EMPTY),
+            ("redis+replicated://a,", EMPTY),
+            ("redis+sentinel://,a/m", EMPTY),
+            ("redis+replicated://a,b:6379,A:6379", TWICE),
+            ("redis+sentinel://s,s:26379/m", TWICE),
+            ("redis+replicated://1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", TOO_MANY),
+            ("redis+sentinel://s1,s2", NO_MASTER),
+            ("redis+sentinel://s1,s2//0", NO_MASTER),
+            ("redis+sentinel://s1/%ff", BAD_NAME),
+            ("redis+sentinel://s1/a%20b", BAD_NAME),
+            ("redis+sentinel://s1/%", BAD_NAME),
+            ("redis+sentinel://s1/m/x", BAD_DATABASE),
+            ("redis+replicated://a/mymaster", BAD_DATABASE),
+            ("redis+replicated://a/-1", BAD_DATABASE),
+            ("redis+replicated://a?sentinel_password=secret", NOT_WITH_REPLICATED),
+            ("redis+replicated://a?db=3", NO_OPTIONS),
+            ("redis+sentinel://a/m?password=secret", NO_OPTIONS),
+            ("redis+sentinel://a/m?sentinel_user=ann", LONELY_USER),
+            ("redis+sentinel://a/m?sentinel_password=%ffsecret", PERCENT),
+            ("rediss+sentinel://a/m", NO_TLS),
+            ("rediss+replicated://a", NO_TLS),
+            ("redis+cluster://a,b", CLUSTER),
+            ("redis://u:secret@a,b,c", NOT_FOR_ONE),
+        ] {
+            assert_eq!(parse_url(url).unwrap_err(), reason, "{url}");
+        }
+        for url in [
+            "redis+replicated://",
+            "redis+sentinel://:secret@/m",
+            "redis+sentinel:///m",
+            "redis+replicated://u:secret@a:port,b",
+            "redis+replicated://a:0",
+            "redis+replicated://::1,::2",
+            "redis+replicated://u:se/cret@a,b",
+            "redis+sentinel://u:se#cret@a,b/m",
+            "redis+replicated://ann@a",
+            "redis+nonsense://a",
+        ] {
+            let err = parse_url(url).unwrap_err();
+            assert!(!err.contains("cret") && 10 < err.len(), "{url}: {err}");
+        }
+    }
+
+    #[test]
+    fn a_url_of_one_server_is_read_as_ever() {
+        assert_eq!(&*parse_url("redis://:a,b@host/3").unwrap().shown(), "host:6379");
+        assert_eq!(&*parse_url("unix:///run/a,b.sock").unwrap().shown(), "/run/a,b.sock");
+        assert!(parse_url("nonsense").is_err());
+    }
+
+    #[test]
+    fn nodes_overlap_that_can_be_led_by_the_same_server() {
+        let place = |url| parse_url(url).unwrap().place;
+        let overlap = |one, other| {
+            let there = place(one).overlaps(&place(other));
+            assert_eq!(there, place(other).overlaps(&place(one)));
+            there
+        };
+        assert!(overlap("redis+replicated://a,b", "redis+replicated://c,b"));
+        assert!(overlap("redis+replicated://a,b", "redis://B"));
+        assert!(overlap("redis://b/3", "redis://b"));
+        assert!(overlap("redis+sentinel://s1,s2/m", "redis+sentinel://s2,s3/m"));
+        assert!(!overlap("redis+sentinel://s1,s2/m", "redis+sentinel://s1,s2/n"), "sentinels watch many masters");
+        assert!(!overlap("redis+sentinel://s1/m", "redis+sentinel://s2/m"));
+        assert!(!overlap("redis+replicated://a,b", "redis+replicated://c,d"));
+        assert!(!overlap("redis+sentinel://a:6379/m", "redis+replicated://a"));
+        assert!(!overlap("redis://b", "redis+replicated://a"));
+    }
+}

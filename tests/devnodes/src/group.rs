@@ -1,0 +1,255 @@
+//! A master with replicas, and sentinels that watch it.
+
+use crate::client::Reply;
+use crate::wait::wait_for;
+use crate::{Builder, Error, Server, Servers};
+
+/// What the sentinels call the master.
+pub(crate) const MASTER: &str = "locks";
+
+/// How a group is to be started. Made by [`Group::builder`].
+#[derive(Debug, Clone)]
+pub struct GroupBuilder {
+    replicas: usize,
+    sentinels: usize,
+    password: Option<String>,
+    sentinel_password: Option<String>,
+    by_name: bool,
+}
+
+/// A master, its replicas, and sentinels that promote one of them where the master is gone.
+#[derive(Debug)]
+pub struct Group {
+    /// The first begins as the master, the others as its replicas.
+    pub servers: Servers,
+    /// Three in most tests, or none.
+    pub sentinels: Servers,
+    password: Option<String>,
+    options: String,
+}
+
+impl GroupBuilder {
+    /// Sentinels that watch the master; none by default.
+    pub fn sentinels(mut self, count: usize) -> Self {
+        self.sentinels = count;
+        self
+    }
+
+    /// The servers want this password. The URLs carry it.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// The sentinels want this one.
+    pub fn sentinel_password(mut self, password: &str) -> Self {
+        self.sentinel_password = Some(password.to_owned());
+        self
+    }
+
+    /// The sentinels know the master by a name, and give that away.
+    pub fn by_name(mut self) -> Self {
+        self.by_name = true;
+        self
+    }
+
+    /// Starts everything; blocks until the replicas have the master's data and the sentinels know each other.
+    ///
+    /// # Errors
+    ///
+    /// A server did not start, or they did not find each other.
+    pub fn start(self) -> Result<Group, Error> {
+        let password = self.password.as_deref();
+        let servers = Servers::start_with(self.replicas.saturating_add(1), |it| {
+            // It waits five seconds for further replicas otherwise.
+            let it = it.arg("--repl-diskless-sync-delay", "0");
+            match password {
+                Some(password) => it.password(password).arg("--masterauth", password),
+                None => it,
+            }
+        })?;
+        let mut group =
+            Group { servers, sentinels: Servers::start(0)?, password: self.password.clone(), options: String::new() };
+        for replica in group.servers.iter().skip(1) {
+            replicate(replica, &group.servers[0], password)?;
+        }
+        let conf = self.conf(&group.servers[0]);
+        let sentinel_password = self.sentinel_password.as_deref();
+        group.sentinels = Servers::start_with(self.sentinels, |it| {
+            let it = it.sentinel(&conf);
+            match sentinel_password {
+                Some(password) => it.password(password),
+                None => it,
+            }
+        })?;
+        if let Some(password) = sentinel_password {
+            group.options = format!("?sentinel_password={password}");
+        }
+        group.wait_for_sentinels()?;
+        Ok(group)
+    }
+
+    fn conf(&self, master: &Server) -> String {
+        let (host, names) = if self.by_name { ("localhost", "yes") } else { ("127.0.0.1", "no") };
+        let (port, quorum) = (master.port(), self.sentinels / 2 + 1);
+        // Quick, for tests.
+        let mut conf = format!(
+            "sentinel resolve-hostnames {names}\nsentinel announce-hostnames {names}\n\
+             sentinel monitor {MASTER} {host} {port} {quorum}\n\
+             sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 2000\n"
+        );
+        if let Some(password) = &self.password {
+            conf += &format!("sentinel auth-pass {MASTER} {password}\n");
+        }
+        if let Some(password) = &self.sentinel_password {
+            conf += &format!("sentinel sentinel-pass {password}\n");
+        }
+        conf
+    }
+}
+
+impl Group {
+    /// A master with so many replicas.
+    pub fn builder(replicas: usize) -> GroupBuilder {
+        GroupBuilder { replicas, sentinels: 0, password: None, sentinel_password: None, by_name: false }
+    }
+
+    /// The same, started, without sentinels.
+    ///
+    /// # Errors
+    ///
+    /// As [`GroupBuilder::start`].
+    pub fn start(replicas: usize) -> Result<Group, Error> {
+        Self::builder(replicas).start()
+    }
+
+    /// `redis+replicated://HOST:PORT,HOST:PORT,…`
+    pub fn replicated_url(&self) -> String {
+        format!("redis+replicated://{}{}", login(self.password.as_deref()), places(&self.servers))
+    }
+
+    /// `redis+sentinel://HOST:PORT,HOST:PORT,…/locks`
+    pub fn sentinel_url(&self) -> String {
+        format!(
+            "redis+sentinel://{}{}/{MASTER}{}",
+            login(self.password.as_deref()),
+            places(&self.sentinels),
+            self.options
+        )
+    }
+
+    /// Promotes a replica, as people do by hand. Nobody tells the old master.
+    pub fn promote(&self, index: usize) -> Result<(), Error> {
+        self.servers[index].command(&["REPLICAOF", "NO", "ONE"]).map(drop)
+    }
+
+    /// Makes this server a replica of the other; blocks until it has its data.
+    pub fn demote(&self, index: usize, master: usize) -> Result<(), Error> {
+        replicate(&self.servers[index], &self.servers[master], self.password.as_deref())
+    }
+
+    /// Lets no replica hear of anything any more, until [`demote`](Self::demote); blocks until none does.
+    pub fn cut_replication(&self) -> Result<(), Error> {
+        let replicas = || self.servers.iter().filter(|it| it.info("role").as_deref() == Some("slave"));
+        // Or sentinels would not promote one that has been cut off for long. They have to be told to: they think for as long
+        // that a master is there.
+        let patience = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "600000"];
+        self.sentinels.iter().try_for_each(|it| it.command(&patience).map(drop))?;
+        // Refused, they try again and again.
+        replicas().try_for_each(|it| it.command(&["CONFIG", "SET", "masterauth", "wrong"]).map(drop))?;
+        for master in self.servers.iter().filter(|it| is_master(it)) {
+            master.command(&["CLIENT", "KILL", "TYPE", "replica"])?;
+        }
+        let cut = || replicas().all(|it| it.info("master_link_status").as_deref() == Some("down"));
+        wait_for(|| "the replicas lose their master".to_owned(), cut)
+    }
+
+    /// Which server a sentinel names, by its place; none if it names no server of the group.
+    pub fn named_by(&self, sentinel: usize) -> Option<usize> {
+        let reply = self.sentinels[sentinel].command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).ok()?;
+        let port = reply.as_array()?.get(1)?.as_int()?;
+        self.servers.iter().position(|it| i64::from(it.port()) == port)
+    }
+
+    /// Tells the sentinels to promote a replica in place of `old`, which may be gone; blocks until they have; its place.
+    pub fn fail_over(&self, old: usize) -> Result<usize, Error> {
+        let begun = || {
+            // It refuses while it has not heard of the replicas for a moment, and while it is at it.
+            self.named_by(0) != Some(old)
+                || self.sentinels[0]
+                    .command(&["SENTINEL", "FAILOVER", MASTER])
+                    .is_err_and(|it| it.to_string().contains("INPROG"))
+        };
+        wait_for(|| "a sentinel begins with a failover".to_owned(), begun)?;
+        self.wait_for_failover(old)
+    }
+
+    /// Blocks until all sentinels that run name a server other than `old`, and it is a master; its place.
+    pub fn wait_for_failover(&self, old: usize) -> Result<usize, Error> {
+        let mut new = None;
+        wait_for(
+            || format!("the sentinels promote a replica; they name {new:?}", new = self.named_by(0)),
+            || {
+                let running = (0..self.sentinels.len())
+                    .filter(|it| self.sentinels[*it].is_running() && !self.sentinels[*it].is_paused());
+                let named: Vec<_> = running.map(|it| self.named_by(it)).collect();
+                new = named.first().copied().flatten().filter(|it| *it != old && named.iter().all(|n| *n == Some(*it)));
+                new.is_some_and(|it| is_master(&self.servers[it]))
+            },
+        )?;
+        new.ok_or_else(|| Error::new("no new master"))
+    }
+
+    /// Blocks until each sentinel knows the others and all replicas.
+    pub fn wait_for_sentinels(&self) -> Result<(), Error> {
+        for sentinel in &self.sentinels {
+            // They meet by that. Newer servers let tests have it shorter; the other periods are deadlines as well.
+            let _ = sentinel.command(&["SENTINEL", "DEBUG", "publish-period", "100"]);
+        }
+        let all = |field: &str, count: usize| {
+            self.sentinels.iter().all(|it| field_of(it, field).is_some_and(|it| it == count.to_string()))
+        };
+        let (others, replicas) = (self.sentinels.len().saturating_sub(1), self.servers.len().saturating_sub(1));
+        wait_for(
+            || "the sentinels find each other and the replicas".to_owned(),
+            || all("num-other-sentinels", others) && all("num-slaves", replicas),
+        )
+    }
+}
+
+/// A field of what a sentinel says about the master.
+fn field_of(sentinel: &Server, name: &str) -> Option<String> {
+    let reply = sentinel.command(&["SENTINEL", "MASTER", MASTER]).ok()?;
+    let mut fields = reply.as_array()?.chunks(2);
+    fields.find_map(|it| (it[0].as_str() == Some(name)).then(|| it[1].as_str().map(str::to_owned))?)
+}
+
+fn is_master(server: &Server) -> bool {
+    let role = server.command(&["ROLE"]).ok();
+    role.as_ref().and_then(Reply::as_array).is_some_and(|it| it.first().and_then(Reply::as_str) == Some("master"))
+}
+
+fn replicate(replica: &Server, master: &Server, password: Option<&str>) -> Result<(), Error> {
+    replica.command(&["CONFIG", "SET", "masterauth", password.unwrap_or_default()])?;
+    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+    wait_for(
+        || format!("{} replicates {}", replica.addr(), master.addr()),
+        || replica.info("master_link_status").as_deref() == Some("up"),
+    )
+}
+
+fn login(password: Option<&str>) -> String {
+    password.map(|it| format!(":{it}@")).unwrap_or_default()
+}
+
+fn places(servers: &Servers) -> String {
+    servers.iter().map(|it| it.addr().to_string()).collect::<Vec<_>>().join(",")
+}
+
+impl Builder {
+    /// Starts a sentinel with this configuration in place of a server.
+    fn sentinel(mut self, conf: &str) -> Self {
+        self.sentinel = Some(conf.to_owned());
+        self
+    }
+}

@@ -1,0 +1,61 @@
+//! A server that was a replica may lack what its master granted last, whatever its canary says.
+
+use devnodes::eventually;
+
+use crate::memory::*;
+use crate::support::*;
+
+#[test]
+fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_never_knew_it() -> TestResult {
+    let Some(servers) = aged(2, |it| it) else { return Ok(()) };
+    let (master, replica) = (&servers[0], &servers[1]);
+    remember(master, 0, 0, 0);
+    let guard = strict([master.url()]).build()?.mutex("report").try_lock()?;
+    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+    eventually("it has everything", || canary(replica) == canary(master) && replica.exists("report"));
+
+    master.kill()?;
+    replica.command(&["REPLICAOF", "NO", "ONE"])?;
+    del(replica, "report");
+
+    let first = quarantine(&strict([replica.url()]).build()?);
+    assert!(secs(500) < first, "{first:?}");
+    let kept = canary(replica);
+    assert!(kept[2].starts_with(&run_id(replica)), "{kept:?}");
+    // The next client is told how much of it is left.
+    eventually("the next one hears of less", || {
+        let next = quarantine(&strict([replica.url()]).build().unwrap());
+        assert!(secs(300) < next && next <= first, "{next:?} after {first:?}");
+        next + ms(500) < first
+    });
+    assert_eq!(canary(replica)[..3], kept[..3], "and it has begun once");
+    drop(guard);
+    Ok(())
+}
+
+/// Of what the master in between has granted it knows nothing, and its canary is its own.
+#[test]
+fn h16_a_master_that_was_a_replica_in_between_is_silent_although_it_was_never_restarted() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    remember(server, 0, 0, 0);
+    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
+
+    // That master is gone before it has told it anything.
+    server.command(&["REPLICAOF", "127.0.0.1", "1"])?;
+    server.command(&["REPLICAOF", "NO", "ONE"])?;
+
+    assert!(secs(500) < quarantine(&strict([server.url()]).build()?));
+    let kept = canary(server);
+    assert!(kept[2].starts_with(&run_id(server)) && run_id(server) != kept[2], "{kept:?}");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_forgets_after_an_hour_that_it_was_promoted_is_the_same() -> TestResult {
+    let Some(servers) = aged(1, |it| it) else { return Ok(()) };
+    let server = &servers[0];
+    set(server, CANARY, &format!("1 1 {}{} 0 0 0 old", run_id(server), "7".repeat(40)));
+    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
+    Ok(())
+}
