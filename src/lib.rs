@@ -75,6 +75,8 @@
 //!
 //! Passwords never appear in logs, errors or `Debug` forms; owner tokens only shortened.
 
+// docs.rs sets this: what needs a feature says so there.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     quorlock_shuttle,
     allow(dead_code, unused_imports, reason = "the checker stands in for parts of the crate")

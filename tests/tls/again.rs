@@ -24,8 +24,6 @@ mod lost_notices;
 mod notices;
 #[path = "../redis/obligations.rs"]
 mod obligations;
-#[path = "../redis/quarantine.rs"]
-mod quarantine;
 #[path = "../redis/renewal.rs"]
 mod renewal;
 #[path = "../redis/support.rs"]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use devnodes::tls::{Authority, Terminator};
 use devnodes::{FakeServer, eventually};
-use quorlock::{AcquireError, NodeAnswer, NodeFailure, TlsFailure};
+use quorlock::{AcquireError, NodeAnswer, NodeFailure, Tls, TlsFailure};
 
 use crate::support::*;
 
@@ -35,7 +35,7 @@ const CASES: [Case; 9] = [
         },
         |it| *it == TlsFailure::CertificateRequired,
     ),
-    ("without TLS", |it| it.servers[0].url().replace("redis://", "rediss://"), |it| *it == TlsFailure::NotTls),
+    ("without TLS", |it| format!("rediss://{}", it.servers[0].addr()), |it| *it == TlsFailure::NotTls),
     (
         "with TLS, and the address without",
         |it| it.fronts[0].url().replace("rediss://", "redis://"),
@@ -119,12 +119,29 @@ fn where_no_majority_can_be_talked_to_the_error_says_why_and_nothing_is_left() -
 }
 
 #[test]
+fn a_server_that_answers_the_handshake_with_something_else_is_known_to_speak_no_tls() -> TestResult {
+    for words in ["-DENIED Redis is running in protected mode\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n"] {
+        let plain = FakeServer::start(move |it| {
+            it.write(words.as_bytes());
+            while it.read_command().is_some() {}
+        })?;
+        let url = format!("rediss://{}", plain.addr());
+        // Long enough to tell: it is not asked once more, without TLS.
+        let long = Duration::from_secs(60);
+        let locks = patient(&[url]).connect_timeout(long).tls(Tls::with_ca_pem(Authority::generate().pem())).build()?;
+
+        assert_eq!(tls_failure(&locks, 0), TlsFailure::NotTls);
+    }
+    Ok(())
+}
+
+#[test]
 fn no_password_is_sent_to_a_server_that_was_not_accepted() -> TestResult {
     let authority = Authority::generate();
     let listens = FakeServer::silent()?;
     let front = Terminator::start(listens.addr(), &authority.certify(&["r1.internal"]), None)?;
     let url = front.url().replace("://", "://ann:the-password@");
-    let tls = || quorlock::Tls::with_ca_pem(authority.pem());
+    let tls = || Tls::with_ca_pem(authority.pem());
     let locks = patient(std::slice::from_ref(&url)).tls(tls()).build()?;
 
     let failure = tls_failure(&locks, 0);

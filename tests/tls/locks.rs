@@ -113,6 +113,20 @@ fn a_server_may_change_its_keys_and_ask_for_new_ones_of_ours_in_the_middle_of_re
 }
 
 #[test]
+fn servers_that_speak_the_version_before_are_talked_to_in_that() -> TestResult {
+    let nodes = Secured::start(3);
+    nodes.fronts.iter().for_each(|it| it.set_old(&right(&nodes.authority), Some(&nodes.authority)));
+    let certificate = nodes.authority.certify(&["client"]);
+    let locks = nodes.builder().tls(nodes.tls().client_cert_pem(certificate.chain, certificate.key)).build()?;
+
+    let guard = lock_in_the_end(&locks, "report");
+
+    eventually("all nodes have granted it", || nodes.servers.holders("report") == 3);
+    guard.release()?;
+    Ok(())
+}
+
+#[test]
 fn a_new_connection_goes_on_with_the_session_of_the_one_before() -> TestResult {
     let nodes = Secured::start(3);
     let locks = nodes.builder().build()?;
@@ -156,7 +170,7 @@ fn a_node_is_reached_by_another_name_than_its_certificate_has() -> TestResult {
 fn nodes_with_tls_and_nodes_without_form_one_set() -> TestResult {
     let nodes = Secured::start(3);
     let mut urls = nodes.urls();
-    urls[1] = nodes.servers[1].url();
+    urls[1] = format!("redis://{}", nodes.servers[1].addr());
     let locks: LockManager = patient(&urls).tls(nodes.tls()).build()?;
     let report: Mutex = locks.mutex("report");
 

@@ -2,6 +2,9 @@
 
 #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
 
+#[cfg(feature = "tls")]
+mod secured;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

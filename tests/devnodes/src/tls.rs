@@ -18,7 +18,8 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
-use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection};
+use rustls::version::TLS12;
+use rustls::{ALL_VERSIONS, HandshakeKind, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
 use crate::Error;
 use crate::port::{Port, listen_reserved, stop_listening};
@@ -183,6 +184,11 @@ impl Terminator {
         *lock(&self.shared.config) = config(certificate, clients);
     }
 
+    /// Shows this certificate from the next connection on, and speaks TLS 1.2 only.
+    pub fn set_old(&self, certificate: &Certificate, clients: Option<&Authority>) {
+        *lock(&self.shared.config) = config_of(certificate, clients, &[&TLS12]);
+    }
+
     /// While it is mute, new connections are accepted and nothing is answered on them, not even the handshake.
     pub fn set_mute(&self, mute: bool) {
         self.shared.mute.store(mute, Ordering::SeqCst);
@@ -225,6 +231,14 @@ impl Drop for Terminator {
 }
 
 fn config(certificate: &Certificate, clients: Option<&Authority>) -> Arc<ServerConfig> {
+    config_of(certificate, clients, ALL_VERSIONS)
+}
+
+fn config_of(
+    certificate: &Certificate,
+    clients: Option<&Authority>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let chain = CertificateDer::pem_slice_iter(certificate.chain.as_bytes()).collect::<Result<Vec<_>, _>>();
     let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).expect("a key");
@@ -239,7 +253,7 @@ fn config(certificate: &Certificate, clients: Option<&Authority>) -> Arc<ServerC
         }
     };
     let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .expect("versions")
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain.expect("certificates"), key);
