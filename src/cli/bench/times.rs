@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn times_of_any_length_are_counted() {
         let mut all = Times::default();
-        [Duration::ZERO, Duration::from_nanos(1), Duration::MAX].map(|it| all.add(it));
+        [Duration::ZERO, Duration::from_nanos(1), Duration::MAX].into_iter().for_each(|it| all.add(it));
         all.add_all(&micros([3, 3]));
         assert_eq!((all.count(), all.longest()), (5, Some(Duration::MAX)));
         assert_eq!(all.rows().iter().map(|it| it.1).sum::<u64>(), 5);
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn rows_double_and_the_empty_ones_between_are_there() {
         let mut times = Times::default();
-        [100, 120, 128, 129, 1_000].map(|it| times.add(Duration::from_nanos(it)));
+        [100, 120, 128, 129, 1_000].into_iter().for_each(|it| times.add(Duration::from_nanos(it)));
         let rows: Vec<_> = times.rows().iter().map(|(end, count)| (end.as_nanos(), *count)).collect();
         assert_eq!(rows, [(128, 2), (256, 2), (512, 0), (1_024, 1)]);
     }
