@@ -9,13 +9,11 @@
 //! ```
 
 use std::env;
-use std::fs;
-use std::io;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use nix::sys::resource::{UsageWho, getrusage};
 use rustix::io::Errno;
-use rustix::param::clock_ticks_per_second;
 use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 
 use super::Result;
@@ -75,12 +73,9 @@ fn measure(args: &[String]) -> Result<String> {
     Ok(format!("wall_us={:.0} cpu_us={:.0}", median(&walls), cpu_of_children()? * 1e6 / times as f64))
 }
 
-/// Seconds of all processes that were waited for, and of those that these have waited for. In ticks, so of many of them.
+/// Seconds of all processes that were waited for, and of those that these have waited for.
 fn cpu_of_children() -> Result<f64> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    // Behind the name, which can have anything in it.
-    let (_, rest) = stat.rsplit_once(')').ok_or_else(|| io::Error::other("no name"))?;
-    let numbers: Vec<u64> =
-        rest.split_whitespace().skip(13).take(2).map(str::parse).collect::<std::result::Result<_, _>>()?;
-    Ok(numbers.iter().sum::<u64>() as f64 / clock_ticks_per_second() as f64)
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let seconds = |it: nix::sys::time::TimeVal| it.tv_sec() as f64 + it.tv_usec() as f64 / 1e6;
+    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
