@@ -293,6 +293,8 @@ pub(crate) struct ServerInfo {
     pub(crate) time: Option<u64>,
     /// What it does when its memory is full, unless that is to refuse writes. It has no limit now.
     pub(crate) would_evict: Option<String>,
+    /// Whether it logs every write to its disk.
+    pub(crate) append_only: Option<bool>,
     /// It was a replica once and has been promoted.
     pub(crate) promoted: bool,
     /// How many replicas are connected to it.

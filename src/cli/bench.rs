@@ -71,7 +71,7 @@ pub(crate) struct Bench {
 pub(crate) fn run(args: &Args, bench: &Bench) -> Result<ExitCode, Failed> {
     let (threads, time) = (bench.threads.unwrap_or(THREADS), bench.time.unwrap_or(TIME));
     let settings = nodes::without_locks(&args.nodes)?;
-    let life = COUNTERS_LIVE.max(settings.longest_ttl.saturating_mul(2));
+    let life = COUNTERS_LIVE.max(settings.max_ttl.0.saturating_mul(2));
     // Nobody relies on these locks, so nobody needs to have a vote, and servers need not know of this client.
     let builder = settings.builder.quarantine(false).fencing_ttl(Some(life));
     let clients = [builder.clone().build()?, builder.build()?];

@@ -1,15 +1,21 @@
 //! `quorlock doctor`: whether these servers are fit for locks.
 
+mod finding;
 mod findings;
+mod seen;
+mod together;
 
+use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use quorlock::{NodeAccess, NodeCheck};
 use serde_json::{Value, json};
 
-use crate::args::Args;
-use crate::doctor::findings::{Finding, Level};
+use crate::args::{Args, duration};
+use crate::doctor::finding::Finding;
+use crate::doctor::seen::{Plan, Seen};
+use crate::doctor::together::millis;
 use crate::exit::Failed;
 use crate::{nodes, show};
 
@@ -30,23 +36,24 @@ pub(crate) struct Doctor {
     /// Looks so often, for the slowest answer [default: 10]
     #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
     pub(crate) looks: Option<usize>,
+    /// Judges the servers for locks of this ttl: ttl=10s
+    #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_PLANNED", value_parser = planned)]
+    pub(crate) planned: Option<Duration>,
+    /// Does not look for keys without expiry, which takes a while where there are millions of keys
+    #[arg(long, env = "QUORLOCK_NO_KEYS")]
+    pub(crate) no_keys: bool,
     /// Says it in JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What was seen of all nodes.
-pub(crate) struct Seen {
-    /// The last look.
-    pub(crate) checks: Vec<NodeCheck>,
-    /// The slowest answer of each node.
-    pub(crate) slowest: Vec<Option<Duration>>,
-    pub(crate) access: Vec<NodeAccess>,
-    pub(crate) response_timeout: Duration,
+fn planned(text: &str) -> Result<Duration, String> {
+    let time = text.strip_prefix("ttl=").ok_or_else(|| format!("{text:?} is nothing to judge: give ttl=TIME"))?;
+    duration(time)
 }
 
 pub(crate) fn run(args: &Args, doctor: &Doctor) -> Result<ExitCode, Failed> {
-    let nodes::Settings { builder, response_timeout, .. } = nodes::without_locks(&args.nodes)?;
+    let nodes::Settings { builder, response_timeout, max_ttl, .. } = nodes::for_a_plan(&args.nodes, doctor.planned)?;
     let locks = builder.build()?;
     let mut checks = locks.check_nodes();
     let mut slowest: Vec<_> = checks.iter().map(|it| it.round_trip).collect();
@@ -56,7 +63,9 @@ pub(crate) fn run(args: &Args, doctor: &Doctor) -> Result<ExitCode, Failed> {
         slowest = slowest.into_iter().zip(&checks).map(|(it, check)| it.max(check.round_trip)).collect();
     }
     let access = locks.admin().check_access()?;
-    let seen = Seen { checks, slowest, access, response_timeout };
+    let listing = (!doctor.no_keys).then(|| locks.list("*")).transpose()?;
+    let (quarantine, planned) = (!args.nodes.no_quarantine, doctor.planned);
+    let seen = Seen { checks, slowest, access, listing, response_timeout, quarantine, max_ttl, planned };
     let findings = findings::of(&seen);
     show::say(&if doctor.json { object(&seen, &findings).to_string() } else { text(&seen, &findings) })?;
     Ok(ExitCode::from(status(&findings)))
@@ -80,6 +89,9 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
         ]);
     }
     let mut text = table.trim_fmt();
+    if let Some(plan) = seen.plan() {
+        let _ = write!(text, "\n\n{}", sentence(&plan));
+    }
     for it in findings {
         let of = it.node.as_ref().map(|(node, address)| format!("{node} ({address}): ")).unwrap_or_default();
         text.push_str(&format!("\n\n{}: {of}{}\n  why: {}\n  do:  {}", it.level.name(), it.seen, it.why, it.action));
@@ -92,9 +104,21 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
     text
 }
 
-/// A short time.
-pub(crate) fn millis(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
+/// What a ttl would be like.
+fn sentence(plan: &Plan) -> String {
+    let Plan { ttl, margin, tries, shortest } = plan;
+    let usable = show::time(ttl.saturating_sub(*margin));
+    let mut text = format!(
+        "A ttl of {}: {usable} of it can be used, and the rest is the margin for clocks that run at different speeds. \
+         Extensions begin after {}, and {tries} of them may go unanswered before the lock is lost.",
+        show::time(*ttl),
+        show::time(*ttl / 3)
+    );
+    if let Some((ttl, timeout)) = shortest {
+        let (ttl, timeout) = (show::time(*ttl), millis(*timeout));
+        let _ = write!(text, "\nThe shortest for these servers: {ttl}, with a response timeout of {timeout}.");
+    }
+    text
 }
 
 fn object(seen: &Seen, findings: &[Finding]) -> Value {
@@ -117,25 +141,11 @@ fn object(seen: &Seen, findings: &[Finding]) -> Value {
     };
     json!({
         "quorlock": 1, "status": status(findings), "response_timeout": seen.response_timeout.as_secs_f64(),
-        "proposed_response_timeout": seconds(findings::proposal(seen)),
+        "proposed_response_timeout": seconds(seen.proposal()),
+        "for": seen.plan().map(|it| json!({
+            "ttl": it.ttl.as_secs_f64(), "margin": it.margin.as_secs_f64(), "tries": it.tries,
+            "shortest_ttl": seconds(it.shortest.map(|it| it.0)), "response_timeout": seconds(it.shortest.map(|it| it.1)),
+        })),
         "nodes": rows.map(node).collect::<Vec<_>>(), "findings": findings.iter().map(finding).collect::<Vec<_>>(),
     })
-}
-
-impl Level {
-    fn name(self) -> &'static str {
-        match self {
-            Level::Note => "note",
-            Level::Warning => "warning",
-            Level::Unfit => "unfit",
-        }
-    }
-
-    fn status(self) -> u8 {
-        match self {
-            Level::Note => 0,
-            Level::Warning => 1,
-            Level::Unfit => 2,
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use quorlock::{Inspection, Listing, NodeReport};
+use quorlock::{Listing, NodeReport};
 use serde_json::{Value, json};
 
 use crate::args::Args;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args, ls: &Ls) -> Result<ExitCode, Failed> {
         if rows.is_empty() {
             show::say("nobody holds anything")?;
         } else {
-            show::say(&seen::lines("NAME", &rows, label))?;
+            show::say(&seen::lines("NAME", &rows, seen::label))?;
         }
         let mut err = io::stderr().lock();
         for it in listing.missed() {
@@ -53,13 +53,6 @@ pub(crate) fn run(args: &Args, ls: &Ls) -> Result<ExitCode, Failed> {
     }
     let looked_through = nodes.saturating_sub(listing.missed().len());
     Ok(if nodes / 2 < looked_through { ExitCode::SUCCESS } else { Exit::NoQuorum.code() })
-}
-
-fn label(seen: &Inspection) -> String {
-    match seen.slot() {
-        Some(slot) => format!("{} (slot {slot})", seen::name(seen)),
-        None => seen::name(seen),
-    }
 }
 
 fn object(listing: &Listing) -> Value {

@@ -39,8 +39,8 @@ pub(crate) struct Settings {
     pub(crate) builder: Builder,
     pub(crate) response_timeout: Duration,
     pub(crate) ttl: Duration,
-    /// Of all that use these servers, as far as we are told.
-    pub(crate) longest_ttl: Duration,
+    /// The longest ttl of all programs, as far as we were told, and whether we were.
+    pub(crate) max_ttl: (Duration, bool),
 }
 
 /// `label`: what it is called on the servers.
@@ -50,13 +50,19 @@ pub(crate) fn builder(args: &NodeArgs, label: Option<&str>) -> Result<Builder, F
 
 /// The same, and what it was made of.
 pub(crate) fn with_locks(args: &NodeArgs, label: Option<&str>) -> Result<Settings, Failed> {
-    settings(args, label, true)
+    settings(args, label, true, None)
 }
 
 /// The same for commands that hold nothing. They tell the servers of no ttl that is longer than what programs have by default:
 /// servers remember the longest, and a vote is gone for so long after a restart.
 pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, None, false)
+    settings(args, None, false, None)
+}
+
+/// The same, with the response timeout that programs with this ttl have by default.
+pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Settings, Failed> {
+    // A shorter one is no ttl.
+    settings(args, None, false, ttl.map(|it| it.max(Duration::from_millis(100))))
 }
 
 /// The same for commands that only look at locks: they write nothing, and nobody needs to have a vote.
@@ -64,7 +70,7 @@ pub(crate) fn for_a_look(args: &NodeArgs) -> Result<Builder, Failed> {
     without_locks(args).map(|it| it.builder.quarantine(false))
 }
 
-fn settings(args: &NodeArgs, label: Option<&str>, holds: bool) -> Result<Settings, Failed> {
+fn settings(args: &NodeArgs, label: Option<&str>, holds: bool, planned: Option<Duration>) -> Result<Settings, Failed> {
     let file = args.config.as_deref().map_or_else(|| Ok(ConfigFile::default()), config)?;
     let mut builder = LockManager::builder(urls(args, file.nodes)?).owner_label(Some(label.unwrap_or("quorlock")));
     let user = args.user.as_deref().or(file.user.as_deref());
@@ -85,14 +91,15 @@ fn settings(args: &NodeArgs, label: Option<&str>, holds: bool) -> Result<Setting
     }
     // A short ttl alone is no mistake, nor is a long response timeout where nothing is held.
     let response_timeout = time("response-timeout", args.response_timeout, file.response_timeout)?;
-    let response_timeout = response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(ttl / 5));
+    let response_timeout = response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(planned.unwrap_or(ttl) / 5));
     let fits = ttl.max(response_timeout.saturating_mul(4)).min(max_ttl.unwrap_or(Duration::MAX));
     let ttl = if holds { ttl } else { fits };
     let connect_timeout = time("connect-timeout", args.connect_timeout, file.connect_timeout)?;
     // Whoever holds a lock on purpose decides for how long.
     builder = builder.ttl(ttl).max_hold(None).quarantine(!args.no_quarantine);
     builder = builder.response_timeout(response_timeout).connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
-    Ok(Settings { builder, response_timeout, ttl, longest_ttl: ttl.max(max_ttl.unwrap_or_default()) })
+    let max_ttl = max_ttl.map_or((ttl.max(PROGRAMS_TTL), false), |it| (it, true));
+    Ok(Settings { builder, response_timeout, ttl, max_ttl })
 }
 
 /// The servers: of the first of these places that names any.

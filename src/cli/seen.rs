@@ -17,6 +17,14 @@ pub(crate) fn name(seen: &Inspection) -> String {
     seen.name().escape_ascii().to_string()
 }
 
+/// Its name, and which slot it is.
+pub(crate) fn label(seen: &Inspection) -> String {
+    match seen.slot() {
+        Some(slot) => format!("{} (slot {slot})", name(seen)),
+        None => name(seen),
+    }
+}
+
 fn table(seen: &Inspection) -> Table {
     let mut table = show::table(&["NODE", "ADDRESS", "LOCK", "LEFT", "COUNTER", "WAITING"]);
     for row in seen.nodes() {

@@ -36,7 +36,10 @@ impl Shared {
                 ask();
             }
         }
-        let row = |(node, failure): (&Arc<Node>, _)| check(node, failure, self.fanout.double_of(node.id));
+        let row = |(node, failure): (&Arc<Node>, _)| NodeCheck {
+            longest_quarantine: self.fanout.quarantine_told_by(node.id),
+            ..check(node, failure, self.fanout.double_of(node.id))
+        };
         let mut rows: Vec<_> = nodes.iter().zip(failures).map(row).collect();
         self.measure(&mut rows);
         rows
@@ -107,7 +110,7 @@ impl Shared {
 
 fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
     let mut findings = Vec::new();
-    let (mut version, mut uptime) = (None, None);
+    let (mut version, mut uptime, mut append_only) = (None, None, None);
     let left = node.status.quarantine_left(time::tick());
     let failure = failure.or_else(|| {
         (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.status.quarantine_reason() })
@@ -120,14 +123,25 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
         findings.extend(node.other_users.finding());
         findings.extend(clock_differs(node));
         uptime = server_info.uptime.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
+        append_only = server_info.append_only;
         version = server_info.version.map(Arc::from);
     }
-    NodeCheck { version, uptime, ..row(node, failure, findings) }
+    NodeCheck { version, uptime, append_only, ..row(node, failure, findings) }
 }
 
 fn row(node: &Node, failure: Option<NodeFailure>, findings: Vec<NodeFinding>) -> NodeCheck {
     let address = Arc::clone(&node.address);
-    NodeCheck { node: node.id, address, failure, findings, round_trip: None, version: None, uptime: None }
+    NodeCheck {
+        node: node.id,
+        address,
+        failure,
+        findings,
+        round_trip: None,
+        version: None,
+        uptime: None,
+        append_only: None,
+        longest_quarantine: None,
+    }
 }
 
 fn clock_differs(node: &Node) -> Option<NodeFinding> {

@@ -26,6 +26,13 @@ pub struct NodeCheck {
     pub version: Option<Arc<str>>,
     /// For how long it had been running at the beginning of the connection, as it says itself, in whole seconds.
     pub uptime: Option<Duration>,
+    /// Whether it logs every write to its disk, as it said itself at the beginning of the connection: `appendonly`. One that does
+    /// not has forgotten some or all of its locks and fencing counters after a restart. `None` if it does not say.
+    pub append_only: Option<bool>,
+    /// The longest quarantine that any program needs, as programs have told it today or yesterday, this one included: the
+    /// longest [`max_ttl`](crate::Builder::max_ttl) with its margin. `None` without [quarantine](crate::Builder::quarantine),
+    /// and if it has not been asked yet.
+    pub longest_quarantine: Option<Duration>,
 }
 
 /// What one node permits, as [`Admin::check_access`](crate::Admin::check_access) found it.

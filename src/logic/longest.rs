@@ -42,6 +42,11 @@ impl Longest {
         Duration::from_millis(self.own.max(self.largest().millis))
     }
 
+    /// What a node has told last, in milliseconds: 0 before it has.
+    pub(crate) fn told_by(&self, node: usize) -> u64 {
+        self.told.get(node).map_or(0, |it| it.millis)
+    }
+
     /// What every node is told besides our own number, if that is not the longest. The node that told us is told it too, for
     /// it may have forgotten it since.
     pub(crate) fn to_pass_on(&self) -> Told {
@@ -70,6 +75,7 @@ mod tests {
         let mut longest = Longest::new(1_000, 3);
         assert_eq!((longest.quarantine_length().as_millis(), longest.to_pass_on()), (1_000, told(0, 0)));
         longest.hear(0, told(1_000, 7));
+        assert_eq!((longest.told_by(0), longest.told_by(1), longest.told_by(9)), (1_000, 0, 0));
         assert_eq!((longest.to_pass_on(), longest.own()), (told(0, 0), 1_000), "it is told our own number anyway");
 
         longest.hear(1, told(30_000, 7));

@@ -64,16 +64,18 @@ enum Expect {
 enum Section {
     Server,
     Memory,
+    Persistence,
     Replication,
 }
 
 impl Section {
-    const ALL: [Section; 3] = [Section::Server, Section::Memory, Section::Replication];
+    const ALL: [Section; 4] = [Section::Server, Section::Memory, Section::Persistence, Section::Replication];
 
     fn name(self) -> &'static str {
         match self {
             Section::Server => "server",
             Section::Memory => "memory",
+            Section::Persistence => "persistence",
             Section::Replication => "replication",
         }
     }
@@ -272,6 +274,10 @@ impl Handshake {
                     return None;
                 }
                 Some(NodeFailure::Evicts { policy })
+            }
+            Section::Persistence => {
+                self.server_info.append_only = number("aof_enabled").map(|it| it != 0);
+                None
             }
             Section::Replication => {
                 self.server_info.replicas = number("connected_slaves").unwrap_or(0);

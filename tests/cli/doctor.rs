@@ -33,42 +33,168 @@ fn assert_finds(json: &Value, level: &str, what: &str, node: Option<&str>) {
     assert!(found(json).contains(&expected), "{expected:?} is not in {:?}", found(json));
 }
 
+/// Servers that keep what they store, and that are known to be new.
+fn fit() -> Result<Servers, Box<dyn std::error::Error>> {
+    let servers = Servers::start_with(3, |it| it.appendonly())?;
+    vouch_for(&servers)?;
+    Ok(servers)
+}
+
+fn vouch_for(servers: &Servers) -> TestResult {
+    let output = quorlock(servers).env_remove("QUORLOCK_NO_QUARANTINE").args(["vouch", "--yes"]).output()?;
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    Ok(())
+}
+
+/// On a busy machine no answer is slow.
+fn with_quarantine(servers: &Servers) -> Command {
+    let mut command = quorlock(servers);
+    command.env_remove("QUORLOCK_NO_QUARANTINE").env("QUORLOCK_RESPONSE_TIMEOUT", "60");
+    command
+}
+
 #[test]
 fn three_servers_without_faults_are_fit() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (status, json) = looks(&mut quorlock(&servers));
+    let servers = fit()?;
+    let (status, json) = looks(&mut with_quarantine(&servers));
     assert_eq!((status, &json["quorlock"], &json["status"]), (0, &1.into(), &0.into()), "{json}");
     assert_eq!(found(&json), []);
     for node in json["nodes"].as_array().unwrap() {
         assert!(node["votes"] == true && node["slowest_answer"].as_f64().is_some_and(|it| 0.0 < it), "{node}");
         assert!(node["version"].as_str().is_some_and(|it| it.contains(' ')), "{node}");
     }
-    let text = quorlock(&servers).args(["doctor", "--looks", "1"]).output()?;
+    let text = with_quarantine(&servers).args(["doctor", "--looks", "1"]).output()?;
     assert!(
         text.status.success() && stdout(&text).ends_with("These servers are fit for locks.\n"),
         "{}",
         stdout(&text)
     );
+    Ok(())
+}
+
+#[test]
+fn servers_that_forget_are_a_note_and_without_quarantine_a_warning() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_NO_QUARANTINE", "true"));
+    assert_eq!((status, found(&json).len()), (1, 2), "{json}");
+    assert_finds(&json, "warning", "no_quarantine", None);
+    assert_finds(&json, "note", "forgets", None);
+    assert!(json["findings"].to_string().contains("appendonly is off on n0, n1, n2"), "{json}");
     assert!(servers.iter().all(|it| it.key_count() == 0), "it leaves nothing behind");
+
+    vouch_for(&servers)?;
+    let (status, json) = looks(&mut with_quarantine(&servers));
+    assert_eq!((status, found(&json).len()), (0, 1), "{json}");
+    Ok(())
+}
+
+#[test]
+fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
+    let servers = fit()?;
+    let hour = Duration::from_secs(3_600);
+    let others = LockManager::builder(servers.urls()).max_ttl(hour).response_timeout(Duration::from_secs(2)).build()?;
+    eventually("all are told", || others.check_nodes().iter().all(|it| it.longest_quarantine.is_some()));
+    let (status, json) = looks(&mut with_quarantine(&servers));
+    assert_eq!(status, 0, "{json}");
+    assert_finds(&json, "note", "longer_ttl", None);
+    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_MAX_TTL", "5m"));
+    assert_eq!(status, 1, "{json}");
+    assert_finds(&json, "warning", "longer_ttl", None);
+    assert!(json["findings"][0]["seen"].as_str().is_some_and(|it| it.contains("n0, n1, n2")), "{json}");
+    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_MAX_TTL", "1h"));
+    assert_eq!((status, found(&json)), (0, Vec::new()), "{json}");
+    Ok(())
+}
+
+#[test]
+fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestResult {
+    let servers = fit()?;
+    let locks =
+        LockManager::builder(servers.urls()).quarantine(false).response_timeout(Duration::from_secs(2)).build()?;
+    for name in ["a", "b", "c", "d", "e", "f", "g"] {
+        drop(locks.mutex(name).lock()?);
+        servers.wait_until_free(name)?;
+        servers[0].command(&["SET", name, "x"])?;
+    }
+    let (status, json) = looks(&mut with_quarantine(&servers));
+    assert_eq!((status, found(&json).len()), (1, 1), "{json}");
+    assert_finds(&json, "warning", "no_expiry", None);
+    assert!(
+        json["findings"][0]["seen"].as_str().is_some_and(|it| it.ends_with(": a, b, c, d, e, and 2 more")),
+        "{json}"
+    );
+    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_NO_KEYS", "true"));
+    assert_eq!((status, found(&json)), (0, Vec::new()), "{json}");
+    Ok(())
+}
+
+#[test]
+fn if_most_clocks_differ_from_ours_it_is_ours_that_seems_to_be_wrong() -> TestResult {
+    if !Clock::available() {
+        return Ok(());
+    }
+    let servers = Servers::start_with(3, |it| it.stepped_clock())?;
+    for (server, seconds) in servers.iter().zip([7_200, 7_200, 0]) {
+        server.step_clock_forward(Duration::from_secs(seconds))?;
+    }
+    let (status, json) = looks(&mut quorlock(&servers));
+    assert_eq!(status, 1, "{json}");
+    assert_finds(&json, "warning", "clock_differs", Some("n0"));
+    assert_finds(&json, "warning", "own_clock", None);
+    assert!(json["findings"].to_string().contains("of 2 of 3 servers are ahead of the one of this machine"), "{json}");
+    let (_, json) = looks(&mut quorlock_at(&servers.urls()[1..]));
+    assert!(found(&json).iter().all(|it| it.1 != "own_clock"), "one of two is no majority: {json}");
+    Ok(())
+}
+
+#[test]
+fn a_ttl_that_is_planned_is_judged() -> TestResult {
+    let servers = fit()?;
+    let looks_for = |planned: &str, timeout: &str| {
+        looks(with_quarantine(&servers).env("QUORLOCK_RESPONSE_TIMEOUT", timeout).env("QUORLOCK_PLANNED", planned))
+    };
+    let (status, json) = looks_for("ttl=40", "5");
+    assert!(status < 2, "{json}");
+    assert_eq!(
+        (&json["for"]["ttl"], &json["for"]["margin"], &json["for"]["tries"]),
+        (&40.0.into(), &0.402.into(), &5.into())
+    );
+    assert!(json["for"]["shortest_ttl"].as_f64().is_some_and(|it| 0.4 <= it), "{json}");
+    assert_finds(&json, "note", "longer_quarantine", None);
+    for (planned, timeout, what) in
+        [("ttl=10s", "5", "ttl_too_short"), ("ttl=99ms", "10ms", "ttl_not_allowed"), ("ttl=2h", "5", "ttl_not_allowed")]
+    {
+        let (status, json) = looks_for(planned, timeout);
+        assert_eq!(status, 2, "{json}");
+        assert_finds(&json, "unfit", what, None);
+    }
+    let text = with_quarantine(&servers).args(["doctor", "--looks", "1", "--for", "ttl=40"]).output()?;
+    assert!(stdout(&text).contains("\nA ttl of 40.0 s: 39.6 s of it can be used"), "{}", stdout(&text));
+    assert_eq!(quorlock(&servers).args(["doctor", "--for", "10s"]).output()?.status.code(), Some(64));
+
+    let proxy = Proxy::start(servers[0].addr())?;
+    proxy.set_delay(Duration::from_millis(300));
+    let mut far = quorlock_at(&[proxy.url(), servers[1].url(), servers[2].url()]);
+    let (_, json) = looks(far.env("QUORLOCK_RESPONSE_TIMEOUT", "1").env("QUORLOCK_PLANNED", "ttl=6"));
+    assert_finds(&json, "warning", "ttl_tight", None);
+    assert!(json["for"]["shortest_ttl"].as_f64().is_some_and(|it| 12.0 <= it), "{json}");
     Ok(())
 }
 
 #[test]
 fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_longer() -> TestResult {
-    let servers = Servers::start(3)?;
+    let servers = fit()?;
     servers[0].kill()?;
-    let (status, json) = looks(&mut quorlock(&servers));
+    let (status, json) = looks(&mut with_quarantine(&servers));
     assert_eq!((status, found(&json).len()), (1, 1), "{json}");
     assert_finds(&json, "warning", "down", Some("n0"));
     servers[1].kill()?;
-    let (status, json) = looks(&mut quorlock(&servers));
+    let (status, json) = looks(&mut with_quarantine(&servers));
     assert_eq!(status, 2);
     assert_finds(&json, "unfit", "no_majority", None);
 
     let servers = Servers::start(3)?;
-    let mut with_quarantine = quorlock(&servers);
-    with_quarantine.env_remove("QUORLOCK_NO_QUARANTINE").env("QUORLOCK_MAX_TTL", "1h");
-    let (status, json) = looks(&mut with_quarantine);
+    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_MAX_TTL", "1h"));
     assert_eq!(status, 1, "{json}");
     assert_finds(&json, "warning", "quarantined", Some("n2"));
     assert_finds(&json, "warning", "no_majority_yet", None);

@@ -84,6 +84,7 @@ fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
             ("permits", &["status", "--json", "--permits", "2", "mail"]),
             ("ls", &["ls", "--json"]),
             ("doctor", &["doctor", "--json", "--looks", "1"]),
+            ("doctor", &["doctor", "--json", "--looks", "1", "--for", "ttl=20"]),
             ("release", &["release", "--json", "--force", "--yes", "report"]),
             ("release", &["release", "--json", "--force", "--yes", "free"]),
         ] {

@@ -263,3 +263,23 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     assert!(after.iter().all(|it| it.failure == Some(NodeFailure::ShutDown) && it.findings.is_empty()), "{after:?}");
     Ok(())
 }
+
+#[test]
+fn a_look_says_which_servers_log_what_they_store_and_the_longest_quarantine_that_any_program_needs() -> TestResult {
+    let servers = [Server::start()?, Server::builder().appendonly().start()?];
+    let urls = || servers.iter().map(Server::url);
+    let of_an_hour = quorlock::LockManager::builder(urls()).max_ttl(secs(3_600)).response_timeout(secs(2)).build()?;
+    eventually("both are told", || of_an_hour.check_nodes().iter().all(|it| it.longest_quarantine.is_some()));
+    let ours = quorlock::LockManager::builder(urls()).max_ttl(secs(20)).response_timeout(secs(2)).build()?;
+
+    eventually("both can be asked", || ours.check_nodes().iter().all(|it| it.append_only.is_some()));
+
+    let checks = ours.check_nodes();
+    assert_eq!([&checks[0], &checks[1]].map(|it| it.append_only), [Some(false), Some(true)]);
+    for check in &checks {
+        assert!(check.longest_quarantine.is_some_and(|it| secs(3_600) <= it && it <= secs(3_700)), "{check:?}");
+    }
+    let without = connected(builder(urls()), 2).check_nodes();
+    assert!(without.iter().all(|it| it.longest_quarantine.is_none()), "{without:?}");
+    Ok(())
+}

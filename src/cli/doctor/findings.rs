@@ -1,40 +1,11 @@
 //! What was seen, why it matters, and what to do.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use quorlock::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 
-use crate::doctor::{Seen, millis};
+use crate::doctor::finding::{Finding, Level, at};
+use crate::doctor::seen::Seen;
+use crate::doctor::together;
 use crate::show;
-
-/// How much it matters.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Level {
-    /// Good to know.
-    Note,
-    /// Locks work, and are weaker than they could be.
-    Warning,
-    /// Locks do not work here, or not as they should.
-    Unfit,
-}
-
-/// One thing that is not right.
-pub(crate) struct Finding {
-    pub(crate) level: Level,
-    /// For programs: stays the same.
-    pub(crate) what: &'static str,
-    /// Which node, and its address; none: it is about all of them.
-    pub(crate) node: Option<(String, String)>,
-    pub(crate) seen: String,
-    pub(crate) why: &'static str,
-    pub(crate) action: String,
-}
-
-/// The part of an answer's time that a timeout leaves room for: an answer that takes four times as long is still in time.
-const ROOM: u32 = 4;
-/// What is proposed: so many times the slowest answer.
-const PROPOSED: u32 = 10;
 
 /// Commands that calls need that wait for a lock. Without them they ask now and then.
 const FOR_WAITING: [&str; 4] = ["zadd", "zrange", "zrem", "publish"];
@@ -56,14 +27,9 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
         findings.extend(check.findings.iter().filter(|it| !duplicated(it)).map(|it| weakness(check, it)));
     }
     findings.extend(seen.access.iter().flat_map(access));
-    findings.extend(slow(seen));
-    findings.extend(of_all(seen));
+    findings.extend(together::of(seen));
     findings.sort_by_key(|it| std::cmp::Reverse(it.level));
     findings
-}
-
-fn at(check: &NodeCheck) -> Option<(String, String)> {
-    Some((check.node.to_string(), check.address.to_string()))
 }
 
 /// Why a node has no vote.
@@ -195,7 +161,7 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         NodeFinding::ClockDiffers { .. } => (
             "clock_differs",
             "the order of those who wait, and fencing tokens after a loss of data, go by the clocks",
-            "run a time daemon on both machines",
+            "run a time daemon on both machines, and look whether it works: chronyc tracking, or timedatectl",
         ),
         NodeFinding::NoNotices => (
             "no_notices",
@@ -231,88 +197,4 @@ fn access(access: &NodeAccess) -> Vec<Finding> {
         finding(&FOR_LOOKING, Level::Note, "no_looking", "status and ls say less without, and locks do not need it"),
     ];
     findings.into_iter().flatten().collect()
-}
-
-/// Nodes whose answers take too long for the response timeout.
-fn slow(seen: &Seen) -> Vec<Finding> {
-    let Some(proposal) = proposal(seen) else { return Vec::new() };
-    let is_slow = |it: &Duration| seen.response_timeout < it.saturating_mul(ROOM);
-    let rows = seen.checks.iter().zip(&seen.slowest);
-    let slow = rows.filter_map(|(check, slowest)| Some((check, (*slowest).filter(is_slow)?)));
-    slow.map(|(check, slowest)| Finding {
-        level: Level::Warning,
-        what: "slow",
-        node: at(check),
-        seen: format!(
-            "its slowest answer took {}, and the response timeout is {}",
-            millis(slowest),
-            millis(seen.response_timeout)
-        ),
-        why: "an answer that comes later than that counts as none, and locks are not to be had or are lost",
-        action: format!("--response-timeout {}ms, and the same in all programs", proposal.as_millis()),
-    })
-    .collect()
-}
-
-/// A response timeout that fits, if the one that is set does not.
-pub(crate) fn proposal(seen: &Seen) -> Option<Duration> {
-    let slowest = seen.slowest.iter().flatten().max()?;
-    (seen.response_timeout < slowest.saturating_mul(ROOM)).then(|| {
-        // To a hundred milliseconds, upward.
-        let millis = slowest.saturating_mul(PROPOSED).as_millis().div_ceil(100).saturating_mul(100);
-        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
-    })
-}
-
-/// What is about all nodes together.
-fn of_all(seen: &Seen) -> Vec<Finding> {
-    let nodes = seen.checks.len();
-    let voting = seen.checks.iter().filter(|it| it.failure.is_none()).count();
-    let coming = seen.checks.iter().filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))).count();
-    let needed = nodes / 2 + 1;
-    let finding = |level, what, seen, why, action: &str| {
-        Some(Finding { level, what, node: None, seen, why, action: action.to_owned() })
-    };
-    let majority = if needed <= voting {
-        None
-    } else if needed <= voting + coming {
-        finding(
-            Level::Warning,
-            "no_majority_yet",
-            format!("{voting} of {nodes} servers vote now, and a lock needs {needed}"),
-            "no lock is to be had until more of them vote",
-            "wait, as above; lock() does so by itself",
-        )
-    } else {
-        finding(
-            Level::Unfit,
-            "no_majority",
-            format!("{voting} of {nodes} servers vote, and a lock needs {needed}"),
-            "no lock is to be had",
-            "see what is said of those that do not vote",
-        )
-    };
-    let count = match nodes {
-        1 => finding(
-            Level::Warning,
-            "one_node",
-            "one server only".to_owned(),
-            "no lock is to be had while it is down, and all are forgotten with it",
-            "use three, or five",
-        ),
-        _ if nodes.is_multiple_of(2) => finding(
-            Level::Warning,
-            "even_nodes",
-            format!("{nodes} servers"),
-            "an even number survives no more failures than one less, and has one more to fail",
-            "use three, or five",
-        ),
-        _ => None,
-    };
-    let versions: BTreeSet<_> = seen.checks.iter().filter_map(|it| it.version.as_deref()).collect();
-    let mixed = (1 < versions.len()).then(|| versions.into_iter().collect::<Vec<_>>().join(", "));
-    let mixed = mixed.and_then(|it| {
-        finding(Level::Note, "versions", it, "nothing is wrong with different versions", "nothing, if it is meant")
-    });
-    [majority, count, mixed].into_iter().flatten().collect()
 }

@@ -152,6 +152,11 @@ impl Fanout {
         self.quarantine_length.as_ref().map_or(0, |it| it.millis())
     }
 
+    /// The longest quarantine that any client needs, as this node has told last.
+    pub(crate) fn quarantine_told_by(&self, node: NodeId) -> Option<Duration> {
+        self.quarantine_length.as_ref()?.told_by(node)
+    }
+
     /// Those of `nodes` that are quarantined, as far as we know now, for what they were asked at `asked`.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
         let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));

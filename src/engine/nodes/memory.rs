@@ -49,6 +49,11 @@ impl QuarantineLength {
         self.millis.load(Ordering::Relaxed)
     }
 
+    /// The longest that any client needs, as `node` has told last; `None` before it has.
+    pub(crate) fn told_by(&self, node: NodeId) -> Option<Duration> {
+        Some(self.longest.lock().told_by(node.index())).filter(|it| *it != 0).map(Duration::from_millis)
+    }
+
     /// Changes with what nodes are told of each other.
     fn news(&self) -> u64 {
         self.news.load(Ordering::Relaxed)

@@ -17,7 +17,7 @@ const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 fn answers(hello: &str) -> Vec<String> {
     let mut all = vec![hello.to_owned()];
     all.push(known([1; 5]));
-    all.extend([(); 3].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
+    all.extend([(); Section::ALL.len()].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
     all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
     all.push(MEMORY.to_owned());
     all
@@ -85,6 +85,18 @@ fn a_server_says_what_it_is_and_which_version() {
         set_info(&mut answers, &format!("{says}run_id:abc\r\n"));
         let Ok(Next::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
         assert_eq!(info.version.as_deref(), version, "{says}");
+    }
+}
+
+#[test]
+fn a_server_says_whether_it_logs_every_write() {
+    for (says, append_only) in
+        [("aof_enabled:1\r\n", Some(true)), ("aof_enabled:0\r\n", Some(false)), ("aof_enabled:\r\n", None), ("", None)]
+    {
+        let mut answers = answers("%0\r\n");
+        set_info(&mut answers, &format!("run_id:abc\r\n{says}"));
+        let Ok(Next::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
+        assert_eq!(info.append_only, append_only, "{says}");
     }
 }
 
@@ -335,7 +347,7 @@ fn login_errors_are_typed_and_never_echoed() {
 fn each_part_of_info_is_asked_for_and_read_in_both_protocols() {
     let (_, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), None);
     let first = String::from_utf8_lossy(&first).into_owned();
-    for part in ["$6\r\nserver\r\n", "$6\r\nmemory\r\n", "$11\r\nreplication\r\n"] {
+    for part in ["$6\r\nserver\r\n", "$6\r\nmemory\r\n", "$11\r\npersistence\r\n", "$11\r\nreplication\r\n"] {
         assert!(first.contains(&format!("*2\r\n$4\r\nINFO\r\n{part}")), "{part}");
     }
     let mut answers = answers("%0\r\n");

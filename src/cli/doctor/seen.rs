@@ -1,0 +1,69 @@
+//! What was seen of all servers, and what follows from its numbers.
+
+use std::time::Duration;
+
+use quorlock::{Listing, NodeAccess, NodeCheck};
+
+/// The part of an answer's time that a timeout leaves room for: an answer that takes four times as long is still in time.
+pub(crate) const ROOM: u32 = 4;
+/// What is proposed: so many times the slowest answer.
+const PROPOSED: u32 = 10;
+/// A ttl has room for so many response timeouts at least, or the library refuses it.
+pub(crate) const TIMEOUTS_IN_A_TTL: u32 = 4;
+
+/// What was seen of all nodes.
+pub(crate) struct Seen {
+    /// The last look.
+    pub(crate) checks: Vec<NodeCheck>,
+    /// The slowest answer of each node.
+    pub(crate) slowest: Vec<Option<Duration>>,
+    pub(crate) access: Vec<NodeAccess>,
+    /// What is stored on the nodes, if they were looked through.
+    pub(crate) listing: Option<Listing>,
+    pub(crate) response_timeout: Duration,
+    pub(crate) quarantine: bool,
+    /// The longest ttl of all programs, as far as we were told, and whether we were.
+    pub(crate) max_ttl: (Duration, bool),
+    /// The ttl that somebody wants to use.
+    pub(crate) planned: Option<Duration>,
+}
+
+/// What a ttl would be like on these servers.
+pub(crate) struct Plan {
+    pub(crate) ttl: Duration,
+    /// What a holder does not use, as clocks may differ in their speed.
+    pub(crate) margin: Duration,
+    /// How many extensions can be tried without an answer before the lock is lost.
+    pub(crate) tries: u32,
+    /// The shortest ttl for these servers, and the response timeout for it; none if no server has answered.
+    pub(crate) shortest: Option<(Duration, Duration)>,
+}
+
+impl Seen {
+    /// A response timeout that fits, if the one that is set does not.
+    pub(crate) fn proposal(&self) -> Option<Duration> {
+        let slowest = self.slowest.iter().flatten().max()?;
+        (self.response_timeout < slowest.saturating_mul(ROOM)).then(|| proposed(*slowest))
+    }
+
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        let ttl = self.planned?;
+        // That of the library, which nothing here changes: a hundredth and two milliseconds.
+        let margin = ttl / 100 + Duration::from_millis(2);
+        // An extension begins after a third.
+        let time = (ttl - ttl / 3).saturating_sub(margin).as_millis() / self.response_timeout.as_millis().max(1);
+        let shortest = self.slowest.iter().flatten().max().map(|it| proposed(*it));
+        Some(Plan {
+            ttl,
+            margin,
+            tries: u32::try_from(time).unwrap_or(u32::MAX),
+            shortest: shortest.map(|it| (it.saturating_mul(TIMEOUTS_IN_A_TTL), it)),
+        })
+    }
+}
+
+/// To a hundred milliseconds, upward.
+fn proposed(slowest: Duration) -> Duration {
+    let millis = slowest.saturating_mul(PROPOSED).as_millis().div_ceil(100).saturating_mul(100);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX).max(100))
+}
