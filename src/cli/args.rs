@@ -140,9 +140,6 @@ Examples:
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// The status if the lock is not to be had in time, 0 to 255 [default: 75]
-    #[arg(short = 'E', long, value_name = "N", env = "QUORLOCK_CONFLICT_EXIT_CODE")]
-    pub(crate) conflict_exit_code: Option<u8>,
     /// So long after TERM comes KILL, if the lock can no longer be extended; a second less than half of the ttl at most
     /// [default: 5s]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_KILL_AFTER", value_parser = duration)]
@@ -150,12 +147,6 @@ pub(crate) struct Run {
     /// A line for the shell, run beside the command when the lock is lost: it is not killed, and is waited for
     #[arg(long, value_name = "STRING", env = "QUORLOCK_ON_LOST")]
     pub(crate) on_lost: Option<String>,
-    /// Says nothing but why it failed for a fault
-    #[arg(short, long, env = "QUORLOCK_QUIET", conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-    /// Says how long the wait took, and more
-    #[arg(short, long, env = "QUORLOCK_VERBOSE")]
-    pub(crate) verbose: bool,
     /// A line for the shell, in place of a command
     #[arg(short = 'c', long = "command", value_name = "STRING", conflicts_with = "command")]
     pub(crate) line: Option<String>,
@@ -183,7 +174,7 @@ Says a line for each thing that happens: `held TOKEN` once the lock is held, `lo
 any more. The token is larger than that of every earlier holder; with -s it is that of the last writer. \
 When stdin ends during the wait, or a signal comes, the wait ends.
 
-Ends with 0 if the lock was released, 79 if it was lost, 75 if it was not to be had in time, 69 if no majority of the \
+Ends with 0 if the lock was released, 79 if it was lost, 75 (-E) if it was not to be had in time, 69 if no majority of the \
 servers can be asked, 128 and the number of the signal that ended the wait.
 
 Examples:

@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 use crate::args::{Args, Hold};
 use crate::exit::{Exit, Failed};
 use crate::taking::Held;
-use crate::{nodes, show};
+use crate::{nodes, show, waiting};
 
 /// So often it is looked whether the lock was extended.
 const LOOKS: Duration = Duration::from_millis(250);
@@ -31,15 +31,19 @@ pub(crate) fn run(args: &Args, hold: &Hold) -> Result<ExitCode, Failed> {
     let locks = nodes::builder(&args.nodes, None)?.build()?;
     let (cancel, (ends, ended)) = (CancelHandle::new(), channel());
     listen(hold, &cancel, &ends)?;
-    let held = hold.taking.take(&locks, &cancel);
+    let held = waiting::take(&hold.taking, &locks, &cancel);
     if cancel.is_cancelled() && held.is_err() {
         // Whatever the wait ended in: it was told to.
-        return match ended.recv() {
-            Ok(End::Signal(number)) => Err(Failed::new(Exit::Signal(number), "a signal ended the wait")),
-            _ => Err(Failed::new(Exit::Held, "stdin ended during the wait")),
+        let failed = match ended.recv() {
+            Ok(End::Signal(number)) => Failed::new(Exit::Signal(number), "a signal ended the wait"),
+            _ => Failed::new(Exit::Held, "stdin ended during the wait"),
         };
+        return hold.taking.end(failed, hold.json);
     }
-    let held = held?;
+    let held = match held {
+        Ok(held) => held,
+        Err(failed) => return hold.taking.end(failed, hold.json),
+    };
     held.on_lost(move |lost| drop(ends.send(End::Lost(lost))));
     say(hold, &event(&held, "held"))?;
     let end = wait(hold, &held, &ended)?;

@@ -32,6 +32,8 @@ mod show;
 mod status;
 mod taking;
 mod vouch;
+#[cfg(unix)]
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -1,13 +1,12 @@
 //! `quorlock run`: a command under a lock; and `quorlock check`, for its steps.
 
-mod clock;
+pub(crate) mod clock;
 mod group;
 mod guardian;
 mod job;
 mod lease;
-mod notice;
 pub(crate) mod signals;
-mod terminal;
+pub(crate) mod terminal;
 mod times;
 
 use std::env;
@@ -26,7 +25,7 @@ use crate::run::signals::{Event, Events};
 use crate::run::terminal::say;
 use crate::run::times::Times;
 use crate::taking::Held;
-use crate::{nodes, show};
+use crate::{nodes, show, waiting};
 
 /// The status is that of the command.
 pub(crate) fn run(args: &Args, run: &Run) -> Result<ExitCode, Failed> {
@@ -36,14 +35,8 @@ pub(crate) fn run(args: &Args, run: &Run) -> Result<ExitCode, Failed> {
     let events = signals::listen(&cancel).map_err(internal)?;
     let locks = settings.builder.build()?;
     let held = match take(run, &locks, &cancel, &events) {
-        Err(failed) if failed.exit == Exit::Held => {
-            if !run.quiet {
-                failed.tell(false);
-            }
-            return Ok(ExitCode::from(run.conflict_exit_code.unwrap_or(Exit::Held.number())));
-        }
-        Err(failed) if run.quiet && matches!(failed.exit, Exit::Signal(_)) => return Ok(failed.exit.code()),
-        held => held?,
+        Err(failed) => return run.taking.end(failed, false),
+        Ok(held) => held,
     };
     let told = events.sender.clone();
     held.on_lost(move |_| {
@@ -54,21 +47,12 @@ pub(crate) fn run(args: &Args, run: &Run) -> Result<ExitCode, Failed> {
 }
 
 fn take(run: &Run, locks: &LockManager, cancel: &CancelHandle, events: &Events) -> Result<Held, Failed> {
-    let began = clock::now();
-    let notice = notice::notice(run, locks);
-    let held = run.taking.take(locks, cancel);
-    drop(notice);
+    let held = waiting::take(&run.taking, locks, cancel);
     // RACE: a signal that comes with the lock ends us as well. Behind this line it is the command's.
     if cancel.is_cancelled()
         && let Some(number) = events.signal()
     {
         return Err(Failed::new(Exit::Signal(number), "a signal ended the wait"));
-    }
-    if let Ok(held) = &held
-        && run.verbose
-    {
-        let (names, token, waited) = (run.taking.names.join(" "), held.token(), show::time(clock::now() - began));
-        say(&format!("{names}: held with token {token}, after {waited}"));
     }
     held
 }
@@ -81,7 +65,7 @@ fn release(run: &Run, held: Held, ended: Result<u8, Failed>) -> Result<u8, Faile
             Err(Failed::new(Exit::Lost, reason))
         }),
         Err(err) => {
-            if run.verbose {
+            if run.taking.verbose {
                 say(&err.to_string());
             }
             ended

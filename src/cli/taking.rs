@@ -1,5 +1,6 @@
 //! Taking what a command is to hold: a lock, several, a reader's, or a permit.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use quorlock::{AcquireError, CancelHandle, LockGuard, LockManager, Lost, Permit, ReadGuard, ReleaseError, Released};
@@ -24,6 +25,15 @@ pub(crate) struct Taking {
     /// Takes one of so many permits, and no lock
     #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
     pub(crate) permits: Option<usize>,
+    /// The status if the lock is not to be had in time, 0 to 255 [default: 75]
+    #[arg(short = 'E', long, value_name = "N", env = "QUORLOCK_CONFLICT_EXIT_CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
+    /// Says nothing but why it failed for a fault
+    #[arg(short, long, env = "QUORLOCK_QUIET", conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Says how long the wait took, and more
+    #[arg(short, long, env = "QUORLOCK_VERBOSE")]
+    pub(crate) verbose: bool,
 }
 
 /// What is held.
@@ -65,6 +75,20 @@ impl Taking {
         }
         let lock = locks.multi(&self.names).cancelled_by(cancel);
         patience.map_or_else(|| lock.lock(), |time| lock.try_lock_for(time))
+    }
+
+    /// How it ends if nothing was taken: that the lock is not to be had is no fault.
+    pub(crate) fn end(&self, failed: Failed, json: bool) -> Result<ExitCode, Failed> {
+        match failed.exit {
+            Exit::Held => {
+                if !self.quiet {
+                    failed.tell(json);
+                }
+                Ok(ExitCode::from(self.conflict_exit_code.unwrap_or(Exit::Held.number())))
+            }
+            Exit::Signal(_) if self.quiet => Ok(failed.exit.code()),
+            _ => Err(failed),
+        }
     }
 
     fn patience(&self) -> Option<Duration> {

@@ -109,8 +109,7 @@ fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
 #[test]
 fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestResult {
     let servers = fit()?;
-    let locks =
-        LockManager::builder(servers.urls()).quarantine(false).response_timeout(Duration::from_secs(2)).build()?;
+    let locks = patient(&servers.urls()).build()?;
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
         drop(locks.mutex(name).lock()?);
         servers.wait_until_free(name)?;

@@ -242,3 +242,46 @@ fn at_a_terminal_it_holds_until_ctrl_d() -> TestResult {
     nothing_is_left(&servers, "report");
     Ok(())
 }
+
+#[test]
+fn who_waits_at_a_terminal_is_told_who_is_in_the_way_for_all_names_and_all_permits() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = |label| patient(&servers.urls()).owner_label(Some(label)).build().unwrap();
+    let (one, two) = (locks("one"), locks("two"));
+    let _held = (one.mutex("a").lock()?, two.rw_lock("b").read()?);
+    let _permits = (one.semaphore("mail", 2).acquire()?, two.semaphore("mail", 2).acquire()?);
+    // They look after a second: so both at once.
+    let start = |args: &[&str]| Terminal::start(quorlock(&servers).arg("hold").args(args));
+    let (mut names, mut permits) = (start(&["a", "b", "c"]), start(&["--permits", "2", "mail"]));
+    names.wait_for("a, b, c: waiting for ");
+    names.wait_for("/one, b held by readers, for another ");
+    names.wait_for(" unless that is extended");
+    assert!(!names.said().contains("c held"), "{}", names.said());
+    permits.wait_for("mail: waiting for ");
+    permits.wait_for("/one");
+    permits.wait_for("/two");
+    for terminal in [&mut names, &mut permits] {
+        terminal.press(4);
+        assert_eq!(terminal.status(), Some(75), "{}", terminal.said());
+    }
+    Ok(())
+}
+
+#[test]
+fn that_it_is_held_has_the_status_that_was_chosen_and_need_not_be_said() -> TestResult {
+    let servers = Servers::start(3)?;
+    let guard = others(&servers).mutex("report").lock()?;
+    for (options, status) in [(&["-E", "0"][..], 0), (&["-E", "255"], 255), (&["-q"], 75), (&["-q", "-E", "3"], 3)] {
+        let mut hold = Running::start(quorlock(&servers).args(["hold", "-n", "report"]).args(options));
+        assert_eq!((hold.line(), hold.status()), (None, Some(status)), "{options:?}");
+        assert_eq!(hold.stderr().is_empty(), options[0] == "-q", "{options:?}");
+    }
+    drop(guard);
+    nothing_is_left(&servers, "report");
+    let mut hold = Running::start(quorlock(&servers).args(["hold", "-v", "report", "deploy"]));
+    assert!(hold.line().unwrap().starts_with("held "));
+    hold.close_stdin();
+    assert_eq!((hold.line().as_deref(), hold.status()), (Some("released"), Some(0)));
+    assert!(hold.stderr().starts_with("quorlock: report, deploy: held with token "));
+    Ok(())
+}

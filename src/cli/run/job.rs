@@ -177,7 +177,7 @@ impl<'a> Job<'a> {
         self.kill_at = kill_at;
         self.guardian.set(self.times.guardian_at(kill_at));
         if let Err(err) = self.lease.set(kill_at)
-            && self.run.verbose
+            && self.run.taking.verbose
         {
             // `quorlock check` says too early that the lock is lost, and never too late.
             self.say(&format!("{}: {err}", self.lease.path().display()));
@@ -234,7 +234,7 @@ impl<'a> Job<'a> {
         let now = clock::now();
         match self.ending {
             None => {
-                if self.run.verbose {
+                if self.run.taking.verbose {
                     self.say("the command has left processes behind: they are ended");
                 }
                 self.end(Why::Left, self.times.kill_soon(now, self.kill_at), "");
@@ -332,7 +332,7 @@ impl<'a> Job<'a> {
     }
 
     fn say(&self, text: &str) {
-        if !self.run.quiet {
+        if !self.run.taking.quiet {
             say(text);
         }
     }
