@@ -221,7 +221,7 @@ impl LockManager {
     /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access). A user that may not use all keys needs a
     /// prefix, or a pattern, that only those fit which it may: a node refuses the question otherwise.
     ///
-    /// Blocks for as long as it takes to look through all keys of all nodes, one node after another, in parts of 500 keys with
+    /// Blocks for as long as it takes to look through all keys of all nodes, side by side, in parts of 500 keys with
     /// pauses in between, so that no node works for more than a fifth of the time for it: a few seconds for each million of
     /// keys. A node that does not answer is given up after a [response timeout](crate::Builder::response_timeout).
     /// A [shutdown](LockManager::shut_down) ends it.

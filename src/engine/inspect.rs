@@ -1,6 +1,7 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators and health pages.
 
 mod list;
+mod search;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,15 @@ impl Shared {
     /// waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
         let command = Looked::new(&self.with_prefix(name), slot).inspect();
-        let answers = ask::ask(&self.fanout, command, None, self.fanout.deadline(time::tick()));
+        self.inspection(name, slot, ask::ask(&self.fanout, command, None, self.fanout.deadline(time::tick())))
+    }
+
+    fn inspection(
+        &self,
+        name: &[u8],
+        slot: Option<u8>,
+        answers: impl IntoIterator<Item = Result<Answer, NodeFailure>>,
+    ) -> Inspection {
         let stored = |answer: Result<Answer, NodeFailure>| match answer? {
             Answer::Inspect(stored) => Ok(*stored),
             _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),

@@ -28,7 +28,7 @@ impl Portion {
 }
 
 /// Pauses between commands, so that a node works for at most a fifth of the time for us.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Pace {
     /// How long it takes to ask it for nothing: the way there and back.
     way: Duration,

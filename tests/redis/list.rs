@@ -97,7 +97,8 @@ fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestRe
     let restricted = servers[2].url().replacen("redis://", "redis://eyes:secret@", 1);
     let eyes = connected(builder([servers[0].url(), servers[1].url(), restricted]), 3);
     servers[0].kill()?;
-    eventually("it is known to be down", || eyes.check_nodes()[0].failure.is_some());
+    let is_down = || matches!(eyes.check_nodes()[0].failure, Some(NodeFailure::Connect { .. }));
+    eventually("it is known to be down", is_down);
 
     let listing = eyes.list("*")?;
 
@@ -130,6 +131,27 @@ fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestR
     assert!(with_prefix.is_complete() && with_pattern.is_complete());
     let [refused] = with_neither.missed() else { panic!("{with_neither:?}") };
     assert!(matches!(&refused.answer, NodeAnswer::Failed(NodeFailure::NoPermission { .. })), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn nodes_are_looked_through_side_by_side() -> TestResult {
+    let servers = Servers::start(3)?;
+    let proxies = servers.iter().map(|it| Proxy::start(it.addr())).collect::<Result<Vec<_>, _>>()?;
+    let locks = connected(builder(proxies.iter().map(Proxy::url)).response_timeout(secs(60)).ttl(secs(600)), 3);
+    let _guard = locks.mutex("report").lock()?;
+    let asked = |server: &Server| -> u64 {
+        let line = server.info("cmdstat_time").unwrap_or_default();
+        line.split([',', ':', '=']).nth(1).map_or(0, |it| it.parse().unwrap())
+    };
+    let before: Vec<_> = servers.iter().map(asked).collect();
+    proxies.iter().for_each(Proxy::hold_replies);
+    let search = locks.clone();
+    let call = thread::spawn(move || search.list("*").map(|it| names(&it)));
+    // None of them has been heard.
+    eventually("all are asked", || servers.iter().zip(&before).all(|(it, before)| *before < asked(it)));
+    proxies.iter().for_each(Proxy::release_replies);
+    assert_eq!(join(call)?, ["report"]);
     Ok(())
 }
 

@@ -3,127 +3,86 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::answer::Answer;
+use crate::engine::inspect::search::Search;
 use crate::engine::park::{Signal, sleep};
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
-use crate::error::{AcquireError, NodeAnswer, NodeFailure};
-use crate::ids::{NodeId, NodeSet};
-use crate::inspection::Listing;
-use crate::logic::listing::{Pace, Portion, fits};
+use crate::error::{AcquireError, NodeAnswer};
+use crate::ids::NodeId;
+use crate::inspection::{Inspection, Listing};
+use crate::logic::listing::{Pace, fits};
 use crate::time;
-use crate::wire::{self, Command, FoundName, ScanPlace};
+use crate::wire::{FoundName, Looked};
 
 /// More are not listed.
 const NAMES_MAX: usize = 100_000;
-/// No node has so many keys: one that goes on after that has no end.
-const PAGES_MAX: usize = 1_000_000;
-
-/// Why a node was not looked through to its end.
-enum Missed {
-    Failed(NodeFailure),
-    /// There is no room for more names.
-    Full,
-    ShutDown,
-}
-
-impl From<NodeFailure> for Missed {
-    fn from(failure: NodeFailure) -> Missed {
-        Missed::Failed(failure)
-    }
-}
+/// So many locks are looked at together.
+const TOGETHER: usize = 16;
 
 impl Shared {
-    /// Looks through all nodes, one after another, for locks and permits that somebody holds and whose name fits. Stops when
+    /// Looks through all nodes side by side, for locks and permits that somebody holds and whose name fits. Stops when
     /// `shut_down` is given.
     pub(crate) fn list(&self, pattern: &[u8], shut_down: &Signal) -> Result<Listing, AcquireError> {
-        let (mut found, mut is_complete) = (BTreeSet::new(), true);
-        let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
-        for (node, row) in self.fanout.ids().zip(&mut rows) {
-            match self.look_through(node, pattern, shut_down, &mut found) {
-                Ok(()) => {}
-                Err(Missed::Full) => is_complete = false,
-                Err(Missed::Failed(failure)) => *row = NodeAnswer::Failed(failure),
-                Err(Missed::ShutDown) => return Err(AcquireError::ShutDown),
+        let mut searches: Vec<_> = self.fanout.ids().map(|node| (node, Search::new())).collect();
+        let mut found = BTreeSet::new();
+        let is_fitting =
+            |(name, _): &FoundName| name.strip_prefix(&*self.config.prefix).is_some_and(|it| fits(pattern, it));
+        while found.len() < NAMES_MAX {
+            let question =
+                |(node, search): &(NodeId, Search)| Some((search.question()?, Some([*node].into_iter().collect())));
+            let questions: Vec<_> = searches.iter().filter_map(question).collect();
+            if questions.is_empty() {
+                break;
             }
-        }
-        let mut missed = self.fanout.report(rows);
-        missed.retain(|it| matches!(it.answer, NodeAnswer::Failed(_)));
-        let (mut locks, mut pace) = (Vec::new(), Pace::new(Duration::MAX));
-        for (name, slot) in found {
-            let began = time::tick();
-            let name = name.get(self.config.prefix.len()..).unwrap_or_default();
-            locks.push(self.inspect(name, slot));
-            wait(pace.pause(time::tick().saturating_duration_since(began)), shut_down)?;
-        }
-        is_complete &= missed.is_empty();
-        Ok(Listing { locks, missed, is_complete })
-    }
-
-    /// Adds what one node knows to `found`.
-    fn look_through(
-        &self,
-        node: NodeId,
-        pattern: &[u8],
-        shut_down: &Signal,
-        found: &mut BTreeSet<FoundName>,
-    ) -> Result<(), Missed> {
-        // Once to connect, and once to see how long nothing takes.
-        self.ask_one(node, Command::time())?;
-        let (_, way) = self.ask_one(node, Command::time())?;
-        let (mut pace, mut portion, mut cursor) = (Pace::new(way), Portion::first(), 0);
-        for _ in 0..PAGES_MAX {
-            let (answer, took) = self.ask_one(node, wire::list(ScanPlace { cursor, count: portion.count() }))?;
-            let Answer::Listed { next, too_many, keys } = answer else { return Err(unexpected().into()) };
-            wait(pace.pause(took), shut_down)?;
-            let wanted = |(name, slot): &FoundName| {
-                let is_ours = name.strip_prefix(&*self.config.prefix).is_some_and(|it| fits(pattern, it));
-                is_ours && !found.contains(&(name.clone(), *slot))
-            };
-            let names: Vec<_> = wire::names(&keys).into_iter().filter(wanted).collect();
-            if !names.is_empty() {
-                let (answer, took) = self.ask_one(node, wire::present(&names))?;
-                let Answer::Present(present) = answer else { return Err(unexpected().into()) };
-                wait(pace.pause(took), shut_down)?;
-                found.extend(names.into_iter().zip(present).filter_map(|(name, is_there)| is_there.then_some(name)));
-                if NAMES_MAX <= found.len() {
-                    return Err(Missed::Full);
+            let answers = ask::ask_many(&self.fanout, questions, self.fanout.deadline(time::tick()));
+            let mut pause = Duration::ZERO;
+            let asked = searches.iter_mut().filter(|(_, it)| it.question().is_some());
+            for ((node, search), mut answers) in asked.zip(answers) {
+                if node.index() < answers.len() {
+                    let (answer, took) = answers.swap_remove(node.index());
+                    let new = search.take(answer, took.unwrap_or_default(), |it| is_fitting(it) && !found.contains(it));
+                    found.extend(new.names);
+                    pause = pause.max(new.pause);
                 }
             }
-            (cursor, portion) = (next, portion.next(too_many));
-            if cursor == 0 && !too_many {
-                return Ok(());
+            wait(pause, shut_down)?;
+        }
+        let is_full = NAMES_MAX <= found.len();
+        let pace = searches.iter().map(|(_, it)| it.pace()).min().unwrap_or(Pace::new(Duration::MAX));
+        let failures = searches.into_iter().map(|(_, it)| it.failure());
+        let rows = failures.map(|it| it.map_or(NodeAnswer::NotAsked, NodeAnswer::Failed));
+        let mut missed = self.fanout.report(rows.collect());
+        missed.retain(|it| matches!(it.answer, NodeAnswer::Failed(_)));
+        let locks = self.inspect_all(found.into_iter().collect(), pace, shut_down)?;
+        Ok(Listing { locks, is_complete: missed.is_empty() && !is_full, missed })
+    }
+
+    /// Looks at all of these, several at a time.
+    fn inspect_all(
+        &self,
+        found: Vec<FoundName>,
+        mut pace: Pace,
+        shut_down: &Signal,
+    ) -> Result<Vec<Inspection>, AcquireError> {
+        let mut locks = Vec::new();
+        for some in found.chunks(TOGETHER) {
+            let (began, prefix) = (time::tick(), self.config.prefix.len());
+            let commands = some.iter().map(|(name, slot)| (Looked::new(name, *slot).inspect(), None));
+            let answers = ask::ask_many(&self.fanout, commands, self.fanout.deadline(began));
+            for ((name, slot), answers) in some.iter().zip(answers) {
+                let answers = answers.into_iter().map(|(answer, _)| answer);
+                locks.push(self.inspection(name.get(prefix..).unwrap_or_default(), *slot, answers));
             }
+            wait(pace.pause(time::tick().saturating_duration_since(began)), shut_down)?;
         }
-        Err(Missed::Failed(NodeFailure::Protocol { reason: "its keys have no end".to_owned() }))
+        Ok(locks)
     }
-
-    /// Asks one node; how long that took.
-    fn ask_one(&self, node: NodeId, command: Command) -> Result<(Answer, Duration), NodeFailure> {
-        let to = [node].into_iter().collect::<NodeSet>();
-        let mut answers = ask::ask_timed(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
-        if node.index() < answers.len() {
-            let (answer, took) = answers.swap_remove(node.index());
-            return Ok((answer?, took.unwrap_or_default()));
-        }
-        Err(NodeFailure::Internal)
-    }
-}
-
-fn unexpected() -> NodeFailure {
-    NodeFailure::Protocol { reason: "an answer to another command".to_owned() }
 }
 
 /// A pause that ends with the manager.
-fn wait(pause: Duration, shut_down: &Signal) -> Result<(), Missed> {
+fn wait(pause: Duration, shut_down: &Signal) -> Result<(), AcquireError> {
     if !pause.is_zero() {
         sleep(time::deadline(pause), &[shut_down]);
     }
-    if shut_down.is_given() { Err(Missed::ShutDown) } else { Ok(()) }
-}
-
-impl From<Missed> for AcquireError {
-    fn from(_: Missed) -> AcquireError {
-        AcquireError::ShutDown
-    }
+    if shut_down.is_given() { Err(AcquireError::ShutDown) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! One command for several nodes, of which every answer is of interest.
+//! Commands for several nodes, of which every answer is of interest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::engine::round::run;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::NodeSet;
 use crate::logic::tally::ProbeRound;
-use crate::time::{Moment, Tick};
+use crate::time::{self, Moment, Tick};
 use crate::wire::Command;
 
 /// Waits for the answers of all nodes, or of those in `to`, until `deadline`: what each has answered, or why it has not
@@ -25,19 +25,47 @@ pub(crate) fn ask(
     ask_timed(fanout, command, to, deadline).into_iter().map(|(answer, _)| answer).collect()
 }
 
-/// The same, and how long each took.
-pub(crate) fn ask_timed(
+/// What a node has answered, or why it has not answered as it should; and how long that took.
+pub(crate) type Timed = (Result<Answer, NodeFailure>, Option<Duration>);
+
+/// Several commands at once, each for its nodes, or for all: the answers to each, in node order, at `deadline` at the latest.
+pub(crate) fn ask_many(
     fanout: &Fanout,
-    command: Command,
-    to: Option<NodeSet>,
+    commands: impl IntoIterator<Item = (Command, Option<NodeSet>)>,
     deadline: Tick,
-) -> Vec<(Result<Answer, NodeFailure>, Option<Duration>)> {
+) -> Vec<Vec<Timed>> {
     let _busy = fanout.busy();
+    let begin = |(command, to): (Command, Option<NodeSet>)| {
+        let (round, sent) = (round(fanout, to), Moment::now());
+        let outgoing = Outgoing::ask(command, &round).to(to);
+        fanout.send(outgoing, None, None, time::tick()).finish();
+        (round, sent)
+    };
+    let rounds: Vec<_> = commands.into_iter().map(begin).collect();
+    let end = |(round, sent): (Arc<Pending<ProbeRound>>, Moment)| {
+        round.wait(deadline);
+        answers(fanout, &round, sent)
+    };
+    rounds.into_iter().map(end).collect()
+}
+
+/// The same of one, and how long each took.
+pub(crate) fn ask_timed(fanout: &Fanout, command: Command, to: Option<NodeSet>, deadline: Tick) -> Vec<Timed> {
+    let _busy = fanout.busy();
+    let (round, sent) = (round(fanout, to), Moment::now());
+    run::run(fanout, Outgoing::ask(command, &round).to(to), &round, None, deadline);
+    answers(fanout, &round, sent)
+}
+
+/// A round that is over when the nodes in `to` have answered.
+fn round(fanout: &Fanout, to: Option<NodeSet>) -> Arc<Pending<ProbeRound>> {
     let round = Arc::new(Pending::new(fanout.len(), ProbeRound::default()));
-    let sent = Moment::now();
     for node in fanout.ids().filter(|it| to.is_some_and(|to| !to.contains(*it))) {
         round.leave_out(node, NodeAnswer::NotAsked);
     }
-    run::run(fanout, Outgoing::ask(command, &round).to(to), &round, None, deadline);
+    round
+}
+
+fn answers(fanout: &Fanout, round: &Pending<ProbeRound>, sent: Moment) -> Vec<Timed> {
     fanout.ids().map(|node| round.with_ballot(|it| (it.answer(node).cloned(), it.took(node, sent)))).collect()
 }

@@ -1,0 +1,117 @@
+//! A look through the keys of one node, a question at a time.
+
+use std::time::Duration;
+
+use crate::answer::Answer;
+use crate::error::NodeFailure;
+use crate::logic::listing::{Pace, Portion};
+use crate::wire::{self, Command, FoundName, ScanPlace};
+
+/// No node has so many keys: one that goes on after that has no end.
+const PAGES_MAX: usize = 1_000_000;
+
+/// How far it has come.
+pub(super) struct Search {
+    step: Step,
+    pace: Pace,
+    portion: Portion,
+    cursor: u64,
+    pages: usize,
+}
+
+enum Step {
+    /// It is asked for nothing: once to connect.
+    Connect,
+    /// And once to see how long nothing takes.
+    Measure,
+    Scan,
+    /// Whether the keys of these are there.
+    Look(Vec<FoundName>),
+    Over(Result<(), NodeFailure>),
+}
+
+/// What came of an answer.
+pub(super) struct Found {
+    pub(super) names: Vec<FoundName>,
+    /// How long the node is left alone.
+    pub(super) pause: Duration,
+}
+
+impl Search {
+    pub(super) fn new() -> Search {
+        Search { step: Step::Connect, pace: Pace::new(Duration::MAX), portion: Portion::first(), cursor: 0, pages: 0 }
+    }
+
+    /// What the node is asked next; `None` if it is over.
+    pub(super) fn question(&self) -> Option<Command> {
+        match &self.step {
+            Step::Connect | Step::Measure => Some(Command::time()),
+            Step::Scan => Some(wire::list(ScanPlace { cursor: self.cursor, count: self.portion.count() })),
+            Step::Look(names) => Some(wire::present(names)),
+            Step::Over(_) => None,
+        }
+    }
+
+    /// Takes the answer, which took so long, and leaves out what is not `wanted`.
+    pub(super) fn take(
+        &mut self,
+        answer: Result<Answer, NodeFailure>,
+        took: Duration,
+        wanted: impl Fn(&FoundName) -> bool,
+    ) -> Found {
+        let mut found = Found { names: Vec::new(), pause: Duration::ZERO };
+        let step = std::mem::replace(&mut self.step, Step::Over(Ok(())));
+        self.step = match (step, answer) {
+            (_, Err(failure)) => Step::Over(Err(failure)),
+            (Step::Connect, Ok(_)) => Step::Measure,
+            (Step::Measure, Ok(_)) => {
+                self.pace = Pace::new(took);
+                Step::Scan
+            }
+            (Step::Scan, Ok(Answer::Listed { next, too_many, keys })) => {
+                found.pause = self.pace.pause(took);
+                self.cursor = next;
+                self.portion = self.portion.next(too_many);
+                self.pages = self.pages.saturating_add(1);
+                let names: Vec<_> = wire::names(&keys).into_iter().filter(wanted).collect();
+                if names.is_empty() { self.go_on(too_many) } else { Step::Look(names) }
+            }
+            (Step::Look(names), Ok(Answer::Present(present))) => {
+                found.pause = self.pace.pause(took);
+                found
+                    .names
+                    .extend(names.into_iter().zip(present).filter_map(|(name, is_there)| is_there.then_some(name)));
+                self.go_on(false)
+            }
+            (over @ Step::Over(_), _) => over,
+            (Step::Scan | Step::Look(_), Ok(_)) => {
+                Step::Over(Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }))
+            }
+        };
+        found
+    }
+
+    /// Behind an answer of which there were `too_many` keys the same place comes again.
+    fn go_on(&self, too_many: bool) -> Step {
+        if self.cursor == 0 && !too_many {
+            Step::Over(Ok(()))
+        } else if PAGES_MAX <= self.pages {
+            Step::Over(Err(NodeFailure::Protocol { reason: "its keys have no end".to_owned() }))
+        } else {
+            Step::Scan
+        }
+    }
+
+    /// The pace at which it went.
+    pub(super) fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Why it was not looked through to its end, if not.
+    pub(super) fn failure(self) -> Option<NodeFailure> {
+        match self.step {
+            Step::Over(Err(failure)) => Some(failure),
+            _ => None,
+        }
+    }
+}
