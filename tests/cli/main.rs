@@ -9,6 +9,7 @@ mod release;
 mod run;
 mod schema;
 mod secrets;
+mod sessions;
 mod stalls;
 mod status;
 mod support;
