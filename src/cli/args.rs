@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::FalseyValueParser;
 use clap::{Parser, Subcommand};
 
 use crate::bench::Bench;
@@ -79,7 +80,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "TIME", env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
     /// Servers that were started lately, or were emptied, vote at once: for servers that are there for a test
-    #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true)]
+    #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true, value_parser = switch())]
     pub(crate) no_quarantine: bool,
 }
 
@@ -184,10 +185,10 @@ pub(crate) struct Hold {
     #[command(flatten)]
     pub(crate) taking: Taking,
     /// Only a signal ends it: for programs that are started without a stdin
-    #[arg(long, env = "QUORLOCK_UNTIL_SIGNAL")]
+    #[arg(long, env = "QUORLOCK_UNTIL_SIGNAL", value_parser = switch())]
     pub(crate) until_signal: bool,
     /// Says it in JSON, an object in each line
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 
@@ -206,6 +207,11 @@ impl Args {
             Command::Vouch(it) => it.json,
         }
     }
+}
+
+/// Of an option without a value: its variable says yes, unless it is empty or says `0`, `false`, `no` or `off`.
+pub(crate) fn switch() -> FalseyValueParser {
+    FalseyValueParser::new()
 }
 
 /// A time: a number, and `ms`, `s`, `m` or `h`; seconds without one.
@@ -236,6 +242,22 @@ mod tests {
     #[test]
     fn the_options_fit_together() {
         Args::command().debug_assert();
+    }
+
+    /// All but those that say what is to be destroyed: a variable that was forgotten must not answer for anybody. Servers have
+    /// one for all of them, and a line for the shell is in place of a command.
+    #[test]
+    fn every_option_has_a_variable() {
+        let without = ["node", "command", "force", "yes", "leaked", "slot", "help", "version"];
+        let mut all = Args::command();
+        all.build();
+        for command in all.get_subcommands().chain([&all]).filter(|it| it.get_name() != "help") {
+            for (arg, long) in command.get_arguments().filter_map(|it| Some((it, it.get_long()?))) {
+                let is_of_release = command.get_name() == "release" && long == "permits";
+                let expected = !(without.contains(&long) || is_of_release);
+                assert_eq!(arg.get_env().is_some(), expected, "{} --{long}", command.get_name());
+            }
+        }
     }
 
     #[test]

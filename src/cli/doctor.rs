@@ -12,7 +12,7 @@ use std::time::Duration;
 use quorlock::{NodeAccess, NodeCheck};
 use serde_json::{Value, json};
 
-use crate::args::{Args, duration};
+use crate::args::{Args, duration, switch};
 use crate::doctor::finding::Finding;
 use crate::doctor::seen::{Plan, Seen};
 use crate::doctor::together::millis;
@@ -40,10 +40,10 @@ pub(crate) struct Doctor {
     #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_PLANNED", value_parser = planned)]
     pub(crate) planned: Option<Duration>,
     /// Does not look for keys without expiry, which takes a while where there are millions of keys
-    #[arg(long, env = "QUORLOCK_NO_KEYS")]
+    #[arg(long, env = "QUORLOCK_NO_KEYS", value_parser = switch())]
     pub(crate) no_keys: bool,
     /// Says it in JSON
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 

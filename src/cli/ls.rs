@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use quorlock::{Listing, NodeReport};
 use serde_json::{Value, json};
 
-use crate::args::Args;
+use crate::args::{Args, switch};
 use crate::exit::{Exit, Failed};
 use crate::{nodes, seen, show};
 
@@ -26,7 +26,7 @@ pub(crate) struct Ls {
     #[arg(default_value = "*", value_name = "PATTERN")]
     pub(crate) pattern: String,
     /// Says it in JSON
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 

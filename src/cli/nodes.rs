@@ -1,6 +1,7 @@
 //! Which servers are meant, and with which password: from options, variables, files.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -106,7 +107,12 @@ fn settings(args: &NodeArgs, label: Option<&str>, holds: bool, planned: Option<D
 fn urls(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<String>, Failed> {
     let split = |it: &String| it.split([',', ' ', '\n', '\t']).filter(|it| !it.is_empty()).map(str::to_owned).collect();
     let given = Some(args.nodes.clone()).filter(|it: &Vec<String>| !it.is_empty());
-    let listed = || args.list.as_ref().map(split);
+    let listed = || args.list.as_ref().map(split).filter(|it: &Vec<String>| !it.is_empty());
+    if given.iter().flatten().any(|it| has_password(it)) {
+        let advice = "put the password into --password-file, or the servers into --nodes-file";
+        let _ =
+            writeln!(io::stderr(), "quorlock: everybody on this machine can see the options of a command: {advice}");
+    }
     let urls = match given.or_else(listed) {
         Some(urls) => urls,
         None => match &args.nodes_file {
@@ -121,6 +127,12 @@ fn urls(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<String>, 
         ));
     }
     Ok(urls)
+}
+
+/// As URLs have it: user and password before the host.
+fn has_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |it| it.1);
+    rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }
 
 /// Lines that are neither empty nor comments.

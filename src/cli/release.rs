@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use quorlock::{Inspection, LockState, NodeAnswer, NodeReport};
 use serde_json::json;
 
-use crate::args::Args;
+use crate::args::{Args, switch};
 use crate::exit::{Exit, Failed};
 use crate::{ask, nodes, seen, show};
 
@@ -45,7 +45,7 @@ pub(crate) struct Release {
     #[arg(long, value_name = "N", requires = "permits")]
     pub(crate) slot: Option<usize>,
     /// Says it in JSON
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 

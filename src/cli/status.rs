@@ -9,7 +9,7 @@ use std::time::Duration;
 use quorlock::{Inspection, LockManager, LockState};
 use serde_json::{Value, json};
 
-use crate::args::{Args, duration};
+use crate::args::{Args, duration, switch};
 use crate::exit::{Exit, Failed};
 use crate::{nodes, seen, show};
 
@@ -33,13 +33,13 @@ pub(crate) struct Status {
     #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
     pub(crate) permits: Option<usize>,
     /// Looks again and again
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_WATCH", value_parser = switch())]
     pub(crate) watch: bool,
     /// With --watch: so often [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = duration, requires = "watch")]
+    #[arg(long, value_name = "TIME", env = "QUORLOCK_EVERY", value_parser = duration)]
     pub(crate) every: Option<Duration>,
     /// Says it in JSON, an object in each line
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 

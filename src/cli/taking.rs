@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorlock::{AcquireError, CancelHandle, LockGuard, LockManager, Lost, Permit, ReadGuard, ReleaseError, Released};
 
-use crate::args::duration;
+use crate::args::{duration, switch};
 use crate::exit::{Exit, Failed};
 
 #[derive(Debug, clap::Args)]
@@ -17,10 +17,10 @@ pub(crate) struct Taking {
     #[arg(short, long, value_name = "TIME", env = "QUORLOCK_WAIT", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// Does not wait
-    #[arg(short, long, env = "QUORLOCK_NO_WAIT")]
+    #[arg(short, long, env = "QUORLOCK_NO_WAIT", value_parser = switch())]
     pub(crate) no_wait: bool,
     /// Shares the lock with others that do, as a reader
-    #[arg(short, long, env = "QUORLOCK_SHARED")]
+    #[arg(short, long, env = "QUORLOCK_SHARED", value_parser = switch())]
     pub(crate) shared: bool,
     /// Takes one of so many permits, and no lock
     #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
@@ -29,10 +29,10 @@ pub(crate) struct Taking {
     #[arg(short = 'E', long, value_name = "N", env = "QUORLOCK_CONFLICT_EXIT_CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Says nothing but why it failed for a fault
-    #[arg(short, long, env = "QUORLOCK_QUIET", conflicts_with = "verbose")]
+    #[arg(short, long, env = "QUORLOCK_QUIET", conflicts_with = "verbose", value_parser = switch())]
     pub(crate) quiet: bool,
     /// Says how long the wait took, and more
-    #[arg(short, long, env = "QUORLOCK_VERBOSE")]
+    #[arg(short, long, env = "QUORLOCK_VERBOSE", value_parser = switch())]
     pub(crate) verbose: bool,
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use quorlock::{NodeCheck, NodeFailure, Quarantine};
 use serde_json::{Value, json};
 
-use crate::args::Args;
+use crate::args::{Args, switch};
 use crate::exit::{Exit, Failed};
 use crate::{ask, nodes, show};
 
@@ -28,7 +28,7 @@ pub(crate) struct Vouch {
     #[arg(long)]
     pub(crate) yes: bool,
     /// Says it in JSON
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 

@@ -198,6 +198,14 @@ fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_lo
     assert_finds(&json, "warning", "quarantined", Some("n2"));
     assert_finds(&json, "warning", "no_majority_yet", None);
     assert!(json["findings"].to_string().contains("quorlock vouch"), "{json}");
+
+    // One that was restarted is not new, and nobody is told to vouch for it.
+    let servers = fit()?;
+    servers[0].restart()?;
+    let (status, json) = looks(&mut with_quarantine(&servers));
+    assert_eq!((status, found(&json).len()), (1, 1), "{json}");
+    assert_finds(&json, "warning", "quarantined", Some("n0"));
+    assert!(!json["findings"].to_string().contains("quorlock vouch"), "{json}");
     Ok(())
 }
 
@@ -305,6 +313,11 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
     let mut urls: Vec<_> = [&full, &wants_replicas, &stopped, &cluster].map(Server::url).into();
     urls.push(format!("{}/99", database.url()));
     urls.extend(fakes.iter().map(FakeServer::url));
+    // It knows no HELLO, and so announces nothing. The other option makes the number of words even.
+    let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
+    let silent = Server::builder().arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]);
+    let silent = silent.arg(limit[3], limit[4]).start()?;
+    urls.push(silent.url());
     let mut command = quorlock_at(&urls);
     command.env("QUORLOCK_CONNECT_TIMEOUT", "2");
 
@@ -323,6 +336,7 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
         ("warning", "loading", "n8"),
         ("warning", "busy", "n9"),
         ("warning", "too_many_clients", "n10"),
+        ("warning", "no_notices", "n11"),
     ] {
         assert_finds(&json, level, what, Some(node));
     }

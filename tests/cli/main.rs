@@ -10,6 +10,7 @@ mod run;
 mod schema;
 mod secrets;
 mod sessions;
+mod settings;
 mod stalls;
 mod status;
 mod support;
