@@ -110,8 +110,11 @@ fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
 fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestResult {
     let servers = fit()?;
     let locks = patient(&servers.urls()).build()?;
+    eventually("all can be asked", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
-        drop(locks.mutex(name).lock()?);
+        let guard = locks.mutex(name).lock()?;
+        eventually("it is on all nodes", || servers.holders(name) == 3);
+        drop(guard);
         servers.wait_until_free(name)?;
         servers[0].command(&["SET", name, "x"])?;
     }
