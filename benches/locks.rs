@@ -22,6 +22,7 @@
 //! | `several` | what do several names at once cost? | a lock of one name | `x mutex`; servers' CPU |
 //! | `permits` | how well is a semaphore of ten used by 8 and by 30 workers? | what is possible, a mutex | `in use %`, `rounds`, `longest ms` |
 //! | `once` | what does it cost a program to lock once, from its start to its end? | a bare connection, a program that does nothing | `above ms` |
+//! | `startup` | what does it cost to run a command under a lock, `quorlock run NAME -- true`? | `flock`, `redis-cli`, `true` alone | `x flock`; CPU |
 //! | `network` | what is left of all that where a round trip takes 0.5 ms, or 5 ms? | the same floors behind the same network | the same |
 //!
 //! Read the ratios. All that is compared is run in the same minute, in turns, on the same servers, three times over, and
@@ -57,14 +58,14 @@ use support::floor::process as floor;
 use support::peers::Peers;
 use support::scenarios::{
     contended, faults, handover, held, idle, network, once as locks_once, overload, permits, readers, rwlock, several,
-    threads, uncontended,
+    startup, threads, uncontended,
 };
 use support::setting::Setting;
-use support::{Result, once, proxy, worker};
+use support::{Result, once, proxy, starter, worker};
 
 type Scenario = fn(&Setting) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 14] = [
+const SCENARIOS: [(&str, Scenario); 15] = [
     ("uncontended", uncontended::run),
     ("threads", threads::run),
     ("overload", overload::run),
@@ -78,11 +79,12 @@ const SCENARIOS: [(&str, Scenario); 14] = [
     ("several", several::run),
     ("permits", permits::run),
     ("once", locks_once::run),
+    ("startup", startup::run),
     ("network", network::run),
 ];
 
 /// Those whose numbers cannot be compared with other clients', so that they need not wait for a build.
-const ALONE: [&str; 7] = ["held", "idle", "once", "rwlock", "readers", "several", "permits"];
+const ALONE: [&str; 8] = ["held", "idle", "once", "startup", "rwlock", "readers", "several", "permits"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some((worker::FLAG, urls)) => return worker::run(urls),
         Some((flag @ (floor::FLAG | floor::WITH_SCRIPTS), urls)) => return floor::run(flag, urls),
+        Some((starter::FLAG, args)) => return starter::run(args),
         Some((proxy::FLAG, args)) => return proxy::run(args),
         Some((flag @ (once::OURS | once::BARE | once::NOTHING), urls)) => return once::run(flag, urls),
         _ => {}

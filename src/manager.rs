@@ -215,8 +215,8 @@ impl LockManager {
     /// `pattern`: how their names look, without the [prefix](crate::Builder::prefix): `*` stands for any bytes, and `?` for
     /// one. There is no register of names. They are found by what this crate stores beside a lock, so a lock that only other
     /// clients have used for the last [`fencing_ttl`](crate::Builder::fencing_ttl) is not found; and where the key is there
-    /// on some node, so a lock that is free is not listed. Names longer than 60,000 bytes are left out, and there are 100,000 at
-    /// most.
+    /// as well, on the same node, so a lock that is free is not listed. Names longer than 60,000 bytes are left out, and there
+    /// are 100,000 at most.
     ///
     /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access). A user that may not use all keys needs a
     /// prefix, or a pattern, that only those fit which it may: a node refuses the question otherwise.

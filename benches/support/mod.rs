@@ -15,6 +15,7 @@ pub(crate) mod scenarios;
 pub(crate) mod sections;
 pub(crate) mod servers;
 pub(crate) mod setting;
+pub(crate) mod starter;
 pub(crate) mod stats;
 pub(crate) mod worker;
 

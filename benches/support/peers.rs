@@ -20,7 +20,7 @@ impl Peers {
     /// without peers.
     pub(crate) fn build() -> Option<Self> {
         println!("building the other clients");
-        match build() {
+        match build("quorlock-peers", &["--package", "quorlock-peers"]) {
             Ok(program) => Some(Self { program }),
             Err(err) => {
                 println!("peers cannot be built, going on without them: {err}");
@@ -39,14 +39,15 @@ impl Peers {
     }
 }
 
-fn build() -> io::Result<PathBuf> {
+/// Builds a program of this workspace with cargo, and says where it is.
+pub(crate) fn build(name: &str, args: &[&str]) -> io::Result<PathBuf> {
     // Set by cargo when it runs a bench; by hand it is the one on the path.
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // As this program: `--profile dev` is to see that it works, and need not build everything again.
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let out = Command::new(cargo)
-        .args(["build", "--profile", profile, "--package", "quorlock-peers"])
-        .args(["--message-format", "json"])
+        .args(["build", "--profile", profile, "--message-format", "json"])
+        .args(args)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stdin(Stdio::null())
         .output()?;
@@ -59,7 +60,7 @@ fn build() -> io::Result<PathBuf> {
     // One key of one message, so no JSON reader: a path with quotes in it would be missed, and said so.
     messages
         .lines()
-        .filter(|line| line.contains("quorlock-peers"))
+        .filter(|line| line.contains(name))
         .filter_map(|line| line.split_once("\"executable\":\"")?.1.split('"').next())
         .next_back()
         .map(PathBuf::from)

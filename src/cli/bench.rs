@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quorlock::{CancelHandle, LockManager, StoredKey, StoredLock};
 use serde_json::{Value, json};
 
-use crate::args::{Args, duration};
+use crate::args::{Args, duration, switch};
 use crate::bench::measure::{Ended, Part, now};
 use crate::bench::report::Measured;
 use crate::exit::{Exit, Failed};
@@ -64,7 +64,7 @@ pub(crate) struct Bench {
     #[arg(long = "for", value_name = "TIME", env = "QUORLOCK_FOR", value_parser = duration)]
     pub(crate) time: Option<Duration>,
     /// Says it in JSON
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
     pub(crate) looks: Option<usize>,
     /// Judges the servers for locks of this ttl: ttl=10s
-    #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_FOR", value_parser = planned)]
+    #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_PLANNED", value_parser = planned)]
     pub(crate) planned: Option<Duration>,
     /// Does not look for keys without expiry, which takes a while where there are millions of keys
     #[arg(long, env = "QUORLOCK_NO_KEYS", value_parser = switch())]

@@ -35,7 +35,8 @@ fn assert_finds(json: &Value, level: &str, what: &str, node: Option<&str>) {
 
 /// Servers that keep what they store, and that are known to be new.
 fn fit() -> Result<Servers, Box<dyn std::error::Error>> {
-    let servers = Servers::start_with(3, |it| it.appendonly())?;
+    // By default the last writes can be lost while a disk is busy.
+    let servers = Servers::start_with(3, |it| it.appendonly().arg("--appendfsync", "always"))?;
     vouch_for(&servers)?;
     Ok(servers)
 }
@@ -110,8 +111,11 @@ fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
 fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestResult {
     let servers = fit()?;
     let locks = patient(&servers.urls()).build()?;
+    eventually("all can be asked", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
-        drop(locks.mutex(name).lock()?);
+        let guard = locks.mutex(name).lock()?;
+        eventually("it is on all nodes", || servers.holders(name) == 3);
+        drop(guard);
         servers.wait_until_free(name)?;
         servers[0].command(&["SET", name, "x"])?;
     }
@@ -141,8 +145,11 @@ fn if_most_clocks_differ_from_ours_it_is_ours_that_seems_to_be_wrong() -> TestRe
     assert_finds(&json, "warning", "clock_differs", Some("n0"));
     assert_finds(&json, "warning", "own_clock", None);
     assert!(json["findings"].to_string().contains("of 2 of 3 servers are ahead of the one of this machine"), "{json}");
-    let (_, json) = looks(&mut quorlock_at(&servers.urls()[1..]));
-    assert!(found(&json).iter().all(|it| it.1 != "own_clock"), "one of two is no majority: {json}");
+    // One of two is no majority, and of one server nobody knows whose clock it is.
+    for some in [&servers.urls()[1..], &servers.urls()[..1]] {
+        let (_, json) = looks(&mut quorlock_at(some));
+        assert!(found(&json).iter().all(|it| it.1 != "own_clock"), "{json}");
+    }
     Ok(())
 }
 
@@ -150,7 +157,7 @@ fn if_most_clocks_differ_from_ours_it_is_ours_that_seems_to_be_wrong() -> TestRe
 fn a_ttl_that_is_planned_is_judged() -> TestResult {
     let servers = fit()?;
     let looks_for = |planned: &str, timeout: &str| {
-        looks(with_quarantine(&servers).env("QUORLOCK_RESPONSE_TIMEOUT", timeout).env("QUORLOCK_FOR", planned))
+        looks(with_quarantine(&servers).env("QUORLOCK_RESPONSE_TIMEOUT", timeout).env("QUORLOCK_PLANNED", planned))
     };
     let (status, json) = looks_for("ttl=40", "5");
     assert!(status < 2, "{json}");
@@ -174,7 +181,7 @@ fn a_ttl_that_is_planned_is_judged() -> TestResult {
     let proxy = Proxy::start(servers[0].addr())?;
     proxy.set_delay(Duration::from_millis(300));
     let mut far = quorlock_at(&[proxy.url(), servers[1].url(), servers[2].url()]);
-    let (_, json) = looks(far.env("QUORLOCK_RESPONSE_TIMEOUT", "1").env("QUORLOCK_FOR", "ttl=6"));
+    let (_, json) = looks(far.env("QUORLOCK_RESPONSE_TIMEOUT", "1").env("QUORLOCK_PLANNED", "ttl=6"));
     assert_finds(&json, "warning", "ttl_tight", None);
     assert!(json["for"]["shortest_ttl"].as_f64().is_some_and(|it| 12.0 <= it), "{json}");
     Ok(())

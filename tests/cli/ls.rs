@@ -16,8 +16,12 @@ fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
     let none = quorlock(&servers).args(["ls"]).output()?;
     assert_eq!((none.status.code(), stdout(&none).as_str()), (Some(0), "nobody holds anything\n"));
     let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
+    eventually("all can be asked", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
     for name in ["free", "leaked", "minority"] {
-        drop(locks.mutex(name).lock()?);
+        let guard = locks.mutex(name).lock()?;
+        // Keys are found on a node that has counted the lock.
+        eventually("it is on all nodes", || servers.holders(name) == 3);
+        drop(guard);
         servers.wait_until_free(name)?;
     }
     let _held = (locks.mutex("order:7").lock()?, locks.semaphore("mail", 2).acquire()?);

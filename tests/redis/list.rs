@@ -71,9 +71,12 @@ fn a_manager_with_a_prefix_finds_its_own_and_leaves_the_prefix_out() -> TestResu
 #[test]
 fn keys_without_expiry_and_keys_on_a_minority_are_found_and_told_apart() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = manager(&servers);
+    let locks = connected(builder(servers.urls()), 3);
     for name in ["leaked", "minority"] {
-        drop(locks.mutex(name).lock()?);
+        let guard = locks.mutex(name).lock()?;
+        // Keys are found on a node that has counted the lock.
+        eventually("it is on all nodes", || servers.holders(name) == 3);
+        drop(guard);
     }
     nothing_is_left(&servers);
     servers.iter().for_each(|it| set(it, "leaked", "x"));

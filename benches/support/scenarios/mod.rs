@@ -12,5 +12,6 @@ pub(crate) mod permits;
 pub(crate) mod readers;
 pub(crate) mod rwlock;
 pub(crate) mod several;
+pub(crate) mod startup;
 pub(crate) mod threads;
 pub(crate) mod uncontended;
