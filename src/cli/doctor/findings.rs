@@ -62,6 +62,7 @@ fn advice(failure: &NodeFailure) -> Advice {
         }
         NodeFailure::Connect { .. } => (Warning, "down", DOWN, "start it, or correct its address"),
         NodeFailure::Disconnected { .. } => (Warning, "disconnected", DOWN, "look at its log and at the network"),
+        NodeFailure::Tls(_) => (Unfit, "tls", NEVER, "see what it says of the certificates and the address"),
         NodeFailure::WrongPassword => (
             Unfit,
             "wrong_password",
