@@ -52,6 +52,11 @@ impl Answer {
         )
     }
 
+    /// Whether the lock's key is the caller's there for longer, because of this command.
+    pub(crate) fn prolongs(&self) -> bool {
+        self.is_granted() || matches!(self, Answer::Extend(ExtendReply::Extended | ExtendReply::Healed))
+    }
+
     /// Whether it is, and the proposal is the node's counter now.
     pub(crate) fn is_accepted(&self) -> bool {
         matches!(self, Answer::Acquire(AcquireReply::Accepted | AcquireReply::Slot { counter: None, .. }))

@@ -27,6 +27,8 @@ impl LockManager {
     /// vote: `redis+replicated://[user:password@]host[:port],host[:port],…[/database]`, or with sentinels
     /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port],…/master[/database]`.
     ///
+    /// With `?wait_replicas=1` behind it, what a node grants counts [when a replica has it](crate::guide::nodes#waiting-for-replicas).
+    ///
     /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
     /// apart from the URLs, with [`credentials`](Builder::credentials).
     ///
@@ -441,6 +443,10 @@ impl Builder {
             addresses.iter_mut().for_each(|it| it.log_in_with(login));
         }
         for address in &mut addresses {
+            if let Some(wait) = &mut address.wait {
+                // Its own answer comes behind that.
+                wait.millis = u64::try_from(self.config.response_timeout.as_millis() / 2).unwrap_or(u64::MAX).max(1);
+            }
             if let Place::Group(group) = &address.place {
                 let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
                 let silence = rhythm.silence(matches!(group, Group::Sentinel { .. }));

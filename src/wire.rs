@@ -11,6 +11,7 @@ mod keys;
 mod plan;
 mod probe;
 mod refusal;
+mod replicas;
 mod reply;
 mod script;
 mod value;

@@ -285,6 +285,20 @@ fn tests() -> Vec<String> {
 }
 
 #[test]
+fn the_links_of_the_readme_lead_to_files_and_headings_that_exist() {
+    let page = fs::read_to_string(root().join("README.md")).unwrap();
+    let links: Vec<_> = page.split("](").skip(1).map(|it| it.split(')').next().unwrap()).collect();
+    assert!(10 < links.len(), "{links:?}");
+    for link in links.into_iter().filter(|it| !it.starts_with("https://")) {
+        let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+        let text = fs::read_to_string(root().join(file)).unwrap_or_else(|err| panic!("{link}: {err}"));
+        let anchor = |it: &str| it.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-");
+        let found = heading.is_empty() || text.lines().any(|it| it.starts_with('#') && anchor(it) == heading);
+        assert!(found, "{link}: there is no such heading");
+    }
+}
+
+#[test]
 fn nothing_names_this_machine() {
     for folder in ["src", "tests", "examples", "benches", ".ci"] {
         for file in files(&root().join(folder)) {

@@ -21,6 +21,8 @@ pub(crate) struct Address {
     pub(crate) security: Security,
     /// The name of our connections there.
     pub(crate) client_name: String,
+    /// What is granted there counts once so many replicas have it.
+    pub(crate) wait: Option<WaitFor>,
     /// How to log in to the sentinels of a group.
     pub(crate) sentinel_login: Option<Login>,
     shown: Arc<str>,
@@ -48,6 +50,14 @@ pub(crate) enum Security {
     Wanted,
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "no address asks for it without the feature"))]
     Tls(Arc<Setup>),
+}
+
+/// How many replicas have to have what a command sets, and how long the server waits for them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct WaitFor {
+    pub(crate) replicas: u32,
+    /// Milliseconds.
+    pub(crate) millis: u64,
 }
 
 /// Where to connect to.
@@ -156,6 +166,7 @@ impl Address {
             database: login.db(),
             security,
             client_name: CLIENT_NAME.to_owned(),
+            wait: None,
             sentinel_login: None,
         })
     }

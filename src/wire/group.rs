@@ -1,10 +1,12 @@
 //! URLs of nodes that are more than one process.
 
-use crate::wire::address::{Address, Group, Login, Place};
+use crate::wire::address::{Address, Group, Login, Place, WaitFor};
 
 const SENTINEL_PORT: u16 = 26_379;
 /// More are a mistake: each of them is asked, again and again.
 const MEMBERS_MAX: usize = 16;
+/// Until the builder knows how long answers may take.
+const WAIT_MILLIS: u64 = 50;
 
 const REPLICATED: &str = "expected redis+replicated://[user:password@]host[:port],host[:port],…[/database]";
 const SENTINEL: &str =
@@ -21,15 +23,49 @@ const NO_MASTER: &str = "no name of a master: write redis+sentinel://host,host,h
 const BAD_NAME: &str = "the name of the master is not UTF-8 when its percent signs are read, or has a space in it";
 const BAD_DATABASE: &str = "the database is not a number of 0 or more";
 const NOT_WITH_REPLICATED: &str = "sentinel_user and sentinel_password belong to redis+sentinel:// only";
-const NO_OPTIONS: &str = "the only options here are sentinel_user and sentinel_password";
+const NO_OPTIONS: &str = "the only options here are sentinel_user, sentinel_password and wait_replicas";
 const LONELY_USER: &str = "a sentinel_user without a sentinel_password";
 const PERCENT: &str = "sentinel_user or sentinel_password is not UTF-8 when its percent signs are read: write a percent sign \
                        as %25, or give both with Builder::sentinel_credentials";
 const NOT_FOR_ONE: &str = "several servers in one URL: give each a URL of its own if each is a node, or write \
                            redis+replicated:// or redis+sentinel:// if they are one node together";
 
+const BAD_WAIT: &str = "wait_replicas is how many replicas have to have a lock before it counts: 1 to 16";
+const NO_WAITAOF: &str = "WAITAOF is not offered: with appendfsync everysec each lock would take up to a second, with always it \
+                          is needless, and with no it fails; what a restart loses the quarantine covers; wait_replicas is for \
+                          replicas";
+
 /// Reads the URL of any node. The error never repeats it.
 pub(crate) fn parse_url(url: &str) -> Result<Address, String> {
+    let (url, wait) = wait_in(url)?;
+    let mut address = parse_the_rest(&url)?;
+    address.wait = wait;
+    Ok(address)
+}
+
+/// The option `wait_replicas`, and the URL without it.
+fn wait_in(url: &str) -> Result<(String, Option<WaitFor>), String> {
+    let Some((rest, options)) = url.rsplit_once('?') else { return Ok((url.to_owned(), None)) };
+    let is_wait = |it: &&str| it.to_ascii_lowercase().starts_with("wait");
+    let (ours, others): (Vec<_>, Vec<_>) = options.split('&').partition(is_wait);
+    let mut wait = None;
+    for option in &ours {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        if name != "wait_replicas" {
+            return Err(if name.contains("aof") { NO_WAITAOF } else { NO_OPTIONS }.to_owned());
+        }
+        let replicas = value.parse().ok().filter(|it| (1..=MEMBERS_MAX).contains(it)).ok_or(BAD_WAIT)?;
+        wait = Some(WaitFor { replicas: u32::try_from(replicas).unwrap_or(1), millis: WAIT_MILLIS });
+    }
+    let url = match others.join("&") {
+        _ if ours.is_empty() => url.to_owned(),
+        none if none.is_empty() => rest.to_owned(),
+        others => format!("{rest}?{others}"),
+    };
+    Ok((url, wait))
+}
+
+fn parse_the_rest(url: &str) -> Result<Address, String> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let sentinel = match scheme.to_ascii_lowercase().as_str() {
         "redis+replicated" | "valkey+replicated" => false,
@@ -217,6 +253,28 @@ mod tests {
         ] {
             let err = parse_url(url).unwrap_err();
             assert!(!err.contains("cret") && 10 < err.len(), "{url}: {err}");
+        }
+    }
+
+    #[test]
+    fn any_node_may_have_to_wait_for_replicas() {
+        let replicas = |url| parse_url(url).unwrap().wait.map(|it| it.replicas);
+        assert_eq!(replicas("redis://:a@host/3?wait_replicas=2"), Some(2));
+        assert_eq!(replicas("redis+replicated://a,b?wait_replicas=1"), Some(1));
+        assert_eq!(replicas("redis+sentinel://a/m?sentinel_password=x&wait_replicas=16"), Some(16));
+        assert_eq!(replicas("redis+sentinel://a/m?sentinel_password=x"), None);
+        let address = parse_url("redis+unix:///a.sock?db=2&wait_replicas=1&pass=wait").unwrap();
+        assert_eq!((address.database, address.password.as_deref(), address.wait.is_some()), (2, Some("wait"), true));
+        for (url, reason) in [
+            ("redis://host?wait_replicas=0", BAD_WAIT),
+            ("redis://host?wait_replicas=17", BAD_WAIT),
+            ("redis://host?wait_replicas", BAD_WAIT),
+            ("redis://host?wait_replicas=-1", BAD_WAIT),
+            ("redis://host?waitaof=1", NO_WAITAOF),
+            ("redis+sentinel://a/m?wait_aof=1", NO_WAITAOF),
+            ("redis://host?wait=1", NO_OPTIONS),
+        ] {
+            assert_eq!(parse_url(url).unwrap_err(), reason, "{url}");
         }
     }
 

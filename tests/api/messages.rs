@@ -127,6 +127,7 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         NodeFailure::UnknownMaster { name: "locks".to_owned() }.to_string(),
         NodeFailure::SentinelPassword.to_string(),
         NodeFailure::Unconfirmed.to_string(),
+        NodeFailure::NotReplicated { acknowledged: 0, needed: 1 }.to_string(),
         NodeFailure::OutOfMemory.to_string(),
         NodeFailure::ClusterNode.to_string(),
         NodeFailure::Disqualified { finding: NodeFinding::Unverifiable }.to_string(),

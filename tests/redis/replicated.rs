@@ -300,3 +300,37 @@ fn a_hold_outlives_the_failover_of_one_node_which_joins_again_after_its_quaranti
     assert!(nodes.group.servers[1].exists("report"));
     Ok(())
 }
+
+#[test]
+fn with_wait_replicas_a_lock_that_was_taken_is_on_a_replica() -> TestResult {
+    let group = Group::start(1)?;
+    let single = group.servers[0].url();
+    for url in [group.replicated_url(), single] {
+        let locks = builder([format!("{url}?wait_replicas=1")]).build()?;
+        for round in 0..20 {
+            let name = format!("report {round}");
+            let guard = locks.mutex(&name).try_lock()?;
+            assert!(group.servers[1].exists(&name));
+            guard.release()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_too_few_replicas_have_is_not_granted_and_given_back() -> TestResult {
+    let group = Group::start(1)?;
+    let url = format!("{}?wait_replicas=1", group.replicated_url());
+    let locks = impatient([url]).build()?;
+    let guard = lock_in_the_end(&locks, "first");
+
+    group.servers[1].pause()?;
+    let failure = failure_in_the_end(&locks, |it| matches!(it, NodeFailure::NotReplicated { .. }));
+    assert_eq!(failure, NodeFailure::NotReplicated { acknowledged: 0, needed: 1 });
+    eventually("it is given back", || !group.servers[0].exists("report"));
+
+    group.servers[1].resume()?;
+    drop(lock_in_the_end(&locks, "report"));
+    assert!(guard.is_valid());
+    Ok(())
+}
