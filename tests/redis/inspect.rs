@@ -302,6 +302,16 @@ fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestRes
     guard.release()?;
     let after = seen(&locks, |it| is_free(it, second));
 
+    // Somebody who waits, and one who was told of a release: on one server, and it counts for all.
+    for (key, set) in [
+        ("quorlock:waiters:{report}", &["ZADD", "quorlock:waiters:{report}", "1", "client"][..]),
+        ("quorlock:turn:{report}", &["SET", "quorlock:turn:{report}", "9000000000000 client 1"]),
+    ] {
+        servers[1].command(set)?;
+        assert!(rows(&locks.inspect("report")?).all(|it| it == NodeAnswer::NotAsked), "{key}");
+        servers[1].command(&["DEL", key])?;
+    }
+
     assert!(rows(&before).all(|it| it == NodeAnswer::Released));
     assert!(is_free(&locks.inspect("report")?, second), "used since then, and so it stays");
     assert!(rows(&after).all(|it| it == NodeAnswer::Released));
