@@ -418,7 +418,7 @@ mod tests {
         let info = "$33\r\nserver_time_usec:1700000000000001\r\n";
         let known = format!("*{}\r\n{}", scripts.len(), ":0\r\n".repeat(scripts.len()));
         let role = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
-        write!(server, "%0\r\n{known}{}{role}", info.repeat(3)).unwrap();
+        write!(server, "%0\r\n{known}{}{role}", info.repeat(4)).unwrap();
         assert!(ask_until(&mut server, &scripts.last().unwrap().source()).is_none());
         let loading = Moment::now();
         let hashes: String = scripts.iter().map(|it| format!("$40\r\n{}\r\n", it.hash())).collect();

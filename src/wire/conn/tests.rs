@@ -170,7 +170,7 @@ fn however_the_answers_to_the_login_are_cut_the_server_is_ready_at_its_end() {
     let answers = |hello: &str| {
         let mut all = hello.to_owned();
         all.push_str("*3\r\n:1\r\n:1\r\n:1\r\n");
-        all.extend(["$12\r\nrun_id:abc\r\n\r\n"; 3]);
+        all.extend(["$12\r\nrun_id:abc\r\n\r\n"; 4]);
         all + "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
     };
     let address = Address::parse("redis://:password@a").unwrap();
@@ -465,6 +465,7 @@ fn that_the_server_has_said_the_time_is_known_from_then_on_until_it_is_asked_ane
     assert!(has_time_after(time));
     assert!(has_time_after(other));
     assert!(has_time_after(other));
+    assert!(has_time_after(other));
     assert!(!has_time_after(role), "it is asked in the older protocol");
     assert!(!has_time_after("+OK\r\n"));
     assert!(!has_time_after(scripts));
@@ -487,7 +488,7 @@ fn what_comes_behind_the_login_answers_no_command() {
     write_all(&mut conn);
     let mut said = "%0\r\n".to_owned();
     said.push_str("*3\r\n:1\r\n:1\r\n:1\r\n");
-    said.extend(["$12\r\nrun_id:abc\r\n\r\n"; 3]);
+    said.extend(["$12\r\nrun_id:abc\r\n\r\n"; 4]);
     said += "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n:1\r\n:1\r\n";
     read(&mut conn, said.as_bytes());
     assert!(matches!(conn.poll_event(), Ok(Some(Event::Ready(_)))));
