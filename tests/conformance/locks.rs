@@ -201,6 +201,10 @@ pub(crate) fn canary(key: &str, at: At, run_id: &str) -> States {
         none(),
         text(key, "0"),
         value(&since(-20_000), run_id, today, 30_000, 0, "new"),
+        // With a quarantine of a minute: it ends now, has ended a little ago, and is about to end.
+        value(&since(-60_000), run_id, today, 0, 0, "old"),
+        value(&since(-60_500), run_id, today - 1, 0, 0, "old"),
+        value(&since(-59_999), run_id, today, 0, 0, "old"),
         value(&since(-30_000), run_id, today, 30_000, 0, "new"),
         value(&since(-20_000), run_id, today - 1, 40_000, 0, "new"),
         value(&since(-20_000), run_id, today - 1, 0, 7_300_000, "vouched"),
