@@ -33,5 +33,8 @@ pub mod command {}
 #[doc = include_str!("guide/async.md")]
 pub mod async_code {}
 
+#[doc = include_str!("guide/testing.md")]
+pub mod testing {}
+
 #[doc = include_str!("guide/architecture.md")]
 pub mod architecture {}

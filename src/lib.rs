@@ -50,7 +50,7 @@
 //! Whether a lock of this kind is the right one for your job, and which others there are: [`guide::choosing`].
 //!
 //! A signal ends a process without releasing anything: [`guide::programs`] says what to do about that. From async code:
-//! [`guide::async_code`].
+//! [`guide::async_code`]. In tests of your own: [`guide::testing`].
 //!
 //! # Threads
 //!
@@ -101,7 +101,9 @@ mod logic;
 mod manager;
 mod stats;
 mod sys;
-#[cfg(quorlock_shuttle)]
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(all(quorlock_shuttle, not(feature = "testing")))]
 mod testing;
 #[cfg(test)]
 mod tests;

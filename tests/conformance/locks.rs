@@ -196,16 +196,22 @@ pub(crate) fn canary(key: &str, at: At, run_id: &str) -> States {
         text(key, &format!("1 {since} {run} {day} {longest} {before} {more}"))
     };
     let other = "0".repeat(40);
+    let promoted = format!("{run_id}{other}");
     vec![
         value(&since(-90_000_000), run_id, today, 60_000, 0, "old"),
         none(),
         text(key, "0"),
         value(&since(-20_000), run_id, today, 30_000, 0, "new"),
+        // With a quarantine of a minute: it ends now, has ended a little ago, and is about to end.
+        value(&since(-60_000), run_id, today, 0, 0, "old"),
+        value(&since(-60_500), run_id, today - 1, 0, 0, "old"),
+        value(&since(-59_999), run_id, today, 0, 0, "old"),
         value(&since(-30_000), run_id, today, 30_000, 0, "new"),
         value(&since(-20_000), run_id, today - 1, 40_000, 0, "new"),
         value(&since(-20_000), run_id, today - 1, 0, 7_300_000, "vouched"),
         value(&since(-20_000), run_id, today - 2, 7_300_000, 7_300_000, "old"),
         value(&since(-20_000), &other, today, 7_300_000, 5, "old more of a later version"),
+        value(&since(-20_000), &promoted, today, 40_000, 0, "old"),
         value(&since(-20_000), "?", today + 1, 70_000, 80_000, "new"),
         value("0", &other, today, 1, 1, "vouched"),
         value(&since(1), run_id, today, 1, 1, "old"),

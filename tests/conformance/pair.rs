@@ -226,8 +226,8 @@ fn is_same(ours: &Reply, theirs: &Said) -> bool {
         (Reply::Bulk(a), Said::Bulk(b)) => a == b,
         (Reply::Nil, Said::Nil) => true,
         (Reply::Array(a), Said::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b)),
-        // Behind it, or before it, servers name the script and the line.
-        (Reply::Error(a), Said::Error(b)) => b.contains(a),
+        // Behind it, or before it, both name the script, and servers the line as well.
+        (Reply::Error(a), Said::Error(b)) => b.contains(a.split(" script: ").next().unwrap_or(a)),
         _ => false,
     }
 }

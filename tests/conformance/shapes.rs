@@ -62,7 +62,7 @@ impl Forms {
             each(["10000", "1", "4000"]),
             each([&self.token.to_string(), &ahead, "9007199254740991", "5"]),
             each(["0", "90000"]),
-            each(["0", "60000", "7200000"]),
+            each(["60000", "0", "7200000"]),
             each(["fair", "unfair"]),
             each([&at.in_ms(-5_000), &at.in_ms(-60_000), &at.in_ms(0), "18446744073709551615"]),
             each(["", a, &for_several(a), &reader(a, 1), b]),
@@ -80,7 +80,7 @@ impl Forms {
             each(["10000", "1", "4000"]),
             each([&self.token.to_string(), "5", "9007199254740991"]),
             each(["0", "90000"]),
-            each(["0", "60000"]),
+            each(["60000", "0"]),
             groups([&[], &["keep"], &["heal"]]),
         ]
     }

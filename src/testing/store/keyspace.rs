@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::number::of_len;
 
 /// What a key holds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) enum Value {
     Text(Vec<u8>),
     /// Members and their scores.
@@ -16,7 +16,6 @@ pub(crate) enum Value {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct WrongType;
 
-#[derive(Debug)]
 struct Entry {
     value: Value,
     /// When it ends: milliseconds since 1970.
@@ -24,7 +23,6 @@ struct Entry {
 }
 
 /// What is stored under a key.
-#[derive(Debug)]
 pub(crate) struct Stored<'a> {
     pub(crate) value: &'a Value,
     /// Until it ends, in milliseconds.
@@ -32,7 +30,7 @@ pub(crate) struct Stored<'a> {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Keyspace {
     entries: BTreeMap<Vec<u8>, Entry>,
     /// Milliseconds since 1970.

@@ -40,7 +40,7 @@ pub(crate) use reply::Reply;
 pub(crate) use twins::{TWINS, Twin};
 
 /// What one server keeps.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Store {
     keys: Keyspace,
     /// The id of the process, as `INFO` shows it.
@@ -50,7 +50,6 @@ pub(crate) struct Store {
 }
 
 /// What a command has led to.
-#[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) reply: Reply,
     /// What was published, in order.

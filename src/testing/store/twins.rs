@@ -1,6 +1,6 @@
 //! Which script has which twin.
 
-use super::call::{Args, Outcome, Run, wrong_number};
+use super::call::{Args, Outcome, Refused, Run, wrong_number};
 use super::{inspect, many, mutex, node, number, search, shared, slots};
 
 /// A script, and the function that does the same.
@@ -19,8 +19,9 @@ impl Twin {
     pub(super) fn run(&self, run: &mut Run<'_>, args: Args<'_>) -> Outcome {
         let count = number::number(args.at(2)).and_then(|it| usize::try_from(number::int(it)).ok());
         let behind = args.split(2).map(|it| it.1);
-        let (keys, args) = behind.zip(count).and_then(|(it, count)| it.split(count)).ok_or_else(wrong_number)?;
-        (self.native)(run, keys, args)
+        let split = behind.zip(count).and_then(|(it, count)| it.split(count)).ok_or_else(wrong_number);
+        let reply = split.and_then(|(keys, args)| (self.native)(run, keys, args));
+        reply.map_err(|Refused(text)| Refused(format!("{text} script: {}", self.name)))
     }
 }
 

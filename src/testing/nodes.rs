@@ -1,0 +1,258 @@
+//! What users hold of the stand-ins.
+
+use std::io;
+use std::ops::Index;
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::ids::{OwnerLabel, OwnerToken};
+use crate::manager::LockManager;
+use crate::sys::wall_clock;
+use crate::testing::refusal::Refusal;
+use crate::testing::server::Server;
+use crate::testing::store::{Reply, Value};
+use crate::wire::{Command, KeyTtls, Plan, QueuePolicy, QueueUpdate};
+
+/// How long a [`Hold`] lasts at most: milliseconds.
+const HOLD_MAX: u64 = 3_600_000;
+
+/// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them.
+///
+/// See the [module](super) for an example. As many as a test needs can run at a time, each with nodes of its own.
+#[derive(Debug)]
+pub struct Nodes {
+    nodes: Vec<Node>,
+}
+
+impl Nodes {
+    /// Starts so many stand-ins; they answer when this returns, which takes a few milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// There is no port on loopback, or no thread.
+    pub fn start(n: usize) -> io::Result<Nodes> {
+        let nodes = (0..n).map(|it| Ok(Node { server: Server::start(it)? })).collect::<io::Result<_>>()?;
+        Ok(Nodes { nodes })
+    }
+
+    /// Begins to build a manager for them: without [quarantine](Builder::quarantine), because they are new, and with time-outs
+    /// that a busy machine keeps.
+    ///
+    /// Response timeout: 2 s. Connect timeout: 5 s. Ttl: 10 s. All can be set otherwise: the shorter the ttl, the sooner a
+    /// guard learns of a [loss](Nodes::lose).
+    pub fn manager(&self) -> Builder {
+        LockManager::builder(self.urls())
+            .quarantine(false)
+            .response_timeout(Duration::from_secs(2))
+            .connect_timeout(Duration::from_secs(5))
+    }
+
+    /// The URL of each, in order: `redis://127.0.0.1:PORT`.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Node::url).collect()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter()
+    }
+
+    /// Takes the lock for somebody else, for an hour at most: a mutex, a [writer](crate::RwLock::write), one name of
+    /// [several](LockManager::multi). `None` if no majority of the nodes gives it, because it is held. The name is with the
+    /// manager's [prefix](Builder::prefix). Faults do not matter, and it blocks for nothing.
+    ///
+    /// Dropping it gives the lock back, and who waits is told.
+    pub fn hold(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
+        self.take(Plan::mutex(b"", name.as_ref(), KeyTtls::default()), &[])
+    }
+
+    /// The same as a [reader](crate::RwLock::read).
+    pub fn hold_shared(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
+        self.take(Plan::mutex(b"", name.as_ref(), KeyTtls::default()).to_read(), &[])
+    }
+
+    /// The same for a permit of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
+    pub fn hold_permit(&self, name: impl AsRef<[u8]>, permits: u8) -> Option<Hold<'_>> {
+        let permits = permits.max(1);
+        let plan = Plan::semaphore(b"", name.as_ref(), usize::from(permits), KeyTtls::default());
+        (0..permits).find_map(|it| self.take(plan.of_slot(it), &[]))
+    }
+
+    /// `before`: a command that each node runs in the same step.
+    fn take(&self, plan: Plan, before: &[u8]) -> Option<Hold<'_>> {
+        let owner = OwnerToken::draw().ok()?;
+        let plan = plan.signed(&OwnerLabel::new("stand-in", std::process::id(), ""));
+        // Before everybody who waits.
+        let policy = QueuePolicy { fair: true, since: 0, entry: None, enters: false, only: plan.slot() };
+        let now = u64::try_from(wall_clock().as_micros()).unwrap_or(u64::MAX);
+        let acquire = plan.acquire(owner, HOLD_MAX, now, 0, &policy);
+        let hold = Hold { nodes: self, plan, owner };
+        let granted = self.nodes.iter().filter(|it| it.say(before, &acquire).as_ref().is_some_and(is_grant)).count();
+        (self.nodes.len() / 2 < granted).then_some(hold)
+    }
+
+    /// The lock is gone, as if its time had run out everywhere: anybody may take it, and nobody is told. Who held it learns
+    /// that when its guard is extended next, which is after a third of its ttl, or when it is released.
+    ///
+    /// Of a mutex, of readers and writers, and of each name of several. The name is with the manager's prefix.
+    pub fn expire(&self, name: impl AsRef<[u8]>) {
+        self.nodes.iter().for_each(|it| drop(it.server.say(&delete(name.as_ref()))));
+    }
+
+    /// Somebody else takes the lock from whoever has it: as [`expire`](Nodes::expire) and [`hold`](Nodes::hold) in one step.
+    /// `None` if a majority of the nodes keeps it for somebody who waits.
+    pub fn lose(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
+        let name = name.as_ref();
+        self.take(Plan::mutex(b"", name, KeyTtls::default()), &delete(name))
+    }
+
+    /// Who holds the lock on a majority of the nodes, if anybody does. The name is with the manager's prefix. Of each node
+    /// for itself, and of readers, [`LockManager::inspect`] says more.
+    pub fn holder(&self, name: impl AsRef<[u8]>) -> Option<Holder> {
+        let stored: Vec<_> = self.nodes.iter().filter_map(|it| it.stored(name.as_ref())).collect();
+        stored.iter().find_map(|(value, _)| {
+            let same = stored.iter().filter(|it| it.0 == *value);
+            let nodes = same.clone().count();
+            let remaining = same.filter_map(|it| it.1).min();
+            // Behind the random part, which stays secret.
+            let label = String::from_utf8_lossy(value.get(33..).unwrap_or_default()).into_owned();
+            (self.nodes.len() / 2 < nodes).then_some(Holder { label, nodes, remaining })
+        })
+    }
+
+    /// How many scripts all of them have run for their clients, or refused.
+    pub fn commands(&self) -> u64 {
+        self.nodes.iter().map(Node::commands).fold(0, u64::saturating_add)
+    }
+}
+
+/// `nodes[0]` is the first.
+///
+/// # Panics
+///
+/// There is no such node.
+impl Index<usize> for Nodes {
+    type Output = Node;
+
+    #[expect(clippy::indexing_slicing, reason = "as documented, and as of any list")]
+    fn index(&self, index: usize) -> &Node {
+        &self.nodes[index]
+    }
+}
+
+/// Who holds a lock: see [`Nodes::holder`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// What the manager [calls itself](Builder::owner_label): `host/process`, and its own label behind a slash. Empty if it
+    /// says nothing, and of readers.
+    pub label: String,
+    /// On how many nodes.
+    pub nodes: usize,
+    /// Until the first of these nodes would let it go; `None` if none of them does by itself.
+    pub remaining: Option<Duration>,
+}
+
+/// The command that deletes a key.
+fn delete(key: &[u8]) -> Vec<u8> {
+    [format!("*2\r\n$3\r\nDEL\r\n${}\r\n", key.len()).as_bytes(), key, b"\r\n"].concat()
+}
+
+/// Whether a reply to an acquire is a grant. A counter that is ahead does not matter to a hold without a token.
+fn is_grant(reply: &Reply) -> bool {
+    match reply {
+        Reply::Int(_) => true,
+        Reply::Array(members) => matches!(members.first(), Some(Reply::Int(1 | 2 | 7))),
+        _ => false,
+    }
+}
+
+/// A lock that somebody else holds: see [`Nodes::hold`]. Dropping it gives the lock back.
+#[derive(Debug)]
+#[must_use = "the lock is given back when this is dropped"]
+pub struct Hold<'a> {
+    nodes: &'a Nodes,
+    plan: Plan,
+    owner: OwnerToken,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let release = self.plan.release(self.owner, None, QueueUpdate::None);
+        self.nodes.nodes.iter().for_each(|it| drop(it.say(&[], &release)));
+    }
+}
+
+/// One stand-in, and what can go wrong with it. Nothing here blocks.
+#[derive(Debug)]
+pub struct Node {
+    server: Server,
+}
+
+impl Node {
+    /// `redis://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.server.addr())
+    }
+
+    /// Ends all connections, and each new one at once, until it is [up](Node::up) again. It keeps what it has stored.
+    pub fn down(&self) {
+        self.server.change(|it| it.is_down = true);
+        self.server.hang_up();
+    }
+
+    /// Takes connections again.
+    pub fn up(&self) {
+        self.server.change(|it| it.is_down = false);
+    }
+
+    /// Loses everything that it has stored, and its connections: a server that was started again and keeps nothing on disk.
+    pub fn forget(&self) {
+        self.server.forget();
+    }
+
+    /// Reads nothing until it [goes on](Node::resume), and so answers nothing: a process that is stopped.
+    pub fn pause(&self) {
+        self.server.change(|it| it.is_paused = true);
+    }
+
+    /// Reads again: it first runs all that has come meanwhile.
+    pub fn resume(&self) {
+        self.server.change(|it| it.is_paused = false);
+    }
+
+    /// Runs and answers everything that comes so much later; zero for at once.
+    pub fn delay(&self, by: Duration) {
+        self.server.change(|it| it.delay = by);
+    }
+
+    /// Runs no script, and says this instead; `None` to run them again.
+    pub fn refuse(&self, why: impl Into<Option<Refusal>>) {
+        let why = why.into();
+        self.server.change(|it| it.refusal = why);
+    }
+
+    /// Runs the next `n` scripts and does not answer them: the connection ends in place of each answer.
+    pub fn drop_replies(&self, n: u64) {
+        self.server.change(|it| it.dropped = n);
+    }
+
+    /// How many scripts it has run for its clients, or refused.
+    pub fn commands(&self) -> u64 {
+        self.server.state().commands
+    }
+
+    fn say(&self, before: &[u8], command: &Command) -> Option<Reply> {
+        let mut bytes = before.to_vec();
+        command.write_with_source_to(&mut bytes, false);
+        self.server.say(&bytes)
+    }
+
+    /// The value of a lock, and how long it lasts.
+    fn stored(&self, name: &[u8]) -> Option<(Vec<u8>, Option<Duration>)> {
+        let mut state = self.server.state();
+        let (_, it) = state.store.contents(wall_clock()).find(|it| it.0 == name)?;
+        let Value::Text(value) = it.value else { return None };
+        Some((value.clone(), it.left.map(|ms| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default())))
+    }
+}

@@ -1,0 +1,327 @@
+//! One stand-in: a listener, a thread for each connection, a store, and faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sys::sync::{Condvar, Mutex, MutexGuard};
+use crate::sys::{OwnThread, wall_clock};
+use crate::testing::refusal::Refusal;
+use crate::testing::store::{Done, Notice, Reply, Store};
+use crate::time::deadline;
+
+/// How long a client may take nothing before its connection is closed.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the end of a thread is waited for.
+const GRACE: Duration = Duration::from_secs(5);
+/// A longer command is none of ours.
+const COMMAND_MAX: usize = 16 << 20;
+
+pub(super) struct Server {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// A fault was changed.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) store: Store,
+    pub(super) faults: Faults,
+    /// How many scripts it has run for its clients, or refused.
+    pub(super) commands: u64,
+    connections: BTreeMap<u64, Connection>,
+    last: u64,
+    /// How often it has forgotten everything.
+    starts: u64,
+    threads: Vec<OwnThread>,
+    is_over: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Faults {
+    pub(super) is_down: bool,
+    pub(super) is_paused: bool,
+    pub(super) delay: Duration,
+    pub(super) refusal: Option<Refusal>,
+    /// So many answers are not given.
+    pub(super) dropped: u64,
+}
+
+struct Connection {
+    stream: TcpStream,
+    channels: BTreeSet<Vec<u8>>,
+    resp3: bool,
+}
+
+impl Server {
+    pub(super) fn start(index: usize) -> io::Result<Server> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let addr = listener.local_addr()?;
+        let mut state = State { store: Store::new(&run_id(addr, 0)), ..State::default() };
+        // As if it had been used before: that spares each connection a round trip.
+        state.store.learn_scripts();
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let server = Server { addr, shared: Arc::clone(&shared) };
+        let name = format!("quorlock-test-{index}");
+        let thread = OwnThread::spawn(name.clone(), move || accept(&shared, &listener, &name))?;
+        server.state().threads.push(thread);
+        Ok(server)
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock()
+    }
+
+    /// Changes how it behaves.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.state().faults);
+        self.shared.changed.notify_all();
+    }
+
+    /// Closes all connections.
+    pub(super) fn hang_up(&self) {
+        self.state().hang_up();
+    }
+
+    /// Forgets everything, as a server does that is started again.
+    pub(super) fn forget(&self) {
+        let mut state = self.state();
+        state.starts = state.starts.saturating_add(1);
+        state.store = Store::new(&run_id(self.addr, state.starts));
+        state.hang_up();
+    }
+
+    /// Runs commands as if somebody had sent them, whatever the faults are, and nothing in between. Returns what it says to
+    /// the last.
+    pub(super) fn say(&self, bytes: &[u8]) -> Option<Reply> {
+        let (mut rest, mut last) = (bytes, None);
+        let mut state = self.state();
+        while let Ok(Some((command, len))) = parse(rest) {
+            last = Some(state.execute(&command).reply);
+            rest = rest.get(len..)?;
+        }
+        last
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let threads = {
+            let mut state = self.state();
+            state.is_over = true;
+            state.hang_up();
+            std::mem::take(&mut state.threads)
+        };
+        self.shared.changed.notify_all();
+        // It looks at `is_over` when a connection comes.
+        drop(TcpStream::connect_timeout(&self.addr, GRACE));
+        let deadline = deadline(GRACE);
+        threads.into_iter().for_each(|it| drop(it.join_until(deadline)));
+    }
+}
+
+/// Shows nothing of what is stored: owner tokens are secrets.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("addr", &self.addr).finish_non_exhaustive()
+    }
+}
+
+/// The id of a process: 40 digits.
+fn run_id(addr: SocketAddr, starts: u64) -> String {
+    format!("{:010}{:010}{starts:020}", std::process::id(), addr.port())
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &str) {
+    for stream in listener.incoming() {
+        let mut state = shared.state.lock();
+        if state.is_over {
+            return;
+        }
+        // One that is down still has its port, so that nobody else takes it: its connections end at once.
+        let Some(stream) = stream.ok().filter(|_| !state.faults.is_down) else { continue };
+        state.last = state.last.saturating_add(1);
+        let number = state.last;
+        let Ok(writer) = stream.set_nodelay(true).and_then(|()| stream.try_clone()) else { continue };
+        let _ = writer.set_write_timeout(Some(WRITE_TIMEOUT));
+        let connection = Connection { stream: writer, channels: BTreeSet::new(), resp3: false };
+        state.connections.insert(number, connection);
+        let theirs = Arc::clone(shared);
+        match OwnThread::spawn(name.to_owned(), move || serve(&theirs, number, stream)) {
+            Ok(thread) => state.threads.push(thread),
+            Err(_) => state.close(number),
+        }
+    }
+}
+
+fn serve(shared: &Shared, number: u64, mut stream: TcpStream) {
+    let (mut bytes, mut chunk) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        let read = stream.read(&mut chunk).ok().filter(|it| *it != 0).and_then(|it| chunk.get(..it));
+        let Some(read) = read else { break };
+        bytes.extend_from_slice(read);
+        let mut state = shared.wait();
+        let Ok(()) = state.answer(number, &mut bytes) else { break };
+    }
+    shared.state.lock().close(number);
+}
+
+impl Shared {
+    /// Waits for as long as the node is paused, and for its delay.
+    fn wait(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        let until = deadline(state.faults.delay);
+        while !state.faults.delay.is_zero() && !state.is_over {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        while state.faults.is_paused && !state.is_over {
+            self.changed.wait(&mut state);
+        }
+        state
+    }
+}
+
+/// The connection is to be closed.
+struct Close;
+
+impl State {
+    fn hang_up(&mut self) {
+        for connection in std::mem::take(&mut self.connections).into_values() {
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn close(&mut self, number: u64) {
+        if let Some(connection) = self.connections.remove(&number) {
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Runs all complete commands that have come on a connection, and answers them.
+    fn answer(&mut self, number: u64, bytes: &mut Vec<u8>) -> Result<(), Close> {
+        let (mut answers, mut end) = (Vec::new(), Ok(()));
+        while end.is_ok() {
+            let Some((command, len)) = parse(bytes)? else { break };
+            bytes.drain(..len);
+            // What is told in between comes in its place.
+            self.write(number, &std::mem::take(&mut answers));
+            end = self.run(number, &command, &mut answers);
+        }
+        self.write(number, &answers);
+        end
+    }
+
+    fn run(&mut self, number: u64, command: &[Vec<u8>], out: &mut Vec<u8>) -> Result<(), Close> {
+        let connection = self.connections.get_mut(&number).ok_or(Close)?;
+        let name = command.first().map(|it| it.to_ascii_uppercase()).unwrap_or_default();
+        let second = command.get(1).map(|it| &it[..]).unwrap_or_default();
+        match &name[..] {
+            b"HELLO" => {
+                connection.resp3 = second == b"3";
+                out.extend_from_slice(if connection.resp3 { b"%1\r\n" } else { b"*2\r\n" });
+                out.extend_from_slice(b"$6\r\nserver\r\n$5\r\nredis\r\n");
+            }
+            b"AUTH" | b"CLIENT" | b"SELECT" => Reply::OK.write_to(out, connection.resp3),
+            b"SUBSCRIBE" => {
+                connection.channels.insert(second.to_vec());
+                push(out, connection.resp3, [&b"subscribe"[..], second], Some(connection.channels.len()));
+            }
+            b"EVALSHA" | b"EVAL" => {
+                let (reply, counts) = match &self.faults.refusal {
+                    Some(refusal) => (Reply::Error(refusal.text().to_owned()), true),
+                    None => {
+                        let done = self.execute(command);
+                        (done.reply, done.ran.is_some())
+                    }
+                };
+                self.commands = self.commands.saturating_add(u64::from(counts));
+                if let Some(left) = self.faults.dropped.checked_sub(1) {
+                    self.faults.dropped = left;
+                    return Err(Close);
+                }
+                let resp3 = self.connections.get(&number).is_some_and(|it| it.resp3);
+                reply.write_to(out, resp3);
+            }
+            _ => {
+                let resp3 = connection.resp3;
+                self.execute(command).reply.write_to(out, resp3);
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, command: &[Vec<u8>]) -> Done {
+        let connections = &self.connections;
+        let listeners = |channel: &[u8]| connections.values().filter(|it| it.channels.contains(channel)).count();
+        let mut done = self.store.execute(command, wall_clock(), &listeners);
+        for Notice { channel, message } in std::mem::take(&mut done.notices) {
+            let listening = self.connections.iter().filter(|it| it.1.channels.contains(&channel));
+            let listening: Vec<_> = listening.map(|(number, it)| (*number, it.resp3)).collect();
+            for (number, resp3) in listening {
+                let mut told = Vec::new();
+                push(&mut told, resp3, [&b"message"[..], &channel, &message], None);
+                self.write(number, &told);
+            }
+        }
+        done
+    }
+
+    fn write(&mut self, number: u64, bytes: &[u8]) {
+        let Some(connection) = self.connections.get_mut(&number).filter(|_| !bytes.is_empty()) else { return };
+        if connection.stream.write_all(bytes).is_err() {
+            self.close(number);
+        }
+    }
+}
+
+/// A message that answers nothing, with a number at its end if there is one.
+fn push<const N: usize>(out: &mut Vec<u8>, resp3: bool, parts: [&[u8]; N], number: Option<usize>) {
+    let count = N.saturating_add(usize::from(number.is_some()));
+    out.extend_from_slice(format!("{}{count}\r\n", if resp3 { '>' } else { '*' }).as_bytes());
+    parts.iter().for_each(|it| Reply::bulk(it).write_to(out, resp3));
+    out.extend(number.into_iter().flat_map(|it| format!(":{it}\r\n").into_bytes()));
+}
+
+/// A command's name and arguments.
+type Command = Vec<Vec<u8>>;
+
+/// The first command in `bytes`, if it is complete, and its length; an error if it is no command.
+fn parse(bytes: &[u8]) -> Result<Option<(Command, usize)>, Close> {
+    let mut rest = bytes;
+    let Some(count) = number(&mut rest, b'*')? else { return Ok(None) };
+    let mut command = Vec::new();
+    for _ in 0..count {
+        let Some(len) = number(&mut rest, b'$')? else { return Ok(None) };
+        let Some((arg, behind)) = rest.split_at_checked(len) else { return Ok(None) };
+        let Some((_, behind)) = behind.split_at_checked(2) else { return Ok(None) };
+        command.push(arg.to_vec());
+        rest = behind;
+    }
+    Ok(Some((command, bytes.len().saturating_sub(rest.len()))))
+}
+
+/// A line with a sign and a number.
+fn number(rest: &mut &[u8], sign: u8) -> Result<Option<usize>, Close> {
+    let Some(end) = rest.windows(2).position(|it| it == b"\r\n") else {
+        return if rest.len() < 32 { Ok(None) } else { Err(Close) };
+    };
+    let (line, behind) = rest.split_at_checked(end).ok_or(Close)?;
+    let digits = line.strip_prefix(&[sign]).and_then(|it| std::str::from_utf8(it).ok()).ok_or(Close)?;
+    let number = digits.parse().ok().filter(|it| *it <= COMMAND_MAX).ok_or(Close)?;
+    *rest = behind.get(2..).unwrap_or_default();
+    Ok(Some(number))
+}
