@@ -253,8 +253,8 @@ impl<'a> Call<'a> {
         let shared = self.engine.shared();
         if !shared.said_quarantine.swap(true, Ordering::Relaxed) {
             warn!(
-                "{}: no lock can be taken for {} more, because {quarantined} of {} servers are new or were restarted, and may \
-                 have forgotten locks that are still held: lock() waits, other calls say Quarantined; if the servers are \
+                "{}: no lock can be taken for {} more, because {quarantined} of {} servers, new or restarted lately, may have \
+                 forgotten locks that are still held: lock() waits, other calls say Quarantined; if the servers are \
                  new and nobody holds a lock, an operator may call LockManager::vouch",
                 self.spec.name,
                 About(left),

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use devnodes::{Clock, FakeServer, Proxy, Server, Servers, eventually};
+use devnodes::{Clock, FakeServer, Group, Proxy, Server, Servers, eventually};
 use quorlock::LockManager;
 use serde_json::Value;
 
@@ -213,6 +213,27 @@ fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_lo
     assert_eq!((status, found(&json).len()), (1, 1), "{json}");
     assert_finds(&json, "warning", "quarantined", Some("n0"));
     assert!(!json["findings"].to_string().contains("quorlock vouch"), "{json}");
+    Ok(())
+}
+
+#[test]
+fn nodes_of_several_servers_are_told_what_to_do() -> TestResult {
+    let servers = Servers::start(2)?;
+    let watched = Group::builder(0).sentinels(1).start()?;
+    let urls = [
+        format!("redis+replicated://{},{}", servers[0].addr(), servers[1].addr()),
+        "redis+sentinel://127.0.0.1:1/locks".to_owned(),
+        format!("redis+sentinel://{}/others", watched.sentinels[0].addr()),
+        "redis+replicated://127.0.0.1:2".to_owned(),
+        watched.sentinel_url(),
+    ];
+    let (status, json) = looks(&mut quorlock_at(&urls));
+    assert_eq!(status, 2, "{json}");
+    assert_finds(&json, "unfit", "two_masters", Some("n0"));
+    assert_finds(&json, "warning", "no_sentinels", Some("n1"));
+    assert_finds(&json, "unfit", "unknown_master", Some("n2"));
+    assert_finds(&json, "warning", "no_master", Some("n3"));
+    assert!(found(&json).iter().all(|it| it.2.as_deref() != Some("n4")), "{json}");
     Ok(())
 }
 

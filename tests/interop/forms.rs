@@ -123,6 +123,9 @@ pub(crate) fn what_a_writer_keeps_as_a_reader_they_are_refused(mut world: World)
     let writer = world.locks.rw_lock("report").try_write()?;
     world.peer_is_refused(Form::Writer)?;
     let reader = writer.downgrade()?;
+    // It returns when a majority says so.
+    let is_shared = |it: &Option<Vec<u8>>| it.as_deref() == Some(b"quorlock:shared");
+    eventually("every node knows it as a reader's", || world.values().iter().all(is_shared));
     world.peer_is_refused(Form::Reader)?;
     reader.extend(TTL)?;
     reader.release()?;

@@ -195,7 +195,10 @@ fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestRes
     assert_eq!(warnings.len(), 2, "one for each of two managers: {all}");
     for (warning, name) in warnings.iter().zip(["first", "third"]) {
         assert!(warning.starts_with(&format!("WARN {name}: no lock can be taken for ")), "{all}");
-        assert!(warning.contains(" s more, because ") && warning.contains(" of 3 servers are new"), "{all}");
+        assert!(
+            warning.contains(" s more, because ") && warning.contains(" of 3 servers, new or restarted lately, "),
+            "{all}"
+        );
         assert!(warning.contains("an operator may call LockManager::vouch"), "{all}");
     }
     assert!(child.wait().success());

@@ -116,6 +116,33 @@ fn advice(failure: &NodeFailure) -> Advice {
         NodeFailure::TooManyClients => {
             (Warning, "too_many_clients", DOWN, "raise maxclients, or find who keeps connections")
         }
+        NodeFailure::NoMaster { .. } | NodeFailure::SentinelsDisagree { .. } | NodeFailure::Unconfirmed => (
+            Warning,
+            "no_master",
+            DOWN,
+            "wait for the end of a failover; else see which of its servers should be the master",
+        ),
+        NodeFailure::TwoMasters { .. } => (
+            Unfit,
+            "two_masters",
+            "what one of them grants the other does not know, so neither has a vote",
+            "stop the one that is not to be it, or make it a replica of the other: REPLICAOF",
+        ),
+        NodeFailure::SentinelsUnreachable { .. } => {
+            (Warning, "no_sentinels", DOWN, "start them, or correct their addresses: a majority has to answer")
+        }
+        NodeFailure::UnknownMaster { .. } => (
+            Unfit,
+            "unknown_master",
+            NEVER,
+            "correct the name in the URL, or let the sentinels watch it: SENTINEL MONITOR",
+        ),
+        NodeFailure::SentinelPassword => {
+            (Unfit, "sentinel_password", NEVER, "put sentinel_password=… into the URL, within --nodes-file")
+        }
+        NodeFailure::NotReplicated { .. } => {
+            (Warning, "not_replicated", DOWN, "look at its replicas, or ask for fewer with wait_replicas in the URL")
+        }
         NodeFailure::ClusterNode => {
             (Unfit, "cluster", "nodes of a cluster move keys and promote replicas", "use independent servers")
         }
