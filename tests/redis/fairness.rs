@@ -181,14 +181,18 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
     wait_until_listed(&servers, NAME, 2);
     let waits = wait_in_thread(third.mutex(NAME).fair(true));
     wait_until_listed(&servers, NAME, 3);
+    let waiting = waiters_of(&servers[0], NAME);
 
     head.stop();
     drop(held);
     let guard = join(asks_again)?;
     head.resume();
     head.ping();
-    // It has asked, late, and is in its place again.
-    wait_until_listed(&servers, NAME, 2);
+    // It has asked, late, and is in its place again. Where the lock was still reserved for it, its successor was not granted
+    // the lock, and is on the list until it gives it back.
+    eventually("both are on the lists", || {
+        servers.iter().map(|it| waiters_of(it, NAME)).all(|it| it.contains(&waiting[0]) && it.contains(&waiting[2]))
+    });
     let earlier = guard.fencing_token().get();
     drop(guard);
 
