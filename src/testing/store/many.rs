@@ -7,7 +7,7 @@ use super::mutex::Extension;
 use super::number::{number, of_len};
 use super::reply::Reply;
 use super::reservation::{
-    Line, RESERVATION, Reserved, SHARED, end_reservation, enter, label, read_reservation, reserve,
+    Line, Reserved, SHARED, end_reservation, enter, keep_reservation, label, read_reservation, reserve,
 };
 
 /// One of the locks: its keys, and what was found under them.
@@ -231,11 +231,9 @@ pub(super) fn extend(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outco
     let quarantine = if missing { wish.quarantine_left(run, canary) } else { 0.0 };
     for (_, fence, _, counter, number) in found {
         if counter.is_none() && 0.0 < quarantine {
-            status = if status == 1.0 { 5.0 } else { status };
-        } else if number < wish.token {
-            set_counter(run, fence, wish.token_text, wish.life)?;
+            status = Extension::in_quarantine(status);
         } else {
-            wish.keep_counter(run, fence);
+            wish.settle_counter(run, fence, number)?;
         }
     }
     if status == 1.0 { Ok(Reply::number(now)) } else { Ok(Reply::numbers([status, seen, now, quarantine])) }
@@ -272,9 +270,7 @@ pub(super) fn release(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outc
         }
         let is_free = lock.owner.as_deref().is_none_or(|it| it == owner);
         if !reserved.is_for_nobody() && !reserved.is_for(leaving.me) {
-            if !run.keys.exists(line.list) {
-                run.keys.expire(line.turn, RESERVATION);
-            }
+            keep_reservation(run, line);
         } else if is_free {
             let comes_before = entry.is_some() || leaving.since.is_some() && leaving.entry.is_none();
             let (me, since) = if comes_before { (leaving.me, leaving.limit()) } else { (&b""[..], f64::INFINITY) };

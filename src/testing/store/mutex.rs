@@ -3,9 +3,11 @@
 use super::call::{Args, Leaving, Outcome, Run, Wish, to_number, wrong_number};
 use super::canary::quarantine_left;
 use super::counter::{keep_counter, raise_counter, read_counter, set_counter, set_counter_to, whole};
+use super::keyspace::WrongType;
 use super::reply::Reply;
 use super::reservation::{
-    Line, RESERVATION, Reserved, SHARED, end_reservation, enter, label, read_reservation, reserve, reserved_for_others,
+    Line, Reserved, SHARED, end_reservation, enter, keep_reservation, label, read_reservation, reserve,
+    reserved_for_others, update_list,
 };
 
 pub(super) fn acquire(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outcome {
@@ -177,6 +179,21 @@ impl<'a> Extension<'a> {
         }
     }
 
+    /// The counter is the token now, or lives on.
+    pub(super) fn settle_counter(&self, run: &mut Run<'_>, fence: &[u8], seen: f64) -> Result<(), WrongType> {
+        if seen < self.token {
+            set_counter(run, fence, self.token_text, self.life)?;
+        } else {
+            self.keep_counter(run, fence);
+        }
+        Ok(())
+    }
+
+    /// The status of a lock without a counter, on a node in quarantine.
+    pub(super) fn in_quarantine(status: f64) -> f64 {
+        if status == 1.0 { 5.0 } else { status }
+    }
+
     /// How long the quarantine of this node lasts, if it has one.
     pub(super) fn quarantine_left(&self, run: &mut Run<'_>, canary: &[u8]) -> f64 {
         if self.quarantine == 0.0 { 0.0 } else { quarantine_left(run, canary, self.quarantine).0 }
@@ -219,16 +236,11 @@ pub(super) fn extend(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outco
 
     if counter.is_none() {
         let quarantine = wish.quarantine_left(run, canary);
-        if quarantine != 0.0 {
-            let status = if status == 1.0 { 5.0 } else { status };
-            return Ok(Reply::numbers([status, seen, now, quarantine]));
+        if 0.0 < quarantine {
+            return Ok(Reply::numbers([Extension::in_quarantine(status), seen, now, quarantine]));
         }
     }
-    if seen < wish.token {
-        set_counter(run, fence, wish.token_text, wish.life)?;
-    } else {
-        wish.keep_counter(run, fence);
-    }
+    wish.settle_counter(run, fence, seen)?;
     Ok(Reply::numbers([status, seen, now, left]))
 }
 
@@ -254,11 +266,7 @@ pub(super) fn release(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outc
     }
 
     let reserved = reservation.map_or(Reserved::NONE, |it| read_reservation(run, &it, list));
-    if let Some(entry) = leaving.entry {
-        enter(run, line, entry, &reserved.whom);
-    } else if !leaving.me.is_empty() && leaving.since.is_none() {
-        let _ = run.keys.zrem(list, &[leaving.me]);
-    }
+    update_list(run, line, &leaving, &reserved.whom);
     let others = reserved_for_others(&reserved.whom, leaving.me);
     if owner.as_deref() == Some(SHARED) && (others.is_empty() || others.starts_with(b"*")) {
         reserve(run, line, b"", f64::INFINITY, Some(&others));
@@ -276,12 +284,10 @@ pub(super) fn release(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outc
     reply
 }
 
-/// The lock stays reserved for clients that were notified. If the list is empty, only this reservation needs to live.
+/// The lock stays reserved for clients that were notified, without those who have left.
 pub(super) fn stay_reserved(run: &mut Run<'_>, line: Line<'_>, reserved: &Reserved, others: Vec<u8>) {
     if others != reserved.whom {
         Reserved { whom: others, ..reserved.clone() }.store(run, line.turn);
     }
-    if !run.keys.exists(line.list) {
-        run.keys.expire(line.turn, RESERVATION);
-    }
+    keep_reservation(run, line);
 }

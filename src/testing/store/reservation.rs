@@ -1,6 +1,6 @@
 //! `reservation.lua`: which of the waiting clients may take a free lock.
 
-use super::call::{Entry, Run};
+use super::call::{Entry, Leaving, Run};
 use super::number::number;
 
 /// The value of the lock key while it is shared by readers.
@@ -204,6 +204,22 @@ pub(super) fn enter(run: &mut Run<'_>, line: Line<'_>, entry: Entry<'_>, reserve
         run.keys.expire(line.turn, kept);
     }
     1.0
+}
+
+/// A release: the call that goes on waiting enters the list, and a client without one leaves it.
+pub(super) fn update_list(run: &mut Run<'_>, line: Line<'_>, leaving: &Leaving<'_>, reserved_for: &[u8]) {
+    if let Some(entry) = leaving.entry {
+        enter(run, line, entry, reserved_for);
+    } else if !leaving.me.is_empty() && leaving.since.is_none() {
+        let _ = run.keys.zrem(line.list, &[leaving.me]);
+    }
+}
+
+/// The lock stays reserved for others. If the list is empty, only this reservation needs to live.
+pub(super) fn keep_reservation(run: &mut Run<'_>, line: Line<'_>) {
+    if !run.keys.exists(line.list) {
+        run.keys.expire(line.turn, RESERVATION);
+    }
 }
 
 /// The label in the value of a lock, behind the random part.

@@ -7,7 +7,7 @@ use super::mutex::{Extension, stay_reserved};
 use super::reply::Reply;
 use super::reservation::{
     Line, RESERVATION, Reserved, SHARED, end_reservation, enter, is_notified, is_reader, label, read_reservation,
-    reserve, reserved_for_others, told,
+    reserve, reserved_for_others, told, update_list,
 };
 
 /// How many members of the waiting list one run looks at.
@@ -252,15 +252,10 @@ pub(super) fn extend(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outco
     if counter.is_none() {
         let quarantine = wish.quarantine_left(run, canary);
         if 0.0 < quarantine {
-            let status = if status == 1.0 { 5.0 } else { status };
-            return Ok(Reply::numbers([status, seen, now, quarantine]));
+            return Ok(Reply::numbers([Extension::in_quarantine(status), seen, now, quarantine]));
         }
     }
-    if seen < wish.token {
-        set_counter(run, fence, wish.token_text, wish.life)?;
-    } else {
-        wish.keep_counter(run, fence);
-    }
+    wish.settle_counter(run, fence, seen)?;
     if status == 1.0 && seen == wish.token {
         return Ok(Reply::number(now));
     }
@@ -307,11 +302,7 @@ pub(super) fn release(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outc
 
     let reserved = reservation.map_or(Reserved::NONE, |it| read_reservation(run, &it, list));
     let others = reserved_for_others(&reserved.whom, leaving.me);
-    if let Some(entry) = leaving.entry {
-        enter(run, line, entry, &others);
-    } else if !leaving.me.is_empty() && leaving.since.is_none() {
-        let _ = run.keys.zrem(list, &[leaving.me]);
-    }
+    update_list(run, line, &leaving, &others);
     if !others.is_empty() {
         stay_reserved(run, line, &reserved, others);
     } else if is_free {

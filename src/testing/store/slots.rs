@@ -5,7 +5,9 @@ use super::canary::quarantine_left;
 use super::counter::{NO_NUMBER, NO_TEXT, raise_counter, set_counter, set_counter_to, whole};
 use super::number::{number, of_len};
 use super::reply::Reply;
-use super::reservation::{Line, RESERVATION, Reserved, end_reservation, enter, read_reservation, reserve};
+use super::reservation::{
+    Line, Reserved, end_reservation, enter, keep_reservation, read_reservation, reserve, update_list,
+};
 
 /// What an acquire has found.
 struct Slots<'a> {
@@ -199,15 +201,9 @@ pub(super) fn release(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outc
     }
 
     let reserved = reservation.map_or(Reserved::NONE, |it| read_reservation(run, &it, list));
-    if let Some(entry) = leaving.entry {
-        enter(run, line, entry, &reserved.whom);
-    } else if !leaving.me.is_empty() && leaving.since.is_none() {
-        let _ = run.keys.zrem(list, &[leaving.me]);
-    }
+    update_list(run, line, &leaving, &reserved.whom);
     if !reserved.is_for_nobody() && !reserved.is_for(leaving.me) {
-        if !run.keys.exists(list) {
-            run.keys.expire(turn, RESERVATION);
-        }
+        keep_reservation(run, line);
     } else if is_free {
         reserve(run, line, leaving.me, leaving.limit(), None);
     } else {
