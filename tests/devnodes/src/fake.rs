@@ -1,13 +1,13 @@
 //! Servers that are none: they answer what a test wants.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use crate::Error;
-use crate::port::{Port, listen_reserved, stop_listening};
+use crate::port::Acceptor;
 
 /// A command's name and arguments.
 pub type Command = Vec<Vec<u8>>;
@@ -15,10 +15,8 @@ pub type Command = Vec<Vec<u8>>;
 /// A listener that runs a closure for each connection, in a thread of its own. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct FakeServer {
-    port: Port,
-    listener: Arc<TcpListener>,
+    acceptor: Acceptor,
     shared: Arc<Shared>,
-    acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -36,27 +34,20 @@ impl FakeServer {
     ///
     /// No port or no thread could be had.
     pub fn start(serve: impl Fn(&mut FakeConn) + Send + Sync + 'static) -> Result<Self, Error> {
-        let (listener, port) = listen_reserved()?;
-        let listener = Arc::new(listener);
         let shared = Arc::new(Shared::default());
         let serve = Arc::new(serve);
-        let acceptor = thread::Builder::new()
-            .name("devnodes-fake".into())
-            .spawn({
-                let (listener, shared) = (listener.clone(), shared.clone());
-                move || {
-                    for stream in listener.incoming() {
-                        if shared.stopped.load(Ordering::SeqCst) {
-                            return;
-                        }
-                        if let Ok(stream) = stream {
-                            let _ = handle(stream, serve.clone(), shared.clone());
-                        }
-                    }
+        let theirs = shared.clone();
+        let acceptor = Acceptor::start("devnodes-fake", move |listener| {
+            for stream in listener.incoming() {
+                if theirs.stopped.load(Ordering::SeqCst) {
+                    return;
                 }
-            })
-            .map_err(|e| Error::of("starting a fake server's thread", e))?;
-        Ok(Self { port, listener, shared, acceptor: Some(acceptor) })
+                if let Ok(stream) = stream {
+                    let _ = handle(stream, serve.clone(), theirs.clone());
+                }
+            }
+        })?;
+        Ok(Self { acceptor, shared })
     }
 
     /// Reads all commands and answers none.
@@ -125,7 +116,7 @@ impl FakeServer {
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        self.port.addr()
+        self.acceptor.addr()
     }
 
     /// Every command read so far, of all connections, in the order of reading.
@@ -142,10 +133,7 @@ impl FakeServer {
 impl Drop for FakeServer {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
-        let woken = stop_listening(&self.listener);
-        if let Some(acceptor) = self.acceptor.take().filter(|_| woken) {
-            let _ = acceptor.join();
-        }
+        self.acceptor.stop();
         // The closures end when their connections do; they are not waited for, as a test may block one on purpose.
         for stream in self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let _ = stream.shutdown(Shutdown::Both);

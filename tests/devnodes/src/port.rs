@@ -7,7 +7,8 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -52,7 +53,7 @@ impl Drop for Port {
 }
 
 /// Listens on a fresh port of 127.0.0.1.
-pub(crate) fn listen_reserved() -> Result<(TcpListener, Port), Error> {
+fn listen_reserved() -> Result<(TcpListener, Port), Error> {
     let outgoing = first_outgoing_port();
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..200 {
@@ -74,10 +75,44 @@ pub(crate) fn listen_reserved() -> Result<(TcpListener, Port), Error> {
     Err(Error::of("no free port on 127.0.0.1 in 200 tries", last))
 }
 
+/// A listener on a port of its own, and the thread that accepts connections.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    port: Port,
+    listener: Arc<TcpListener>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Acceptor {
+    /// `accept` takes connections until it sees that it is to end: it looks whenever one comes.
+    pub(crate) fn start(name: &str, accept: impl FnOnce(&TcpListener) + Send + 'static) -> Result<Acceptor, Error> {
+        let (listener, port) = listen_reserved()?;
+        let listener = Arc::new(listener);
+        let thread = thread::Builder::new().name(name.into()).spawn({
+            let listener = listener.clone();
+            move || accept(&listener)
+        });
+        let thread = thread.map_err(|e| Error::of(format!("starting the thread {name}"), e))?;
+        Ok(Acceptor { port, listener, thread: Some(thread) })
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// Ends it, and waits for the thread if that has noticed.
+    pub(crate) fn stop(&mut self) {
+        let woken = stop_listening(&self.listener);
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Ends the listening, and the `accept` that a thread blocks in. False if that thread may not have noticed.
 ///
 /// Closing alone would not do: a thread that starts a process at this moment has a copy of the socket for a while.
-pub(crate) fn stop_listening(listener: &TcpListener) -> bool {
+fn stop_listening(listener: &TcpListener) -> bool {
     // Linux wakes `accept` with this. Where it is an error, one more connection does.
     shutdown(listener, Shutdown::Both).is_ok()
         || listener.local_addr().is_ok_and(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok())

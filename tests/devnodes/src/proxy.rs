@@ -8,21 +8,19 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::front::in_front_of;
-use crate::port::{Port, listen_reserved, stop_listening};
+use crate::port::Acceptor;
 
 /// Stands between a client and a server. Every setting takes effect at once, also on open connections, unless it says
 /// otherwise. Dropping it closes everything.
 #[derive(Debug)]
 pub struct Proxy {
-    port: Port,
-    listener: Arc<TcpListener>,
+    acceptor: Acceptor,
     shared: Arc<Shared>,
-    acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -74,8 +72,6 @@ impl Proxy {
     ///
     /// No port or no thread could be had.
     pub fn start(target: SocketAddr) -> Result<Self, Error> {
-        let (listener, port) = listen_reserved()?;
-        let listener = Arc::new(listener);
         let front = in_front_of(target);
         let shared = Arc::new(Shared {
             target: front.unwrap_or(target),
@@ -85,14 +81,9 @@ impl Proxy {
             links: Mutex::default(),
             accepted: AtomicUsize::new(0),
         });
-        let acceptor = thread::Builder::new()
-            .name("devnodes-proxy".into())
-            .spawn({
-                let (listener, shared) = (listener.clone(), shared.clone());
-                move || accept(&listener, &shared)
-            })
-            .map_err(|e| Error::of("starting a proxy's thread", e))?;
-        Ok(Self { port, listener, shared, acceptor: Some(acceptor) })
+        let theirs = shared.clone();
+        let acceptor = Acceptor::start("devnodes-proxy", move |listener| accept(listener, &theirs))?;
+        Ok(Self { acceptor, shared })
     }
 
     /// `redis://127.0.0.1:PORT`, without a password; `rediss://` where TLS passes through it.
@@ -102,7 +93,7 @@ impl Proxy {
 
     /// Where clients connect to.
     pub fn addr(&self) -> SocketAddr {
-        self.port.addr()
+        self.acceptor.addr()
     }
 
     /// Delays each piece of a reply by this much after its arrival. Zero, the default, ends it.
@@ -185,10 +176,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.set(|s| s.stopped = true);
         self.cut();
-        let woken = stop_listening(&self.listener);
-        if let Some(acceptor) = self.acceptor.take().filter(|_| woken) {
-            let _ = acceptor.join();
-        }
+        self.acceptor.stop();
         self.cut(); // what came in between
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
@@ -22,7 +22,7 @@ use rustls::version::TLS12;
 use rustls::{ALL_VERSIONS, HandshakeKind, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
 use crate::Error;
-use crate::port::{Port, listen_reserved, stop_listening};
+use crate::port::Acceptor;
 
 const VARIABLE: &str = "QUORLOCK_TEST_TLS";
 /// Where a [`ChildProcess`](crate::ChildProcess) finds the certificate of its parent's authority.
@@ -117,10 +117,8 @@ impl Authority {
 /// Speaks TLS with clients and passes what they say on to a server that does not. Dropping it closes everything.
 #[derive(Debug)]
 pub struct Terminator {
-    port: Port,
-    listener: Arc<TcpListener>,
+    acceptor: Acceptor,
     shared: Arc<Shared>,
-    acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -147,8 +145,6 @@ impl Terminator {
         certificate: &Certificate,
         clients: Option<&Authority>,
     ) -> Result<Terminator, Error> {
-        let (listener, port) = listen_reserved()?;
-        let listener = Arc::new(listener);
         let shared = Arc::new(Shared {
             target,
             config: Mutex::new(config(certificate, clients)),
@@ -159,14 +155,9 @@ impl Terminator {
             resumed: AtomicUsize::new(0),
             streams: Mutex::default(),
         });
-        let acceptor = thread::Builder::new()
-            .name("devnodes-tls".into())
-            .spawn({
-                let (listener, shared) = (listener.clone(), shared.clone());
-                move || accept(&listener, &shared)
-            })
-            .map_err(|e| Error::of("starting a terminator's thread", e))?;
-        Ok(Terminator { port, listener, shared, acceptor: Some(acceptor) })
+        let theirs = shared.clone();
+        let acceptor = Acceptor::start("devnodes-tls", move |listener| accept(listener, &theirs))?;
+        Ok(Terminator { acceptor, shared })
     }
 
     /// `rediss://127.0.0.1:PORT`.
@@ -176,7 +167,7 @@ impl Terminator {
 
     /// Where clients connect to.
     pub fn addr(&self) -> SocketAddr {
-        self.port.addr()
+        self.acceptor.addr()
     }
 
     /// Shows another certificate from the next connection on, and asks clients for one or not.
@@ -221,11 +212,7 @@ impl Drop for Terminator {
     fn drop(&mut self) {
         lock(&IN_FRONT).remove(&self.shared.target);
         self.shared.stopped.store(true, Ordering::SeqCst);
-        let ended = stop_listening(&self.listener);
-        self.cut();
-        if let Some(acceptor) = self.acceptor.take().filter(|_| ended) {
-            let _ = acceptor.join();
-        }
+        self.acceptor.stop();
         self.cut();
     }
 }
