@@ -22,6 +22,7 @@
 //! With the crate's feature `testing`, for `[dev-dependencies]`. The page [`guide::testing`](crate::guide::testing) has recipes,
 //! and says what such a test proves and what it does not.
 
+pub(crate) mod bytes;
 #[cfg(feature = "testing")]
 mod nodes;
 #[cfg(feature = "testing")]
@@ -31,6 +32,6 @@ mod server;
 pub(crate) mod store;
 
 #[cfg(feature = "testing")]
-pub use nodes::{Hold, Node, Nodes};
+pub use nodes::{Hold, Holder, Node, Nodes};
 #[cfg(feature = "testing")]
 pub use refusal::Refusal;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys::{OwnThread, wall_clock};
+use crate::testing::bytes::{NoCommand, parse, push};
 use crate::testing::refusal::Refusal;
 use crate::testing::store::{Done, Notice, Reply, Store};
 use crate::time::deadline;
@@ -17,8 +18,6 @@ use crate::time::deadline;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the end of a thread is waited for.
 const GRACE: Duration = Duration::from_secs(5);
-/// A longer command is none of ours.
-const COMMAND_MAX: usize = 16 << 20;
 
 pub(super) struct Server {
     addr: SocketAddr,
@@ -198,6 +197,12 @@ impl Shared {
 /// The connection is to be closed.
 struct Close;
 
+impl From<NoCommand> for Close {
+    fn from(_: NoCommand) -> Close {
+        Close
+    }
+}
+
 impl State {
     fn hang_up(&mut self) {
         for connection in std::mem::take(&mut self.connections).into_values() {
@@ -286,42 +291,4 @@ impl State {
             self.close(number);
         }
     }
-}
-
-/// A message that answers nothing, with a number at its end if there is one.
-fn push<const N: usize>(out: &mut Vec<u8>, resp3: bool, parts: [&[u8]; N], number: Option<usize>) {
-    let count = N.saturating_add(usize::from(number.is_some()));
-    out.extend_from_slice(format!("{}{count}\r\n", if resp3 { '>' } else { '*' }).as_bytes());
-    parts.iter().for_each(|it| Reply::bulk(it).write_to(out, resp3));
-    out.extend(number.into_iter().flat_map(|it| format!(":{it}\r\n").into_bytes()));
-}
-
-/// A command's name and arguments.
-type Command = Vec<Vec<u8>>;
-
-/// The first command in `bytes`, if it is complete, and its length; an error if it is no command.
-fn parse(bytes: &[u8]) -> Result<Option<(Command, usize)>, Close> {
-    let mut rest = bytes;
-    let Some(count) = number(&mut rest, b'*')? else { return Ok(None) };
-    let mut command = Vec::new();
-    for _ in 0..count {
-        let Some(len) = number(&mut rest, b'$')? else { return Ok(None) };
-        let Some((arg, behind)) = rest.split_at_checked(len) else { return Ok(None) };
-        let Some((_, behind)) = behind.split_at_checked(2) else { return Ok(None) };
-        command.push(arg.to_vec());
-        rest = behind;
-    }
-    Ok(Some((command, bytes.len().saturating_sub(rest.len()))))
-}
-
-/// A line with a sign and a number.
-fn number(rest: &mut &[u8], sign: u8) -> Result<Option<usize>, Close> {
-    let Some(end) = rest.windows(2).position(|it| it == b"\r\n") else {
-        return if rest.len() < 32 { Ok(None) } else { Err(Close) };
-    };
-    let (line, behind) = rest.split_at_checked(end).ok_or(Close)?;
-    let digits = line.strip_prefix(&[sign]).and_then(|it| std::str::from_utf8(it).ok()).ok_or(Close)?;
-    let number = digits.parse().ok().filter(|it| *it <= COMMAND_MAX).ok_or(Close)?;
-    *rest = behind.get(2..).unwrap_or_default();
-    Ok(Some(number))
 }

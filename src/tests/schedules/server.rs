@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::sys::checked::{self, OwnThread, Peer, Sleeper};
+use crate::testing::bytes::{parse, push};
 use crate::testing::store::{Notice, Reply, Store, Value};
 use crate::wire::{Kind, Script};
 
@@ -186,7 +187,7 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
             client.bytes.extend(client.peer.read());
             let mut replies = Vec::new();
             let mut commands = 0;
-            while let Some((args, len)) = command(&client.bytes) {
+            while let Some((args, len)) = parse(&client.bytes).unwrap() {
                 client.bytes.drain(..len);
                 if let Some(reply) = login(port, &args) {
                     client.peer.set_room(room);
@@ -231,28 +232,6 @@ fn together(replies: Vec<(usize, Vec<u8>)>) -> Vec<(usize, Vec<u8>)> {
     joined
 }
 
-/// The first command in `bytes`, if it is complete, and its length.
-fn command(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
-    let mut at = 0;
-    let mut number = |sign: u8| -> Option<(usize, usize)> {
-        let line = bytes[at..].iter().position(|it| *it == b'\n')?;
-        assert_eq!(bytes[at], sign);
-        let digits = std::str::from_utf8(&bytes[at + 1..at + line - 1]).unwrap();
-        let number = digits.parse().unwrap();
-        at += line + 1;
-        if sign == b'$' {
-            let from = at;
-            at += number + 2;
-            return (at <= bytes.len()).then_some((number, from));
-        }
-        Some((number, at))
-    };
-    let (count, _) = number(b'*')?;
-    let args: Option<Vec<_>> =
-        (0..count).map(|_| number(b'$').map(|(len, from)| bytes[from..from + len].to_vec())).collect();
-    Some((args?, at))
-}
-
 impl Data {
     /// What its clock shows, since 1970.
     fn now(&self) -> Duration {
@@ -283,7 +262,8 @@ impl Data {
     fn run(&mut self, from: usize, args: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
         if args[0] == b"SUBSCRIBE" {
             self.channels.insert(args[1].clone(), from);
-            let confirmed = [&b">3\r\n$9\r\nsubscribe\r\n"[..], &bulk(&args[1]), b":1\r\n"].concat();
+            let mut confirmed = Vec::new();
+            push(&mut confirmed, true, [b"subscribe", &args[1]], Some(1));
             return vec![(from, confirmed)];
         }
         let (now, channels) = (self.now(), &self.channels);
@@ -306,8 +286,9 @@ impl Data {
             self.log.push(Ran { kind, owner, status });
         }
         let notice = |Notice { channel, message }: &Notice| {
-            let push = [&b">3\r\n$7\r\nmessage\r\n"[..], &bulk(channel), &bulk(message)].concat();
-            Some((*channels.get(channel)?, push))
+            let mut told = Vec::new();
+            push(&mut told, true, [b"message", channel, message], None);
+            Some((*channels.get(channel)?, told))
         };
         let mut replies: Vec<_> = done.notices.iter().filter_map(notice).collect();
         let mut reply = Vec::new();
