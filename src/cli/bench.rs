@@ -256,22 +256,13 @@ impl Drop for Progress {
 /// From now on signals end the measurement, and what it has left is deleted.
 #[cfg(unix)]
 fn listen(stop: &CancelHandle, signal: &Arc<AtomicU8>) -> Result<(), Failed> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    use signal_hook::iterator::Signals;
-
-    use crate::run::signals::is_ignored;
-
-    let failed = |err: io::Error| Failed::new(Exit::Internal, err);
-    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|it| !is_ignored(*it));
-    let mut signals = Signals::new(wanted).map_err(failed)?;
     let (stop, signal) = (stop.clone(), Arc::clone(signal));
-    let wait = move || {
-        for number in signals.forever() {
-            signal.store(u8::try_from(number).unwrap_or(0), Ordering::SeqCst);
-            stop.cancel();
-        }
+    let tell = move |number| {
+        signal.store(u8::try_from(number).unwrap_or(0), Ordering::SeqCst);
+        stop.cancel();
     };
-    thread::Builder::new().name("signals".into()).spawn(wait).map(drop).map_err(failed)
+    let listening = crate::signals::on_each(crate::signals::ENDING, tell);
+    listening.map(drop).map_err(|err| Failed::new(Exit::Internal, err))
 }
 
 /// Whoever ends it here kills it: what is left expires.

@@ -122,13 +122,12 @@ fn sentence(plan: &Plan) -> String {
 }
 
 fn object(seen: &Seen, findings: &[Finding]) -> Value {
-    let seconds = |it: Option<Duration>| it.map(|it| it.as_secs_f64());
     let rows = seen.checks.iter().zip(&seen.slowest).zip(&seen.access);
     let node = |((check, slowest), access): ((&NodeCheck, &Option<Duration>), &NodeAccess)| {
         json!({
             "node": check.node.to_string(), "address": &*check.address, "votes": check.failure.is_none(),
             "failure": check.failure.as_ref().map(ToString::to_string), "version": check.version.as_deref(),
-            "uptime": seconds(check.uptime), "slowest_answer": seconds(*slowest),
+            "uptime": show::seconds(check.uptime), "slowest_answer": show::seconds(*slowest),
             "forbidden": access.forbidden.as_ref().ok(),
         })
     };
@@ -141,10 +140,10 @@ fn object(seen: &Seen, findings: &[Finding]) -> Value {
     };
     json!({
         "quorlock": 1, "status": status(findings), "response_timeout": seen.response_timeout.as_secs_f64(),
-        "proposed_response_timeout": seconds(seen.proposal()),
+        "proposed_response_timeout": show::seconds(seen.proposal()),
         "for": seen.plan().map(|it| json!({
             "ttl": it.ttl.as_secs_f64(), "margin": it.margin.as_secs_f64(), "tries": it.tries,
-            "shortest_ttl": seconds(it.shortest.map(|it| it.0)), "response_timeout": seconds(it.shortest.map(|it| it.1)),
+            "shortest_ttl": show::seconds(it.shortest.map(|it| it.0)), "response_timeout": show::seconds(it.shortest.map(|it| it.1)),
         })),
         "nodes": rows.map(node).collect::<Vec<_>>(), "findings": findings.iter().map(finding).collect::<Vec<_>>(),
     })

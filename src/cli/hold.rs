@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use quorlock::{CancelHandle, Lost, ReleaseError};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::args::{Args, Hold};
 use crate::exit::{Exit, Failed};
 use crate::taking::Held;
-use crate::{nodes, show, waiting};
+use crate::{nodes, show, signals, waiting};
 
 /// So often it is looked whether the lock was extended.
 const LOOKS: Duration = Duration::from_millis(250);
@@ -71,17 +69,12 @@ pub(crate) fn run(args: &Args, hold: &Hold) -> Result<ExitCode, Failed> {
 /// From now on signals end the wait and the hold, and so does the end of stdin.
 fn listen(hold: &Hold, cancel: &CancelHandle, ends: &Sender<End>) -> Result<(), Failed> {
     let failed = |err: io::Error| Failed::new(Exit::Internal, err);
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let (on_signal, told) = (cancel.clone(), ends.clone());
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for signal in signals.forever() {
-                let _ = told.send(End::Signal(u8::try_from(signal).unwrap_or(0)));
-                on_signal.cancel();
-            }
-        })
-        .map_err(failed)?;
+    let tell = move |signal| {
+        let _ = told.send(End::Signal(u8::try_from(signal).unwrap_or(0)));
+        on_signal.cancel();
+    };
+    signals::on_each(signals::ENDING, tell).map_err(failed)?;
     if hold.until_signal || is_in_background(&io::stdin()) {
         return Ok(());
     }

@@ -29,6 +29,8 @@ mod release;
 mod run;
 mod seen;
 mod show;
+#[cfg(unix)]
+mod signals;
 mod status;
 mod taking;
 mod vouch;

@@ -102,7 +102,6 @@ pub(crate) fn is_on_a_minority(seen: &Inspection) -> bool {
 
 /// For programs: see the documented schema.
 pub(crate) fn object(seen: &Inspection) -> Value {
-    let seconds = |it: Option<Duration>| it.map(|it| it.as_secs_f64());
     let node = |row: &InspectedNode| {
         let of = |mut value: Value| {
             value["node"] = row.node.to_string().into();
@@ -119,9 +118,9 @@ pub(crate) fn object(seen: &Inspection) -> Value {
                     _ => ("foreign", None, None),
                 };
                 of(json!({
-                    "lock": lock, "holder": holder, "readers": readers, "left": seconds(stored.left),
-                    "counter": stored.counter, "waiting": stored.waiting, "waiting_for": seconds(stored.waiting_for),
-                    "reserved": seconds(stored.reserved),
+                    "lock": lock, "holder": holder, "readers": readers, "left": show::seconds(stored.left),
+                    "counter": stored.counter, "waiting": stored.waiting, "waiting_for": show::seconds(stored.waiting_for),
+                    "reserved": show::seconds(stored.reserved),
                 }))
             }
         }
@@ -135,7 +134,7 @@ pub(crate) fn object(seen: &Inspection) -> Value {
     };
     json!({
         "quorlock": 1, "name": name(seen), "slot": seen.slot(), "state": state, "holder": holder.as_deref(),
-        "left": seconds(left), "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
+        "left": show::seconds(left), "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
         "nodes": seen.nodes().iter().map(node).collect::<Vec<_>>(),
     })
 }

@@ -91,12 +91,10 @@ fn in_the_way(found: &[Inspection], are_permits: bool) -> (String, String) {
         let left = left.unwrap_or(Duration::MAX);
         until = Some(until.map_or(left, |it: Duration| if are_permits { it.min(left) } else { it.max(left) }));
     }
-    let count = who.len();
-    let text = match count {
+    let text = match who.len() {
         0 if unknown => "no majority of the servers can be asked".to_owned(),
         0 => "for others that came first".to_owned(),
-        1..=NAMED => who.join(", "),
-        _ => format!("{}, and {} more", who[..NAMED].join(", "), count - NAMED),
+        _ => show::some(&who, NAMED),
     };
     let until = until.map(|it| match it {
         Duration::MAX => ", without an end".to_owned(),

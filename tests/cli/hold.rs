@@ -24,6 +24,21 @@ fn nothing_is_left(servers: &Servers, name: &str) {
     eventually("nothing is left on any server", || is_free(servers, name));
 }
 
+#[test]
+fn what_was_ignored_at_the_start_does_not_end_a_hold() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut hold = Running::start(&mut ignoring(quorlock(&servers).args(["hold", "report"])));
+    let line = hold.line().unwrap();
+    assert!(line.starts_with("held "), "{line}");
+    for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
+        assert!(is_ignored(&hold.pid().as_raw_nonzero().to_string(), signal.as_raw()), "{signal:?}");
+        hold.signal(signal);
+    }
+    hold.close_stdin();
+    assert_eq!((hold.line().as_deref(), hold.status()), (Some("released"), Some(0)));
+    Ok(())
+}
+
 /// A lock that somebody else holds, and a `hold` that waits for it.
 fn waiting(servers: &Servers, args: &[&str]) -> (LockManager, quorlock::LockGuard, Running) {
     let locks = others(servers);

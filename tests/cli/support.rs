@@ -54,18 +54,27 @@ fn signals_at_their_default() {
     // What is caught is at its default in another program. Only what is ignored is caught: so nothing changes for us.
     ONCE.call_once(|| {
         for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU] {
-            if ignored() >> (signal - 1) & 1 == 1 {
+            if is_ignored("self", signal) {
                 signal_hook::flag::register(signal, Arc::default()).unwrap();
             }
         }
     });
 }
 
-/// The signals that this process ignores, as bits.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+/// Whether a process ignores a signal.
+pub(crate) fn is_ignored(process: &str, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let bits = status.lines().find_map(|it| it.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(bits.trim(), 16).unwrap()
+    u64::from_str_radix(bits.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+}
+
+/// A shell, as it starts what runs in its background, begins this command.
+pub(crate) fn ignoring(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP INT QUIT TERM USR1 USR2; exec \"$0\" \"$@\""]);
+    shell.arg(command.get_program()).args(command.get_args());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
 }
 
 pub(crate) fn stdout(output: &Output) -> String {

@@ -137,13 +137,12 @@ fn own_clock(seen: &Seen) -> Option<Finding> {
 /// Keys that nothing ever removes.
 fn no_expiry(seen: &Seen) -> Option<Finding> {
     let leaked: Vec<_> = seen.listing.iter().flat_map(|it| it.locks()).filter(|it| locks::is_leaked(it)).collect();
-    let mut shown: Vec<_> = leaked.iter().take(NAMES).map(|it| locks::label(it)).collect();
-    shown.extend((NAMES < leaked.len()).then(|| format!("and {} more", leaked.len() - NAMES)));
+    let labels: Vec<_> = leaked.iter().map(|it| locks::label(it)).collect();
     (!leaked.is_empty()).then(|| {
         finding(
             Level::Warning,
             "no_expiry",
-            format!("keys without expiry: {}", shown.join(", ")),
+            format!("keys without expiry: {}", show::some(&labels, NAMES)),
             "nothing ever removes them, so nobody else gets these locks once their program has ended",
             "find the program that sets keys without a time to live, and then, for each: quorlock release NAME --force --leaked",
         )
@@ -217,48 +216,45 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
     let voting = seen.checks.iter().filter(|it| it.failure.is_none()).count();
     let coming = seen.checks.iter().filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))).count();
     let needed = nodes / 2 + 1;
-    let finding = |level, what, seen, why, action: &str| {
-        Some(Finding { level, what, node: None, seen, why, action: action.to_owned() })
-    };
     let majority = if needed <= voting {
         None
     } else if needed <= voting + coming {
-        finding(
+        Some(finding(
             Level::Warning,
             "no_majority_yet",
             format!("{voting} of {nodes} servers vote now, and a lock needs {needed}"),
             "no lock is to be had until more of them vote",
             "wait, as above; lock() does so by itself",
-        )
+        ))
     } else {
-        finding(
+        Some(finding(
             Level::Unfit,
             "no_majority",
             format!("{voting} of {nodes} servers vote, and a lock needs {needed}"),
             "no lock is to be had",
             "see what is said of those that do not vote",
-        )
+        ))
     };
     let count = match nodes {
-        1 => finding(
+        1 => Some(finding(
             Level::Warning,
             "one_node",
             "one server only".to_owned(),
             "no lock is to be had while it is down, and all are forgotten with it",
             "use three, or five",
-        ),
-        _ if nodes.is_multiple_of(2) => finding(
+        )),
+        _ if nodes.is_multiple_of(2) => Some(finding(
             Level::Warning,
             "even_nodes",
             format!("{nodes} servers"),
             "an even number survives no more failures than one less, and has one more to fail",
             "use three, or five",
-        ),
+        )),
         _ => None,
     };
     let versions: BTreeSet<_> = seen.checks.iter().filter_map(|it| it.version.as_deref()).collect();
     let mixed = (1 < versions.len()).then(|| versions.into_iter().collect::<Vec<_>>().join(", "));
-    let mixed = mixed.and_then(|it| {
+    let mixed = mixed.map(|it| {
         finding(Level::Note, "versions", it, "nothing is wrong with different versions", "nothing, if it is meant")
     });
     [majority, count, mixed].into_iter().flatten().collect()

@@ -55,16 +55,10 @@ fn each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock() -> TestR
     Ok(())
 }
 
-/// A shell as this one starts what runs in its background.
-const IGNORING: &str = "trap '' HUP INT QUIT TERM USR1 USR2; exec \"$0\" \"$@\"";
-
 #[test]
 fn what_was_ignored_at_the_start_is_ignored_by_the_command() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut command = Command::new("sh");
-    command.args(["-c", IGNORING, env!("CARGO_BIN_EXE_quorlock"), "run", "report", "-c", "echo ready; cat"]);
-    command.envs(quorlock(&servers).get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut run = Running::start(&mut command);
+    let mut run = Running::start(&mut ignoring(quorlock(&servers).args(["run", "report", "-c", "echo ready; cat"])));
     assert_eq!(run.line().as_deref(), Some("ready"));
     for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2] {
         run.signal(signal);
@@ -79,10 +73,9 @@ fn what_was_ignored_at_the_start_is_ignored_by_the_command() -> TestResult {
 /// These tests themselves, started by a shell without jobs in its background.
 #[test]
 fn what_these_tests_start_ignores_nothing_whoever_started_them() -> TestResult {
-    let mut tests = Command::new("sh");
-    tests.args(["-c", IGNORING]).arg(std::env::current_exe()?);
+    let mut tests = Command::new(std::env::current_exe()?);
     tests.args(["--exact", "run::processes::each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock"]);
-    let output = tests.output()?;
+    let output = ignoring(&tests).output()?;
     let said = stdout(&output);
     assert!(output.status.success() && said.contains("1 passed"), "{said}{}", stderr(&output));
     Ok(())
