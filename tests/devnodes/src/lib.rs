@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | a real server, paused, killed, restarted | [`Server`], several: [`Servers`] |
 //! | a master with replicas and sentinels | [`Group`] |
+//! | a cluster of masters and replicas | [`Cluster`] |
 //! | a wall clock that is stepped while its process runs | [`Builder::stepped_clock`], [`Clock`] |
 //! | a slow, cut or mute network in front of one | [`Proxy`] |
 //! | a server that answers nonsense | [`fake::FakeServer`] |
@@ -27,6 +28,7 @@
 mod child;
 pub mod client;
 mod clock;
+mod cluster;
 mod error;
 pub mod fake;
 mod fetch;
@@ -52,6 +54,7 @@ use tls as front;
 pub use child::{ChildProcess, say};
 pub use client::{Client, Reply};
 pub use clock::Clock;
+pub use cluster::{Cluster, ClusterBuilder, Migration};
 pub use error::Error;
 pub use fake::{FakeConn, FakeServer};
 pub use group::{Group, GroupBuilder};

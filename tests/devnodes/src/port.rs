@@ -19,6 +19,9 @@ use crate::Error;
 /// The lowest port handed out.
 const LOWEST: u16 = 10_000;
 
+/// So far above its own port a server of a cluster listens for the others.
+const BUS: u16 = 10_000;
+
 /// Where outgoing connections start if the system does not say: Linux' default.
 const DEFAULT_OUTGOING: u16 = 32_768;
 
@@ -35,6 +38,20 @@ impl Port {
         let (listener, port) = listen_reserved()?;
         drop(listener);
         Ok(port)
+    }
+
+    /// The same, and the port 10,000 above it, where the servers of a cluster talk to each other.
+    pub(crate) fn choose_with_bus() -> Result<(Self, Self), Error> {
+        let outgoing = first_outgoing_port();
+        for _ in 0..200 {
+            let port = Self::choose()?;
+            let bus = port.0.checked_add(BUS).filter(|it| *it < outgoing);
+            let bus = bus.and_then(|it| reserve(it).ok().flatten());
+            if let Some((_, bus)) = bus {
+                return Ok((port, bus));
+            }
+        }
+        Err(Error::new("no two free ports on 127.0.0.1, 10,000 apart, in 200 tries"))
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -62,17 +79,21 @@ fn listen_reserved() -> Result<(TcpListener, Port), Error> {
         } else {
             0 // no room below: let the system choose
         };
-        let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).and_then(|l| Ok((l.local_addr()?.port(), l)));
-        match bound {
-            Ok((number, listener)) => {
-                if TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
-                    return Ok((listener, Port(number)));
-                }
-            }
+        match reserve(wanted) {
+            Ok(Some(reserved)) => return Ok(reserved),
+            Ok(None) => {}
             Err(e) => last = e,
         }
     }
     Err(Error::of("no free port on 127.0.0.1 in 200 tries", last))
+}
+
+/// Listens on this port; not if it is kept for another server.
+fn reserve(wanted: u16) -> io::Result<Option<(TcpListener, Port)>> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted))?;
+    let number = listener.local_addr()?.port();
+    let is_free = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+    Ok(is_free.then_some((listener, Port(number))))
 }
 
 /// A listener on a port of its own, and the thread that accepts connections.

@@ -31,6 +31,8 @@ pub struct Builder {
     /// The configuration of a sentinel, if it is one.
     pub(crate) sentinel: Option<String>,
     pub(crate) env: Vec<(OsString, OsString)>,
+    /// One of a cluster: it has a second port, for the others of it.
+    pub(crate) cluster: bool,
     stepped_clock: bool,
 }
 
@@ -89,6 +91,8 @@ pub struct Server {
     spec: Builder,
     binary: &'static Found,
     port: Port,
+    /// Kept for it while it is down.
+    _bus: Option<Port>,
     process: Mutex<Process>,
     /// With the start it belongs to: one from before a restart is of no use.
     client: Mutex<Option<(u64, Client)>>,
@@ -133,7 +137,10 @@ impl Server {
         spec.env.extend(clock.iter().flat_map(Clock::environment));
         let mut watchdog = Watchdog::start(folder.path())?;
         for _ in 0..20 {
-            let port = Port::choose()?;
+            let (port, _bus) = match spec.cluster {
+                true => Port::choose_with_bus().map(|(port, bus)| (port, Some(bus)))?,
+                false => (Port::choose()?, None),
+            };
             match launch(&spec, binary, folder.path(), &port, &mut watchdog) {
                 Ok(child) => {
                     let _front = put_in_front_of(port.addr())?;
@@ -141,6 +148,7 @@ impl Server {
                         spec,
                         binary,
                         port,
+                        _bus,
                         process: Mutex::new(Process { child, ended: false, paused: false, starts: 1 }),
                         client: Mutex::new(None),
                         watchdog: Mutex::new(watchdog),
