@@ -1,6 +1,5 @@
 //! Options in, running manager out.
 
-#[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use crate::error::{BuildError, BuildProblem};
 use crate::ids::NodeSet;
 use crate::logic::group::Rhythm;
 use crate::manager::LockManager;
+use crate::observer::{Observer, Upcall};
 #[cfg(feature = "tls")]
 use crate::tls::{Setup, SystemRoots, Tls};
 #[cfg(feature = "tls")]
@@ -416,6 +416,39 @@ impl Builder {
     #[doc(alias = "holder")]
     pub fn owner_label(mut self, label: Option<&str>) -> Builder {
         self.owner_label = label.map(str::to_owned);
+        self
+    }
+
+    /// Sets who is told what the manager does: for metrics, traces and records of one's own.
+    ///
+    /// It is called by the manager's own threads and must return quickly: see [`Observer`]. Without one, events cost nothing
+    /// that could be measured.
+    ///
+    /// Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use quorlock::{Event, LockManager};
+    ///
+    /// let lost = Arc::new(AtomicU64::new(0));
+    /// let counts = Arc::clone(&lost);
+    /// let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    ///     .observer(Arc::new(move |event: &Event| {
+    ///         if let Event::Lost { .. } = event {
+    ///             counts.fetch_add(1, Ordering::Relaxed);
+    ///         }
+    ///     }))
+    ///     .build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[doc(alias = "metrics")]
+    #[doc(alias = "events")]
+    #[doc(alias = "listener")]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Builder {
+        self.config.upcall = Upcall::to(observer);
         self
     }
 

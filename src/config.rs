@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::BuildProblem;
 use crate::ids::OwnerLabel;
+use crate::observer::Upcall;
 
 /// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
 #[derive(Clone, Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) prefix: Vec<u8>,
     /// Made by the builder: it names the process.
     pub(crate) owner_label: OwnerLabel,
+    pub(crate) upcall: Upcall,
 }
 
 impl Default for Config {
@@ -51,6 +53,7 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
             owner_label: OwnerLabel::default(),
+            upcall: Upcall::default(),
         }
     }
 }

@@ -99,6 +99,7 @@ mod kinds;
 mod lock;
 mod logic;
 mod manager;
+mod observer;
 mod stats;
 mod sys;
 #[cfg(feature = "testing")]
@@ -123,6 +124,7 @@ pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue,
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};
+pub use observer::{Event, ObservedLock, Observer, RoundOutcome};
 pub use stats::Stats;
 #[cfg(feature = "tls")]
 pub use tls::Tls;

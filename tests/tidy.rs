@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["sys", "ids", "testing/store"],
     &["time"],
     &["error", "stats"],
-    &["inspection"],
+    &["inspection", "observer"],
     &["answer", "config", "tls"],
     &["logic", "wire"],
     &["engine/park", "engine/process"],

@@ -9,6 +9,7 @@ use crate::error::AcquireError;
 use crate::ids::LockName;
 use crate::logic::acquire::Rule;
 use crate::logic::validity;
+use crate::observer::ObservedLock;
 use crate::wire::Plan;
 
 /// The description of a lock: shared by the lock kind, its calls under way and the hold that they win.
@@ -24,6 +25,8 @@ pub(crate) struct LockSpec {
     pub(crate) renew: bool,
     pub(crate) fair: bool,
     pub(crate) cancel: Option<CancelHandle>,
+    /// What the program calls locks of this sort, for its observer.
+    pub(crate) class: Option<Arc<str>>,
 }
 
 impl LockSpec {
@@ -37,7 +40,13 @@ impl LockSpec {
             renew: config.renew,
             fair: true,
             cancel: None,
+            class: None,
         }
+    }
+
+    /// For the observer.
+    pub(crate) fn observed(&self) -> ObservedLock {
+        ObservedLock::new(&self.name, self.class.as_ref())
     }
 
     /// How many may hold it.

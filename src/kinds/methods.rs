@@ -16,7 +16,7 @@ use crate::sys::logging::debug;
 use crate::time;
 use crate::wire::KeyTtls;
 
-/// `ttl`, `renew`, `fair`, `cancelled_by`.
+/// `ttl`, `renew`, `fair`, `class`, `cancelled_by`.
 macro_rules! setters {
     ($kind:ident) => {
         impl $kind {
@@ -55,6 +55,17 @@ macro_rules! setters {
             #[must_use]
             pub fn fair(mut self, fair: bool) -> $kind {
                 self.spec_mut().fair = fair;
+                self
+            }
+
+            /// Sets what locks of this sort are called in metrics: `order`, say, for locks called `order:4711`.
+            ///
+            /// An [`Observer`](crate::Observer) is told both. The class is for labels of metrics, of which there must not be many.
+            ///
+            /// Default: none, which observers see as `other`.
+            #[must_use]
+            pub fn class(mut self, class: &str) -> $kind {
+                self.spec_mut().class = Some(class.into());
                 self
             }
 

@@ -12,6 +12,7 @@ use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::LockGuard;
 use crate::logic::acquire::LossReason;
 use crate::logic::{outage, wait};
+use crate::observer::Event;
 use crate::sys::logging::{debug, info, warn};
 use crate::time::{self, About, Moment, Tick};
 
@@ -44,14 +45,23 @@ pub(crate) fn acquire(
         return Err(AcquireError::Forked);
     }
     let Some(_call) = engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
-    let mut call = Call { engine, spec, began: time::tick(), outage: None, lost: None };
+    let upcall = &engine.shared().fanout.upcall;
+    upcall.tell(|| Event::Began { lock: spec.observed() });
+    let mut call = Call { engine, spec, began: time::tick(), outage: None, lost: None, won: false };
     let now = call.wait_for_contact();
-    match patience {
+    let result = match patience {
         Patience::None => call.once(true),
         Patience::Until(until) if until <= now => call.once(false),
         Patience::Until(until) => call.wait(Some(until)),
         Patience::Forever => call.wait(None),
+    };
+    if let (Err(error), false) = (&result, call.won) {
+        upcall.tell(|| {
+            let waited = time::tick().saturating_duration_since(call.began);
+            Event::NotAcquired { lock: spec.observed(), waited, error: error.clone() }
+        });
     }
+    result
 }
 
 /// A call under way.
@@ -63,6 +73,8 @@ struct Call<'a> {
     outage: Option<Tick>,
     /// The last lost attempt.
     lost: Option<LostAttempt>,
+    /// The observer was told that it has won.
+    won: bool,
 }
 
 impl<'a> Call<'a> {
@@ -93,7 +105,7 @@ impl<'a> Call<'a> {
     /// RACE: it is noted before anybody else knows of it. From the moment at which it is in the schedule it can end: this
     /// process may have been stopped for longer than its ttl. An end that came before the note would leave the queue with a
     /// hold that never ends, and all later calls behind it.
-    fn guard(&self, won: Won, note: impl FnOnce(u64)) -> Result<LockGuard, AcquireError> {
+    fn guard(&mut self, won: Won, note: impl FnOnce(u64)) -> Result<LockGuard, AcquireError> {
         let shared: &Arc<Shared> = self.engine.shared();
         self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
@@ -101,6 +113,11 @@ impl<'a> Call<'a> {
         // From here on the lock is given back whatever happens.
         let guard = LockGuard::of_hold(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
+        self.won = true;
+        shared.fanout.upcall.tell(|| {
+            let waited = time::tick().saturating_duration_since(self.began);
+            Event::Acquired { lock: self.spec.observed(), waited, token: lock.token() }
+        });
         lock.plan_next(true, Moment::now());
         if self.engine.shut_down_signal().is_given() {
             // No thread would extend it. Dropped here, it is released before the workers end.
@@ -352,7 +369,7 @@ mod tests {
         let spec = LockSpec::new(&shared.config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
         let client = Some(shared.queues.waiter(spec.rule()));
         let spec = Arc::new(spec);
-        let call = Call { engine: &engine, spec: &spec, began: time::tick(), outage: None, lost: None };
+        let mut call = Call { engine: &engine, spec: &spec, began: time::tick(), outage: None, lost: None, won: false };
         shared.schedule.stop();
         let won = || Won::just_now(&spec, Duration::from_secs(10));
 

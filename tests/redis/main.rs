@@ -36,6 +36,7 @@ mod memory;
 mod names;
 mod notices;
 mod obligations;
+mod observer;
 mod operations;
 mod outages;
 mod overload;

@@ -44,6 +44,7 @@ impl HeldLock {
             owner: self.owner,
             token: self.token,
             raised: false,
+            began: self.began,
             in_lists: self.in_lists,
             shared: Arc::clone(&self.shared),
             state: Mutex::new(state),

@@ -20,6 +20,7 @@ use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::validity;
+use crate::observer::Event;
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, write_line};
 use crate::sys::sync::Mutex;
@@ -230,6 +231,7 @@ impl HeldLock {
         match end {
             ExtendEnd::Confirmed => {
                 let mut state = self.state.lock();
+                let left = state.lease.ends_in(now);
                 match state.lease.on_extended(sent.until, now) {
                     it @ (Extended::Longer | Extended::NotLonger) => {
                         if it == Extended::Longer {
@@ -240,15 +242,16 @@ impl HeldLock {
                         let again = std::mem::take(&mut state.said_not_extended);
                         drop(state);
                         count(&counters.extensions);
+                        let took = now.since(sent.at.moment);
+                        self.shared.fanout.upcall.tell(|| Event::Extended { lock: self.spec.observed(), took, left });
                         let level = if again { Level::Info } else { Level::Debug };
-                        let again = if again { "again " } else { "" };
-                        let took = About(now.since(sent.at.moment));
+                        let (again, took) = (if again { "again " } else { "" }, About(took));
                         write_line!(level, "{}: extended {again}in {took}, {:?}", self.spec.name, self.owner);
                     }
                     Extended::TooLate => {
                         let loss = self.end_by_clock(&mut state, now);
                         drop(state);
-                        count(&counters.extensions_failed);
+                        self.note_failed_extension(Duration::ZERO);
                         if let Some(loss) = loss {
                             self.announce(loss);
                         }
@@ -258,12 +261,13 @@ impl HeldLock {
                 }
             }
             ExtendEnd::Gone => {
-                count(&counters.extensions_failed);
+                self.note_failed_extension(Duration::ZERO);
                 self.lose(Lost::Gone);
                 return;
             }
             ExtendEnd::NotConfirmed => {
-                count(&counters.extensions_failed);
+                let left = self.state.lock().lease.ends_in(now);
+                self.note_failed_extension(left);
                 let gone = round.nodes_with(Answer::is_gone);
                 if self.is_lost_by_clock(sent, extended, gone) {
                     self.lose(Lost::NodeClock);
@@ -273,6 +277,11 @@ impl HeldLock {
             }
         }
         self.plan_next(end == ExtendEnd::Confirmed, now);
+    }
+
+    fn note_failed_extension(&self, left: Duration) {
+        count(&self.shared.counters.extensions_failed);
+        self.shared.fanout.upcall.tell(|| Event::NotExtended { lock: self.spec.observed(), left });
     }
 
     /// Says that no majority has extended it, and how much time is left: once, until it is extended again.
@@ -387,6 +396,8 @@ impl Sink for Healing {
         if answer == Answer::Extend(ExtendReply::Healed) {
             count(&self.0.shared.counters.healed);
             debug!("{}: set again on {node}", self.0.spec.name);
+            let HeldLock { spec, shared, .. } = &*self.0;
+            shared.fanout.upcall.tell(|| Event::Healed { lock: spec.observed(), node });
         }
         true
     }

@@ -21,6 +21,7 @@ use crate::logic::confirmations::Confirmations;
 use crate::logic::lease::{Ending, Lease};
 use crate::logic::quorum;
 use crate::logic::tally::{ExtendRound, Held, ReleaseEnd, ReleaseRound};
+use crate::observer::{Event, ObservedLock};
 use crate::stats::count;
 use crate::sys;
 use crate::sys::logging::{Level, write_line};
@@ -36,6 +37,8 @@ pub(crate) struct HeldLock {
     pub(super) owner: OwnerToken,
     pub(super) token: FencingToken,
     pub(super) raised: bool,
+    /// When it was won, or sent for: the hold's age counts from there.
+    pub(super) began: Moment,
     /// The call may be in waiting lists, of nodes that refused it.
     pub(super) in_lists: Option<Waiter>,
     pub(super) shared: Arc<Shared>,
@@ -126,6 +129,7 @@ impl HeldLock {
             owner: won.owner,
             token: won.token,
             raised: won.raised,
+            began: won.sent.moment,
             in_lists: won.in_lists,
             shared,
             state: Mutex::new(state),
@@ -206,6 +210,7 @@ impl HeldLock {
             return Err(Lost::Gone);
         }
         count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
+        self.tell(|lock, held| Event::Released { lock, held, confirmed: end.enough });
         Ok((end, pending))
     }
 
@@ -270,6 +275,7 @@ impl HeldLock {
         if let Ok(ended) = self.end() {
             self.leave_lists(ended.reached);
             self.shared.queues.end_hold(&self.spec.plan, self.id);
+            self.tell(|lock, held| Event::LeftToExpire { lock, held });
         }
         true
     }
@@ -390,9 +396,15 @@ impl HeldLock {
         self.notify(reason, renewed_at, listeners);
     }
 
-    /// The log comes last, because it may take its time.
+    /// Tells the observer of the end of the hold.
+    fn tell(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
+        self.shared.fanout.upcall.tell(|| event(self.spec.observed(), Moment::now().since(self.began)));
+    }
+
+    /// The observer and the log come last, because they may take their time.
     fn notify(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
         listeners.notify(reason, &self.shared.callbacks);
+        self.tell(|lock, held| Event::Lost { lock, held, why: reason });
         let age = Moment::now().since(renewed_at);
         // A shutdown is what the program wanted.
         let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };

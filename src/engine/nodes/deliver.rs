@@ -8,6 +8,7 @@ use crate::engine::nodes::node::Node;
 use crate::engine::nodes::sets::Heard;
 use crate::error::NodeFailure;
 use crate::logic::eligibility::{Eligibility, Times};
+use crate::observer::Event;
 use crate::stats::count;
 use crate::sys::logging::{trace, warn};
 use crate::time::Now;
@@ -38,6 +39,10 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
         trace!("{}: {:?}", node.id, reply.answer);
         let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now.tick, answered_at: now.moment };
         let answer = judge(node, &mut eligibility, reply, times);
+        node.upcall.tell(|| {
+            let failure = if let Answer::Failed(failure) = &answer { Some(failure.clone()) } else { None };
+            Event::NodeReply { node: node.id, took: now.tick.saturating_duration_since(asked.tick), failure }
+        });
         match job.kind() {
             Kind::Subscribe => node.set_listening(&answer),
             Kind::Meet => {}
@@ -97,10 +102,10 @@ fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Rep
         Answer::Acquire(AcquireReply::Forgot { left }) => {
             let known = eligibility.quarantine_left(times.answered);
             if known < left {
-                if known.saturating_add(QUARANTINE_IS_NEWS) < left {
-                    node.status.note_forgotten(left);
-                }
                 eligibility.quarantine(left, times.answered);
+                if known.saturating_add(QUARANTINE_IS_NEWS) < left {
+                    node.status.note_forgotten(left, eligibility.why(times.answered));
+                }
                 node.publish_eligibility(eligibility, None, times.answered);
             }
             // What the node says is not all that is known of it.

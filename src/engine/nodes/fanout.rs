@@ -24,6 +24,7 @@ use crate::logic::group::Rhythm;
 use crate::logic::pace::{self, PAUSE_MAX};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock, quorum};
+use crate::observer::Upcall;
 use crate::stats::Counters;
 use crate::sys::OwnThread;
 use crate::sys::sync::{Condvar, Mutex};
@@ -34,6 +35,7 @@ use crate::wire::{Address, Place};
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
     pub(crate) counters: Arc<Counters>,
+    pub(crate) upcall: Upcall,
     run_ids: Arc<Mutex<RunIds>>,
     response_timeout: Duration,
     connect_timeout: Duration,
@@ -103,6 +105,7 @@ impl Fanout {
             response_timeout,
             contacts: Arc::clone(&contacts),
             counters: Arc::clone(counters),
+            upcall: config.upcall.clone(),
             client,
             events: Arc::clone(events),
             quarantine_length: quarantine_length.clone(),
@@ -145,6 +148,7 @@ impl Fanout {
         let pace = Default::default();
         let fanout = Fanout {
             counters: Arc::clone(counters),
+            upcall: config.upcall.clone(),
             joint,
             run_ids,
             response_timeout,

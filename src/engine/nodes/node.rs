@@ -19,6 +19,7 @@ use crate::engine::nodes::status::Status;
 use crate::error::NodeFailure;
 use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
+use crate::observer::{Event, Upcall};
 use crate::stats::{Counters, count};
 use crate::sys::logging::{debug, info};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
@@ -76,6 +77,7 @@ pub(crate) struct Node {
     pub(super) quarantine_length: Option<Arc<QuarantineLength>>,
     pub(crate) other_users: OtherUsers,
     pub(super) counters: Arc<Counters>,
+    pub(super) upcall: Upcall,
     contacts: Arc<Contacts>,
     events: Arc<dyn Events>,
 }
@@ -96,6 +98,7 @@ pub(crate) struct NodeContext {
     pub(crate) response_timeout: Duration,
     pub(crate) contacts: Arc<Contacts>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) upcall: Upcall,
     pub(crate) client: ClientId,
     pub(crate) events: Arc<dyn Events>,
     pub(crate) quarantine_length: Option<Arc<QuarantineLength>>,
@@ -107,12 +110,14 @@ impl Node {
         id: NodeId,
         address: Arc<str>,
         WorkerHandle { registry, waker }: WorkerHandle,
-        NodeContext { start, response_timeout, contacts, counters, client, events, quarantine_length, sets }: NodeContext,
+        common: NodeContext,
         eligibility: Eligibility,
     ) -> Node {
-        let length = quarantine_length.clone();
+        let NodeContext { start, response_timeout, contacts, counters, upcall, client, events, .. } = common;
+        let (quarantine_length, sets) = (common.quarantine_length, common.sets);
+        let (shown, length) = (Arc::clone(&address), quarantine_length.clone());
         Node {
-            status: Status::new(id, Arc::clone(&address), start, Arc::clone(&counters), length),
+            status: Status::new(id, shown, start, Arc::clone(&counters), upcall.clone(), length),
             link: Link::new(id, Load::new(start, response_timeout), registry, waker),
             other_users: OtherUsers::new(id, sets),
             id,
@@ -135,6 +140,7 @@ impl Node {
             listening: AtomicBool::new(false),
             quarantine_length,
             counters,
+            upcall,
             contacts,
             events,
         }
@@ -180,6 +186,7 @@ impl Node {
         let stalled = self.link.load.is_overdue(now) && self.link.is_silent(now);
         if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
             info!("{}: not responding: {}", self.id, self.address);
+            self.upcall.tell(|| Event::NodeSilent { node: self.id });
         }
         stalled
     }
@@ -188,6 +195,7 @@ impl Node {
     pub(crate) fn note_answers(&self) {
         if self.stall_logged.load(Ordering::Acquire) && self.stall_logged.swap(false, Ordering::AcqRel) {
             info!("{}: responding again: {}", self.id, self.address);
+            self.upcall.tell(|| Event::NodeAnswers { node: self.id });
         }
     }
 
@@ -530,6 +538,7 @@ impl Node {
             contacts: Arc::new(Contacts::new(1)),
             client: ClientId::draw().unwrap(),
             counters: Arc::new(Counters::default()),
+            upcall: Upcall::default(),
             events: Arc::new(()),
             quarantine_length: None,
             sets: None,

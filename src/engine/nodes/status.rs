@@ -13,6 +13,7 @@ use crate::error::{FailureKind, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::NodeId;
 use crate::logic::clock::ClockStep;
 use crate::logic::eligibility::{Change, Eligibility, QuarantineSpan};
+use crate::observer::{Event, Upcall};
 use crate::stats::{Counters, count};
 use crate::time::{About, Moment, Tick};
 
@@ -33,6 +34,7 @@ pub(crate) struct Status {
     address: Arc<str>,
     start: Tick,
     counters: Arc<Counters>,
+    upcall: Upcall,
     quarantine_length: Option<Arc<QuarantineLength>>,
     /// Until when it is quarantined for a lock that it does not know, in nanoseconds since the node's start; 0 for never.
     told_until: AtomicU64,
@@ -64,6 +66,7 @@ impl Status {
         address: Arc<str>,
         start: Tick,
         counters: Arc<Counters>,
+        upcall: Upcall,
         quarantine_length: Option<Arc<QuarantineLength>>,
     ) -> Status {
         Status {
@@ -71,6 +74,7 @@ impl Status {
             address,
             start,
             counters,
+            upcall,
             quarantine_length,
             told_until: AtomicU64::new(0),
             restarted: AtomicI64::new(i64::MIN),
@@ -153,7 +157,7 @@ impl Status {
         self.clock_offset[0].store(low, Ordering::Relaxed);
         self.clock_offset[1].store(high, Ordering::Relaxed);
         if let Some(news) = news {
-            self.say_news(news, eligibility.quarantine_left(now), now);
+            self.say_news(news, eligibility.quarantine_left(now), why, now);
         }
         let stepped = matches!(news, Some(Change::Stepped(ClockStep::Forward(_))));
         if stepped {
@@ -174,12 +178,15 @@ impl Status {
     }
 
     /// `left`: how long the node is quarantined because of that.
-    fn say_news(&self, news: Change, left: Duration, now: Tick) {
+    fn say_news(&self, news: Change, left: Duration, why: Quarantine, now: Tick) {
+        if !matches!(news, Change::Stepped(ClockStep::Back(_)) | Change::Empty) {
+            self.tell_quarantined(left, why);
+        }
         match news {
             Change::Restarted => {
                 info!("{}: {}: no vote for {}: its server was started lately", self.id, self.address, About(left));
             }
-            Change::Empty => self.note_forgotten(left),
+            Change::Empty => self.note_forgotten(left, why),
             Change::Another => {
                 info!(
                     "{}: {}: no vote for {}: its server was restarted, promoted, restored or swapped",
@@ -190,6 +197,9 @@ impl Status {
             }
             Change::Stepped(step) => {
                 count(&self.counters.clock_steps);
+                let (ClockStep::Forward(by) | ClockStep::Back(by)) = step;
+                let forward = matches!(step, ClockStep::Forward(_));
+                self.upcall.tell(|| Event::ClockStep { node: self.id, by, forward });
                 let level = if self.may_warn_of_step(now) { Level::Warn } else { Level::Debug };
                 match step {
                     ClockStep::Forward(by) => write_line!(
@@ -261,8 +271,16 @@ impl Status {
     }
 
     /// Says that the node has lost its memory.
-    pub(crate) fn note_forgotten(&self, left: Duration) {
+    pub(crate) fn note_forgotten(&self, left: Duration, why: Quarantine) {
+        self.tell_quarantined(left, why);
         info!("{}: {}: no vote for {}: it is new, or has lost what it had stored", self.id, self.address, About(left));
+    }
+
+    /// Not where quarantines are switched off.
+    fn tell_quarantined(&self, left: Duration, why: Quarantine) {
+        if !left.is_zero() {
+            self.upcall.tell(|| Event::NodeQuarantined { node: self.id, left, why });
+        }
     }
 
     fn nanos(&self, at: Tick) -> u64 {

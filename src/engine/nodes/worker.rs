@@ -23,6 +23,7 @@ use crate::engine::nodes::resend::Unconfirmed;
 use crate::error::{NodeFailure, NodeFinding};
 use crate::logic::eligibility::Times;
 use crate::logic::run_ids::{Double, RunIds};
+use crate::observer::Event;
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::Mutex;
@@ -319,6 +320,8 @@ impl Worker {
         let (again, _) = self.unconfirmed.take_due(now);
         self.node.open(socket, conn, server_info.memory, again, now);
         self.node.set_health(Health::Up);
+        let Node { id, address, upcall, .. } = &*self.node;
+        upcall.tell(|| Event::NodeUp { node: *id, address: Arc::clone(address) });
         self.phase = Phase::Open;
     }
 
@@ -431,6 +434,8 @@ impl Worker {
         self.finder.iter().for_each(|it| it.disconnected());
         let unanswered = self.node.close();
         self.run_ids.lock().leave(self.node.id, time::tick());
+        let Node { id, address, upcall, .. } = &*self.node;
+        upcall.tell(|| Event::NodeDown { node: *id, address: Arc::clone(address), why: failure.clone() });
         if *failure != NodeFailure::ShutDown {
             count(&self.node.counters.connection_failures);
             let (now, was_down) = (time::tick(), self.down_since.is_some());

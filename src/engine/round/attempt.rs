@@ -20,6 +20,7 @@ use crate::logic::ballot::Ballot;
 use crate::logic::tally::ReleaseRound;
 use crate::logic::wait;
 use crate::logic::{quorum, token, validity};
+use crate::observer::{Event, RoundOutcome};
 use crate::stats::count;
 use crate::sys::logging::debug;
 use crate::time::{self, About, Moment, Now, Tick};
@@ -159,8 +160,10 @@ impl Attempt {
             }
         }
         let took = Moment::now().since(self.sent.moment);
+        let tell = |outcome| fanout.upcall.tell(|| Event::Round { lock: request.spec.observed(), outcome, took });
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
             count(&fanout.counters.rounds_won);
+            tell(RoundOutcome::Won);
             debug!("{}: won in {}, token {token}, {:?}", request.spec.name, About(took), self.owner);
             let grants = Grants { round: Some(Arc::clone(&self.round)), slot, gone };
             let waiter = request.policy.entry.map(|it| it.waiter);
@@ -182,11 +185,16 @@ impl Attempt {
             });
         }
         let why = if let AcquireEnd::Lost(why) = end { why } else { LossReason::Overtaken };
-        count(match why {
-            LossReason::Held | LossReason::Overtaken | LossReason::KeyInUse => &fanout.counters.rounds_held,
-            LossReason::NoQuorum => &fanout.counters.rounds_without_quorum,
-            LossReason::TooLate => &fanout.counters.rounds_too_late,
-        });
+        let counters = &fanout.counters;
+        let (counter, outcome) = match why {
+            LossReason::Held => (&counters.rounds_held, RoundOutcome::Held),
+            LossReason::Overtaken => (&counters.rounds_held, RoundOutcome::Overtaken),
+            LossReason::KeyInUse => (&counters.rounds_held, RoundOutcome::KeyInUse),
+            LossReason::NoQuorum => (&counters.rounds_without_quorum, RoundOutcome::NoQuorum),
+            LossReason::TooLate => (&counters.rounds_too_late, RoundOutcome::TooLate),
+        };
+        count(counter);
+        tell(outcome);
         for (node, failure) in quarantined {
             self.round.amend(node, NodeAnswer::Failed(failure));
         }

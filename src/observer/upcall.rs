@@ -1,0 +1,132 @@
+//! The only place that calls an observer, and never with anything of ours locked.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::observer::event::{Event, Observer};
+use crate::sys::logging::{error, warn};
+use crate::sys::sync::{AtomicBool, afterwards, is_anything_locked};
+use crate::time::{self, About};
+
+/// The log warns of a call that takes longer: half of the default response timeout, after which rounds fail.
+const SLOW: Duration = Duration::from_millis(50);
+
+/// Tells the observer, if there is one. Without one it costs a look at a pointer.
+#[derive(Clone, Default)]
+pub(crate) struct Upcall(Option<Arc<Observed>>);
+
+struct Observed {
+    observer: Arc<dyn Observer>,
+    /// It has panicked.
+    off: AtomicBool,
+    /// The log has said that it is slow.
+    said_slow: AtomicBool,
+}
+
+// A panic of the observer is caught, and is its last call.
+impl UnwindSafe for Upcall {}
+impl RefUnwindSafe for Upcall {}
+
+impl fmt::Debug for Upcall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Upcall(..)" } else { "Upcall(none)" })
+    }
+}
+
+impl Upcall {
+    pub(crate) fn to(observer: Arc<dyn Observer>) -> Upcall {
+        let (off, said_slow) = (AtomicBool::new(false), AtomicBool::new(false));
+        Upcall(Some(Arc::new(Observed { observer, off, said_slow })))
+    }
+
+    /// Tells it, as soon as this thread has nothing locked. The event is made only if there is an observer.
+    #[inline]
+    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+        if let Some(observed) = &self.0 {
+            observed.take(event());
+        }
+    }
+}
+
+impl Observed {
+    fn take(self: &Arc<Self>, event: Event) {
+        if is_anything_locked() {
+            let this = Arc::clone(self);
+            afterwards(move || this.call(&event));
+        } else {
+            self.call(&event);
+        }
+    }
+
+    fn call(&self, event: &Event) {
+        if self.off.load(Relaxed) {
+            return;
+        }
+        let began = time::tick();
+        // It runs on threads of ours, and in destructors that give locks back: neither may end by a panic of it.
+        let panicked = catch_unwind(AssertUnwindSafe(|| self.observer.event(event))).is_err();
+        if panicked && !self.off.swap(true, Relaxed) {
+            error!("the observer panicked, and is not called any more");
+        }
+        let took = time::tick().saturating_duration_since(began);
+        if SLOW < took && !self.said_slow.swap(true, Relaxed) {
+            warn!(
+                "the observer took {} for an event: nothing else is done on its thread meanwhile, and locks can be lost",
+                About(took)
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::NodeId;
+    use crate::sys::sync::Mutex;
+
+    fn silent() -> Event {
+        Event::NodeSilent { node: NodeId::new(0) }
+    }
+
+    #[test]
+    fn h11_an_observer_is_called_when_everything_is_unlocked_and_in_order() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tells = Arc::clone(&told);
+        let upcall = Upcall::to(Arc::new(move |event: &Event| {
+            assert!(!is_anything_locked());
+            tells.lock().push(matches!(event, Event::NodeSilent { .. }));
+        }));
+        let ours = Mutex::new(());
+
+        let locked = ours.lock();
+        upcall.tell(silent);
+        upcall.tell(|| Event::NodeAnswers { node: NodeId::new(0) });
+        drop(locked);
+
+        assert_eq!(*told.lock(), [true, false]);
+    }
+
+    #[test]
+    fn an_observer_that_panics_is_not_called_again_and_ends_no_thread_of_ours() {
+        let calls = Arc::new(Mutex::new(0));
+        let counts = Arc::clone(&calls);
+        let upcall = Upcall::to(Arc::new(move |_: &Event| {
+            *counts.lock() += 1;
+            panic!("an observer that panics");
+        }));
+
+        for _ in 0..3 {
+            upcall.tell(silent);
+        }
+
+        assert_eq!(*calls.lock(), 1);
+    }
+
+    #[test]
+    fn no_event_is_made_for_nobody() {
+        Upcall::default().tell(|| panic!("it was made"));
+    }
+}

@@ -1,0 +1,415 @@
+//! What an observer is told.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+
+use devnodes::{Clock, Server, Servers, eventually};
+use quorlock::{
+    AcquireError, Builder, CancelHandle, Event, LockGuard, LockManager, Lost, NodeFailure, Observer, Quarantine,
+    RoundOutcome,
+};
+
+use crate::lists::hold;
+use crate::support::*;
+
+/// Remembers all that it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<Event>>);
+
+impl Observer for Told {
+    fn event(&self, event: &Event) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+impl Told {
+    fn all(&self) -> Vec<Event> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// How many are so.
+    fn count(&self, is: impl Fn(&Event) -> bool) -> usize {
+        self.all().iter().filter(|it| is(it)).count()
+    }
+
+    #[track_caller]
+    fn in_the_end(&self, what: &str, is: impl Fn(&Event) -> bool) {
+        eventually(what, || 0 < self.count(&is));
+    }
+
+    /// What was told of the locks that the test is about, in words.
+    fn story(&self) -> Vec<&'static str> {
+        self.all().iter().filter_map(word).collect()
+    }
+}
+
+/// What an event says about a lock; none if it is about a node, or the lock with which a test connects.
+fn word(event: &Event) -> Option<&'static str> {
+    let (lock, word) = match event {
+        Event::Began { lock, .. } => (lock, "began"),
+        Event::Acquired { lock, .. } => (lock, "acquired"),
+        Event::NotAcquired { lock, .. } => (lock, "not acquired"),
+        Event::Round { lock, outcome: RoundOutcome::Won, .. } => (lock, "won"),
+        Event::Round { lock, .. } => (lock, "lost round"),
+        Event::Released { lock, confirmed: true, .. } => (lock, "released"),
+        Event::Released { lock, .. } => (lock, "released, not confirmed"),
+        Event::LeftToExpire { lock, .. } => (lock, "left to expire"),
+        Event::Lost { lock, .. } => (lock, "lost"),
+        Event::Extended { lock, .. } => (lock, "extended"),
+        Event::NotExtended { lock, .. } => (lock, "not extended"),
+        Event::Healed { lock, .. } => (lock, "healed"),
+        _ => return None,
+    };
+    (lock.name() != b"warm-up").then_some(word)
+}
+
+fn observed(builder: Builder) -> (LockManager, Arc<Told>) {
+    let told = Arc::new(Told::default());
+    (builder.observer(Arc::<Told>::clone(&told)).build().unwrap(), told)
+}
+
+/// The same, connected to three servers.
+fn connected_and_observed(builder: Builder) -> (LockManager, Arc<Told>) {
+    let (locks, told) = observed(builder);
+    connect(&locks, 3);
+    (locks, told)
+}
+
+#[test]
+fn a_hold_is_told_from_its_beginning_to_its_end_with_its_name_and_its_class() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()));
+
+    let guard = locks.mutex("order:7").class("order").lock()?;
+    let expected_token = guard.fencing_token();
+    guard.release()?;
+
+    assert_eq!(told.story(), ["began", "won", "acquired", "released"]);
+    for event in told.all() {
+        match event {
+            Event::Acquired { lock, token, .. } if lock.name() == b"order:7" => {
+                assert_eq!((token, lock.class(), lock.to_string().as_str()), (expected_token, "order", "order:7"));
+            }
+            Event::Acquired { lock, .. } => assert_eq!(lock.class(), "other"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()));
+    let guard = hold(&manager(&servers), &servers, "report");
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_held(&err);
+    let cancel = CancelHandle::new();
+    cancel.cancel();
+    assert!(locks.mutex("report").cancelled_by(&cancel).lock().is_err());
+
+    let errors = told.all().into_iter().filter_map(|it| match it {
+        Event::NotAcquired { error, .. } => Some(error),
+        _ => None,
+    });
+    let errors: Vec<_> = errors.collect();
+    assert!(matches!(errors[..], [AcquireError::Held { .. }, AcquireError::Cancelled { .. }]), "{errors:?}");
+    assert_eq!(told.count(|it| matches!(it, Event::Round { outcome: RoundOutcome::Held, .. })), 1);
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn a_loss_that_an_extension_finds_is_told_once_with_how_it_was_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let guard = hold(&locks, &servers, "report");
+
+    servers.iter().for_each(|it| del(it, "report"));
+    assert!(guard.extend(LONG).is_err());
+    drop(guard);
+
+    assert_eq!(told.story(), ["began", "won", "acquired", "not extended", "lost"]);
+    assert_eq!(told.count(|it| matches!(it, Event::Lost { why: Lost::Gone, .. })), 1);
+    Ok(())
+}
+
+#[test]
+fn a_loss_that_only_the_release_finds_is_told_as_one() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let guard = hold(&locks, &servers, "report");
+
+    servers.iter().for_each(|it| del(it, "report"));
+    assert!(guard.release().is_err());
+
+    assert_eq!(told.story(), ["began", "won", "acquired", "lost"]);
+    Ok(())
+}
+
+#[test]
+fn the_end_of_a_lease_that_nobody_looks_at_is_told() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()));
+    let ending = locks.mutex("report").ttl(secs(20)).renew(false).lock()?;
+    assert_eq!(told.count(|it| matches!(it, Event::Lost { .. })), 0);
+    drop(ending);
+
+    let (locks, told) = observed(builder(servers.urls()).response_timeout(ms(50)).ttl(ms(200)).renew(false));
+    std::mem::forget(lock_in_the_end(&locks, "other"));
+    told.in_the_end("the loss is told", |it| matches!(it, Event::Lost { why: Lost::LeaseOver, .. }));
+    Ok(())
+}
+
+#[test]
+fn an_extension_is_told_with_what_was_left_before_and_one_that_fails_with_what_is_left() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(impatient(servers.urls()));
+    let guard = hold(&locks, &servers, "report");
+    // On a busy machine an answer may come too late, and a later one in time.
+    eventually("it is extended", || guard.extend(LONG).is_ok());
+
+    servers[0].pause()?;
+    servers[1].pause()?;
+    assert!(guard.extend(LONG).is_err());
+
+    let lefts = |of: fn(&Event) -> Option<std::time::Duration>| told.all().iter().filter_map(of).collect::<Vec<_>>();
+    let extended = lefts(|it| if let Event::Extended { left, .. } = it { Some(*left) } else { None });
+    let failed = lefts(|it| if let Event::NotExtended { left, .. } = it { Some(*left) } else { None });
+    assert!(!extended.is_empty() && extended.iter().all(|it| LONG / 2 < *it && *it < LONG), "{extended:?}");
+    assert!(!failed.is_empty() && failed.iter().all(|it| LONG / 2 < *it && *it < LONG), "{failed:?}");
+    assert_eq!(told.count(|it| matches!(it, Event::Lost { .. })), 0);
+    servers[0].resume()?;
+    servers[1].resume()?;
+    Ok(())
+}
+
+#[test]
+fn a_key_that_is_set_again_is_told_with_its_node() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let guard = hold(&locks, &servers, "report");
+
+    del(&servers[1], "report");
+    guard.extend(LONG)?;
+
+    told.in_the_end("it is told", |it| matches!(it, Event::Healed { node, .. } if node.index() == 1));
+    Ok(())
+}
+
+#[test]
+fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).response_timeout(ms(250)).ttl(LONG));
+    eventually("all are up", || told.count(|it| matches!(it, Event::NodeUp { .. })) == 3);
+    let cycle_until = |what: &str, is: &dyn Fn(&Event) -> bool| {
+        eventually(what, || {
+            let _ = locks.mutex("warm-up").try_lock();
+            0 < told.count(is)
+        });
+    };
+
+    servers[0].kill()?;
+    cycle_until("it is down", &|it| matches!(it, Event::NodeDown { node, .. } if node.index() == 0));
+    servers[0].restart()?;
+    eventually("it is up", || {
+        let _ = locks.mutex("warm-up").try_lock();
+        told.count(|it| matches!(it, Event::NodeUp { node, .. } if node.index() == 0)) == 2
+    });
+
+    servers[1].pause()?;
+    cycle_until("it is silent", &|it| matches!(it, Event::NodeSilent { node, .. } if node.index() == 1));
+    servers[1].resume()?;
+    cycle_until("it answers", &|it| matches!(it, Event::NodeAnswers { node, .. } if node.index() == 1));
+
+    let addresses: Vec<_> = servers.iter().map(|it| it.addr().to_string()).collect();
+    for event in told.all() {
+        if let Event::NodeUp { node, address, .. } | Event::NodeDown { node, address, .. } = event {
+            assert_eq!(*address, *addresses[node.index()]);
+        }
+    }
+    locks.shut_down();
+    let is_end = |it: &Event| matches!(it, Event::NodeDown { why: NodeFailure::ShutDown, .. });
+    assert_eq!(told.count(is_end), 3);
+    Ok(())
+}
+
+#[test]
+fn every_answer_is_told_with_its_node_and_why_it_does_not_count() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    for node in 0..3 {
+        let is_good = |it: &Event| matches!(it, Event::NodeReply { node: it, failure: None, .. } if it.index() == node);
+        told.in_the_end("a good answer", is_good);
+    }
+
+    servers[2].command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
+    drop(locks.mutex("report").try_lock()?);
+
+    told.in_the_end("a failure", |it| match it {
+        Event::NodeReply { node, failure: Some(failure), .. } => {
+            node.index() == 2 && matches!(failure, NodeFailure::WritesRefused { .. })
+        }
+        _ => false,
+    });
+    Ok(())
+}
+
+#[test]
+fn a_quarantine_is_told_with_its_reason() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = observed(builder(servers.urls()).quarantine(true));
+    assert!(locks.mutex("report").try_lock().is_err());
+
+    for node in 0..3 {
+        told.in_the_end("it is told", |it| match it {
+            Event::NodeQuarantined { node: it, left, why, .. } => {
+                it.index() == node && *why == Quarantine::New && !left.is_zero()
+            }
+            _ => false,
+        });
+    }
+    Ok(())
+}
+
+#[test]
+fn a_step_of_a_nodes_clock_is_told_with_its_direction() -> TestResult {
+    if !Clock::available() {
+        eprintln!("left out: clocks of servers can be stepped on Linux only");
+        return Ok(());
+    }
+    let servers = Servers::start_with(3, |it| it.stepped_clock())?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let stepped = |node: usize, ahead: bool| {
+        eventually("it is told", || {
+            drop(locks.mutex("warm-up").try_lock());
+            let is = |it: &Event| match it {
+                Event::ClockStep { node: it, by, forward, .. } => {
+                    it.index() == node && *forward == ahead && secs(30) < *by && *by < secs(50)
+                }
+                _ => false,
+            };
+            0 < told.count(is)
+        });
+    };
+
+    servers[0].step_clock_forward(secs(40))?;
+    stepped(0, true);
+    servers[1].step_clock_back(secs(40))?;
+    stepped(1, false);
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_is_left_to_expire_after_a_panic_is_told_as_that() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG).lock_delay(true));
+    drop_by_panic(locks.mutex("report").lock()?);
+    assert_eq!(told.story(), ["began", "won", "acquired", "left to expire"]);
+    Ok(())
+}
+
+fn drop_by_panic(guard: LockGuard) {
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
+        let _guard = guard;
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }));
+    assert!(panicked.is_err());
+}
+
+#[test]
+fn an_observer_that_panics_while_a_panic_drops_a_guard_ends_nothing() -> TestResult {
+    let servers = Servers::start(3)?;
+    let panics = Arc::new(|event: &Event| {
+        assert!(!matches!(event, Event::Released { .. }), "an observer that panics");
+    });
+    let locks = builder(servers.urls()).ttl(LONG).observer(panics).build()?;
+
+    drop_by_panic(locks.mutex("report").lock()?);
+
+    nothing_is_left(&servers);
+    locks.mutex("report").lock()?.release()?;
+    Ok(())
+}
+
+#[test]
+fn a_write_lock_that_becomes_a_read_lock_is_one_hold() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let reader = locks.rw_lock("catalog").class("catalog").write()?.downgrade()?;
+    reader.release()?;
+
+    assert_eq!(told.story(), ["began", "won", "acquired", "extended", "released"]);
+    Ok(())
+}
+
+#[test]
+fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let cancel = CancelHandle::new();
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let (mutex, cancel) = (locks.mutex("report").cancelled_by(&cancel), cancel.clone());
+            thread::spawn(move || {
+                for turn in 0..50 {
+                    match (thread + turn) % 3 {
+                        0 => drop(mutex.try_lock()),
+                        1 => drop(mutex.try_lock_for(ms(2))),
+                        _ => drop(mutex.lock()),
+                    }
+                    if turn == 40 {
+                        cancel.cancel();
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(join);
+    let held = locks.mutex("kept").lock()?;
+    locks.shut_down();
+    assert!(locks.mutex("report").lock().is_err());
+    drop(held);
+
+    let of = |word: &str| told.story().into_iter().filter(|it| *it == word).count();
+    assert!(0 < of("not acquired") && 0 < of("released"));
+    assert_eq!(of("began"), of("acquired") + of("not acquired"));
+    assert_eq!(of("acquired"), of("released") + of("lost") + of("left to expire"));
+    assert_eq!(told.count(|it| matches!(it, Event::Lost { why: Lost::ShutDown, .. })), 1);
+    Ok(())
+}
+
+#[test]
+fn h11_an_observer_may_ask_the_manager_whenever_it_is_called() -> TestResult {
+    let servers = Servers::start(3)?;
+    // Not the manager itself, which would keep itself alive, but what a program has of it somewhere.
+    let known: Arc<OnceLock<LockManager>> = Arc::default();
+    let asks = Arc::clone(&known);
+    let observer = Arc::new(move |_: &Event| {
+        if let Some(locks) = asks.get() {
+            let _ = locks.stats();
+        }
+    });
+    let locks = builder(servers.urls()).ttl(LONG).observer(observer).build()?;
+    known.set(locks.clone()).unwrap();
+    connect(&locks, 3);
+    kill_and_restart(&servers[0], &locks)?;
+    let guard = lock_in_the_end(&locks, "report");
+    guard.extend(LONG)?;
+    guard.release()?;
+    locks.shut_down();
+    Ok(())
+}
+
+fn kill_and_restart(server: &Server, locks: &LockManager) -> TestResult {
+    server.kill()?;
+    let failures = locks.stats().connection_failures;
+    eventually("it is noticed", || {
+        drop(locks.mutex("warm-up").try_lock());
+        failures < locks.stats().connection_failures
+    });
+    server.restart()?;
+    Ok(())
+}
