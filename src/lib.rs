@@ -124,7 +124,7 @@ pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue,
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};
-pub use observer::{Event, ObservedLock, Observer, RoundOutcome};
-pub use stats::Stats;
+pub use observer::{Event, Hold, ObservedLock, Observer, RoundOutcome};
+pub use stats::{NodeStats, Stats};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::inspection::{Inspection, Listing};
 use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
+use crate::observer::Hold;
 use crate::stats::Stats;
 
 /// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
@@ -117,7 +118,30 @@ impl LockManager {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = self.engine.shared();
-        shared.counters.snapshot(shared.fanout.quarantined())
+        let stats = shared.counters.snapshot(shared.fanout.quarantined());
+        Stats { nodes: shared.fanout.node_stats(), ..stats }
+    }
+
+    /// The locks that this manager holds now, the oldest hold first. For health pages, and for whoever looks for a guard that
+    /// was forgotten. Does not block; asks no node.
+    ///
+    /// Also those whose guards other threads have. What several threads or processes of this machine hold by other managers is
+    /// not in it: [`inspect`](LockManager::inspect) asks the nodes who holds a lock. In a forked child it is empty.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let locks = quorlock::LockManager::builder(["redis://10.0.0.1"]).build()?;
+    /// for hold in locks.held() {
+    ///     println!("{}: for {:?}, {:?} left, token {}", hold.lock, hold.age, hold.left, hold.token);
+    /// }
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn held(&self) -> Vec<Hold> {
+        let shared = self.engine.shared();
+        // Looked at before anything is locked: see `Process`.
+        if shared.is_forked() { Vec::new() } else { shared.schedule.held() }
     }
 
     /// Looks at every node: whether its vote counts, and what weakens the locks although it does. For start-up, health

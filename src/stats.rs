@@ -1,5 +1,6 @@
 //! Counters of a manager.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ macro_rules! counters {
             /// Nodes that have no vote yet because they may have forgotten locks, and how long that lasts. Empty as long as
             /// no call has come to the node.
             pub quarantined: Vec<(NodeId, Duration)>,
+            /// What is known of each node, in their order.
+            pub nodes: Vec<NodeStats>,
         }
 
         /// The counters themselves, shared by all threads.
@@ -28,7 +31,7 @@ macro_rules! counters {
 
         impl Counters {
             pub(crate) fn snapshot(&self, quarantined: Vec<(NodeId, Duration)>) -> Stats {
-                Stats { $($name: self.$name.load(Ordering::Relaxed),)* quarantined }
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* quarantined, nodes: Vec::new() }
             }
         }
     };
@@ -74,6 +77,43 @@ counters! {
     connection_failures,
     /// Steps of nodes' clocks that were noticed, forward and back.
     clock_steps,
+}
+
+/// What a manager knows of one node, without asking it: [`Stats::nodes`].
+///
+/// [`check_nodes`](crate::LockManager::check_nodes) asks it, and says what is wrong with it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// Which node.
+    pub node: NodeId,
+    /// Its host and port, or the path of its socket; without user and password.
+    pub address: Arc<str>,
+    /// It is connected.
+    pub up: bool,
+    /// It was seen to owe an answer for longer than the response timeout, and has not answered since.
+    pub silent: bool,
+    /// Commands that wait for its answer now.
+    pub unanswered: usize,
+    /// Commands that are not written to it yet.
+    pub queued: usize,
+    /// Answers that it has given.
+    pub answers: u64,
+    /// How many of them were failures, or do not count because it has no vote.
+    pub failures: u64,
+    /// How often it was connected.
+    pub connections: u64,
+    /// Connections or attempts to connect that failed.
+    pub connection_failures: u64,
+}
+
+/// What is counted of one node.
+#[derive(Debug, Default)]
+pub(crate) struct NodeCounters {
+    pub(crate) answers: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) connections: AtomicU64,
+    pub(crate) connection_failures: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64) {

@@ -1,11 +1,12 @@
 //! One schedule for anything that can be due, on which one thread sleeps.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::nodes::outgoing::Enqueued;
+use crate::observer::Hold;
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Now, Tick};
 
@@ -29,6 +30,9 @@ pub(crate) trait Due: Send + Sync {
     ///
     /// What it sends goes into `batch`: workers are woken once for all that is due together.
     fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration>;
+
+    /// What it is, if it is a lock that is held.
+    fn hold(&self) -> Option<Hold>;
 
     /// The schedule has stopped, so it will never be due.
     fn on_stop(&self);
@@ -60,6 +64,8 @@ pub(crate) struct Schedule {
 struct Queue {
     /// By time, in nanoseconds since the start, and id.
     due: BTreeMap<(u64, u64), Arc<dyn Due>>,
+    /// All that was entered and not removed, by id: also what is just being looked after.
+    all_known: BTreeMap<u64, Weak<dyn Due>>,
     /// The thread sleeps until then; `None` if it sleeps without end or is awake.
     sleeps_until: Option<u64>,
     asleep: bool,
@@ -101,6 +107,7 @@ impl Schedule {
         let Slot { id, at: entered } = due.slot();
         let (id, old) = (*id, entered.swap(at, Ordering::Relaxed));
         queue.due.remove(&(old, id));
+        queue.all_known.entry(id).or_insert_with(|| Arc::downgrade(&due));
         queue.due.insert((at, id), due);
         let too_late = queue.asleep && queue.sleeps_until.is_none_or(|it| at < it);
         self.unlock(queue, too_late);
@@ -111,10 +118,18 @@ impl Schedule {
         let removed = {
             let mut queue = self.queue.lock();
             let old = slot.at.swap(0, Ordering::Relaxed);
+            queue.all_known.remove(&slot.id);
             queue.due.remove(&(old, slot.id))
         };
         // Dropped with nothing locked.
         drop(removed);
+    }
+
+    /// The locks that are held, in the order in which they were won.
+    pub(crate) fn held(&self) -> Vec<Hold> {
+        let known: Vec<_> = self.queue.lock().all_known.values().filter_map(Weak::upgrade).collect();
+        // Each has a mutex of its own, which is locked with nothing else locked.
+        known.iter().filter_map(|it| it.hold()).collect()
     }
 
     /// Makes the thread look around once, whether or not anything is due.
@@ -149,6 +164,7 @@ impl Schedule {
         let mut queue = self.queue.lock();
         queue.stopped = true;
         let (due, asleep) = (std::mem::take(&mut queue.due), queue.asleep);
+        queue.all_known.clear();
         self.unlock(queue, asleep);
         due.into_values().for_each(|it| it.on_stop());
         asleep
@@ -214,6 +230,8 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{FencingToken, LockName};
+    use crate::observer::ObservedLock;
 
     struct Thing(Slot);
 
@@ -226,7 +244,28 @@ mod tests {
             None
         }
 
+        fn hold(&self) -> Option<Hold> {
+            let lock = ObservedLock::new(&LockName::new(b"x"), None);
+            Some(Hold { lock, token: FencingToken::new(self.0.id), age: Duration::ZERO, left: Duration::ZERO })
+        }
+
         fn on_stop(&self) {}
+    }
+
+    #[test]
+    fn what_is_just_being_looked_after_is_held_until_it_is_removed() {
+        let schedule = Schedule::new();
+        let things: Vec<_> = (0..2).map(|id| Arc::new(Thing(Slot::new(id)))).collect();
+        things.iter().for_each(|it| schedule.plan(Arc::<Thing>::clone(it), Duration::ZERO));
+        let held = || schedule.held().iter().map(|it| it.token.get()).collect::<Vec<_>>();
+
+        let due = schedule.next(&mut Now::read(), None).unwrap();
+        assert_eq!((due.len(), held()), (2, vec![0, 1]));
+        schedule.remove(&things[0].0);
+        assert_eq!(held(), [1]);
+        schedule.plan(Arc::<Thing>::clone(&things[1]), Duration::ZERO);
+        schedule.stop();
+        assert_eq!(held(), [0; 0]);
     }
 
     #[test]

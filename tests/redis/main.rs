@@ -20,6 +20,7 @@ mod fairness;
 mod fencing;
 mod first_calls;
 mod guard;
+mod held;
 mod holders;
 mod inspect;
 mod late;

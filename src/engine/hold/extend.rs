@@ -20,7 +20,7 @@ use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::validity;
-use crate::observer::Event;
+use crate::observer::{Event, Hold};
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, write_line};
 use crate::sys::sync::Mutex;
@@ -80,6 +80,13 @@ impl Due for HeldLock {
         state.renewal = Some((pending, tick.checked_add(give_up).unwrap_or(tick)));
         batch.merge(enqueued);
         Some(give_up.min(state.lease.ends_in(moment)))
+    }
+
+    fn hold(&self) -> Option<Hold> {
+        let now = Moment::now();
+        let until = self.state.lock().lease.valid_until(now).ok()?;
+        let (age, left) = (now.since(self.began), now.until(until));
+        Some(Hold { lock: self.spec.observed(), token: self.token, age, left })
     }
 
     fn on_stop(&self) {

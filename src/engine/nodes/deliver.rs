@@ -39,6 +39,10 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
         trace!("{}: {:?}", node.id, reply.answer);
         let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now.tick, answered_at: now.moment };
         let answer = judge(node, &mut eligibility, reply, times);
+        count(&node.own_counters.answers);
+        if matches!(answer, Answer::Failed(_)) {
+            count(&node.own_counters.failures);
+        }
         node.upcall.tell(|| {
             let failure = if let Answer::Failed(failure) = &answer { Some(failure.clone()) } else { None };
             Event::NodeReply { node: node.id, took: now.tick.saturating_duration_since(asked.tick), failure }

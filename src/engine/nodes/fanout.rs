@@ -25,7 +25,7 @@ use crate::logic::pace::{self, PAUSE_MAX};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock, quorum};
 use crate::observer::Upcall;
-use crate::stats::Counters;
+use crate::stats::{Counters, NodeStats};
 use crate::sys::OwnThread;
 use crate::sys::sync::{Condvar, Mutex};
 use crate::sys::{Poll, WAKE, Waker};
@@ -398,6 +398,11 @@ impl Fanout {
         let now = time::tick();
         let left = |it: &Arc<Node>| (it.id, it.status.quarantine_left(now));
         self.nodes().iter().map(left).filter(|(_, left)| !left.is_zero()).collect()
+    }
+
+    /// What is known of each node.
+    pub(crate) fn node_stats(&self) -> Vec<NodeStats> {
+        self.nodes().iter().map(|it| it.stats()).collect()
     }
 
     /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`. The thread that drives for

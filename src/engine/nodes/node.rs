@@ -20,7 +20,7 @@ use crate::error::NodeFailure;
 use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::observer::{Event, Upcall};
-use crate::stats::{Counters, count};
+use crate::stats::{Counters, NodeCounters, NodeStats, count};
 use crate::sys::logging::{debug, info};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
 use crate::sys::{Registry, Socket, Waker};
@@ -77,6 +77,7 @@ pub(crate) struct Node {
     pub(super) quarantine_length: Option<Arc<QuarantineLength>>,
     pub(crate) other_users: OtherUsers,
     pub(super) counters: Arc<Counters>,
+    pub(super) own_counters: NodeCounters,
     pub(super) upcall: Upcall,
     contacts: Arc<Contacts>,
     events: Arc<dyn Events>,
@@ -140,6 +141,7 @@ impl Node {
             listening: AtomicBool::new(false),
             quarantine_length,
             counters,
+            own_counters: NodeCounters::default(),
             upcall,
             contacts,
             events,
@@ -233,6 +235,24 @@ impl Node {
         let up = matches!(health, Health::Up);
         *self.health.lock() = health;
         self.up.store(up, Ordering::Release);
+    }
+
+    /// What is known of it. Locks nothing.
+    pub(crate) fn stats(&self) -> NodeStats {
+        let of = |it: &std::sync::atomic::AtomicU64| it.load(Ordering::Relaxed);
+        let NodeCounters { answers, failures, connections, connection_failures } = &self.own_counters;
+        NodeStats {
+            node: self.id,
+            address: Arc::clone(&self.address),
+            up: self.is_up(),
+            silent: self.stall_logged.load(Ordering::Acquire),
+            unanswered: self.link.load.in_flight(),
+            queued: self.queue.len(),
+            answers: of(answers),
+            failures: of(failures),
+            connections: of(connections),
+            connection_failures: of(connection_failures),
+        }
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {

@@ -292,6 +292,7 @@ impl Worker {
             return;
         }
         count(&self.node.counters.connections);
+        count(&self.node.own_counters.connections);
         if !self.flapping {
             self.log_up();
         }
@@ -438,6 +439,7 @@ impl Worker {
         upcall.tell(|| Event::NodeDown { node: *id, address: Arc::clone(address), why: failure.clone() });
         if *failure != NodeFailure::ShutDown {
             count(&self.node.counters.connection_failures);
+            count(&self.node.own_counters.connection_failures);
             let (now, was_down) = (time::tick(), self.down_since.is_some());
             let level = match was_down {
                 _ if self.node.status.may_warn_of(failure, now) => Level::Warn,

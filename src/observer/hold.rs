@@ -1,0 +1,20 @@
+//! The locks that a manager holds, for people to look at.
+
+use std::time::Duration;
+
+use crate::ids::FencingToken;
+use crate::observer::event::ObservedLock;
+
+/// A lock that a manager holds: [`LockManager::held`](crate::LockManager::held).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Hold {
+    /// Which.
+    pub lock: ObservedLock,
+    /// The number of the hold.
+    pub token: FencingToken,
+    /// For how long it has been held.
+    pub age: Duration,
+    /// How long it may still be relied upon if nothing extends it.
+    pub left: Duration,
+}
