@@ -24,6 +24,9 @@ pub mod nodes {}
 #[doc = include_str!("guide/operations.md")]
 pub mod operations {}
 
+#[doc = include_str!("guide/metrics.md")]
+pub mod metrics {}
+
 #[doc = include_str!("guide/programs.md")]
 pub mod programs {}
 

@@ -124,6 +124,8 @@ pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue,
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};
+#[cfg(feature = "metrics")]
+pub use observer::MetricsObserver;
 pub use observer::{Event, Hold, ObservedLock, Observer, RoundOutcome};
 pub use stats::{NodeStats, Stats};
 #[cfg(feature = "tls")]

@@ -8,7 +8,7 @@ use crate::error::{AcquireError, Lost, NodeFailure, Quarantine};
 use crate::ids::{FencingToken, LockName, NodeId};
 
 /// The class of locks that were given none.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// Is told what a manager does: for metrics, traces and records of one's own. See
 /// [`Builder::observer`](crate::Builder::observer).

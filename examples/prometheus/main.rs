@@ -1,0 +1,54 @@
+//! A program whose locks Prometheus watches.
+//!
+//! ```text
+//! cargo run --package prometheus-example -- 127.0.0.1:9464 redis://10.0.0.1 redis://10.0.0.2 redis://10.0.0.3
+//! ```
+//!
+//! Without servers it starts three of its own. `alerts.yml` beside this file has rules for Prometheus, and `dashboard.json` is
+//! for Grafana.
+
+use std::env;
+use std::error::Error;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use devnodes::Servers;
+use prometheus_example::{install, serve};
+use quorlock::{LockManager, MetricsObserver};
+
+/// Two threads compete, so that there is something to see.
+const WORKERS: usize = 2;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = env::args().skip(1);
+    let listener = TcpListener::bind(args.next().unwrap_or_else(|| "127.0.0.1:9464".to_owned()))?;
+    let mut urls: Vec<_> = args.collect();
+    let servers = if urls.is_empty() { Some(Servers::start(3)?) } else { None };
+    urls.extend(servers.iter().flat_map(Servers::urls));
+
+    let address = listener.local_addr()?;
+    // Before the first lock.
+    serve(listener, install()?)?;
+    println!("http://{address}/metrics");
+
+    let mut builder = LockManager::builder(&urls).observer(Arc::new(MetricsObserver::new()));
+    if servers.is_some() {
+        // They were started for this, and nobody holds anything there.
+        builder = builder.quarantine(false);
+    }
+    let locks = builder.build()?;
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            let report = locks.mutex("report:7").class("report");
+            scope.spawn(move || {
+                while let Ok(guard) = report.lock().inspect_err(|err| eprintln!("{err}")) {
+                    // The work. A pause that ends if the lock is lost.
+                    let _ = guard.lost().recv_timeout(Duration::from_millis(100));
+                }
+            });
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! An observer that feeds the `metrics` facade.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use crate::error::{AcquireError, Lost, NodeFailure, Quarantine};
+use crate::ids::NodeId;
+use crate::observer::event::{Event, OTHER, ObservedLock, Observer, RoundOutcome};
+use crate::time::Moment;
+
+/// Feeds the [`metrics`](https://docs.rs/metrics) facade, from which exporters for Prometheus, OpenTelemetry and others take
+/// it. With the feature `metrics`.
+///
+/// [`guide::metrics`](crate::guide::metrics) says what each metric means. No name of a lock becomes a label: give the locks of a
+/// sort a [`class`](crate::Mutex::class).
+///
+/// Install the recorder before locks are taken; what was told before is not counted. Two managers of one process add up,
+/// except for what is said of nodes: `n0` of one and of the other are the same series.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use quorlock::{LockManager, MetricsObserver};
+///
+/// // metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder(), for example.
+/// let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+///     .observer(Arc::new(MetricsObserver::new()))
+///     .build()?;
+/// let order = locks.mutex("order:4711").class("order");
+/// # Ok::<(), quorlock::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct MetricsObserver;
+
+impl MetricsObserver {
+    /// Says to the recorder that is installed what each metric is.
+    #[must_use]
+    pub fn new() -> MetricsObserver {
+        let seconds = Unit::Seconds;
+        describe_gauge!("quorlock_waiting", "Calls that are under way to take a lock");
+        describe_gauge!("quorlock_held", "Locks that this process holds");
+        describe_histogram!(
+            "quorlock_acquire_wait_seconds",
+            seconds,
+            "How long calls for a lock took, by how they ended"
+        );
+        describe_histogram!("quorlock_hold_seconds", seconds, "For how long locks were held, by how that ended");
+        describe_histogram!("quorlock_round_seconds", seconds, "How long rounds of asking the nodes for a lock took");
+        describe_histogram!(
+            "quorlock_extension_seconds",
+            seconds,
+            "How long extensions took that a majority confirmed"
+        );
+        describe_histogram!(
+            "quorlock_extension_margin_seconds",
+            seconds,
+            "How much of the lease was left when an extension was confirmed"
+        );
+        describe_counter!("quorlock_rounds_total", "Rounds of asking the nodes for a lock, by how they went");
+        describe_counter!("quorlock_extensions_total", "Extensions of held locks");
+        describe_counter!("quorlock_locks_lost_total", "Locks that were lost while they were held, but for shutdowns");
+        describe_counter!("quorlock_releases_total", "Releases, by whether a majority has confirmed");
+        describe_gauge!("quorlock_node_up", "Whether the node is connected");
+        describe_gauge!("quorlock_node_info", "The address of the node");
+        describe_gauge!("quorlock_node_silent", "Whether the node owes an answer for longer than the response timeout");
+        describe_gauge!("quorlock_node_quarantined_until_seconds", seconds, "When the node votes again, since 1970");
+        describe_histogram!("quorlock_node_reply_seconds", seconds, "How long the node took to answer");
+        describe_counter!("quorlock_node_failures_total", "Connections and commands that failed");
+        describe_counter!("quorlock_node_quarantines_total", "How often the node lost its vote for a while");
+        describe_counter!("quorlock_clock_steps_total", "Steps of the clock of the node");
+        describe_counter!("quorlock_healed_total", "Keys of held locks that were set again on the node");
+        MetricsObserver
+    }
+}
+
+impl Observer for MetricsObserver {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Began { lock } => gauge!("quorlock_waiting", "class" => class(lock)).increment(1.0),
+            Event::Acquired { lock, waited, .. } => {
+                call_ended(lock, *waited, "acquired");
+                gauge!("quorlock_held", "class" => class(lock)).increment(1.0);
+                // It is there before the first loss: a series that begins with 1 has never grown, for Prometheus.
+                counter!("quorlock_locks_lost_total", "class" => class(lock)).increment(0);
+            }
+            Event::NotAcquired { lock, waited, error } => call_ended(lock, *waited, of_error(error)),
+            Event::Round { outcome, took, .. } => {
+                let outcome = of_round(*outcome);
+                counter!("quorlock_rounds_total", "outcome" => outcome).increment(1);
+                histogram!("quorlock_round_seconds", "outcome" => outcome).record(took.as_secs_f64());
+            }
+            Event::Released { lock, held, confirmed } => {
+                hold_ended(lock, *held, "released");
+                let confirmed = if *confirmed { "majority" } else { "fewer" };
+                counter!("quorlock_releases_total", "confirmed" => confirmed).increment(1);
+            }
+            Event::LeftToExpire { lock, held } => hold_ended(lock, *held, "left_to_expire"),
+            Event::Lost { lock, held, why } => {
+                hold_ended(lock, *held, of_loss(*why));
+                if *why != Lost::ShutDown {
+                    counter!("quorlock_locks_lost_total", "class" => class(lock)).increment(1);
+                }
+            }
+            Event::Extended { lock, took, left } => {
+                counter!("quorlock_extensions_total", "outcome" => "confirmed").increment(1);
+                histogram!("quorlock_extension_seconds").record(took.as_secs_f64());
+                histogram!("quorlock_extension_margin_seconds", "class" => class(lock)).record(left.as_secs_f64());
+            }
+            Event::NotExtended { .. } => counter!("quorlock_extensions_total", "outcome" => "failed").increment(1),
+            Event::Healed { node, .. } => counter!("quorlock_healed_total", "node" => of_node(*node)).increment(1),
+            event => of_nodes(event),
+        }
+    }
+}
+
+/// What is told of nodes.
+fn of_nodes(event: &Event) {
+    match event {
+        Event::NodeUp { node, address } => {
+            gauge!("quorlock_node_up", "node" => of_node(*node)).set(1.0);
+            gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0);
+            gauge!("quorlock_node_info", "node" => of_node(*node), "address" => Arc::clone(address)).set(1.0);
+        }
+        Event::NodeDown { node, why, .. } => {
+            gauge!("quorlock_node_up", "node" => of_node(*node)).set(0.0);
+            gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0);
+            node_failed(*node, why);
+        }
+        Event::NodeSilent { node } => gauge!("quorlock_node_silent", "node" => of_node(*node)).set(1.0),
+        Event::NodeAnswers { node } => gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0),
+        Event::NodeReply { node, took, failure } => {
+            histogram!("quorlock_node_reply_seconds", "node" => of_node(*node)).record(took.as_secs_f64());
+            if let Some(failure) = failure {
+                node_failed(*node, failure);
+            }
+        }
+        Event::NodeQuarantined { node, left, why } => {
+            let now = Duration::from_micros(Moment::now().wall_micros());
+            let until = now.saturating_add(*left).as_secs_f64();
+            gauge!("quorlock_node_quarantined_until_seconds", "node" => of_node(*node)).set(until);
+            let why = of_quarantine(*why);
+            counter!("quorlock_node_quarantines_total", "node" => of_node(*node), "why" => why).increment(1);
+        }
+        Event::ClockStep { node, forward, .. } => {
+            let direction = if *forward { "forward" } else { "back" };
+            let counter = counter!("quorlock_clock_steps_total", "node" => of_node(*node), "direction" => direction);
+            counter.increment(1);
+        }
+        // Of locks.
+        _ => {}
+    }
+}
+
+fn call_ended(lock: &ObservedLock, waited: Duration, outcome: &'static str) {
+    gauge!("quorlock_waiting", "class" => class(lock)).decrement(1.0);
+    histogram!("quorlock_acquire_wait_seconds", "class" => class(lock), "outcome" => outcome)
+        .record(waited.as_secs_f64());
+}
+
+fn hold_ended(lock: &ObservedLock, held: Duration, end: &'static str) {
+    gauge!("quorlock_held", "class" => class(lock)).decrement(1.0);
+    histogram!("quorlock_hold_seconds", "class" => class(lock), "end" => end).record(held.as_secs_f64());
+}
+
+fn node_failed(node: NodeId, failure: &NodeFailure) {
+    if *failure != NodeFailure::ShutDown {
+        counter!("quorlock_node_failures_total", "node" => of_node(node), "failure" => of_failure(failure))
+            .increment(1);
+    }
+}
+
+fn class(lock: &ObservedLock) -> SharedString {
+    lock.shared_class().map_or(SharedString::const_str(OTHER), |it| SharedString::from_shared(Arc::clone(it)))
+}
+
+fn of_node(node: NodeId) -> SharedString {
+    SharedString::from_owned(node.to_string())
+}
+
+fn of_round(outcome: RoundOutcome) -> &'static str {
+    match outcome {
+        RoundOutcome::Won => "won",
+        RoundOutcome::Held => "held",
+        RoundOutcome::Overtaken => "overtaken",
+        RoundOutcome::NoQuorum => "no_quorum",
+        RoundOutcome::TooLate => "too_late",
+        RoundOutcome::KeyInUse => "key_in_use",
+    }
+}
+
+fn of_error(error: &AcquireError) -> &'static str {
+    match error {
+        AcquireError::Held { .. } => "held",
+        AcquireError::NoQuorum { .. } => "no_quorum",
+        AcquireError::TooLate { .. } => "too_late",
+        AcquireError::KeyInUse { .. } => "key_in_use",
+        AcquireError::Cancelled { .. } => "cancelled",
+        AcquireError::ShutDown => "shut_down",
+        _ => "other",
+    }
+}
+
+fn of_loss(lost: Lost) -> &'static str {
+    match lost {
+        Lost::Expired => "expired",
+        Lost::Gone => "gone",
+        Lost::NodeClock => "node_clock",
+        Lost::MaxHold => "max_hold",
+        Lost::LeaseOver => "lease_over",
+        Lost::ShutDown => "shut_down",
+        Lost::Forked => "forked",
+    }
+}
+
+fn of_quarantine(why: Quarantine) -> &'static str {
+    match why {
+        Quarantine::New => "new",
+        Quarantine::Restarted => "restarted",
+        Quarantine::Emptied => "emptied",
+        Quarantine::ClockStep => "clock_step",
+        Quarantine::Unverifiable => "unverifiable",
+    }
+}
+
+/// What kind of thing has to be done about it.
+fn of_failure(failure: &NodeFailure) -> &'static str {
+    match failure {
+        NodeFailure::Connect { .. } | NodeFailure::Disconnected { .. } => "connection",
+        NodeFailure::TimedOut | NodeFailure::Stalled => "silent",
+        NodeFailure::WrongPassword | NodeFailure::NoPermission { .. } | NodeFailure::ProtectedMode => "access",
+        NodeFailure::Quarantined { .. } => "quarantined",
+        NodeFailure::ClockBehind => "clock",
+        NodeFailure::OutOfMemory | NodeFailure::WritesRefused { .. } => "writes_refused",
+        NodeFailure::Loading | NodeFailure::Busy | NodeFailure::TooManyClients => "busy",
+        NodeFailure::WrongType { .. } | NodeFailure::BadCounter { .. } => "key",
+        NodeFailure::Refused { .. } | NodeFailure::Protocol { .. } => "refused",
+        NodeFailure::Internal => "internal",
+        // What it is, or how it is set up.
+        _ => "settings",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+
+    use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder};
+
+    use super::*;
+    use crate::ids::{FencingToken, LockName};
+
+    /// Remembers which series there are.
+    #[derive(Default)]
+    struct Series(Mutex<BTreeSet<String>>);
+
+    impl Series {
+        fn note(&self, key: &Key) {
+            let labels: Vec<_> = key.labels().map(|it| format!("{}={}", it.key(), it.value())).collect();
+            self.0.lock().unwrap().insert(format!("{} {}", key.name(), labels.join(" ")));
+        }
+    }
+
+    impl Recorder for Series {
+        fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+            assert!(name.as_str().ends_with("_total"), "{name:?}");
+        }
+
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+            assert!(name.as_str().ends_with("_seconds") && unit == Some(Unit::Seconds), "{name:?}");
+        }
+
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            self.note(key);
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            self.note(key);
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            self.note(key);
+            Histogram::noop()
+        }
+    }
+
+    fn lock(name: &str, class: Option<&str>) -> ObservedLock {
+        ObservedLock::new(&LockName::new(name.as_bytes()), class.map(Arc::from).as_ref())
+    }
+
+    #[test]
+    fn the_class_of_a_lock_becomes_a_label_and_its_name_never_does() {
+        let series = Series::default();
+        let second = Duration::from_secs(1);
+        metrics::with_local_recorder(&series, || {
+            let observer = MetricsObserver::new();
+            for name in ["order:1", "order:2"] {
+                for lock in [lock(name, Some("order")), lock(name, None)] {
+                    let lock = || lock.clone();
+                    observer.event(&Event::Began { lock: lock() });
+                    let token = FencingToken::new(1);
+                    observer.event(&Event::Acquired { lock: lock(), waited: second, token });
+                    observer.event(&Event::Extended { lock: lock(), took: second, left: second });
+                    observer.event(&Event::Lost { lock: lock(), held: second, why: Lost::Gone });
+                }
+            }
+        });
+
+        let series = series.0.into_inner().unwrap();
+        assert!(series.iter().all(|it| !it.contains("order:")), "{series:?}");
+        for class in ["order", "other"] {
+            assert!(series.contains(&format!("quorlock_held class={class}")), "{series:?}");
+            assert!(series.contains(&format!("quorlock_hold_seconds class={class} end=gone")), "{series:?}");
+        }
+        assert_eq!(series.len(), 2 * 6 + 2, "{series:?}");
+    }
+}
