@@ -34,7 +34,7 @@ fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_t
     let order = locks.mutex("order:4711").class("order");
     let guard = order.lock()?;
     has("quorlock_held{class=\"order\"} 1");
-    has("quorlock_locks_lost_total{class=\"order\"} 0");
+    has("quorlock_locks_lost_total{class=\"order\",why=\"gone\"} 0");
     assert!(order.try_lock().is_err());
     eventually("it is extended", || guard.extend(LONG).is_ok());
     guard.release()?;
@@ -50,7 +50,7 @@ fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_t
         server.command(&["DEL", "order:4711"])?;
     }
     assert!(guard.release().is_err());
-    has("quorlock_locks_lost_total{class=\"order\"} 1");
+    has("quorlock_locks_lost_total{class=\"order\",why=\"gone\"} 1");
 
     servers[0].kill()?;
     servers[1].pause()?;

@@ -1,5 +1,6 @@
 //! One schedule for anything that can be due, on which one thread sleeps.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -125,11 +126,14 @@ impl Schedule {
         drop(removed);
     }
 
-    /// The locks that are held, in the order in which they were won.
+    /// The locks that are held, the oldest first.
     pub(crate) fn held(&self) -> Vec<Hold> {
         let known: Vec<_> = self.queue.lock().all_known.values().filter_map(Weak::upgrade).collect();
         // Each has a mutex of its own, which is locked with nothing else locked.
-        known.iter().filter_map(|it| it.hold()).collect()
+        let mut held: Vec<_> = known.iter().filter_map(|it| it.hold()).collect();
+        // Not by their ids: a write lock that has become a read lock has a new one.
+        held.sort_by_key(|it| Reverse(it.age));
+        held
     }
 
     /// Makes the thread look around once, whether or not anything is due.

@@ -20,10 +20,15 @@ pub(super) const OTHER: &str = "other";
 /// channel that does not block when it is full, and leave the rest to a thread of your own. An observer that blocks for as
 /// long as the ttl loses locks. The log warns once of a call that took longer than 50 ms.
 ///
-/// It may call what asks no node: [`LockManager::stats`](crate::LockManager::stats), [`LockManager::held`](crate::LockManager::held).
-/// It must not take or release locks, and must not own the manager, which would never end then. Events come from several
-/// threads at a time, and those of one lock in the order in which they happened, except that a lock which is passed on to a
-/// waiting thread can be [acquired](Event::Acquired) a moment before its [release](Event::Released) is told.
+/// It may call what asks no node: [`LockManager::stats`](crate::LockManager::stats), [`LockManager::held`](crate::LockManager::held),
+/// and whether a guard is valid. It must not take or release locks, nor ask the nodes anything else: the thread that calls it may
+/// be the one that would read their answers. What it causes itself is told after it has returned, so one that takes a lock
+/// whenever it is called is called for ever. It must not own the manager, which would never end then.
+///
+/// Events come from several threads at a time. Those of one call and its hold come in the order in which they happened, with
+/// two exceptions: a lock that is passed on to a waiting thread can be [acquired](Event::Acquired) a moment before its
+/// [release](Event::Released) is told, and the end of a hold can be told a moment before an extension that was confirmed, or a
+/// key that was set again, just before. In a forked child nothing is told.
 ///
 /// A panic in it is caught and logged, and it is not called again.
 pub trait Observer: Send + Sync {
@@ -41,7 +46,9 @@ impl<F: Fn(&Event) + Send + Sync> Observer for F {
 ///
 /// After one [`Began`](Event::Began) comes one [`Acquired`](Event::Acquired) or one [`NotAcquired`](Event::NotAcquired), and
 /// after that `Acquired` one of [`Released`](Event::Released), [`Lost`](Event::Lost) and [`LeftToExpire`](Event::LeftToExpire).
-/// A reentrant mutex that its thread takes again is one hold, and so is a write lock that becomes a read lock.
+/// A reentrant mutex that its thread takes again is one hold, and so is a write lock that becomes a read lock. A call that is
+/// refused at once, for its name or its ttl or because the manager was shut down, is not told. One that the shutdown overtakes
+/// can be told to have got the lock, which is given back then.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {

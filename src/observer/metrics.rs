@@ -3,12 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 use crate::error::{AcquireError, Lost, NodeFailure, Quarantine};
 use crate::ids::NodeId;
 use crate::observer::event::{Event, OTHER, ObservedLock, Observer, RoundOutcome};
 use crate::time::Moment;
+
+/// Losses that are worth an alert: what a shutdown ends, the program has ended, and in a forked child nothing is told.
+const LOSSES: [Lost; 5] = [Lost::Expired, Lost::Gone, Lost::NodeClock, Lost::MaxHold, Lost::LeaseOver];
 
 /// Feeds the [`metrics`](https://docs.rs/metrics) facade, from which exporters for Prometheus, OpenTelemetry and others take
 /// it. With the feature `metrics`.
@@ -84,8 +89,8 @@ impl Observer for MetricsObserver {
             Event::Acquired { lock, waited, .. } => {
                 call_ended(lock, *waited, "acquired");
                 gauge!("quorlock_held", "class" => class(lock)).increment(1.0);
-                // It is there before the first loss: a series that begins with 1 has never grown, for Prometheus.
-                counter!("quorlock_locks_lost_total", "class" => class(lock)).increment(0);
+                // They are there before the first loss: a series that begins with 1 has never grown, for Prometheus.
+                LOSSES.iter().for_each(|it| lost(lock, *it).increment(0));
             }
             Event::NotAcquired { lock, waited, error } => call_ended(lock, *waited, of_error(error)),
             Event::Round { outcome, took, .. } => {
@@ -101,8 +106,8 @@ impl Observer for MetricsObserver {
             Event::LeftToExpire { lock, held } => hold_ended(lock, *held, "left_to_expire"),
             Event::Lost { lock, held, why } => {
                 hold_ended(lock, *held, of_loss(*why));
-                if *why != Lost::ShutDown {
-                    counter!("quorlock_locks_lost_total", "class" => class(lock)).increment(1);
+                if LOSSES.contains(why) {
+                    lost(lock, *why).increment(1);
                 }
             }
             Event::Extended { lock, took, left } => {
@@ -153,6 +158,10 @@ fn of_nodes(event: &Event) {
         // Of locks.
         _ => {}
     }
+}
+
+fn lost(lock: &ObservedLock, why: Lost) -> Counter {
+    counter!("quorlock_locks_lost_total", "class" => class(lock), "why" => of_loss(why))
 }
 
 fn call_ended(lock: &ObservedLock, waited: Duration, outcome: &'static str) {
@@ -249,7 +258,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Mutex;
 
-    use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder};
+    use metrics::{Gauge, Histogram, Key, KeyName, Metadata, Recorder};
 
     use super::*;
     use crate::ids::{FencingToken, LockName};
@@ -320,6 +329,6 @@ mod tests {
             assert!(series.contains(&format!("quorlock_held class={class}")), "{series:?}");
             assert!(series.contains(&format!("quorlock_hold_seconds class={class} end=gone")), "{series:?}");
         }
-        assert_eq!(series.len(), 2 * 6 + 2, "{series:?}");
+        assert_eq!(series.len(), 2 * (5 + LOSSES.len()) + 2, "{series:?}");
     }
 }

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Duration;
 
+use crate::ids::NodeId;
 use crate::observer::event::{Event, Observer};
 use crate::sys::logging::{error, warn};
-use crate::sys::sync::{AtomicBool, afterwards, is_anything_locked};
+use crate::sys::sync::{AtomicBool, afterwards, in_turn};
 use crate::time::{self, About};
 
 /// The log warns of a call that takes longer: half of the default response timeout, after which rounds fail.
@@ -46,19 +47,38 @@ impl Upcall {
     #[inline]
     pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
         if let Some(observed) = &self.0 {
-            observed.take(event());
+            let event = event();
+            observed.in_turn(move |it| it.call(&event));
         }
+    }
+
+    /// Tells whether the node is silent. `silent` has become `is` just now.
+    ///
+    /// RACE: one thread finds the node silent, and another reads an answer of it, so what is told first may have happened
+    /// last. Whoever has told something looks again. A node that answers is not called silent for as long as nobody asks it.
+    pub(crate) fn tell_silence(&self, node: NodeId, silent: &Arc<AtomicBool>, is: bool) {
+        let Some(observed) = &self.0 else { return };
+        let silent = Arc::clone(silent);
+        observed.in_turn(move |it| {
+            let mut told = is;
+            loop {
+                it.call(&if told { Event::NodeSilent { node } } else { Event::NodeAnswers { node } });
+                // Read by a write: it comes before the change, and then the other thread tells after this one, or it sees it.
+                let now = silent.fetch_or(false, AcqRel);
+                if now == told {
+                    break;
+                }
+                told = now;
+            }
+        });
     }
 }
 
 impl Observed {
-    fn take(self: &Arc<Self>, event: Event) {
-        if is_anything_locked() {
-            let this = Arc::clone(self);
-            afterwards(move || this.call(&event));
-        } else {
-            self.call(&event);
-        }
+    /// Does that as soon as this thread has nothing locked and is not in the observer.
+    fn in_turn(self: &Arc<Self>, work: impl FnOnce(&Observed) + 'static) {
+        let this = Arc::clone(self);
+        afterwards(move || in_turn(move || work(&this)));
     }
 
     fn call(&self, event: &Event) {
@@ -84,8 +104,7 @@ impl Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::NodeId;
-    use crate::sys::sync::Mutex;
+    use crate::sys::sync::{Mutex, is_anything_locked};
 
     fn silent() -> Event {
         Event::NodeSilent { node: NodeId::new(0) }
@@ -123,6 +142,46 @@ mod tests {
         }
 
         assert_eq!(*calls.lock(), 1);
+    }
+
+    #[test]
+    fn what_an_observer_causes_itself_is_told_after_it() {
+        let told = Arc::new(Mutex::new(String::new()));
+        let tells = Arc::clone(&told);
+        let upcall = Arc::new(Mutex::new(Upcall::default()));
+        let again = Arc::clone(&upcall);
+        let observer = move |event: &Event| {
+            let Event::NodeSilent { node } = event else { return };
+            tells.lock().push_str(&format!("({node}"));
+            if node.index() < 3 {
+                let upcall = again.lock().clone();
+                upcall.tell(|| Event::NodeSilent { node: NodeId::new([1, 2, 3][node.index()]) });
+            }
+            tells.lock().push(')');
+        };
+        *upcall.lock() = Upcall::to(Arc::new(observer));
+
+        let tell = upcall.lock().clone();
+        tell.tell(silent);
+
+        assert_eq!(*told.lock(), "(n0)(n1)(n2)(n3)");
+        *upcall.lock() = Upcall::default();
+    }
+
+    #[test]
+    fn what_is_told_last_of_a_nodes_silence_is_so() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let is_silent = Arc::new(AtomicBool::new(true));
+        let (tells, changes) = (Arc::clone(&told), Arc::clone(&is_silent));
+        let upcall = Upcall::to(Arc::new(move |event: &Event| {
+            tells.lock().push(matches!(event, Event::NodeSilent { .. }));
+            // Another thread reads an answer meanwhile.
+            changes.store(false, Relaxed);
+        }));
+
+        upcall.tell_silence(NodeId::new(0), &is_silent, true);
+
+        assert_eq!(*told.lock(), [true, false]);
     }
 
     #[test]

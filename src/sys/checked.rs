@@ -37,7 +37,7 @@ pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Peer, Socket, WakeFd, Watch, accep
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 pub(crate) use trace::trace;
 
-/// What waits until a thread has nothing locked.
+/// What waits until a thread has nothing locked, or has done something else.
 pub(super) type Work = Box<dyn FnOnce()>;
 
 // Of each thread, for `sync`: see `sys/os.rs`.
@@ -45,4 +45,5 @@ shuttle::thread_local! {
     pub(super) static LOCKED: Cell<usize> = Cell::new(0);
     pub(super) static IS_WAITING: Cell<bool> = Cell::new(false);
     pub(super) static WAITING: RefCell<Vec<Work>> = RefCell::new(Vec::new());
+    pub(super) static NEXT: RefCell<Option<Vec<Work>>> = RefCell::new(None);
 }

@@ -15,7 +15,7 @@ pub(crate) use clock::{Tick, boot_clock, tick, wall_clock};
 pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Socket, WakeFd, Watch, wait_readable};
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 
-/// What waits until a thread has nothing locked.
+/// What waits until a thread has nothing locked, or has done something else.
 pub(super) type Work = Box<dyn FnOnce()>;
 
 // Of each thread, for `sync`.
@@ -26,4 +26,6 @@ thread_local! {
     pub(super) static IS_WAITING: Cell<bool> = const { Cell::new(false) };
     /// What that is.
     pub(super) static WAITING: RefCell<Vec<Work>> = const { RefCell::new(Vec::new()) };
+    /// What comes after the work that is done in turn; `None` if there is no such work.
+    pub(super) static NEXT: RefCell<Option<Vec<Work>>> = const { RefCell::new(None) };
 }

@@ -3,13 +3,13 @@
 //! Each thread counts how many of these mutexes it has locked, so that nothing that belongs to users (the log, callbacks,
 //! the destructors of what they gave us) runs with anything locked: see [`afterwards`].
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use crate::sys::system as raw;
-use crate::sys::system::{IS_WAITING, LOCKED, WAITING};
+use crate::sys::system::{IS_WAITING, LOCKED, NEXT, WAITING};
 use crate::sys::{Tick, is_unwinding};
 
 pub(crate) use crate::sys::system::{AtomicBool, AtomicU64, AtomicUsize, Receiver, Sender, fence, unbounded};
@@ -33,6 +33,44 @@ pub(crate) fn afterwards(work: impl FnOnce() + 'static) {
     let kept = WAITING.try_with(|it| it.borrow_mut().push(Box::new(work)));
     if kept.is_ok() {
         let _ = IS_WAITING.try_with(|it| it.set(true));
+    }
+}
+
+/// Runs `work` on this thread: now, or after what it runs in this way already. So nothing that users wrote is called out of
+/// itself, again and again until the stack is full.
+pub(crate) fn in_turn(work: impl FnOnce() + 'static) {
+    let mut work = Some(work);
+    let is_first = NEXT.try_with(|it| {
+        let mut next = it.borrow_mut();
+        match (&mut *next, work.take()) {
+            (Some(next), Some(work)) => next.push(Box::new(work)),
+            (None, now) => {
+                work = now;
+                *next = Some(Vec::new());
+            }
+            (Some(_), None) => {}
+        }
+    });
+    let Some(work) = work else { return };
+    // It remembers nothing where the thread has come so far in its end.
+    let _over = is_first.ok().map(|()| TurnsOver);
+    work();
+    loop {
+        let more = NEXT.try_with(|it| it.borrow_mut().as_mut().map(std::mem::take)).ok().flatten().unwrap_or_default();
+        if more.is_empty() {
+            break;
+        }
+        more.into_iter().for_each(|it| it());
+    }
+}
+
+/// Ends what is done in turn, also if that panics.
+struct TurnsOver;
+
+impl Drop for TurnsOver {
+    fn drop(&mut self) {
+        // Dropped with nothing borrowed.
+        let _left = NEXT.try_with(RefCell::take);
     }
 }
 
@@ -212,7 +250,7 @@ impl WaitTimeoutResult {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::rc::Rc;
 
     use super::*;
@@ -250,5 +288,43 @@ mod tests {
         drop(guard);
         assert!(!is_anything_locked());
         assert_eq!(*done.borrow(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_done_in_turn_begins_when_what_began_before_is_over() {
+        let done = Rc::new(RefCell::new(String::new()));
+        let note = |what: &'static str| {
+            let done = Rc::clone(&done);
+            move || done.borrow_mut().push_str(what)
+        };
+        let (b, d, end_of_c) = (note("b"), note("d"), note(")"));
+        let c = {
+            let begin = note("(c");
+            move || {
+                begin();
+                in_turn(d);
+                end_of_c();
+            }
+        };
+        let end_of_a = note(") ");
+        let begin = note("(a");
+        in_turn(move || {
+            begin();
+            in_turn(b);
+            in_turn(c);
+            end_of_a();
+        });
+        assert_eq!(*done.borrow(), "(a) b(c)d");
+
+        let lost = note(" lost");
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            in_turn(move || {
+                in_turn(lost);
+                resume_unwind(Box::new("on purpose"));
+            });
+        }));
+        assert!(panicked.is_err());
+        in_turn(note(" e"));
+        assert_eq!(*done.borrow(), "(a) b(c)d e");
     }
 }

@@ -24,6 +24,7 @@ mod lines;
 mod rounds;
 mod server;
 mod stall;
+mod told;
 mod turns;
 mod workers;
 
@@ -40,6 +41,7 @@ use crate::sys::checked::{self, OwnThread, Sleeper, check};
 use crate::wire::Kind;
 
 use self::server::{Ran, Seen, Server};
+use self::told::Told;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -69,6 +71,7 @@ fn calm_down() {
 /// Servers and managers of one run.
 struct World {
     servers: Vec<Server>,
+    told: Mutex<Vec<Arc<Told>>>,
 }
 
 impl World {
@@ -78,7 +81,7 @@ impl World {
 
     /// Connections to its servers take no more than `room` bytes at a time.
     fn with_room(servers: u16, room: usize) -> World {
-        World { servers: (0..servers).map(|it| Server::start(it, room)).collect() }
+        World { servers: (0..servers).map(|it| Server::start(it, room)).collect(), told: Mutex::default() }
     }
 
     fn manager(&self) -> LockManager {
@@ -87,7 +90,9 @@ impl World {
 
     fn manager_with(&self, options: impl FnOnce(Builder) -> Builder) -> LockManager {
         let urls = (0..self.servers.len()).map(|it| Server::url(u16::try_from(it).unwrap()));
-        options(LockManager::builder(urls).quarantine(false)).build().unwrap()
+        let told = Arc::new(Told::default());
+        self.told.lock().unwrap().push(Arc::clone(&told));
+        options(LockManager::builder(urls).quarantine(false).observer(told)).build().unwrap()
     }
 
     /// Ends the managers, then the servers, and looks at what these have seen.
@@ -97,6 +102,7 @@ impl World {
             manager.shut_down();
             assert_eq!(manager.stats().waiting, 0, "a ticket was left behind");
         }
+        self.told.into_inner().unwrap().iter().for_each(Told::check);
         let seen: Vec<Seen> = self.servers.into_iter().map(Server::stop).collect();
         seen.iter().for_each(|it| assert_order(&it.log));
         seen

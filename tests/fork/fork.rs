@@ -7,13 +7,13 @@
 use std::io::{PipeWriter, Read, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::process::{self, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, Builder, ExtendError, LockGuard, LockManager, Lost, ReleaseError};
+use quorlock::{AcquireError, Builder, Event, ExtendError, LockGuard, LockManager, Lost, ReleaseError};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
 /// Longer than this program runs: nothing expires and nothing is renewed meanwhile.
@@ -41,7 +41,13 @@ fn builder(servers: &Servers) -> Builder {
         .connect_timeout(Duration::from_secs(10))
         // The servers are new.
         .quarantine(false)
+        .observer(Arc::new(|_: &Event| {
+            let _ = EVENTS.fetch_add(1, Ordering::SeqCst);
+        }))
 }
+
+/// How many the observers were told in this process.
+static EVENTS: AtomicU64 = AtomicU64::new(0);
 
 /// Takes a lock, and waits until it is on all servers and all of them have answered.
 fn hold(servers: &Servers, locks: &LockManager, name: &str) -> LockGuard {
@@ -147,6 +153,7 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
     let values = names.map(|it| servers[0].get(it));
 
     let parents = in_child(|| {
+        let told = EVENTS.load(Ordering::SeqCst);
         assert!(!first.is_valid());
         assert_eq!(first.check(), Err(Lost::Forked));
         assert_eq!(first.remaining(), Duration::ZERO);
@@ -175,7 +182,9 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         drop((first, inner, outer, reader, permit));
         locks.shut_down();
         drop((again, free, read, written, both, permits, locks));
+        assert_eq!(EVENTS.load(Ordering::SeqCst), told, "the observer was called");
     });
+    assert!(0 < EVENTS.load(Ordering::SeqCst), "it is called in the parent");
 
     assert_eq!(commands(), sent, "the child has sent something");
     assert_eq!(connections(), connected, "the child has closed a connection of its parent");

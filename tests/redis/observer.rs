@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
-use devnodes::{Clock, Server, Servers, eventually};
+use crossbeam_channel::bounded;
+use devnodes::{Clock, PATIENCE, Server, Servers, eventually};
 use quorlock::{
     AcquireError, Builder, CancelHandle, Event, LockGuard, LockManager, Lost, NodeFailure, Observer, Quarantine,
     RoundOutcome,
@@ -109,13 +110,31 @@ fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
     let cancel = CancelHandle::new();
     cancel.cancel();
     assert!(locks.mutex("report").cancelled_by(&cancel).lock().is_err());
+    for server in &servers {
+        server.command(&["LPUSH", "a list", "x"])?;
+    }
+    assert!(locks.mutex("a list").lock().is_err());
+    let quarantined = builder(servers.urls()).quarantine(true).max_ttl(LONG);
+    let (new, told_of_new) = observed(quarantined.outage_timeout(secs(0)));
+    assert_no_quorum(&new.mutex("free").try_lock().unwrap_err());
+    // What is refused before any node could be asked is not told.
+    locks.shut_down();
+    assert_eq!(locks.mutex("report").lock().unwrap_err(), AcquireError::ShutDown);
+    assert!(new.mutex("quorlock:x").lock().is_err());
 
     let errors = told.all().into_iter().filter_map(|it| match it {
         Event::NotAcquired { error, .. } => Some(error),
         _ => None,
     });
     let errors: Vec<_> = errors.collect();
-    assert!(matches!(errors[..], [AcquireError::Held { .. }, AcquireError::Cancelled { .. }]), "{errors:?}");
+    assert!(
+        matches!(
+            errors[..],
+            [AcquireError::Held { .. }, AcquireError::Cancelled { .. }, AcquireError::KeyInUse { .. }]
+        ),
+        "{errors:?}"
+    );
+    assert_eq!(told_of_new.story(), ["began", "lost round", "not acquired"]);
     assert_eq!(told.count(|it| matches!(it, Event::Round { outcome: RoundOutcome::Held, .. })), 1);
     drop(guard);
     Ok(())
@@ -382,24 +401,147 @@ fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
 }
 
 #[test]
-fn h11_an_observer_may_ask_the_manager_whenever_it_is_called() -> TestResult {
+fn every_kind_of_lock_tells_its_class_and_one_story() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let rw_lock = locks.rw_lock("catalog").class("jobs");
+    let mut told_before = told.all().len();
+    let mut tells = |what: &str| {
+        let events = told.all().split_off(told_before);
+        told_before += events.len();
+        assert_eq!(
+            events.iter().filter_map(word).collect::<Vec<_>>(),
+            ["began", "won", "acquired", "released"],
+            "{what}"
+        );
+        for event in events {
+            if let Event::Began { lock, .. } | Event::Acquired { lock, .. } | Event::Released { lock, .. } = event {
+                assert_eq!((lock.class(), lock.shared_class().map(|it| &**it)), ("jobs", Some("jobs")), "{what}");
+            }
+        }
+    };
+
+    drop(locks.mutex("report").class("jobs").lock()?);
+    tells("a mutex");
+    let again = locks.reentrant_mutex("again").class("jobs");
+    drop((again.lock()?, again.lock()?));
+    tells("a lock that its thread takes twice");
+    drop(rw_lock.read()?);
+    tells("a reader");
+    drop(rw_lock.write()?);
+    tells("a writer");
+    drop(locks.multi(["a", "b"]).class("jobs").lock()?);
+    tells("several names");
+    drop(locks.semaphore("mail", 2).class("jobs").acquire()?);
+    tells("a permit");
+    Ok(())
+}
+
+#[test]
+fn h11_an_observer_may_ask_manager_and_guards_whenever_it_is_called() -> TestResult {
     let servers = Servers::start(3)?;
     // Not the manager itself, which would keep itself alive, but what a program has of it somewhere.
-    let known: Arc<OnceLock<LockManager>> = Arc::default();
+    let known: Arc<OnceLock<(LockManager, LockGuard)>> = Arc::default();
     let asks = Arc::clone(&known);
     let observer = Arc::new(move |_: &Event| {
-        if let Some(locks) = asks.get() {
-            let _ = locks.stats();
+        if let Some((locks, guard)) = asks.get() {
+            let _ = (locks.stats(), locks.held(), guard.is_valid(), guard.remaining(), guard.lost().try_recv());
         }
     });
     let locks = builder(servers.urls()).ttl(LONG).observer(observer).build()?;
-    known.set(locks.clone()).unwrap();
+    let watched = lock_in_the_end(&locks, "watched");
+    assert!(known.set((locks.clone(), watched)).is_ok());
     connect(&locks, 3);
     kill_and_restart(&servers[0], &locks)?;
     let guard = lock_in_the_end(&locks, "report");
     guard.extend(LONG)?;
     guard.release()?;
+    servers.iter().for_each(|it| del(it, "watched"));
+    assert!(known.get().unwrap().1.extend(LONG).is_err());
     locks.shut_down();
+    Ok(())
+}
+
+#[test]
+fn an_observer_that_takes_a_lock_against_its_rules_is_not_called_out_of_itself() -> TestResult {
+    let servers = Servers::start(3)?;
+    let known: Arc<OnceLock<LockManager>> = Arc::default();
+    let told = Arc::new(Told::default());
+    let (uses, tells) = (Arc::clone(&known), Arc::clone(&told));
+    let observer = Arc::new(move |event: &Event| {
+        tells.event(event);
+        match (event, uses.get()) {
+            // On the thread of the caller, and on one that reads answers: there it may get nothing.
+            (Event::Released { lock, .. }, Some(locks)) if lock.name() == b"report" => {
+                drop(locks.mutex("audit").try_lock());
+                tells.event(event);
+            }
+            (Event::NodeDown { .. }, Some(locks)) => drop(locks.mutex("warm-up").try_lock()),
+            _ => {}
+        }
+    });
+    let locks = builder(servers.urls()).ttl(LONG).observer(observer).build()?;
+    connect(&locks, 3);
+    assert!(known.set(locks.clone()).is_ok());
+
+    locks.mutex("report").lock()?.release()?;
+    let story = told.story();
+    assert_eq!(story[..6], ["began", "won", "acquired", "released", "released", "began"], "{story:?}");
+
+    kill_and_restart(&servers[0], &locks)?;
+    told.in_the_end("it is told", |it| matches!(it, Event::NodeDown { .. }));
+    lock_in_the_end(&locks, "report").release()?;
+    locks.shut_down();
+    Ok(())
+}
+
+#[test]
+fn an_observer_that_drops_the_last_manager_ends_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let last: Arc<Mutex<Option<LockManager>>> = Arc::default();
+    let drops = Arc::clone(&last);
+    let observer: Arc<dyn Observer> = Arc::new(move |event: &Event| {
+        if let Event::NodeDown { .. } = event {
+            let locks = drops.lock().unwrap().take();
+            drop(locks);
+        }
+    });
+    let locks = builder(servers.urls()).ttl(LONG).shutdown_grace(ms(100)).observer(Arc::clone(&observer)).build()?;
+    connect(&locks, 3);
+    *last.lock().unwrap() = Some(locks);
+
+    servers[0].kill()?;
+
+    eventually("it is dropped", || last.lock().unwrap().is_none());
+    // Every thread of the manager has it.
+    eventually("nothing is left of the manager", || Arc::strong_count(&observer) == 1);
+    Ok(())
+}
+
+#[test]
+fn an_observer_that_blocks_holds_nobody_up_but_the_thread_that_calls_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let ((reached, is_reached), (let_go, waits)) = (bounded(1), bounded::<()>(1));
+    let observer = Arc::new(move |event: &Event| {
+        if let Event::Acquired { lock, .. } = event
+            && lock.name() == b"slow"
+        {
+            reached.send(()).unwrap();
+            let _ = waits.recv_timeout(PATIENCE);
+        }
+    });
+    let locks = builder(servers.urls()).ttl(LONG).observer(observer).build()?;
+    connect(&locks, 3);
+
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| locks.mutex("slow").lock().map(drop));
+        is_reached.recv_timeout(PATIENCE).unwrap();
+        locks.mutex("report").lock().unwrap().release().unwrap();
+        assert_held(&locks.mutex("slow").try_lock().unwrap_err());
+        let _ = (locks.stats(), locks.held());
+        let_go.send(()).unwrap();
+        slow.join().unwrap().unwrap();
+    });
     Ok(())
 }
 

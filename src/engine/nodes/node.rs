@@ -19,7 +19,7 @@ use crate::engine::nodes::status::Status;
 use crate::error::NodeFailure;
 use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
-use crate::observer::{Event, Upcall};
+use crate::observer::Upcall;
 use crate::stats::{Counters, NodeCounters, NodeStats, count};
 use crate::sys::logging::{debug, info};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
@@ -62,7 +62,7 @@ pub(crate) struct Node {
     /// Until when its server is believed to be the master: see [`Node::is_believed`].
     believed_until: AtomicU64,
     /// Whether the log has said that the node does not respond.
-    stall_logged: AtomicBool,
+    stall_logged: Arc<AtomicBool>,
     /// Releases that the server refused.
     refused: Mutex<Unconfirmed>,
     leaving: Arc<Leaving>,
@@ -132,7 +132,7 @@ impl Node {
             health: Mutex::new(Health::Unused),
             eligibility: Mutex::new(eligibility),
             believed_until: AtomicU64::new(u64::MAX),
-            stall_logged: AtomicBool::new(false),
+            stall_logged: Arc::default(),
             refused: Mutex::default(),
             leaving: Arc::default(),
             client,
@@ -188,7 +188,7 @@ impl Node {
         let stalled = self.link.load.is_overdue(now) && self.link.is_silent(now);
         if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
             info!("{}: not responding: {}", self.id, self.address);
-            self.upcall.tell(|| Event::NodeSilent { node: self.id });
+            self.upcall.tell_silence(self.id, &self.stall_logged, true);
         }
         stalled
     }
@@ -197,7 +197,7 @@ impl Node {
     pub(crate) fn note_answers(&self) {
         if self.stall_logged.load(Ordering::Acquire) && self.stall_logged.swap(false, Ordering::AcqRel) {
             info!("{}: responding again: {}", self.id, self.address);
-            self.upcall.tell(|| Event::NodeAnswers { node: self.id });
+            self.upcall.tell_silence(self.id, &self.stall_logged, false);
         }
     }
 
