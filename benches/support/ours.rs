@@ -4,10 +4,12 @@ mod kinds;
 mod threads;
 mod waiting;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::{LockManager, Mutex};
+use quorlock::{Builder, Event, LockManager, Mutex};
 
 use super::Result;
 use super::sections::Counts;
@@ -28,11 +30,25 @@ pub(crate) struct Ours {
 impl Ours {
     /// Builds a manager, and waits until the nodes vote.
     pub(crate) fn open(urls: &[String]) -> Result<Self> {
-        let locks = LockManager::builder(urls.to_vec())
-            .ttl(TTL)
-            // The servers were started a moment ago.
-            .quarantine(false)
-            .build()?;
+        Self::ready(builder(urls).build()?)
+    }
+
+    /// The same, with an observer that counts events.
+    pub(crate) fn open_observed(urls: &[String]) -> Result<Self> {
+        let counts: [AtomicU64; 4] = Default::default();
+        let counting = move |event: &Event| {
+            let kind = match event {
+                Event::Acquired { .. } => 0,
+                Event::Released { .. } => 1,
+                Event::NodeReply { .. } => 2,
+                _ => 3,
+            };
+            counts[kind].fetch_add(1, Ordering::Relaxed);
+        };
+        Self::ready(builder(urls).observer(Arc::new(counting)).build()?)
+    }
+
+    fn ready(locks: LockManager) -> Result<Self> {
         let ours = Self { locks };
         let start = Instant::now();
         while let Err(err) = ours.pair("bench:first") {
@@ -91,6 +107,11 @@ impl Ours {
     pub(crate) fn lost(&self) -> u64 {
         self.locks.stats().locks_lost
     }
+}
+
+fn builder(urls: &[String]) -> Builder {
+    // The servers were started a moment ago.
+    LockManager::builder(urls.to_vec()).ttl(TTL).quarantine(false)
 }
 
 /// Runs `n` pairs, one after the other.

@@ -6,6 +6,7 @@ pub(crate) mod handover;
 pub(crate) mod held;
 pub(crate) mod idle;
 pub(crate) mod network;
+pub(crate) mod observer;
 pub(crate) mod once;
 pub(crate) mod overload;
 pub(crate) mod permits;
