@@ -1,7 +1,5 @@
 //! What a node can say: read by `wire`, counted by `logic`.
 
-pub(crate) mod group;
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -32,8 +32,8 @@ impl LockManager {
     /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
     /// apart from the URLs, with [`credentials`](Builder::credentials).
     ///
-    /// With the crate's feature `tls` there is also `rediss://[user:password@]host[:port][/database]`, for connections that are
-    /// secured by TLS: see [`guide::nodes`](crate::guide::nodes#tls).
+    /// With the crate's feature `tls` there are also `rediss://[user:password@]host[:port][/database]`, `rediss+replicated://` and
+    /// `rediss+sentinel://`, for connections that are secured by TLS: see [`guide::nodes`](crate::guide::nodes#tls).
     ///
     /// Every process that uses the same locks must be built with the same nodes, database numbers and prefix.
     ///
@@ -177,6 +177,33 @@ impl Builder {
     #[cfg(feature = "tls")]
     pub fn node_tls(mut self, node: usize, tls: Tls) -> Builder {
         self.tls.of_nodes.push((node, tls));
+        self
+    }
+
+    /// Sets the same for the sentinels of nodes with a `rediss+sentinel://` address: where their certificates are for other names
+    /// than those of the servers, or from another authority.
+    ///
+    /// So it is needed where the servers' certificates are for a name, and sentinels call the master by its IP address: then
+    /// [`Tls::server_name`] is for the servers, and would be wrong for sentinels. Sentinels that speak no TLS at all are those
+    /// of addresses with `?sentinel_tls=no`.
+    ///
+    /// Default: what is given to [`tls`](Builder::tls) or [`node_tls`](Builder::node_tls).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::{LockManager, Tls};
+    ///
+    /// let trusted = Tls::with_ca_file("/etc/locks/ca.pem");
+    /// let locks = LockManager::builder(["rediss+sentinel://s1.internal,s2.internal,s3.internal/locks"])
+    ///     .tls(trusted.clone().server_name("redis.internal")) // sentinels name the master by its IP address
+    ///     .sentinel_tls(trusted)
+    ///     .build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn sentinel_tls(mut self, tls: Tls) -> Builder {
+        self.tls.sentinels = Some(tls);
         self
     }
 
@@ -506,25 +533,44 @@ impl Builder {
 struct TlsOptions {
     all: Option<Tls>,
     of_nodes: Vec<(usize, Tls)>,
+    sentinels: Option<Tls>,
 }
 
 #[cfg(feature = "tls")]
 impl TlsOptions {
     /// Secures the nodes whose addresses ask for it. What is wrong with that, if something is.
     fn secure(&self, nodes: &mut [Address]) -> Option<String> {
-        let mut system = SystemRoots::default();
-        let (mut secured, default) = (0_usize, Tls::system_roots());
+        let (mut system, default) = (SystemRoots::default(), Tls::system_roots());
+        let (mut servers, mut sentinels) = (0_usize, 0_usize);
         for (index, node) in nodes.iter_mut().enumerate().filter(|(_, it)| it.is_to_be_secured()) {
             let own = self.of_nodes.iter().rfind(|it| it.0 == index).map(|it| &it.1);
-            let Place::Tcp { host, .. } = &node.place else { continue };
-            match Setup::new(own.or(self.all.as_ref()).unwrap_or(&default), host, &mut system) {
-                Ok(setup) => node.security = Security::Tls(Arc::new(setup)),
-                Err(reason) => return Some(format!("node {index}: {reason}")),
+            let tls = own.or(self.all.as_ref()).unwrap_or(&default);
+            let mut set_up = |tls: &Tls, hosts: &[&str]| {
+                let setup = Setup::new(tls, hosts, &mut system).map_err(|reason| format!("node {index}: {reason}"))?;
+                Ok(Security::Tls(Arc::new(setup)))
+            };
+            let hosts = node.hosts();
+            let has_sentinels = matches!(node.place, Place::Group(Group::Sentinel { .. }));
+            let secured = if has_sentinels { set_up(tls, &[]) } else { set_up(tls, &hosts) };
+            let asks_by_tls = has_sentinels && !matches!(node.sentinel_security, Security::Plain);
+            let of_sentinels = asks_by_tls.then(|| set_up(self.sentinels.as_ref().unwrap_or(tls), &hosts)).transpose();
+            match (secured, of_sentinels) {
+                (Err(reason), _) | (_, Err(reason)) => return Some(reason),
+                (Ok(of_servers), Ok(of_sentinels)) => {
+                    node.security = of_servers;
+                    sentinels = sentinels.saturating_add(usize::from(of_sentinels.is_some()));
+                    node.sentinel_security = of_sentinels.unwrap_or(Security::Plain);
+                }
             }
-            secured = secured.saturating_add(1);
+            servers = servers.saturating_add(1);
         }
-        if self.all.is_some() && secured == 0 {
+        if self.all.is_some() && servers == 0 {
             return Some("it is set up, and no node has an address that begins with rediss://".to_owned());
+        }
+        if self.sentinels.is_some() && sentinels == 0 {
+            return Some(
+                "it is set up for sentinels, and no node has any that speak it: rediss+sentinel://".to_owned(),
+            );
         }
         let useless = self.of_nodes.iter().find(|it| !nodes.get(it.0).is_some_and(Address::is_to_be_secured))?.0;
         Some(format!("it is set up for node {useless}, which has no address that begins with rediss://"))

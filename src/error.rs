@@ -6,6 +6,7 @@
 mod check;
 mod finding;
 mod node;
+mod report;
 mod tls;
 
 use std::fmt;
@@ -16,11 +17,13 @@ use thiserror::Error;
 
 pub use check::{NodeAccess, NodeCheck};
 pub use finding::NodeFinding;
-pub use node::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
+pub use node::{MemberAnswer, MemberReport, NodeFailure, Quarantine};
+pub use report::{NodeAnswer, NodeReport};
 pub use tls::TlsFailure;
 
 use crate::time::{About, Exactly};
-pub(crate) use node::{FailureKind, Rows};
+pub(crate) use node::FailureKind;
+pub(crate) use report::Rows;
 
 /// What the system says of an error, without its number.
 pub(crate) fn reason(err: &io::Error) -> String {

@@ -116,8 +116,9 @@ pub use builder::Builder;
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
-    AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, NodeAccess, NodeAnswer, NodeCheck, NodeFailure,
-    NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError, TlsFailure,
+    AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, MemberAnswer, MemberReport, NodeAccess,
+    NodeAnswer, NodeCheck, NodeFailure, NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError,
+    TlsFailure,
 };
 pub use ids::{FencingToken, NodeId};
 pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue, StoredKey, StoredLock, StoredReader};

@@ -12,6 +12,7 @@ pub(crate) mod joint;
 pub(crate) mod leaving;
 pub(crate) mod link;
 pub(crate) mod load;
+mod member;
 pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod outgoing;

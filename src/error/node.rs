@@ -1,4 +1,4 @@
-//! What one node answered, or why it did not.
+//! Why a node could not vote.
 
 use std::fmt;
 use std::mem::{Discriminant, discriminant};
@@ -12,164 +12,6 @@ use crate::error::tls::TlsFailure;
 use crate::ids::NodeId;
 use crate::time::About;
 
-/// What one node answered in a round: a row of an error.
-#[derive(Clone, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct NodeReport {
-    /// Which node.
-    pub node: NodeId,
-    /// Its host and port, or the path of its socket; without user and password.
-    pub address: Arc<str>,
-    /// What it answered.
-    pub answer: NodeAnswer,
-}
-
-impl NodeReport {
-    pub(crate) fn new(node: NodeId, address: Arc<str>, answer: NodeAnswer) -> NodeReport {
-        NodeReport { node, address, answer }
-    }
-}
-
-impl fmt::Display for NodeReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.node, self.address, self.answer)
-    }
-}
-
-impl fmt::Debug for NodeReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Rows of a report in one line. Nodes that say the same share a row; that of failed nodes keeps their addresses, because
-/// it is there that something has to be done.
-pub(crate) struct Rows<'a>(pub(crate) &'a [NodeReport]);
-
-impl fmt::Display for Rows<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut groups: Vec<(String, Vec<&NodeReport>)> = Vec::new();
-        for row in self.0 {
-            let said = row.answer.to_string();
-            match groups.iter_mut().find(|(it, _)| *it == said) {
-                Some((_, rows)) => rows.push(row),
-                None => groups.push((said, vec![row])),
-            }
-        }
-        for (i, (said, rows)) in groups.iter().enumerate() {
-            if 0 < i {
-                f.write_str("; ")?;
-            }
-            let with_address = rows.len() == 1 || rows.iter().all(|it| matches!(it.answer, NodeAnswer::Failed(_)));
-            for (i, row) in rows.iter().enumerate() {
-                if 0 < i {
-                    f.write_str(", ")?;
-                }
-                write!(f, "{}", row.node)?;
-                if with_address {
-                    write!(f, " ({})", row.address)?;
-                }
-            }
-            write!(f, ": {said}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The answer of one node.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum NodeAnswer {
-    /// It granted the lock. This stands in errors only, and the grant has been given back: others had too many nodes.
-    Granted,
-    /// It granted the lock, but its fencing counter was ahead of the token that was proposed.
-    GrantedBehind,
-    /// Another owner holds the lock there.
-    Held {
-        /// How long the other owner's key still has to live. `None`: it has no expiry, and only its owner or an
-        /// operator can remove it.
-        left: Option<Duration>,
-        /// Who that is, if the key's value says so behind its secret part: `host/process`, and perhaps a label, of a
-        /// [manager](crate::Builder::owner_label). `None`: another client's value, or that of a manager that does not want
-        /// to say. Cut, escaped, and no more reliable than the client that wrote it.
-        holder: Option<Arc<str>>,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name. Cut and escaped.
-        name: Option<Arc<str>>,
-    },
-    /// Readers hold the lock there: see [`RwLock`](crate::RwLock).
-    HeldByReaders {
-        /// How long the last of their entries still has to live. `None`: the lock's key has no expiry.
-        left: Option<Duration>,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name. Cut and escaped.
-        name: Option<Arc<str>>,
-    },
-    /// The lock is free there, or held by readers and wanted by another, but reserved for a call that has waited for it.
-    Reserved {
-        /// How long the reservation lasts.
-        left: Duration,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name.
-        name: Option<Arc<str>>,
-    },
-    /// The lock was extended there.
-    Extended,
-    /// The lock was released there, or was not there any more.
-    Released,
-    /// The lock's key is gone there, or belongs to someone else.
-    Gone,
-    /// The lock's fencing counter there is ahead of this holder's token: another owner has been granted it since.
-    Superseded,
-    /// Its answer had not come when the round was decided, and was not waited for.
-    Pending,
-    /// Nothing was sent to the node: there is nothing to release there, or it was clear without asking that this
-    /// manager holds the lock itself, or the call's turn to ask did not come in time.
-    NotAsked,
-    /// It could not vote.
-    Failed(NodeFailure),
-}
-
-impl NodeAnswer {
-    /// The caller's key stands there.
-    pub(crate) fn is_granted(&self) -> bool {
-        matches!(self, NodeAnswer::Granted | NodeAnswer::GrantedBehind)
-    }
-
-    /// The same, said of one of several names.
-    pub(crate) fn about(mut self, of: Arc<str>) -> NodeAnswer {
-        if let NodeAnswer::Held { name, .. }
-        | NodeAnswer::HeldByReaders { name, .. }
-        | NodeAnswer::Reserved { name, .. }
-        | NodeAnswer::Failed(NodeFailure::WrongType { name } | NodeFailure::BadCounter { name }) = &mut self
-        {
-            *name = Some(of);
-        }
-        self
-    }
-}
-
-impl fmt::Display for NodeAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NodeAnswer::Granted => f.write_str("granted, given back"),
-            NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, given back"),
-            NodeAnswer::Held { left, holder, name } => {
-                write_held(f, name.as_deref(), holder.as_deref().unwrap_or("another client"), *left)
-            }
-            NodeAnswer::HeldByReaders { left, name } => write_held(f, name.as_deref(), "readers", *left),
-            NodeAnswer::Reserved { name, .. } => {
-                write_name(f, name.as_deref())?;
-                f.write_str("free, but reserved for a call that waits")
-            }
-            NodeAnswer::Extended => f.write_str("extended"),
-            NodeAnswer::Released => f.write_str("released"),
-            NodeAnswer::Gone => f.write_str("no longer ours"),
-            NodeAnswer::Superseded => f.write_str("superseded"),
-            NodeAnswer::Pending => f.write_str("not waited for"),
-            NodeAnswer::NotAsked => f.write_str("not asked"),
-            NodeAnswer::Failed(failure) => failure.fmt(f),
-        }
-    }
-}
-
 /// A name in front of what is said about its key.
 struct Of<'a>(&'a Option<Arc<str>>);
 
@@ -177,21 +19,6 @@ impl fmt::Display for Of<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.as_deref().map_or(Ok(()), |it| write!(f, "{it}: "))
     }
-}
-
-/// Who holds the lock, and for how long.
-fn write_held(f: &mut fmt::Formatter<'_>, name: Option<&str>, by: &str, left: Option<Duration>) -> fmt::Result {
-    write_name(f, name)?;
-    write!(f, "held by {by}, ")?;
-    match left {
-        Some(left) => write!(f, "{} left", About(left)),
-        None => f.write_str("no expiry"),
-    }
-}
-
-/// A name in front of what is said about its lock.
-fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&str>) -> fmt::Result {
-    name.map_or(Ok(()), |it| write!(f, "{it} is "))
 }
 
 /// Why a node in [quarantine](crate::Builder::quarantine) may have forgotten locks that are held, and what to do.
@@ -330,10 +157,10 @@ pub enum NodeFailure {
     #[error("too many clients: raise maxclients")]
     TooManyClients,
     /// Of a node that is a master and its replicas (`redis+replicated://`), none says that it is the master.
-    #[error("none of its servers says that it is a master: {said}")]
+    #[error("none of its servers says that it is a master: {}", Members(said))]
     NoMaster {
         /// What each of them said.
-        said: String,
+        said: Vec<MemberReport>,
     },
     /// Two servers of a node (`redis+replicated://`) say that they are masters. Locks that one grants the other does not
     /// know, so neither votes.
@@ -349,23 +176,24 @@ pub enum NodeFailure {
     },
     /// A majority of the node's sentinels (`redis+sentinel://`) did not answer, so nobody can tell whether another server has
     /// become the master.
-    #[error("{answered} of {of} sentinels answered, and a majority is needed: {said}")]
+    #[error("{answered} of {of} sentinels answered, and a majority is needed: {}", Members(said))]
     SentinelsUnreachable {
         /// How many did.
         answered: usize,
         /// How many there are.
         of: usize,
-        /// What was heard of the others.
-        said: String,
+        /// What each of them said, or why it could not be asked.
+        said: Vec<MemberReport>,
     },
     /// The node's sentinels answered, and no majority of them names the server that the newest configuration names. That is
     /// so for a moment in a failover.
     #[error(
-        "no majority of its sentinels names the newest master: a failover is under way, or some are cut off: {said}"
+        "no majority of its sentinels names the newest master: a failover is under way, or some are cut off: {}",
+        Members(said)
     )]
     SentinelsDisagree {
         /// What each of them said.
-        said: String,
+        said: Vec<MemberReport>,
     },
     /// The node's sentinels watch no master of that name.
     #[error("its sentinels know no master {name}: see `sentinel monitor` in their configuration")]
@@ -447,8 +275,13 @@ impl NodeFailure {
     /// Whether it stays as it is until somebody changes the server, its settings or the address: the log warns of it.
     /// `SameServer` does not count: the log warns of the pair.
     pub(crate) fn needs_somebody(&self) -> bool {
-        if let NodeFailure::Tls(failure) = self {
-            return failure.needs_somebody();
+        match self {
+            NodeFailure::Tls(failure) => return failure.needs_somebody(),
+            // Of servers that are several, if one of them does.
+            NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => {
+                return said.iter().any(|it| matches!(&it.answer, MemberAnswer::Failed(it) if it.needs_somebody()));
+            }
+            _ => {}
         }
         matches!(
             self,
@@ -473,47 +306,67 @@ impl NodeFailure {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What one server of a node of [several](crate::guide::nodes#a-node-of-several-servers), or one of its sentinels, said when it was
+/// asked which is the master.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct MemberReport {
+    /// Its host and port, as in the node's URL; without user and password.
+    pub address: Arc<str>,
+    /// What it said.
+    pub answer: MemberAnswer,
+}
 
-    fn rows(answers: &[NodeAnswer]) -> String {
-        let row = |(i, answer): (u8, &NodeAnswer)| {
-            NodeReport::new(NodeId::new(i), format!("10.0.0.{i}:6379").into(), answer.clone())
-        };
-        let rows: Vec<_> = (0..).zip(answers).map(row).collect();
-        Rows(&rows).to_string()
+/// See [`MemberReport`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum MemberAnswer {
+    /// A server: that it is the master.
+    Master,
+    /// A server: that it is a replica.
+    Replica,
+    /// A sentinel: where the master is.
+    Named {
+        /// The master's host, as the sentinels call it.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// The number of the configuration that says so. Each failover has a larger one (`config-epoch`).
+        epoch: u64,
+    },
+    /// A sentinel: that it knows no master of that name.
+    UnknownMaster,
+    /// It could not be asked, or said something else.
+    Failed(NodeFailure),
+}
+
+impl MemberReport {
+    pub(crate) fn new(address: Arc<str>, answer: MemberAnswer) -> MemberReport {
+        MemberReport { address, answer }
     }
+}
 
-    fn held(millis: u64) -> NodeAnswer {
-        let left = Some(Duration::from_millis(millis));
-        NodeAnswer::Held { left, holder: Some("web-3/4711".into()), name: None }
+impl fmt::Display for MemberReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.address)?;
+        match &self.answer {
+            MemberAnswer::Master => f.write_str("the master"),
+            MemberAnswer::Replica => f.write_str("a replica"),
+            MemberAnswer::Named { host, port, epoch } => write!(f, "{host}:{port} by configuration {epoch}"),
+            MemberAnswer::UnknownMaster => f.write_str("knows no such master"),
+            MemberAnswer::Failed(failure) => failure.fmt(f),
+        }
     }
+}
 
-    #[test]
-    fn nodes_that_say_the_same_share_a_row() {
-        assert_eq!(rows(&[held(9_812), held(9_809), held(9_811)]), "n0, n1, n2: held by web-3/4711, 9.8 s left");
-        assert_eq!(
-            rows(&[held(9_812), NodeAnswer::Pending, held(9_809)]),
-            "n0, n2: held by web-3/4711, 9.8 s left; n1 (10.0.0.1:6379): not waited for"
-        );
-        assert_eq!(rows(&[held(9_812)]), "n0 (10.0.0.0:6379): held by web-3/4711, 9.8 s left");
-        assert_eq!(rows(&[]), "");
-    }
+/// All of them in one line.
+struct Members<'a>(&'a [MemberReport]);
 
-    #[test]
-    fn failed_nodes_that_share_a_row_keep_their_addresses() {
-        let down = || NodeAnswer::Failed(NodeFailure::Connect { reason: "connection refused".to_owned() });
-        let quiet = NodeAnswer::Failed(NodeFailure::Quarantined {
-            left: Duration::from_millis(4_321),
-            why: Quarantine::Emptied,
-        });
-        assert_eq!(
-            rows(&[down(), NodeAnswer::Granted, quiet, down()]),
-            "n0 (10.0.0.0:6379), n3 (10.0.0.3:6379): cannot connect: connection refused; \
-             n1 (10.0.0.1:6379): granted, given back; \
-             n2 (10.0.0.2:6379): quarantined for 4.3 s more: it has lost its data, and with it locks that are still held; wait for so \
-             long, as lock() does"
-        );
+impl fmt::Display for Members<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, it) in self.0.iter().enumerate() {
+            write!(f, "{}{it}", if i == 0 { "" } else { "; " })?;
+        }
+        Ok(())
     }
 }

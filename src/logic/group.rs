@@ -7,8 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::group::Said;
-use crate::error::NodeFailure;
+use crate::error::{MemberAnswer, MemberReport, NodeFailure};
 use crate::logic::quorum;
 
 /// How often the members are asked while there is a connection: a third of the ttl, between these.
@@ -44,33 +43,37 @@ impl Rhythm {
 }
 
 /// The one server that says that it is the master, by its place in the list. `shown`: their addresses.
-pub(crate) fn only_master(said: &[Said], shown: &[Arc<str>]) -> Result<usize, NodeFailure> {
-    let mut masters = (0..).zip(said).filter_map(|(index, it)| (*it == Said::Master).then_some(index));
+pub(crate) fn only_master(said: &[MemberAnswer], shown: &[Arc<str>]) -> Result<usize, NodeFailure> {
+    let mut masters = (0..).zip(said).filter_map(|(index, it)| (*it == MemberAnswer::Master).then_some(index));
     let name = |index: usize| shown.get(index).map(|it| it.to_string()).unwrap_or_default();
     match (masters.next(), masters.next()) {
         (Some(first), Some(second)) => Err(NodeFailure::TwoMasters { first: name(first), second: name(second) }),
         (Some(index), None) => Ok(index),
-        (None, _) => Err(NodeFailure::NoMaster { said: rows(said, shown) }),
+        (None, _) => Err(NodeFailure::NoMaster { said: reports(said, shown) }),
     }
 }
 
 /// Where the master is: what the newest configuration says, if a majority of the configured sentinels says so. One that is
 /// behind is outvoted; and while a new configuration is only known to some of them, nobody is the master.
-pub(crate) fn named_master(said: &[Said], shown: &[Arc<str>], name: &str) -> Result<(String, u16), NodeFailure> {
+pub(crate) fn named_master(
+    said: &[MemberAnswer],
+    shown: &[Arc<str>],
+    name: &str,
+) -> Result<(String, u16), NodeFailure> {
     let needed = quorum(said.len());
-    let answered = said.iter().filter(|it| !matches!(it, Said::Failed(_))).count();
+    let answered = said.iter().filter(|it| !matches!(it, MemberAnswer::Failed(_))).count();
     if answered < needed {
-        if said.contains(&Said::Failed(NodeFailure::SentinelPassword)) {
+        if said.contains(&MemberAnswer::Failed(NodeFailure::SentinelPassword)) {
             return Err(NodeFailure::SentinelPassword);
         }
-        return Err(NodeFailure::SentinelsUnreachable { answered, of: said.len(), said: rows(said, shown) });
+        return Err(NodeFailure::SentinelsUnreachable { answered, of: said.len(), said: reports(said, shown) });
     }
-    let unknown = said.iter().filter(|it| **it == Said::UnknownMaster).count();
+    let unknown = said.iter().filter(|it| **it == MemberAnswer::UnknownMaster).count();
     if needed <= unknown {
         return Err(NodeFailure::UnknownMaster { name: name.to_owned() });
     }
     let named = said.iter().filter_map(|it| match it {
-        Said::Named { host, port, epoch } => Some((*epoch, (host, *port))),
+        MemberAnswer::Named { host, port, epoch } => Some((*epoch, (host, *port))),
         _ => None,
     });
     let newest = named.clone().map(|it| it.0).max();
@@ -78,7 +81,7 @@ pub(crate) fn named_master(said: &[Said], shown: &[Arc<str>], name: &str) -> Res
     let votes = |master| named.clone().filter(|it| it.1 == master).count();
     let mut masters = named.clone().filter(|it| Some(it.0) == newest).map(|it| it.1);
     let Some(master) = masters.find(|it| needed <= votes(*it)) else {
-        return Err(NodeFailure::SentinelsDisagree { said: rows(said, shown) });
+        return Err(NodeFailure::SentinelsDisagree { said: reports(said, shown) });
     };
     Ok((master.0.clone(), master.1))
 }
@@ -104,16 +107,8 @@ pub(crate) fn outcome<T: PartialEq>(connected: &T, found: Result<T, NodeFailure>
     }
 }
 
-/// What each of them said, in a line.
-fn rows(said: &[Said], shown: &[Arc<str>]) -> String {
-    let row = |(said, shown): (&Said, &Arc<str>)| match said {
-        Said::Master => format!("{shown}: the master"),
-        Said::Replica => format!("{shown}: a replica"),
-        Said::Named { host, port, epoch } => format!("{shown}: {host}:{port} by configuration {epoch}"),
-        Said::UnknownMaster => format!("{shown}: knows no such master"),
-        Said::Failed(failure) => format!("{shown}: {failure}"),
-    };
-    said.iter().zip(shown).map(row).collect::<Vec<_>>().join("; ")
+fn reports(said: &[MemberAnswer], shown: &[Arc<str>]) -> Vec<MemberReport> {
+    shown.iter().zip(said).map(|(address, said)| MemberReport::new(Arc::clone(address), said.clone())).collect()
 }
 
 #[cfg(test)]
@@ -124,32 +119,32 @@ mod tests {
         ["a:1", "b:2", "c:3", "d:4", "e:5"].into_iter().take(n).map(Arc::from).collect()
     }
 
-    fn silent() -> Said {
-        Said::Failed(NodeFailure::TimedOut)
+    fn silent() -> MemberAnswer {
+        MemberAnswer::Failed(NodeFailure::TimedOut)
     }
 
-    fn named(host: &str, epoch: u64) -> Said {
-        Said::Named { host: host.to_owned(), port: 1, epoch }
+    fn named(host: &str, epoch: u64) -> MemberAnswer {
+        MemberAnswer::Named { host: host.to_owned(), port: 1, epoch }
     }
 
-    fn master(said: &[Said]) -> Result<usize, NodeFailure> {
+    fn master(said: &[MemberAnswer]) -> Result<usize, NodeFailure> {
         only_master(said, &shown(said.len()))
     }
 
-    fn found(said: &[Said]) -> Result<String, NodeFailure> {
+    fn found(said: &[MemberAnswer]) -> Result<String, NodeFailure> {
         named_master(said, &shown(said.len()), "m").map(|it| it.0)
     }
 
     #[test]
     fn the_one_server_that_says_that_it_is_the_master_is_whoever_else_is_silent() {
-        use Said::{Master, Replica};
+        use MemberAnswer::{Master, Replica};
         assert_eq!(master(&[Replica, silent(), Master]), Ok(2));
         assert_eq!(master(&[Master]), Ok(0));
         let two = NodeFailure::TwoMasters { first: "b:2".to_owned(), second: "c:3".to_owned() };
         assert_eq!(master(&[Replica, Master, Master]), Err(two.clone()), "neither counts");
         assert_eq!(master(&[silent(), Master, Master, Master]), Err(two));
-        let none = NodeFailure::NoMaster { said: "a:1: a replica; b:2: no answer in time".to_owned() };
-        assert_eq!(master(&[Replica, silent()]), Err(none));
+        let none = master(&[Replica, silent()]).unwrap_err();
+        assert!(none.to_string().ends_with(": a:1: a replica; b:2: no answer in time"), "{none}");
     }
 
     #[test]
@@ -177,13 +172,13 @@ mod tests {
     /// no sentinel has changed its mind in between.
     #[test]
     fn two_who_hear_different_sentinels_never_find_different_masters() {
-        let minds = [named("a", 1), named("b", 2), named("c", 2), named("a", 3), Said::UnknownMaster];
+        let minds = [named("a", 1), named("b", 2), named("c", 2), named("a", 3), MemberAnswer::UnknownMaster];
         for n in 1..=4_u32 {
             for world in 0..minds.len().pow(n) {
                 let said: Vec<_> = (0..n).map(|i| minds[world / minds.len().pow(i) % minds.len()].clone()).collect();
                 let mut masters = Vec::new();
                 for heard in 0..1_u32 << n {
-                    let hears = |(i, it): (u32, &Said)| if heard >> i & 1 == 1 { it.clone() } else { silent() };
+                    let hears = |(i, it): (u32, &MemberAnswer)| if heard >> i & 1 == 1 { it.clone() } else { silent() };
                     masters.extend(found(&(0..).zip(&said).map(hears).collect::<Vec<_>>()).ok());
                 }
                 masters.dedup();
@@ -194,7 +189,8 @@ mod tests {
 
     #[test]
     fn sentinels_that_know_no_such_master_or_refuse_the_login_say_so() {
-        let (unknown, refused) = (|| Said::UnknownMaster, || Said::Failed(NodeFailure::SentinelPassword));
+        let (unknown, refused) =
+            (|| MemberAnswer::UnknownMaster, || MemberAnswer::Failed(NodeFailure::SentinelPassword));
         let failure = NodeFailure::UnknownMaster { name: "m".to_owned() };
         assert_eq!(found(&[unknown(), unknown(), named("a", 1)]), Err(failure.clone()));
         assert_eq!(found(&[unknown(), unknown(), silent()]), Err(failure));
@@ -206,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_connection_ends_when_another_is_the_master_and_not_because_nobody_answers() {
-        let failure = || NodeFailure::NoMaster { said: String::new() };
+        let failure = || NodeFailure::NoMaster { said: Vec::new() };
         let two = || NodeFailure::TwoMasters { first: String::new(), second: String::new() };
         assert_eq!(outcome(&1, Ok(1)), Outcome::Confirmed);
         assert!(matches!(outcome(&1, Ok(2)), Outcome::Over(NodeFailure::Disconnected { .. })));

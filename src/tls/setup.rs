@@ -16,8 +16,8 @@ use crate::sys::sync::Mutex;
 use crate::tls::options::{Pem, Roots, Tls};
 use crate::tls::session::Session;
 
-/// How many sessions are kept to be resumed: of one node.
-const SESSIONS: usize = 8;
+/// For how many names sessions are kept to be resumed: of one node, which may be several servers.
+const SESSIONS: usize = 32;
 
 /// What the connections to one node are secured with. Its `Debug` form shows nothing.
 pub(crate) struct Setup {
@@ -58,10 +58,12 @@ impl RefUnwindSafe for Setup {}
 pub(crate) struct SystemRoots(Option<Arc<RootCertStore>>);
 
 impl Setup {
-    /// For the node at `host`. Blocks while files are read. The error says what cannot be used. `system` is kept between the nodes
-    /// of a manager.
-    pub(crate) fn new(tls: &Tls, host: &str, system: &mut SystemRoots) -> Result<Setup, String> {
-        server_name(tls, host)?;
+    /// For the servers at `hosts`, as far as these are known. Blocks while files are read. The error says what cannot be used.
+    /// `system` is kept between the nodes of a manager.
+    pub(crate) fn new(tls: &Tls, hosts: &[&str], system: &mut SystemRoots) -> Result<Setup, String> {
+        for host in hosts.iter().copied().chain(tls.server_name.as_deref()) {
+            server_name(tls, host)?;
+        }
         let system = match tls.roots {
             Roots::System => Some(system.get()?),
             Roots::Given(_) => None,

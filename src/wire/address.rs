@@ -25,6 +25,8 @@ pub(crate) struct Address {
     pub(crate) wait: Option<WaitFor>,
     /// How to log in to the sentinels of a group.
     pub(crate) sentinel_login: Option<Login>,
+    /// How connections to them are secured.
+    pub(crate) sentinel_security: Security,
     shown: Arc<str>,
 }
 
@@ -87,6 +89,10 @@ impl Group {
         match self {
             Group::Replicated(members) | Group::Sentinel { sentinels: members, .. } => members,
         }
+    }
+
+    fn has_sentinels(&self) -> bool {
+        matches!(self, Group::Sentinel { .. })
     }
 
     /// Whether both can be led by the same server, as far as addresses show.
@@ -168,6 +174,7 @@ impl Address {
             client_name: CLIENT_NAME.to_owned(),
             wait: None,
             sentinel_login: None,
+            sentinel_security: Security::Plain,
         })
     }
 
@@ -191,6 +198,24 @@ impl Address {
 
     pub(crate) fn is_to_be_secured(&self) -> bool {
         !matches!(self.security, Security::Plain)
+    }
+
+    /// How connections to those are secured that are asked where the master is.
+    pub(crate) fn security_of_members(&self) -> &Security {
+        match &self.place {
+            Place::Group(group) if group.has_sentinels() => &self.sentinel_security,
+            _ => &self.security,
+        }
+    }
+
+    /// The hosts that are in the URL. A master that sentinels watch has another.
+    #[cfg(feature = "tls")]
+    pub(crate) fn hosts(&self) -> Vec<&str> {
+        let places = match &self.place {
+            Place::Group(group) => group.members(),
+            place => std::slice::from_ref(place),
+        };
+        places.iter().filter_map(|it| if let Place::Tcp { host, .. } = it { Some(&**host) } else { None }).collect()
     }
 
     /// Host and port, or path: for logs, errors and telling nodes apart.

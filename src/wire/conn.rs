@@ -377,8 +377,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// What came is no reply, for this reason.
     fn nonsense(&self, reason: String) -> NodeFailure {
-        if self.login.is_some() && self.tls.is_none() && self.inbox.first().is_some_and(|it| TLS_RECORDS.contains(&it))
-        {
+        if self.login.is_some() && self.tls.is_none() && self.inbox.is_of_tls() {
             return NodeFailure::Tls(TlsFailure::SpeaksTls);
         }
         protocol(reason)
@@ -393,9 +392,6 @@ impl<T> Held<T> {
         Held { reply: Reply { answer, time }, ..self }
     }
 }
-
-/// What a server that expects TLS answers with otherwise: an alert, or its part of a handshake.
-const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
 fn protocol(reason: String) -> NodeFailure {
     NodeFailure::Protocol { reason }

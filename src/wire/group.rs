@@ -8,11 +8,11 @@ const MEMBERS_MAX: usize = 16;
 /// Until the builder knows how long answers may take.
 const WAIT_MILLIS: u64 = 50;
 
-const REPLICATED: &str = "expected redis+replicated://[user:password@]host[:port],host[:port],…[/database]";
+const REPLICATED: &str = "expected redis[s]+replicated://[user:password@]host[:port],host[:port],…[/database]";
 const SENTINEL: &str =
-    "expected redis+sentinel://[user:password@]host[:port],host[:port],…/master[/database][?sentinel_password=…]";
-const NO_TLS: &str = "TLS is not supported for nodes of several servers yet: run a tunnel such as stunnel beside this \
-                      program, and give its addresses here, with redis+… in place of rediss+…";
+    "expected redis[s]+sentinel://[user:password@]host[:port],host[:port],…/master[/database][?sentinel_password=…]";
+const SENTINEL_TLS: &str = "sentinel_tls=no says that sentinels speak no TLS although the servers do: it belongs to \
+                            rediss+sentinel:// only, and sentinels with TLS are what that means without it";
 const CLUSTER: &str =
     "a Redis Cluster cannot be a node: give independent servers, redis+replicated:// or redis+sentinel://";
 const EMPTY: &str = "an empty place in the list of servers: take out the comma that is too many";
@@ -22,8 +22,8 @@ const NO_MASTER: &str = "no name of a master: write redis+sentinel://host,host,h
                          configuration has behind `sentinel monitor`";
 const BAD_NAME: &str = "the name of the master is not UTF-8 when its percent signs are read, or has a space in it";
 const BAD_DATABASE: &str = "the database is not a number of 0 or more";
-const NOT_WITH_REPLICATED: &str = "sentinel_user and sentinel_password belong to redis+sentinel:// only";
-const NO_OPTIONS: &str = "the only options here are sentinel_user, sentinel_password and wait_replicas";
+const NOT_WITH_REPLICATED: &str = "sentinel_user, sentinel_password and sentinel_tls belong to redis+sentinel:// only";
+const NO_OPTIONS: &str = "the only options here are sentinel_user, sentinel_password, sentinel_tls and wait_replicas";
 const LONELY_USER: &str = "a sentinel_user without a sentinel_password";
 const PERCENT: &str = "sentinel_user or sentinel_password is not UTF-8 when its percent signs are read: write a percent sign \
                        as %25, or give both with Builder::sentinel_credentials";
@@ -67,14 +67,15 @@ fn wait_in(url: &str) -> Result<(String, Option<WaitFor>), String> {
 
 fn parse_the_rest(url: &str) -> Result<Address, String> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
-    let sentinel = match scheme.to_ascii_lowercase().as_str() {
-        "redis+replicated" | "valkey+replicated" => false,
-        "redis+sentinel" | "valkey+sentinel" => true,
-        "rediss+replicated" | "rediss+sentinel" | "valkeys+replicated" | "valkeys+sentinel" => {
-            return Err(NO_TLS.to_owned());
+    let scheme = scheme.to_ascii_lowercase();
+    let (server, kind) = scheme.split_once('+').unwrap_or((&scheme, ""));
+    let sentinel = match (server, kind) {
+        ("redis" | "valkey" | "rediss" | "valkeys", "replicated") => false,
+        ("redis" | "valkey" | "rediss" | "valkeys", "sentinel") => true,
+        ("redis" | "valkey" | "rediss" | "valkeys", "cluster") => return Err(CLUSTER.to_owned()),
+        ("redis" | "valkey" | "rediss" | "valkeys", "") if hosts(rest).contains(',') => {
+            return Err(NOT_FOR_ONE.to_owned());
         }
-        "redis+cluster" | "rediss+cluster" | "valkey+cluster" | "valkeys+cluster" => return Err(CLUSTER.to_owned()),
-        "redis" | "valkey" if hosts(rest).contains(',') => return Err(NOT_FOR_ONE.to_owned()),
         _ => return Address::parse(url),
     };
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
@@ -90,8 +91,17 @@ fn parse_the_rest(url: &str) -> Result<Address, String> {
     if !database.bytes().all(|it| it.is_ascii_digit()) {
         return Err(BAD_DATABASE.to_owned());
     }
-    let mut address = Address::parse(&format!("redis://{login}host/{database}")).map_err(|it| brief(&it, sentinel))?;
-    address.sentinel_login = options_of(options, sentinel)?;
+    let mut address =
+        Address::parse(&format!("{server}://{login}host/{database}")).map_err(|it| brief(&it, sentinel))?;
+    let options = options_of(options, sentinel)?;
+    address.sentinel_login = options.login;
+    if options.plain_sentinels {
+        if !address.is_to_be_secured() {
+            return Err(SENTINEL_TLS.to_owned());
+        }
+    } else {
+        address.sentinel_security = address.security.clone();
+    }
     let group = if sentinel {
         if master.is_empty() {
             return Err(NO_MASTER.to_owned());
@@ -142,13 +152,20 @@ fn members_of(list: &str, port: u16, sentinel: bool) -> Result<Vec<Place>, Strin
     if MEMBERS_MAX < members.len() { Err(TOO_MANY.to_owned()) } else { Ok(members) }
 }
 
-fn options_of(options: &str, sentinel: bool) -> Result<Option<Login>, String> {
-    let (mut user, mut password) = (None, None);
+/// What stands behind the question mark.
+struct Options {
+    login: Option<Login>,
+    plain_sentinels: bool,
+}
+
+fn options_of(options: &str, sentinel: bool) -> Result<Options, String> {
+    let (mut user, mut password, mut tls) = (None, None, None);
     for option in options.split('&').filter(|it| !it.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         let place = match name {
             "sentinel_user" => &mut user,
             "sentinel_password" => &mut password,
+            "sentinel_tls" => &mut tls,
             _ => return Err(NO_OPTIONS.to_owned()),
         };
         if !sentinel {
@@ -156,11 +173,15 @@ fn options_of(options: &str, sentinel: bool) -> Result<Option<Login>, String> {
         }
         *place = Some(unescaped(value).ok_or(PERCENT)?);
     }
-    match (user, password) {
-        (user, Some(password)) => Ok(Some(Login { user, password })),
-        (Some(_), None) => Err(LONELY_USER.to_owned()),
-        (None, None) => Ok(None),
+    let login = match (user, password) {
+        (user, Some(password)) => Some(Login { user, password }),
+        (Some(_), None) => return Err(LONELY_USER.to_owned()),
+        (None, None) => None,
+    };
+    if tls.as_deref().is_some_and(|it| it != "no") {
+        return Err(SENTINEL_TLS.to_owned());
     }
+    Ok(Options { login, plain_sentinels: tls.is_some() })
 }
 
 /// The text with its percent signs read.
@@ -232,8 +253,13 @@ mod tests {
             ("redis+sentinel://a/m?password=secret", NO_OPTIONS),
             ("redis+sentinel://a/m?sentinel_user=ann", LONELY_USER),
             ("redis+sentinel://a/m?sentinel_password=%ffsecret", PERCENT),
-            ("rediss+sentinel://a/m", NO_TLS),
-            ("rediss+replicated://a", NO_TLS),
+            ("redis+sentinel://a/m?sentinel_tls=no", SENTINEL_TLS),
+            ("redis+sentinel://a/m?sentinel_tls=yes", SENTINEL_TLS),
+            ("redis+replicated://a/0?sentinel_tls=no", NOT_WITH_REPLICATED),
+            #[cfg(feature = "tls")]
+            ("rediss+sentinel://a/m?sentinel_tls=yes", SENTINEL_TLS),
+            #[cfg(feature = "tls")]
+            ("rediss://u:secret@a,b", NOT_FOR_ONE),
             ("redis+cluster://a,b", CLUSTER),
             ("redis://u:secret@a,b,c", NOT_FOR_ONE),
         ] {
@@ -254,6 +280,33 @@ mod tests {
             let err = parse_url(url).unwrap_err();
             assert!(!err.contains("cret") && 10 < err.len(), "{url}: {err}");
         }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn without_tls_several_servers_are_refused_as_one_is() {
+        let of_one = parse_url("rediss://a").unwrap_err();
+        for url in ["rediss+sentinel://u:secret@a/m", "valkeys+replicated://a", "REDISS+replicated://a,b"] {
+            assert_eq!(parse_url(url).unwrap_err(), of_one, "{url}");
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn servers_and_sentinels_are_secured_alike_unless_the_url_says_that_sentinels_are_not() {
+        use crate::wire::Security;
+        let secured = |url| {
+            let address = parse_url(url).unwrap();
+            let is = |it: &Security| matches!(it, Security::Wanted);
+            let master = address.at(Place::Tcp { host: "b".to_owned(), port: 1 });
+            (is(address.security_of_members()), is(&master.security))
+        };
+        assert_eq!(secured("redis+replicated://a,b"), (false, false));
+        assert_eq!(secured("rediss+replicated://a,b"), (true, true));
+        assert_eq!(secured("VALKEYS+sentinel://a/m"), (true, true));
+        assert_eq!(secured("redis+sentinel://a/m"), (false, false));
+        assert_eq!(secured("rediss+sentinel://a/m?sentinel_password=x&sentinel_tls=no"), (false, true));
+        assert_eq!(parse_url("rediss+sentinel://s1,[::1]:7/m").unwrap().hosts(), ["s1", "::1"]);
     }
 
     #[test]

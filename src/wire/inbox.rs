@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::wire::frame;
 
+/// What these records begin with.
+const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
+
 /// Bytes that have come and are not complete replies yet. Lives and dies with its connection.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
@@ -43,9 +46,10 @@ impl Inbox {
         Ok(Some(std::mem::replace(&mut self.start, end)..end))
     }
 
-    /// What the first reply that has not been taken begins with.
-    pub(crate) fn first(&self) -> Option<u8> {
-        self.bytes.get(self.start..self.end)?.first().copied()
+    /// Whether what was not taken is what a server says that expects TLS: an alert, or its part of a handshake.
+    pub(crate) fn is_of_tls(&self) -> bool {
+        let rest = self.bytes.get(self.start..self.end).unwrap_or_default();
+        rest.first().is_some_and(|it| TLS_RECORDS.contains(it))
     }
 
     pub(crate) fn get(&self, reply: Range<usize>) -> &[u8] {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use redis::{Cmd, Value, cmd};
 
-use crate::answer::group::Said;
-use crate::error::NodeFailure;
+use crate::error::{MemberAnswer, NodeFailure, TlsFailure};
+use crate::tls::Session;
 use crate::wire::address::{Address, Group};
 use crate::wire::inbox::Inbox;
 use crate::wire::{refusal, value};
@@ -35,7 +35,11 @@ enum Expect {
 #[derive(Debug)]
 pub(crate) struct Probe {
     question: Question,
+    /// What stands between these bytes and those of the wire, if that is so.
+    tls: Option<Session>,
     inbox: Inbox,
+    /// A reply has come.
+    heard: bool,
     unsent: Vec<u8>,
     open: VecDeque<Expect>,
     refused: Option<NodeFailure>,
@@ -53,8 +57,9 @@ impl Question {
 }
 
 impl Probe {
-    /// Begins with the login; nothing is asked yet. `address`: how to log in.
-    pub(crate) fn begin(address: &Address, question: &Question) -> Probe {
+    /// Begins with the login, once the connection is secured by `tls` if that is some; nothing is asked yet. `address`: how to
+    /// log in.
+    pub(crate) fn begin(address: &Address, question: &Question, tls: Option<Session>) -> Probe {
         let (user, password) = match question {
             Question::Role => (&address.user, address.password.as_ref()),
             Question::Where(_) => match &address.sentinel_login {
@@ -64,7 +69,9 @@ impl Probe {
         };
         let mut probe = Probe {
             question: question.clone(),
+            tls,
             inbox: Inbox::default(),
+            heard: false,
             unsent: Vec::new(),
             open: VecDeque::new(),
             refused: None,
@@ -105,33 +112,62 @@ impl Probe {
         self.open.back().is_some_and(|it| !matches!(it, Expect::Login | Expect::Name))
     }
 
+    /// Whether the handshake of TLS is not over.
+    pub(crate) fn is_securing(&self) -> bool {
+        self.tls.as_ref().is_some_and(Session::is_securing)
+    }
+
+    /// Why the login was refused, if that is known: the better reason if the connection is closed after it.
+    pub(crate) fn refused(&self) -> Option<NodeFailure> {
+        self.refused.clone()
+    }
+
     /// What is to be written now.
-    pub(crate) fn unsent(&self) -> &[u8] {
-        &self.unsent
+    pub(crate) fn poll_write(&mut self) -> &[u8] {
+        let Some(tls) = &mut self.tls else { return &self.unsent };
+        if !self.unsent.is_empty() && tls.seal(&self.unsent) {
+            self.unsent.clear();
+        }
+        tls.unsent()
     }
 
     /// So many bytes of that were written.
     pub(crate) fn wrote(&mut self, len: usize) {
-        self.unsent.drain(..len.min(self.unsent.len()));
+        match &mut self.tls {
+            Some(tls) => drop(tls.wrote(len)),
+            None => drop(self.unsent.drain(..len.min(self.unsent.len()))),
+        }
     }
 
     /// Room for what is read next.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        self.inbox.space()
+        match &mut self.tls {
+            Some(tls) => tls.space(),
+            None => self.inbox.space(),
+        }
     }
 
     /// So many bytes were read into the space.
     pub(crate) fn filled(&mut self, len: usize) {
-        self.inbox.filled(len);
+        match &mut self.tls {
+            Some(tls) => tls.filled(len),
+            None => self.inbox.filled(len),
+        }
     }
 
-    /// What it has said, once it has. After [`Said::Failed`] the connection is of no use any more.
-    pub(crate) fn poll_said(&mut self) -> Option<Said> {
+    /// What it has said, once it has. After [`MemberAnswer::Failed`] the connection is of no use any more.
+    pub(crate) fn poll_said(&mut self) -> Option<MemberAnswer> {
         loop {
             let reply = match self.inbox.take_reply() {
-                Ok(reply) => reply?,
-                Err(reason) => return Some(Said::Failed(NodeFailure::Protocol { reason })),
+                Ok(Some(reply)) => reply,
+                Ok(None) => match self.open() {
+                    Ok(true) => continue,
+                    Ok(false) => return None,
+                    Err(failure) => return Some(MemberAnswer::Failed(failure)),
+                },
+                Err(reason) => return Some(MemberAnswer::Failed(self.nonsense(reason))),
             };
+            self.heard = true;
             let value = value::read(self.inbox.get(reply));
             let (Some(value), Some(expect)) = (value, self.open.pop_front()) else {
                 return Some(nonsense());
@@ -143,7 +179,23 @@ impl Probe {
         }
     }
 
-    fn take(&mut self, expect: Expect, value: &Value) -> Option<Said> {
+    /// Decrypts some of what has come. False if nothing is left.
+    fn open(&mut self) -> Result<bool, NodeFailure> {
+        let Some(tls) = &mut self.tls else { return Ok(false) };
+        let len = tls.open(self.inbox.space())?;
+        self.inbox.filled(len);
+        Ok(len != 0)
+    }
+
+    /// What came is no reply, for this reason.
+    fn nonsense(&self, reason: String) -> NodeFailure {
+        if !self.heard && self.tls.is_none() && self.inbox.is_of_tls() {
+            return NodeFailure::Tls(TlsFailure::SpeaksTls);
+        }
+        NodeFailure::Protocol { reason }
+    }
+
+    fn take(&mut self, expect: Expect, value: &Value) -> Option<MemberAnswer> {
         match (expect, value) {
             (Expect::Login, Value::ServerError(error)) => {
                 let failure = refusal::of_login(error);
@@ -155,12 +207,12 @@ impl Probe {
             }
             (Expect::Login | Expect::Name, _) => None,
             // The first failure counts: those after it are its consequences.
-            _ if self.refused.is_some() => self.refused.clone().map(Said::Failed),
+            _ if self.refused.is_some() => self.refused.clone().map(MemberAnswer::Failed),
             (Expect::Role, Value::Array(members)) => Some(match members.first() {
                 Some(Value::BulkString(role)) => match &role[..] {
-                    b"master" => Said::Master,
-                    b"slave" => Said::Replica,
-                    b"sentinel" => Said::Failed(NodeFailure::Sentinel),
+                    b"master" => MemberAnswer::Master,
+                    b"slave" => MemberAnswer::Replica,
+                    b"sentinel" => MemberAnswer::Failed(NodeFailure::Sentinel),
                     _ => nonsense(),
                 },
                 _ => nonsense(),
@@ -173,13 +225,13 @@ impl Probe {
             (Expect::Epoch, Value::ServerError(error))
                 if error.details().is_some_and(|it| it.contains("No such master")) =>
             {
-                Some(Said::UnknownMaster)
+                Some(MemberAnswer::UnknownMaster)
             }
             (Expect::Epoch, Value::Array(fields)) => match (self.named.take(), epoch_of(fields)) {
-                (Some((host, port)), Some(epoch)) => Some(Said::Named { host, port, epoch }),
+                (Some((host, port)), Some(epoch)) => Some(MemberAnswer::Named { host, port, epoch }),
                 _ => Some(nonsense()),
             },
-            (_, Value::ServerError(error)) => Some(Said::Failed(match refusal::of(error) {
+            (_, Value::ServerError(error)) => Some(MemberAnswer::Failed(match refusal::of(error) {
                 refusal::Refusal::Failure(NodeFailure::WrongPassword) if expect != Expect::Role => {
                     NodeFailure::SentinelPassword
                 }
@@ -194,8 +246,8 @@ impl Probe {
     }
 }
 
-fn nonsense() -> Said {
-    Said::Failed(NodeFailure::Protocol { reason: "an answer that makes no sense".to_owned() })
+fn nonsense() -> MemberAnswer {
+    MemberAnswer::Failed(NodeFailure::Protocol { reason: "an answer that makes no sense".to_owned() })
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -226,25 +278,25 @@ mod tests {
     }
 
     fn asked(url: &str, question: &Question) -> Probe {
-        let mut probe = Probe::begin(&group::parse_url(url).unwrap(), question);
+        let mut probe = Probe::begin(&group::parse_url(url).unwrap(), question, None);
         probe.ask();
         probe
     }
 
     /// What it says in the end, if the bytes come in two parts.
-    fn said(mut probe: Probe, bytes: &[u8], cut: usize) -> Option<Said> {
+    fn said(mut probe: Probe, bytes: &[u8], cut: usize) -> Option<MemberAnswer> {
         for part in [&bytes[..cut], &bytes[cut..]] {
             probe.space()[..part.len()].copy_from_slice(part);
             probe.filled(part.len());
             if let Some(said) = probe.poll_said() {
-                assert!(!probe.owes() || matches!(said, Said::Failed(_)));
+                assert!(!probe.owes() || matches!(said, MemberAnswer::Failed(_)));
                 return Some(said);
             }
         }
         None
     }
 
-    fn says(url: &str, question: &Question, bytes: &str) -> Said {
+    fn says(url: &str, question: &Question, bytes: &str) -> MemberAnswer {
         let mut all: Vec<_> = (0..=bytes.len()).map(|cut| said(asked(url, question), bytes.as_bytes(), cut)).collect();
         all.dedup();
         assert_eq!(all.len(), 1, "however the bytes are cut: {all:?}");
@@ -254,24 +306,27 @@ mod tests {
     #[test]
     fn members_are_logged_in_to_with_the_login_of_their_own_kind() {
         let url = "redis+sentinel://ann:one@s/m?sentinel_user=bob&sentinel_password=two";
-        let text = |question| String::from_utf8(asked(url, &question).unsent().to_vec()).unwrap();
+        let text = |question| String::from_utf8(asked(url, &question).poll_write().to_vec()).unwrap();
         let (server, sentinel) = (text(Question::Role), text(where_is()));
         assert!(server.contains("AUTH\r\n$3\r\nann\r\n$3\r\none") && server.ends_with("ROLE\r\n"), "{server}");
         assert!(sentinel.contains("AUTH\r\n$3\r\nbob\r\n$3\r\ntwo") && !sentinel.contains("ann"), "{sentinel}");
-        let plain = asked("redis+sentinel://:one@s/m", &where_is());
-        assert!(!String::from_utf8_lossy(plain.unsent()).contains("AUTH"), "the servers' login is not for sentinels");
+        let mut plain = asked("redis+sentinel://:one@s/m", &where_is());
+        assert!(
+            !String::from_utf8_lossy(plain.poll_write()).contains("AUTH"),
+            "the servers' login is not for sentinels"
+        );
     }
 
     #[test]
     fn a_server_says_what_it_is() {
         let says = |bytes: &str| says("redis+replicated://a", &Question::Role, &format!("+OK\r\n{bytes}"));
-        assert_eq!(says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), Said::Master);
-        assert_eq!(says("*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n"), Said::Replica);
-        assert_eq!(says("*2\r\n$8\r\nsentinel\r\n*0\r\n"), Said::Failed(NodeFailure::Sentinel));
-        assert_eq!(says("-NOAUTH Authentication required.\r\n"), Said::Failed(NodeFailure::WrongPassword));
-        assert!(matches!(says("-NOPERM no\r\n"), Said::Failed(NodeFailure::NoPermission { .. })));
+        assert_eq!(says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), MemberAnswer::Master);
+        assert_eq!(says("*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n"), MemberAnswer::Replica);
+        assert_eq!(says("*2\r\n$8\r\nsentinel\r\n*0\r\n"), MemberAnswer::Failed(NodeFailure::Sentinel));
+        assert_eq!(says("-NOAUTH Authentication required.\r\n"), MemberAnswer::Failed(NodeFailure::WrongPassword));
+        assert!(matches!(says("-NOPERM no\r\n"), MemberAnswer::Failed(NodeFailure::NoPermission { .. })));
         for nonsense in ["+master\r\n", "*0\r\n", "*1\r\n:1\r\n", "*1\r\n$4\r\nking\r\n", "*999\r\n", "x\r\n"] {
-            assert!(matches!(says(nonsense), Said::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
+            assert!(matches!(says(nonsense), MemberAnswer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
         }
     }
 
@@ -280,11 +335,11 @@ mod tests {
         let says = |bytes: &str| says("redis+sentinel://s/m", &where_is(), &format!("+OK\r\n{bytes}"));
         let place = "*2\r\n$9\r\nRedis.One\r\n$4\r\n6380\r\n";
         let epoch = "*4\r\n$4\r\nname\r\n$12\r\nconfig-epoch\r\n$12\r\nconfig-epoch\r\n$2\r\n12\r\n";
-        let named = Said::Named { host: "redis.one".to_owned(), port: 6380, epoch: 12 };
+        let named = MemberAnswer::Named { host: "redis.one".to_owned(), port: 6380, epoch: 12 };
         assert_eq!(says(&format!("{place}{epoch}")), named);
-        assert_eq!(says("*-1\r\n-ERR No such master with that name\r\n"), Said::UnknownMaster);
-        assert_eq!(says("-NOAUTH Authentication required.\r\n"), Said::Failed(NodeFailure::SentinelPassword));
-        let no_sentinel = Said::Failed(NodeFailure::Protocol { reason: "not a Sentinel".to_owned() });
+        assert_eq!(says("*-1\r\n-ERR No such master with that name\r\n"), MemberAnswer::UnknownMaster);
+        assert_eq!(says("-NOAUTH Authentication required.\r\n"), MemberAnswer::Failed(NodeFailure::SentinelPassword));
+        let no_sentinel = MemberAnswer::Failed(NodeFailure::Protocol { reason: "not a Sentinel".to_owned() });
         assert_eq!(says("-ERR unknown command 'SENTINEL'\r\n"), no_sentinel);
         for nonsense in [
             "*1\r\n$1\r\na\r\n",
@@ -294,7 +349,7 @@ mod tests {
             &format!("{place}*2\r\n$4\r\nname\r\n$1\r\nm\r\n"),
             &format!("*-1\r\n{epoch}"),
         ] {
-            assert!(matches!(says(nonsense), Said::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
+            assert!(matches!(says(nonsense), MemberAnswer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
         }
     }
 
@@ -302,23 +357,23 @@ mod tests {
     fn a_login_that_is_refused_says_whose_it_was() {
         let refused = "-WRONGPASS invalid username-password pair or user is disabled.\r\n+OK\r\n-NOAUTH no\r\n";
         let server = says("redis+replicated://:one@a", &Question::Role, refused);
-        assert_eq!(server, Said::Failed(NodeFailure::WrongPassword));
+        assert_eq!(server, MemberAnswer::Failed(NodeFailure::WrongPassword));
         let sentinel = says("redis+sentinel://a/m?sentinel_password=x", &where_is(), refused);
-        assert_eq!(sentinel, Said::Failed(NodeFailure::SentinelPassword));
+        assert_eq!(sentinel, MemberAnswer::Failed(NodeFailure::SentinelPassword));
     }
 
     #[test]
     fn it_is_asked_again_on_the_same_connection_and_not_before_it_has_answered() {
         let mut probe = asked("redis+replicated://a", &Question::Role);
-        let len = probe.unsent().len();
+        let len = probe.poll_write().len();
         probe.ask();
-        assert_eq!(probe.unsent().len(), len);
+        assert_eq!(probe.poll_write().len(), len);
         probe.wrote(len);
         let answer = b"-ERR no names\r\n*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
         probe.space()[..answer.len()].copy_from_slice(answer);
         probe.filled(answer.len());
-        assert_eq!((probe.poll_said(), probe.poll_said()), (Some(Said::Master), None));
+        assert_eq!((probe.poll_said(), probe.poll_said()), (Some(MemberAnswer::Master), None));
         probe.ask();
-        assert_eq!(probe.unsent(), b"*1\r\n$4\r\nROLE\r\n");
+        assert_eq!(probe.poll_write(), b"*1\r\n$4\r\nROLE\r\n");
     }
 }

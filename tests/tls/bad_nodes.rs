@@ -9,9 +9,9 @@ use quorlock::{AcquireError, NodeAnswer, NodeFailure, Tls, TlsFailure};
 use crate::support::*;
 
 /// What is wrong with the first node, and what is said of it.
-type Case = (&'static str, fn(&mut Secured) -> String, fn(&TlsFailure) -> bool);
+pub(crate) type Case = (&'static str, fn(&mut Secured) -> String, fn(&TlsFailure) -> bool);
 
-const CASES: [Case; 9] = [
+pub(crate) const CASES: [Case; 9] = [
     ("expired", |it| show(it, |it| it.certify_between(&["127.0.0.1"], 2000, 2001)), |it| *it == TlsFailure::Expired),
     (
         "not yet valid",

@@ -1,51 +1,42 @@
 //! Servers that speak TLS themselves, which is OpenSSL's, where the server at hand was built with it.
 
-use std::fs;
-
 use devnodes::tls::Authority;
-use devnodes::{Server, eventually};
+use devnodes::{Error, Group, Server, eventually};
 use quorlock::{LockManager, NodeFailure, Tls, TlsFailure};
-use tempfile::TempDir;
 
 use crate::support::*;
 
-/// A server with a TLS port beside the other one, and the folder of its certificates. `None` if it was built without TLS.
-fn start(authority: &Authority, asks_for_ours: bool) -> Option<(Server, TempDir, String)> {
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        fs::write(&path, text).unwrap();
-        path.into_os_string().into_string().unwrap()
-    };
-    let certificate = right(authority);
-    let (chain, key) = (write("server.pem", &certificate.chain), write("server.key", &certificate.key));
-    let ca = write("ca.pem", authority.pem());
-    for _ in 0..20 {
-        // Somebody else may take it first.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = Server::builder()
-            .arg("--tls-port", &port.to_string())
-            .arg("--tls-cert-file", &chain)
-            .arg("--tls-key-file", &key)
-            .arg("--tls-ca-cert-file", &ca)
-            .arg("--tls-auth-clients", if asks_for_ours { "yes" } else { "no" })
-            .start();
-        match server {
-            Ok(server) => return Some((server, folder, format!("127.0.0.1:{port}"))),
-            Err(err) if err.to_string().contains("in use") => {}
-            Err(err) => {
-                eprintln!("left out, as the server has no TLS of its own: {err}");
-                return None;
-            }
+/// What was started; `None` if the server was built without TLS.
+#[track_caller]
+fn started<T>(result: Result<T, Error>) -> Option<T> {
+    match result {
+        Ok(it) => Some(it),
+        Err(err) if err.is_no_tls() => {
+            eprintln!("left out, as the server has no TLS of its own");
+            None
         }
+        Err(err) => panic!("{err}"),
     }
-    panic!("20 ports in a row were taken");
+}
+
+/// A server with a TLS port beside the other one, and its address.
+fn start(authority: &Authority, asks_for_ours: bool) -> Option<(Server, String)> {
+    let certificate = right(authority);
+    let asks = if asks_for_ours { "yes" } else { "no" };
+    let server = Server::builder()
+        .own_tls(&certificate.chain, &certificate.key, authority.pem())
+        .arg("--tls-auth-clients", asks)
+        .start();
+    started(server).map(|it| {
+        let address = it.tls_addr().to_string();
+        (it, address)
+    })
 }
 
 #[test]
 fn a_server_with_tls_of_its_own_grants_locks() -> TestResult {
     let authority = Authority::generate();
-    let Some((server, _files, address)) = start(&authority, false) else { return Ok(()) };
+    let Some((server, address)) = start(&authority, false) else { return Ok(()) };
     let locks = patient(&[format!("rediss://{address}")]).tls(Tls::with_ca_pem(authority.pem())).build()?;
 
     for turn in 0..50 {
@@ -63,7 +54,7 @@ fn a_server_with_tls_of_its_own_grants_locks() -> TestResult {
 #[test]
 fn a_server_with_tls_of_its_own_that_wants_a_certificate_gets_one() -> TestResult {
     let (authority, stranger) = (Authority::generate(), Authority::generate());
-    let Some((_server, _files, address)) = start(&authority, true) else { return Ok(()) };
+    let Some((_server, address)) = start(&authority, true) else { return Ok(()) };
     let url = [format!("rediss://{address}")];
     let trusting = || Tls::with_ca_pem(authority.pem());
     let showing = |it: &Authority| {
@@ -84,7 +75,7 @@ fn a_server_with_tls_of_its_own_that_wants_a_certificate_gets_one() -> TestResul
 #[test]
 fn an_address_without_tls_of_a_port_with_it_says_what_that_may_be() -> TestResult {
     let authority = Authority::generate();
-    let Some((_server, _files, address)) = start(&authority, false) else { return Ok(()) };
+    let Some((_server, address)) = start(&authority, false) else { return Ok(()) };
     let locks = LockManager::builder([format!("redis://{address}")]).build()?;
     let mut failure = None;
 
@@ -95,5 +86,64 @@ fn an_address_without_tls_of_a_port_with_it_says_what_that_may_be() -> TestResul
 
     let said = failure.unwrap().to_string();
     assert!(said.ends_with("before it answered; if its port speaks TLS, the address begins with rediss://"), "{said}");
+    Ok(())
+}
+
+/// A master with a replica and three sentinels, which talk by TLS to each other.
+fn watched(authority: &Authority) -> Option<Group> {
+    let certificate = right(authority);
+    started(Group::builder(1).sentinels(3).own_tls(&certificate.chain, &certificate.key, authority.pem()).start())
+}
+
+fn list<'a>(servers: impl IntoIterator<Item = &'a Server>, addr: fn(&Server) -> std::net::SocketAddr) -> String {
+    servers.into_iter().map(|it| addr(it).to_string()).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn sentinels_with_tls_name_the_tls_port_of_the_master_and_after_a_failover_that_of_another() -> TestResult {
+    let authority = Authority::generate();
+    let Some(group) = watched(&authority) else { return Ok(()) };
+    let trusting = || Tls::with_ca_pem(authority.pem());
+    let url = format!("rediss+sentinel://{}/locks", list(&group.sentinels, Server::tls_addr));
+    let locks = patient(std::slice::from_ref(&url)).tls(trusting()).build()?;
+    let first = lock_in_the_end(&locks, "report");
+    assert!(group.servers[0].exists("report"));
+
+    // Sentinels that speak no TLS themselves, although the servers do.
+    let plain = format!("rediss+sentinel://{}/locks?sentinel_tls=no", list(&group.sentinels, Server::addr));
+    let beside = patient(&[plain]).tls(trusting()).build()?;
+    let second = lock_in_the_end(&beside, "beside");
+    assert!(group.servers[0].exists("beside"));
+    drop((first, second));
+
+    group.servers[0].kill()?;
+    assert_eq!(group.fail_over(0)?, 1);
+
+    for (locks, name) in [(locks, "later"), (beside, "later beside")] {
+        let _guard = lock_in_the_end(&locks, name);
+        assert!(group.servers[1].exists(name));
+    }
+    Ok(())
+}
+
+#[test]
+fn an_address_with_tls_of_sentinels_or_servers_without_says_which_it_is() -> TestResult {
+    let authority = Authority::generate();
+    let Some(group) = watched(&authority) else { return Ok(()) };
+    let built = |url: String| patient(&[url]).tls(Tls::with_ca_pem(authority.pem())).build().unwrap();
+    let sentinels = built(format!("rediss+sentinel://{}/locks", list(&group.sentinels, Server::addr)));
+    let (_, answers) = member_answers(&sentinels, |it| matches!(it, NodeFailure::SentinelsUnreachable { .. }));
+    assert_eq!(answers, vec![tls(TlsFailure::NotTls); 3]);
+    let servers = built(format!("rediss+replicated://{}", list(&group.servers, Server::addr)));
+    let (_, answers) = member_answers(&servers, |it| matches!(it, NodeFailure::NoMaster { .. }));
+    assert_eq!(answers, vec![tls(TlsFailure::NotTls); 2]);
+
+    // And the other way round. Such a port closes the connection without a word.
+    let url = format!("redis+sentinel://{}/locks", list(&group.sentinels, Server::tls_addr));
+    let (failure, _) = member_answers(&patient(&[url]).build()?, |it| {
+        matches!(it, NodeFailure::SentinelsUnreachable { answered: 0, .. })
+    });
+    let said = failure.to_string();
+    assert!(said.contains("if its port speaks TLS, the address begins with rediss"), "{said}");
     Ok(())
 }

@@ -42,6 +42,21 @@ fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestRes
             secured(trusting()).node_tls(1, trusting()),
             "set up for node 1, which has no address that begins with rediss://",
         ),
+        (secured(trusting()).sentinel_tls(trusting()), "it is set up for sentinels, and no node has any that speak it"),
+        (
+            LockManager::builder(["rediss+sentinel://10.0.0.1/locks?sentinel_tls=no"]).sentinel_tls(trusting()),
+            "it is set up for sentinels, and no node has any that speak it",
+        ),
+        (
+            LockManager::builder(["rediss+sentinel://10.0.0.1/locks"])
+                .tls(trusting())
+                .sentinel_tls(Tls::with_ca_pem("")),
+            "node 0: the certificate authorities: there is no certificate in it",
+        ),
+        (
+            LockManager::builder(["rediss+replicated://10.0.0.1,no_name-/0"]).tls(trusting()),
+            "\"no_name-\" is no name that a certificate can be for",
+        ),
     ] {
         let reason = problem(builder);
         assert!(reason.contains(words), "{reason}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use devnodes::tls::{Authority, Certificate, Terminator};
 use devnodes::{PATIENCE, Server, Servers, eventually};
-use quorlock::{Builder, LockGuard, LockManager, NodeFailure, Tls, TlsFailure};
+use quorlock::{Builder, LockGuard, LockManager, MemberAnswer, NodeFailure, Tls, TlsFailure};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -81,6 +81,31 @@ pub(crate) fn tls_failure(locks: &LockManager, node: usize) -> TlsFailure {
         found.is_some()
     });
     found.unwrap()
+}
+
+/// Why the first node cannot vote, once that is so, and what was heard of each of its servers or sentinels.
+#[track_caller]
+pub(crate) fn member_answers(
+    locks: &LockManager,
+    is_it: impl Fn(&NodeFailure) -> bool,
+) -> (NodeFailure, Vec<MemberAnswer>) {
+    let mut found = None;
+    eventually("the node fails so", || {
+        found = locks.check_nodes()[0].failure.clone().filter(|it| is_it(it));
+        found.is_some()
+    });
+    let failure = found.unwrap();
+    let answers = match &failure {
+        NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => said,
+        other => panic!("{other}"),
+    };
+    let answers = answers.iter().map(|it| it.answer.clone()).collect();
+    (failure, answers)
+}
+
+/// What is heard of a server whose TLS is wrong.
+pub(crate) fn tls(failure: TlsFailure) -> MemberAnswer {
+    MemberAnswer::Failed(NodeFailure::Tls(failure))
 }
 
 /// Waits until the node votes.

@@ -179,7 +179,7 @@ impl Connecting {
             // Once, and whatever comes of it the deadline stays.
             self.probe_at = self.deadline;
             let ignored = self.tries.iter().find(|it| it.login.as_ref().is_some_and(Login::is_ignored));
-            self.probe = ignored.and_then(|it| it.to).and_then(|it| Probe::begin(it, poll));
+            self.probe = ignored.and_then(|it| it.to).and_then(|it| Probe::begin(it, poll.registry(), SOCKET));
         }
         self.probe.as_mut().is_some_and(Probe::step)
     }
@@ -207,7 +207,8 @@ impl Try {
             login @ None => match socket.is_connected() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {
-                    let conn = Conn::begin(address, greet, secure(address).map_err(Ended::Server)?);
+                    let conn =
+                        Conn::begin(address, greet, secure(&address.security, &address.place).map_err(Ended::Server)?);
                     login.insert(Login { conn, asked: Now::read(), said_time: None, heard: false })
                 }
                 Err(err) => return Err(Ended::Link(cannot(&err))),
@@ -246,8 +247,8 @@ impl Try {
 }
 
 /// What secures a connection that begins now. Reads files, if it is to be secured.
-fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
-    match (&address.security, &address.place) {
+pub(super) fn secure(security: &Security, place: &Place) -> Result<Option<Session>, NodeFailure> {
+    match (security, place) {
         (Security::Plain, _) => Ok(None),
         (Security::Tls(setup), Place::Tcp { host, .. }) => setup.begin(host).map(Some),
         // Never without, whatever comes.
@@ -278,11 +279,12 @@ fn next_socket(
     }
 }
 
-fn cannot(err: &io::Error) -> NodeFailure {
+pub(super) fn cannot(err: &io::Error) -> NodeFailure {
     NodeFailure::Connect { reason: error::reason(err) }
 }
 
-fn lost(err: &io::Error, securing: bool, heard: bool) -> NodeFailure {
+/// `heard`: something has come on that connection.
+pub(super) fn lost(err: &io::Error, securing: bool, heard: bool) -> NodeFailure {
     let mut reason = error::reason(err);
     if securing {
         return NodeFailure::Tls(TlsFailure::Closed { reason });

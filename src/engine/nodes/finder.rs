@@ -3,25 +3,19 @@
 //! It asks all members side by side, over connections of its own that it keeps, and waits for none of them longer than
 //! half of the connect timeout. Where there is a connection to a master, its answers are what that master's grants count by.
 
-use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::group::Said;
+use crate::engine::nodes::member::{Asking, Member};
 use crate::engine::nodes::node::Node;
-use crate::error::{self, NodeFailure};
+use crate::error::NodeFailure;
 use crate::logic::group::{Outcome, Rhythm, named_master, only_master, outcome};
 use crate::sys::logging::debug;
 use crate::sys::sync::Mutex;
-use crate::sys::{Events, Poll, Socket, Token, WAKE, Waker};
+use crate::sys::{Events, Poll, Token, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Group, Place, Probe, Question};
-
-/// A connection on which so many looks, one after the other, had no answer is given up: bytes may be acknowledged by something
-/// whose far side is gone.
-const MISSED_MAX: u32 = 3;
+use crate::wire::{Address, Group, Place, Question};
 
 /// What a worker asks of the thread, and is told.
 pub(crate) struct Finder {
@@ -104,6 +98,7 @@ pub(crate) struct Search {
     node: Arc<Node>,
     address: Address,
     group: Group,
+    question: Question,
     members: Vec<Member>,
     /// Their addresses.
     shown: Vec<Arc<str>>,
@@ -125,9 +120,13 @@ impl Search {
         let tokens = (1..).map(Token);
         let members =
             group.members().iter().zip(tokens).map(|(place, token)| Member::new(place.clone(), token)).collect();
+        let question = Question::to(&group);
         let shown = group.members().iter().map(|it| it.to_string().into()).collect();
         let events = Events::with_capacity(8);
-        Ok((Search { finder: Arc::clone(&finder), node, address, group, members, shown, poll, events }, finder))
+        Ok((
+            Search { finder: Arc::clone(&finder), node, address, group, question, members, shown, poll, events },
+            finder,
+        ))
     }
 
     /// Runs until it is stopped.
@@ -155,18 +154,24 @@ impl Search {
 
     /// Asks all members.
     fn look(&mut self, now: Tick) -> Result<Place, NodeFailure> {
-        let deadline = now.checked_add(self.finder.rhythm.look).unwrap_or(now);
-        let question = Question::to(&self.group);
-        let Search { members, address, poll, .. } = self;
-        members.iter_mut().for_each(|it| it.begin(address, &question, poll));
+        let time = self.finder.rhythm.look;
+        let deadline = now.checked_add(time).unwrap_or(now);
+        // Then those that do not answer the handshake of TLS are asked whether they speak it.
+        let mut doubt_at = time.checked_div(2).and_then(|it| now.checked_add(it));
+        self.each_member(Member::begin);
         loop {
-            let Search { members, address, poll, .. } = self;
-            members.iter_mut().for_each(|it| it.step(address, &question, poll));
-            let left = deadline.saturating_duration_since(time::tick());
-            if left.is_zero() || self.members.iter().all(|it| it.said.is_some()) || self.finder.state.lock().stopped {
+            self.each_member(Member::step);
+            let now = time::tick();
+            if doubt_at.is_some_and(|it| it <= now) {
+                doubt_at = None;
+                self.each_member(Member::doubt);
+            }
+            let is_over = deadline <= now || self.members.iter().all(|it| it.said().is_some());
+            if is_over || self.finder.state.lock().stopped {
                 break;
             }
-            self.wait(Some(left));
+            let until = doubt_at.map_or(deadline, |it| it.min(deadline));
+            self.wait(Some(until.saturating_duration_since(now)));
         }
         let said: Vec<_> = self.members.iter_mut().map(Member::end).collect();
         match &self.group {
@@ -178,6 +183,12 @@ impl Search {
                 named_master(&said, &self.shown, master).map(|(host, port)| Place::Tcp { host, port })
             }
         }
+    }
+
+    fn each_member(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
+        let Search { members, address, question, poll, .. } = self;
+        let asking = Asking { address, question, registry: poll.registry() };
+        members.iter_mut().for_each(|it| does(it, &asking));
     }
 
     /// Tells the worker.
@@ -210,148 +221,4 @@ impl Search {
             debug!("{}: cannot wait for its group: {err}", self.node.id);
         }
     }
-}
-
-/// Who is asked.
-struct Member {
-    place: Place,
-    token: Token,
-    link: Option<Link>,
-    /// Addresses of the same name that have not been tried.
-    untried: VecDeque<SocketAddr>,
-    /// The connection is from an earlier look, and may have been closed meanwhile.
-    kept: bool,
-    /// What it answers next was asked in an earlier look.
-    stale: bool,
-    /// In how many looks, one after the other, it has not answered.
-    missed: u32,
-    /// What it has said in this look.
-    said: Option<Said>,
-}
-
-struct Link {
-    socket: Socket,
-    connected: bool,
-    probe: Probe,
-}
-
-impl Member {
-    fn new(place: Place, token: Token) -> Member {
-        Member { place, token, link: None, untried: VecDeque::new(), kept: false, stale: false, missed: 0, said: None }
-    }
-
-    /// Begins a look.
-    fn begin(&mut self, address: &Address, question: &Question, poll: &Poll) {
-        self.said = None;
-        let owes = self.link.as_ref().is_some_and(|it| it.probe.owes());
-        self.missed = if owes { self.missed.saturating_add(1) } else { 0 };
-        match &mut self.link {
-            Some(link) if self.missed < MISSED_MAX => {
-                self.kept = true;
-                self.stale = owes;
-                link.probe.ask();
-            }
-            _ => self.connect(address, question, poll),
-        }
-    }
-
-    /// Ends it.
-    fn end(&mut self) -> Said {
-        self.said.take().unwrap_or(Said::Failed(NodeFailure::TimedOut))
-    }
-
-    /// Connects anew. Resolving a name blocks.
-    fn connect(&mut self, address: &Address, question: &Question, poll: &Poll) {
-        (self.link, self.missed) = (None, 0);
-        let Place::Tcp { host, port } = &self.place else { return };
-        match Socket::resolve(host, *port) {
-            Ok(addresses) => {
-                self.untried = addresses.into();
-                self.connect_next(
-                    address,
-                    question,
-                    poll,
-                    io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
-                );
-            }
-            Err(err) => self.said = Some(cannot(&err)),
-        }
-    }
-
-    fn connect_next(&mut self, address: &Address, question: &Question, poll: &Poll, mut last: io::Error) {
-        (self.kept, self.stale) = (false, false);
-        while let Some(next) = self.untried.pop_front() {
-            let begun = Socket::connect_tcp(next)
-                .and_then(|mut socket| socket.register(poll.registry(), self.token).map(|()| socket));
-            match begun {
-                Ok(socket) => {
-                    let mut probe = Probe::begin(address, question);
-                    probe.ask();
-                    self.link = Some(Link { socket, connected: false, probe });
-                    return;
-                }
-                Err(err) => last = err,
-            }
-        }
-        self.said = Some(cannot(&last));
-    }
-
-    /// Goes as far as it can now.
-    fn step(&mut self, address: &Address, question: &Question, poll: &Poll) {
-        while self.said.is_none()
-            && let Some(link) = &mut self.link
-        {
-            match link.step() {
-                Ok(None) => return,
-                Ok(Some(said @ Said::Failed(_))) => (self.link, self.said) = (None, Some(said)),
-                // It was asked before this look, and may have said so before it.
-                Ok(Some(_)) if self.stale => {
-                    self.stale = false;
-                    link.probe.ask();
-                }
-                Ok(Some(said)) => self.said = Some(said),
-                Err(err) => {
-                    self.link = None;
-                    if self.kept {
-                        self.kept = false;
-                        self.connect(address, question, poll);
-                    } else {
-                        self.connect_next(address, question, poll, err);
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl Link {
-    fn step(&mut self) -> io::Result<Option<Said>> {
-        let Link { socket, connected, probe } = self;
-        if !*connected {
-            if !socket.is_connected()? {
-                return Ok(None);
-            }
-            *connected = true;
-        }
-        loop {
-            while !probe.unsent().is_empty() {
-                match socket.write(probe.unsent())? {
-                    0 => break,
-                    written => probe.wrote(written),
-                }
-            }
-            if let Some(said) = probe.poll_said() {
-                return Ok(Some(said));
-            }
-            match socket.read(probe.space())? {
-                Some(read) => probe.filled(read),
-                // Only now the system announces the next bytes.
-                None => return Ok(None),
-            }
-        }
-    }
-}
-
-fn cannot(err: &io::Error) -> Said {
-    Said::Failed(NodeFailure::Connect { reason: error::reason(err) })
 }

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use crate::sys::{Poll, SOCKET, Socket};
+use crate::sys::{Registry, Socket, Token};
 
 /// See the module.
 pub(crate) struct Probe {
@@ -20,9 +20,9 @@ const ANSWERS: &[u8] = b"+-";
 
 impl Probe {
     /// Begins. `None` if that cannot be done: then nothing is known.
-    pub(crate) fn begin(address: SocketAddr, poll: &Poll) -> Option<Probe> {
+    pub(crate) fn begin(address: SocketAddr, registry: &Registry, token: Token) -> Option<Probe> {
         let mut socket = Socket::connect_tcp(address).ok()?;
-        socket.register(poll.registry(), SOCKET).ok()?;
+        socket.register(registry, token).ok()?;
         Some(Probe { socket, asked: false })
     }
 

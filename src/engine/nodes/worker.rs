@@ -20,7 +20,7 @@ use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::Driver;
 use crate::engine::nodes::node::{Health, Node};
 use crate::engine::nodes::resend::Unconfirmed;
-use crate::error::{NodeFailure, NodeFinding};
+use crate::error::{MemberAnswer, MemberReport, NodeFailure, NodeFinding};
 use crate::logic::eligibility::Times;
 use crate::logic::run_ids::{Double, RunIds};
 use crate::observer::Event;
@@ -263,8 +263,8 @@ impl Worker {
             }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
             Err(NodeFailure::Replica) if let Some((master, _)) = &self.master => {
-                let said = format!("{master}: a replica, although it was found to be the master");
-                self.go_down(&NodeFailure::NoMaster { said });
+                let said = MemberReport::new(master.to_string().into(), MemberAnswer::Replica);
+                self.go_down(&NodeFailure::NoMaster { said: vec![said] });
             }
             Err(failure) => self.go_down(&failure),
         }

@@ -15,6 +15,13 @@ impl Error {
         Self { message: message.into() }
     }
 
+    /// Whether the server was asked for TLS and was built without.
+    pub fn is_no_tls(&self) -> bool {
+        // As Redis and as Valkey say it.
+        self.message.contains("Bad directive") && self.message.contains("tls-")
+            || self.message.contains("connection type tls")
+    }
+
     /// Puts what was being tried before what went wrong.
     pub(crate) fn of(trying: impl fmt::Display, cause: impl fmt::Display) -> Self {
         Self::new(format!("{trying}: {cause}"))

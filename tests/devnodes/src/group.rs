@@ -15,6 +15,7 @@ pub struct GroupBuilder {
     password: Option<String>,
     sentinel_password: Option<String>,
     by_name: bool,
+    own_tls: Option<[String; 3]>,
 }
 
 /// A master, its replicas, and sentinels that promote one of them where the master is gone.
@@ -53,6 +54,19 @@ impl GroupBuilder {
         self
     }
 
+    /// All of them speak TLS too, and among each other nothing else: see [`Builder::own_tls`].
+    pub fn own_tls(mut self, chain: &str, key: &str, authority: &str) -> Self {
+        self.own_tls = Some([chain, key, authority].map(str::to_owned));
+        self
+    }
+
+    fn secured(&self, server: Builder) -> Builder {
+        match &self.own_tls {
+            Some([chain, key, authority]) => server.own_tls(chain, key, authority),
+            None => server,
+        }
+    }
+
     /// Starts everything; blocks until the replicas have the master's data and the sentinels know each other.
     ///
     /// # Errors
@@ -62,7 +76,7 @@ impl GroupBuilder {
         let password = self.password.as_deref();
         let servers = Servers::start_with(self.replicas.saturating_add(1), |it| {
             // It waits five seconds for further replicas otherwise.
-            let it = it.arg("--repl-diskless-sync-delay", "0");
+            let it = self.secured(it).arg("--repl-diskless-sync-delay", "0");
             match password {
                 Some(password) => it.password(password).arg("--masterauth", password),
                 None => it,
@@ -76,7 +90,7 @@ impl GroupBuilder {
         let conf = self.conf(&group.servers[0]);
         let sentinel_password = self.sentinel_password.as_deref();
         group.sentinels = Servers::start_with(self.sentinels, |it| {
-            let it = it.sentinel(&conf);
+            let it = self.secured(it).sentinel(&conf);
             match sentinel_password {
                 Some(password) => it.password(password),
                 None => it,
@@ -91,7 +105,7 @@ impl GroupBuilder {
 
     fn conf(&self, master: &Server) -> String {
         let (host, names) = if self.by_name { ("localhost", "yes") } else { ("127.0.0.1", "no") };
-        let (port, quorum) = (master.port(), self.sentinels / 2 + 1);
+        let (port, quorum) = (master.addr_for_others().port(), self.sentinels / 2 + 1);
         // Quick, for tests.
         let mut conf = format!(
             "sentinel resolve-hostnames {names}\nsentinel announce-hostnames {names}\n\
@@ -111,7 +125,7 @@ impl GroupBuilder {
 impl Group {
     /// A master with so many replicas.
     pub fn builder(replicas: usize) -> GroupBuilder {
-        GroupBuilder { replicas, sentinels: 0, password: None, sentinel_password: None, by_name: false }
+        GroupBuilder { replicas, sentinels: 0, password: None, sentinel_password: None, by_name: false, own_tls: None }
     }
 
     /// The same, started, without sentinels.
@@ -168,7 +182,7 @@ impl Group {
     pub fn named_by(&self, sentinel: usize) -> Option<usize> {
         let reply = self.sentinels[sentinel].command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).ok()?;
         let port = reply.as_array()?.get(1)?.as_int()?;
-        self.servers.iter().position(|it| i64::from(it.port()) == port)
+        self.servers.iter().position(|it| it.listens_at(port))
     }
 
     /// Tells the sentinels to promote a replica in place of `old`, which may be gone; blocks until they have; its place.
@@ -231,7 +245,7 @@ fn is_master(server: &Server) -> bool {
 
 fn replicate(replica: &Server, master: &Server, password: Option<&str>) -> Result<(), Error> {
     replica.command(&["CONFIG", "SET", "masterauth", password.unwrap_or_default()])?;
-    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+    replica.command(&["REPLICAOF", "127.0.0.1", &master.addr_for_others().port().to_string()])?;
     wait_for(
         || format!("{} replicates {}", replica.addr(), master.addr()),
         || replica.info("master_link_status").as_deref() == Some("up"),

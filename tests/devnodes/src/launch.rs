@@ -14,7 +14,7 @@ use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::Found;
 use crate::port::Port;
-use crate::server::Builder;
+use crate::server::{Builder, OwnTls};
 use crate::wait::wait_for;
 use crate::watchdog::Watchdog;
 
@@ -31,11 +31,11 @@ pub(crate) fn launch(
     spec: &Builder,
     binary: &Found,
     folder: &Path,
-    port: &Port,
+    (port, tls_port): (&Port, Option<&Port>),
     watchdog: &mut Watchdog,
 ) -> Result<Child, Failed> {
     let before = read_log(folder).len();
-    let mut child = spawn(spec, binary, folder, port).map_err(Failed::Other)?;
+    let mut child = spawn(spec, binary, folder, (port, tls_port)).map_err(Failed::Other)?;
     let pid = child.id();
     let go = |child: &mut Child, watchdog: &mut Watchdog| {
         watchdog.watch(pid)?;
@@ -59,7 +59,12 @@ pub(crate) fn launch(
     if log.contains("Address already in use") { Err(Failed::PortTaken(error)) } else { Err(Failed::Other(error)) }
 }
 
-fn spawn(spec: &Builder, binary: &Found, folder: &Path, port: &Port) -> Result<Child, Error> {
+fn spawn(
+    spec: &Builder,
+    binary: &Found,
+    folder: &Path,
+    (port, tls_port): (&Port, Option<&Port>),
+) -> Result<Child, Error> {
     let trying = || format!("starting {}", binary.binary.display());
     // The server's own output, so that what it says before it reads its options is there too.
     let log =
@@ -87,6 +92,25 @@ fn spawn(spec: &Builder, binary: &Found, folder: &Path, port: &Port) -> Result<C
     }
     if spec.unix_socket {
         command.arg("--unixsocket").arg(socket_path(folder));
+    }
+    if let (Some(OwnTls { chain, key, authority }), Some(port)) = (&spec.own_tls, tls_port) {
+        command.args([
+            "--tls-port",
+            &port.number().to_string(),
+            "--tls-auth-clients",
+            "no",
+            "--tls-replication",
+            "yes",
+        ]);
+        for (option, name, pem) in [
+            ("--tls-cert-file", "chain.pem", chain),
+            ("--tls-key-file", "key.pem", key),
+            ("--tls-ca-cert-file", "ca.pem", authority),
+        ] {
+            let path = folder.join(name);
+            fs::write(&path, pem).map_err(|e| Error::of(trying(), e))?;
+            command.arg(option).arg(path);
+        }
     }
     command
         .args(&spec.args)

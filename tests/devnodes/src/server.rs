@@ -34,6 +34,15 @@ pub struct Builder {
     /// One of a cluster: it has a second port, for the others of it.
     pub(crate) cluster: bool,
     stepped_clock: bool,
+    pub(crate) own_tls: Option<OwnTls>,
+}
+
+/// The certificate, the key and the authority of a server with TLS of its own, as PEM.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnTls {
+    pub(crate) chain: String,
+    pub(crate) key: String,
+    pub(crate) authority: String,
 }
 
 impl Builder {
@@ -73,6 +82,14 @@ impl Builder {
         self
     }
 
+    /// Also speaks TLS, on [another port](Server::tls_addr), with this certificate and key; trusts the authority, and asks clients
+    /// for no certificate. All as PEM. A server that was built without TLS does not start: the error is [`Error::is_no_tls`].
+    pub fn own_tls(mut self, chain: &str, key: &str, authority: &str) -> Self {
+        let [chain, key, authority] = [chain, key, authority].map(str::to_owned);
+        self.own_tls = Some(OwnTls { chain, key, authority });
+        self
+    }
+
     /// Starts the server; blocks until it answers.
     ///
     /// # Errors
@@ -93,6 +110,7 @@ pub struct Server {
     port: Port,
     /// Kept for it while it is down.
     _bus: Option<Port>,
+    tls_port: Option<Port>,
     process: Mutex<Process>,
     /// With the start it belongs to: one from before a restart is of no use.
     client: Mutex<Option<(u64, Client)>>,
@@ -141,7 +159,8 @@ impl Server {
                 true => Port::choose_with_bus().map(|(port, bus)| (port, Some(bus)))?,
                 false => (Port::choose()?, None),
             };
-            match launch(&spec, binary, folder.path(), &port, &mut watchdog) {
+            let tls_port = spec.own_tls.as_ref().map(|_| Port::choose()).transpose()?;
+            match launch(&spec, binary, folder.path(), (&port, tls_port.as_ref()), &mut watchdog) {
                 Ok(child) => {
                     let _front = put_in_front_of(port.addr())?;
                     return Ok(Self {
@@ -149,6 +168,7 @@ impl Server {
                         binary,
                         port,
                         _bus,
+                        tls_port,
                         process: Mutex::new(Process { child, ended: false, paused: false, starts: 1 }),
                         client: Mutex::new(None),
                         watchdog: Mutex::new(watchdog),
@@ -198,6 +218,26 @@ impl Server {
     /// The port of [`addr`](Self::addr).
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// Where it listens for TLS.
+    ///
+    /// # Panics
+    ///
+    /// The server was started without [`Builder::own_tls`].
+    #[track_caller]
+    pub fn tls_addr(&self) -> SocketAddr {
+        self.tls_port.as_ref().expect("started with .own_tls()").addr()
+    }
+
+    /// Whether it listens there, for TLS or without.
+    pub(crate) fn listens_at(&self, port: i64) -> bool {
+        [Some(&self.port), self.tls_port.as_ref()].into_iter().flatten().any(|it| i64::from(it.number()) == port)
+    }
+
+    /// Where servers talk to each other.
+    pub(crate) fn addr_for_others(&self) -> SocketAddr {
+        self.tls_port.as_ref().unwrap_or(&self.port).addr()
     }
 
     /// The process id; of the last process, if it is down.
@@ -267,7 +307,8 @@ impl Server {
         let mut watchdog = lock(&self.watchdog);
         let mut tries = 0;
         let child = loop {
-            match launch(&self.spec, self.binary, self.folder.path(), &self.port, &mut watchdog) {
+            let ports = (&self.port, self.tls_port.as_ref());
+            match launch(&self.spec, self.binary, self.folder.path(), ports, &mut watchdog) {
                 Ok(child) => break child,
                 // Another program has the port for a moment, and it must be this port.
                 Err(Failed::PortTaken(_)) if tries < 50 => {
