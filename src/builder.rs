@@ -77,7 +77,7 @@ pub struct Builder {
     #[cfg(feature = "tls")]
     tls: TlsOptions,
     owner_label: Option<String>,
-    config: Config,
+    pub(crate) config: Config,
 }
 
 impl Builder {

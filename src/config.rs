@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::BuildProblem;
 use crate::ids::OwnerLabel;
 use crate::observer::Upcall;
+use crate::sys::ahead::Ahead;
 
 /// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Config {
     /// Made by the builder: it names the process.
     pub(crate) owner_label: OwnerLabel,
     pub(crate) upcall: Upcall,
+    /// By how much the manager's time is ahead of the clocks.
+    pub(crate) ahead: Ahead,
 }
 
 impl Default for Config {
@@ -54,6 +57,7 @@ impl Default for Config {
             prefix: Vec::new(),
             owner_label: OwnerLabel::default(),
             upcall: Upcall::default(),
+            ahead: Ahead::default(),
         }
     }
 }

@@ -50,6 +50,7 @@ use crate::engine::schedule::Schedule;
 use crate::engine::shared::Hub;
 use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
+use crate::sys::ahead::Entered;
 use crate::sys::logging::{error, warn};
 use crate::sys::sync::{Condvar, Mutex};
 
@@ -85,6 +86,8 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Starts the threads. Touches no network.
     pub(crate) fn start(config: Config, addresses: Vec<Address>) -> io::Result<Engine> {
+        // So all of its threads work for it.
+        let _ahead = config.ahead.enter();
         let counters = Arc::new(Counters::default());
         let client = ClientId::draw().map_err(io::Error::other)?;
         let queues = Arc::new(Queues::new(client, addresses.len(), &config, Arc::clone(&counters)));
@@ -92,6 +95,11 @@ impl Engine {
         let events: Arc<dyn Events> = Arc::new(Hub { queues: Arc::clone(&queues), schedule: Arc::clone(&schedule) });
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;
         let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
+        #[cfg(feature = "testing")]
+        {
+            let manager = Arc::downgrade(&shared);
+            shared.config.ahead.tell(manager);
+        }
         let for_renewal = Arc::clone(&shared);
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || hold::renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?;
@@ -186,7 +194,7 @@ impl Engine {
 
     fn count(&self, calls: &mut Calls) -> Call<'_> {
         calls.under_way = calls.under_way.saturating_add(1);
-        Call(self)
+        Call { engine: self, _ahead: self.shared.config.ahead.enter() }
     }
 
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
@@ -196,6 +204,7 @@ impl Engine {
             // The threads are the parent's.
             return;
         }
+        let _ahead = self.shared.config.ahead.enter();
         self.shut_down.give();
         let Some(threads) = self.threads.lock().take() else { return };
         let deadline = time::deadline(grace);
@@ -228,14 +237,17 @@ fn join(thread: OwnThread, deadline: Tick) {
 }
 
 /// See [`Engine::begin_acquire`] and [`Engine::begin_release`].
-pub(crate) struct Call<'a>(&'a Engine);
+pub(crate) struct Call<'a> {
+    engine: &'a Engine,
+    _ahead: Entered,
+}
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut calls = self.0.calls.lock();
+        let mut calls = self.engine.calls.lock();
         calls.under_way = calls.under_way.saturating_sub(1);
         if calls.under_way == 0 {
-            self.0.call_ended.notify_all();
+            self.engine.call_ended.notify_all();
         }
     }
 }

@@ -3,6 +3,7 @@
 //! `--cfg quorlock_shuttle` puts the stand-ins of the checker of schedules in place of the system. The switch is here and
 //! nowhere else: `sys/os` and `sys/checked` have the same form.
 
+pub(crate) mod ahead;
 #[cfg(quorlock_shuttle)]
 pub(crate) mod checked;
 pub(crate) mod logging;

@@ -45,9 +45,13 @@ pub(crate) fn acquire(
         return Err(AcquireError::Forked);
     }
     let Some(_call) = engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
+    let patience = match patience {
+        Patience::Until(until) => Patience::Until(time::of_call(until)),
+        other => other,
+    };
     let upcall = &engine.shared().fanout.upcall;
     upcall.tell(|| Event::Began { lock: spec.observed() });
-    let mut call = Call { engine, spec, began: time::tick(), outage: None, lost: None, won: false };
+    let mut call = Call { engine, spec, began: time::call_tick(), outage: None, lost: None, won: false };
     let now = call.wait_for_contact();
     let result = match patience {
         Patience::None => call.once(true),
@@ -57,7 +61,7 @@ pub(crate) fn acquire(
     };
     if let (Err(error), false) = (&result, call.won) {
         upcall.tell(|| {
-            let waited = time::tick().saturating_duration_since(call.began);
+            let waited = time::call_tick().saturating_duration_since(call.began);
             Event::NotAcquired { lock: spec.observed(), waited, error: error.clone() }
         });
     }
@@ -68,6 +72,7 @@ pub(crate) fn acquire(
 struct Call<'a> {
     engine: &'a Arc<Engine>,
     spec: &'a Arc<LockSpec>,
+    /// As [`time::call_tick`] has shown it.
     began: Tick,
     /// Since when its own attempts have found no majority.
     outage: Option<Tick>,
@@ -83,7 +88,7 @@ impl<'a> Call<'a> {
     fn wait_for_contact(&self) -> Tick {
         let fanout = &self.engine.shared().fanout;
         let waited = fanout.askable().is_some() && fanout.wait_for_contact(&self.signals());
-        if waited { time::tick() } else { self.began }
+        if waited { time::call_tick() } else { self.began }
     }
 
     fn signals(&self) -> Vec<&'a engine::Signal> {
@@ -97,7 +102,7 @@ impl<'a> Call<'a> {
             return Some(AcquireError::ShutDown);
         }
         let cancelled = self.spec.cancel.as_ref().is_some_and(CancelHandle::is_cancelled);
-        cancelled.then(|| AcquireError::Cancelled { waited: time::tick().saturating_duration_since(self.began) })
+        cancelled.then(|| AcquireError::Cancelled { waited: time::call_tick().saturating_duration_since(self.began) })
     }
 
     /// The guard of a lock that was won. `note` notes the hold in the queue of its lock.
@@ -115,7 +120,7 @@ impl<'a> Call<'a> {
         note(id);
         self.won = true;
         shared.fanout.upcall.tell(|| {
-            let waited = time::tick().saturating_duration_since(self.began);
+            let waited = time::call_tick().saturating_duration_since(self.began);
             Event::Acquired { lock: self.spec.observed(), waited, token: lock.token() }
         });
         lock.plan_next(true, Moment::now());
@@ -184,7 +189,7 @@ impl<'a> Call<'a> {
                     drop(place);
                     return Err(self.give_up());
                 }
-                Next::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) => {
+                Next::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::call_tick()) => {
                     warn_at = None;
                     self.note_own_hold();
                     continue;
@@ -293,7 +298,7 @@ impl<'a> Call<'a> {
         }
         let shared = self.engine.shared();
         let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
-        AcquireError::NoQuorum { nodes, waited: time::tick().saturating_duration_since(self.began) }
+        AcquireError::NoQuorum { nodes, waited: time::call_tick().saturating_duration_since(self.began) }
     }
 
     /// Whether waiting is of no use any more.
@@ -314,7 +319,7 @@ impl<'a> Call<'a> {
     /// Only a call that found it so at its beginning can come to that: no thread takes a lock while it waits for it.
     fn note_own_hold(&self) {
         if self.held_by() == HeldBy::ThisThread {
-            let waited = time::tick().saturating_duration_since(self.began);
+            let waited = time::call_tick().saturating_duration_since(self.began);
             warn!(
                 "{}: this thread has waited for {} for a lock that it took itself: if it still has the guard, it waits for \
                  itself; drop the guard first, or use a reentrant mutex",
@@ -328,7 +333,7 @@ impl<'a> Call<'a> {
     /// nothing of the call is left where it can be helped.
     fn give_up(&mut self) -> AcquireError {
         let shared = self.engine.shared();
-        let waited = time::tick().saturating_duration_since(self.began);
+        let waited = time::call_tick().saturating_duration_since(self.began);
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or other calls were first: no node had to be asked.
             let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);

@@ -5,16 +5,22 @@ use std::ops::Index;
 use std::time::Duration;
 
 use crate::builder::Builder;
+use crate::engine;
 use crate::ids::{OwnerLabel, OwnerToken};
 use crate::manager::LockManager;
+use crate::sys::ahead::Ahead;
 use crate::sys::wall_clock;
 use crate::testing::refusal::Refusal;
 use crate::testing::server::Server;
 use crate::testing::store::{Reply, Value};
+use crate::time::{deadline, tick};
 use crate::wire::{Command, KeyTtls, Plan, QueuePolicy, QueueUpdate};
 
 /// How long a [`Hold`] lasts at most: milliseconds.
 const HOLD_MAX: u64 = 3_600_000;
+/// How long [`Nodes::advance`] waits at most, and how often it looks.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+const SETTLE_PAUSE: Duration = Duration::from_micros(100);
 
 /// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them.
 ///
@@ -22,6 +28,7 @@ const HOLD_MAX: u64 = 3_600_000;
 #[derive(Debug)]
 pub struct Nodes {
     nodes: Vec<Node>,
+    ahead: Ahead,
 }
 
 impl Nodes {
@@ -31,8 +38,9 @@ impl Nodes {
     ///
     /// There is no port on loopback, or no thread.
     pub fn start(n: usize) -> io::Result<Nodes> {
-        let nodes = (0..n).map(|it| Ok(Node { server: Server::start(it)? })).collect::<io::Result<_>>()?;
-        Ok(Nodes { nodes })
+        let ahead = Ahead::default();
+        let nodes = (0..n).map(|it| Ok(Node { server: Server::start(it, &ahead)? })).collect::<io::Result<_>>()?;
+        Ok(Nodes { nodes, ahead })
     }
 
     /// Begins to build a manager for them: without [quarantine](Builder::quarantine), because they are new, and with time-outs
@@ -41,10 +49,12 @@ impl Nodes {
     /// Response timeout: 2 s. Connect timeout: 5 s. Ttl: 10 s. All can be set otherwise: the shorter the ttl, the sooner a
     /// guard learns of a [loss](Nodes::lose).
     pub fn manager(&self) -> Builder {
-        LockManager::builder(self.urls())
+        let mut builder = LockManager::builder(self.urls())
             .quarantine(false)
             .response_timeout(Duration::from_secs(2))
-            .connect_timeout(Duration::from_secs(5))
+            .connect_timeout(Duration::from_secs(5));
+        builder.config.ahead = self.ahead.clone();
+        builder
     }
 
     /// The URL of each, in order: `redis://127.0.0.1:PORT`.
@@ -84,7 +94,8 @@ impl Nodes {
         let plan = plan.signed(&OwnerLabel::new("stand-in", std::process::id(), ""));
         // Before everybody who waits.
         let policy = QueuePolicy { fair: true, since: 0, entry: None, enters: false, only: plan.slot() };
-        let now = u64::try_from(wall_clock().as_micros()).unwrap_or(u64::MAX);
+        let now = wall_clock().saturating_add(self.ahead.by());
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
         let acquire = plan.acquire(owner, HOLD_MAX, now, 0, &policy);
         let hold = Hold { nodes: self, plan, owner };
         let granted = self.nodes.iter().filter(|it| it.say(before, &acquire).as_ref().is_some_and(is_grant)).count();
@@ -118,6 +129,48 @@ impl Nodes {
             let label = String::from_utf8_lossy(value.get(33..).unwrap_or_default()).into_owned();
             (self.nodes.len() / 2 < nodes).then_some(Holder { label, nodes, remaining })
         })
+    }
+
+    /// Adds to the time of these nodes and of all managers that [`manager`](Nodes::manager) has made: they are by so much later
+    /// in an instant, as after a sleep of the machine. Beside that, time runs by itself.
+    ///
+    /// - A lock of which less was left is lost, and its keys have expired: `is_valid` says so at once, and who listens hears of
+    ///   it. Otherwise it is extended if that is due: advance in steps that are shorter than half the ttl to let a long time
+    ///   pass for a holder that is awake.
+    /// - Calls that wait for a lock see their deadline nearer, and ask the nodes again if that is due. So they get a lock whose
+    ///   holder is gone.
+    /// - [Quarantines](Builder::quarantine) are shorter by so much.
+    ///
+    /// Time-outs of connections and answers are not: these take the time that they take. Nor are pauses between
+    /// attempts to connect.
+    ///
+    /// Blocks: before that until no round is under way, which would otherwise seem to have taken so long (not while a node is
+    /// [paused](Node::pause)), and then until the extensions that were due are answered. Each takes a response timeout at most,
+    /// and 10 s in any case. More than a hundred years in all are never added. Nodes and managers of other `Nodes` are not touched. To a manager that was
+    /// made for the [`urls`](Nodes::urls) in another way it looks as if the clocks of the nodes had been set forward.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let nodes = quorlock::testing::Nodes::start(3)?;
+    /// let locks = nodes.manager().ttl(Duration::from_secs(10)).build()?;
+    /// let guard = locks.mutex("report").try_lock()?;
+    /// for _ in 0..100 {
+    ///     nodes.advance(Duration::from_secs(4)); // it is extended again and again
+    /// }
+    /// assert!(guard.is_valid());
+    /// nodes.advance(Duration::from_secs(10)); // the process was stopped, say
+    /// assert!(!guard.is_valid());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn advance(&self, by: Duration) {
+        let is_paused = self.nodes.iter().any(|it| it.server.state().faults.is_paused);
+        let managers = self.ahead.add(by, if is_paused { Duration::ZERO } else { SETTLE_MAX });
+        managers.iter().for_each(|it| it.on_advance(by));
+        let until = deadline(SETTLE_MAX);
+        while !managers.iter().all(|it| it.is_settled()) && tick() < until {
+            engine::sleep(deadline(SETTLE_PAUSE), &[]);
+        }
     }
 
     /// How many scripts all of them have run for their clients, or refused.
@@ -251,7 +304,8 @@ impl Node {
     /// The value of a lock, and how long it lasts.
     fn stored(&self, name: &[u8]) -> Option<(Vec<u8>, Option<Duration>)> {
         let mut state = self.server.state();
-        let (_, it) = state.store.contents(wall_clock()).find(|it| it.0 == name)?;
+        let now = state.now();
+        let (_, it) = state.store.contents(now).find(|it| it.0 == name)?;
         let Value::Text(value) = it.value else { return None };
         Some((value.clone(), it.left.map(|ms| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default())))
     }

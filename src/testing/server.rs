@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::sys::ahead::Ahead;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys::{OwnThread, wall_clock};
 use crate::testing::bytes::{NoCommand, parse, push};
@@ -32,6 +33,7 @@ struct Shared {
 
 #[derive(Default)]
 pub(super) struct State {
+    ahead: Ahead,
     pub(super) store: Store,
     pub(super) faults: Faults,
     /// How many scripts it has run for its clients, or refused.
@@ -61,10 +63,11 @@ struct Connection {
 }
 
 impl Server {
-    pub(super) fn start(index: usize) -> io::Result<Server> {
+    /// Its clock is ahead by so much.
+    pub(super) fn start(index: usize, ahead: &Ahead) -> io::Result<Server> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let addr = listener.local_addr()?;
-        let mut state = State { store: Store::new(&run_id(addr, 0)), ..State::default() };
+        let mut state = State { ahead: ahead.clone(), store: Store::new(&run_id(addr, 0)), ..State::default() };
         // As if it had been used before: that spares each connection a round trip.
         state.store.learn_scripts();
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -204,6 +207,11 @@ impl From<NoCommand> for Close {
 }
 
 impl State {
+    /// What its clock shows, since 1970.
+    pub(super) fn now(&self) -> Duration {
+        wall_clock().saturating_add(self.ahead.by())
+    }
+
     fn hang_up(&mut self) {
         for connection in std::mem::take(&mut self.connections).into_values() {
             let _ = connection.stream.shutdown(Shutdown::Both);
@@ -270,9 +278,9 @@ impl State {
     }
 
     fn execute(&mut self, command: &[Vec<u8>]) -> Done {
-        let connections = &self.connections;
+        let (connections, now) = (&self.connections, self.now());
         let listeners = |channel: &[u8]| connections.values().filter(|it| it.channels.contains(channel)).count();
-        let mut done = self.store.execute(command, wall_clock(), &listeners);
+        let mut done = self.store.execute(command, now, &listeners);
         for Notice { channel, message } in std::mem::take(&mut done.notices) {
             let listening = self.connections.iter().filter(|it| it.1.channels.contains(&channel));
             let listening: Vec<_> = listening.map(|(number, it)| (*number, it.resp3)).collect();

@@ -10,6 +10,8 @@ use devnodes::{PATIENCE, eventually};
 use quorlock::testing::{Nodes, Refusal};
 use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure};
 
+mod advance;
+
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
 /// Longer than any test waits.

@@ -160,6 +160,12 @@ impl Fanout {
         Ok((fanout, threads))
     }
 
+    /// Time was added.
+    #[cfg(feature = "testing")]
+    pub(crate) fn on_advance(&self, by: Duration) {
+        self.nodes().iter().for_each(|it| it.on_advance(by));
+    }
+
     /// Which other node showed the same run id as this one, if one did.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
         self.run_ids.lock().double_of(node)

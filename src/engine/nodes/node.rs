@@ -432,6 +432,14 @@ impl Node {
         self.believed_until.load(Ordering::Acquire) != u64::MAX
     }
 
+    /// Time was added, so quarantines end earlier.
+    #[cfg(feature = "testing")]
+    pub(super) fn on_advance(&self, by: Duration) {
+        let mut eligibility = self.eligibility.lock();
+        eligibility.on_advance(by);
+        self.publish_eligibility(&eligibility, None, crate::time::tick());
+    }
+
     /// Publishes what is known of the node now.
     ///
     /// RACE: published before the leases are looked at, and whoever enters one in the schedule looks at the status after

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::engine::park::{Parker, Signal};
 use crate::logic::admission::{Limit, Sample};
+use crate::sys::ahead::UnderWay;
 use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use crate::time::{self, Tick};
 
@@ -50,6 +51,7 @@ pub(crate) struct Slot {
     admission: Arc<Admission>,
     /// How long it was waited for.
     waited: Duration,
+    _under_way: UnderWay,
 }
 
 /// A place among the calls that wait for a slot, given up when it is dropped.
@@ -110,7 +112,7 @@ impl Admission {
     }
 
     fn slot(self: &Arc<Self>, waited: Duration) -> Slot {
-        Slot { admission: Arc::clone(self), waited }
+        Slot { admission: Arc::clone(self), waited, _under_way: UnderWay::begin() }
     }
 
     /// Waits for a slot. `parker` is woken when it is there: see [`Waiting::take`].

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use super::clock::{Tick, tick};
+use crate::sys::ahead;
 
 /// A thread that is joined within a bound.
 #[derive(Debug)]
@@ -20,10 +21,13 @@ pub(crate) struct OwnThread {
 }
 
 impl OwnThread {
+    /// The thread works for whom the calling one does.
     pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<OwnThread> {
         let (end, ended): (Sender<()>, _) = bounded(0);
+        let ahead = ahead::here();
         let handle = thread::Builder::new().name(name.clone()).spawn(move || {
             let _end = end;
+            let _ahead = ahead.enter();
             work();
         })?;
         Ok(OwnThread { name, handle, ended })
