@@ -453,19 +453,14 @@ impl Builder {
     ///
     /// Default: none.
     ///
-    /// # Examples
-    ///
     /// ```
     /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use quorlock::{Event, LockManager};
     ///
-    /// let lost = Arc::new(AtomicU64::new(0));
-    /// let counts = Arc::clone(&lost);
     /// let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
-    ///     .observer(Arc::new(move |event: &Event| {
+    ///     .observer(Arc::new(|event: &Event| {
     ///         if let Event::Lost { .. } = event {
-    ///             counts.fetch_add(1, Ordering::Relaxed);
+    ///             eprintln!("{event:?}");
     ///         }
     ///     }))
     ///     .build()?;
