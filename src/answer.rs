@@ -304,6 +304,10 @@ pub(crate) struct ServerInfo {
     pub(crate) promoted: bool,
     /// How many replicas are connected to it.
     pub(crate) replicas: u64,
+    /// It does not know what every server does.
+    pub(crate) proxied: bool,
+    /// What does not fit what its node was given as.
+    pub(crate) misfits: Vec<NodeFinding>,
     /// What it remembers, if it was asked.
     pub(crate) memory: Option<GreetReply>,
 }
@@ -312,13 +316,14 @@ impl ServerInfo {
     /// What weakens locks, of what it said; the worst first.
     pub(crate) fn findings(&self) -> Vec<NodeFinding> {
         let findings = [
+            self.proxied.then_some(NodeFinding::Proxied),
             self.run_id.is_none().then_some(NodeFinding::Unverifiable),
             self.promoted.then_some(NodeFinding::Promoted),
             (self.replicas != 0).then_some(NodeFinding::HasReplicas { count: self.replicas }),
             self.would_evict.clone().map(|policy| NodeFinding::WouldEvict { policy }),
             (!self.pushes).then_some(NodeFinding::NoNotices),
         ];
-        findings.into_iter().flatten().collect()
+        findings.into_iter().flatten().chain(self.misfits.iter().cloned()).collect()
     }
 }
 
@@ -412,6 +417,7 @@ mod tests {
         assert_eq!(fine().findings(), []);
         for (server_info, finding, disqualifies) in [
             (ServerInfo { run_id: None, ..fine() }, NodeFinding::Unverifiable, true),
+            (ServerInfo { proxied: true, ..fine() }, NodeFinding::Proxied, true),
             (ServerInfo { promoted: true, ..fine() }, NodeFinding::Promoted, true),
             (ServerInfo { replicas: 2, ..fine() }, NodeFinding::HasReplicas { count: 2 }, true),
             (ServerInfo { would_evict: Some(policy()), ..fine() }, NodeFinding::WouldEvict { policy: policy() }, true),

@@ -373,7 +373,7 @@ impl Builder {
     /// Sets whether a server with a [finding](crate::NodeFinding) that can cost a lock has no vote.
     ///
     /// Those are servers that were a replica and have been promoted, that have replicas, that would evict keys if their
-    /// memory were limited, and that forbid `INFO` and so cannot be checked. It is looked at when a connection begins. And with
+    /// memory were limited, that forbid `INFO` and so cannot be checked, and proxies in place of servers. It is looked at when a connection begins. And with
     /// [quarantine](Builder::quarantine), servers that other programs use in another set of nodes, as soon as that is found:
     /// see [`guide::nodes`](crate::guide::nodes#starting-and-restarting), also for what happens when a server loses its data.
     /// Without this they vote, [`check_nodes`](LockManager::check_nodes) finds them, and the log warns of those that were

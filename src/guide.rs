@@ -21,6 +21,9 @@ pub mod semaphore {}
 #[doc = include_str!("guide/nodes.md")]
 pub mod nodes {}
 
+#[doc = include_str!("guide/servers.md")]
+pub mod servers {}
+
 #[doc = include_str!("guide/operations.md")]
 pub mod operations {}
 

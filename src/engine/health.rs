@@ -122,6 +122,8 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
         findings.extend(double.map(|other| NodeFinding::SameServer { other }));
         findings.extend(node.other_users.finding());
         findings.extend(clock_differs(node));
+        let said = node.status.members().failing;
+        findings.extend((!said.is_empty()).then_some(NodeFinding::MembersFail { said }));
         uptime = server_info.uptime.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
         append_only = server_info.append_only;
         version = server_info.version.map(Arc::from);
@@ -140,6 +142,7 @@ fn row(node: &Node, failure: Option<NodeFailure>, findings: Vec<NodeFinding>) ->
         version: None,
         uptime: None,
         append_only: None,
+        members: node.status.members().all,
         longest_quarantine: None,
     }
 }

@@ -64,6 +64,37 @@ pub enum NodeFinding {
         /// Whether it is the node's that is ahead.
         ahead: bool,
     },
+    /// It does not know `ROLE`, which every Redis server does: something stands between, as the proxy of a managed service. A failover
+    /// behind that need not end our connection, and two servers may answer on one.
+    #[error(
+        "does not know ROLE, so a proxy stands between that may fail over unseen: give the address of a server itself"
+    )]
+    Proxied,
+    /// Its address asks for more replicas (`wait_replicas`) than it had when the connection began. Nothing that it grants counts while
+    /// that is so.
+    #[error(
+        "had {connected} replicas, and wait_replicas in its address asks for {needed}: nothing that it grants counts until then"
+    )]
+    TooFewReplicas {
+        /// How many it had.
+        connected: u64,
+        /// How many are needed.
+        needed: u32,
+    },
+    /// It is watched by one or two sentinels, of those in its address. With fewer than three, the failure of one costs its vote.
+    #[error(
+        "{count} in its address of the sentinels that watch it: give all of them, and have three at least, as a majority must answer"
+    )]
+    FewSentinels {
+        /// How many are in its address.
+        count: usize,
+    },
+    /// Some of its servers or sentinels could not be asked lately, or do not agree with the others. There are enough of them left.
+    #[error("of its servers or sentinels some fail: {said}")]
+    MembersFail {
+        /// Which, and what they said or why they could not be asked. [`NodeCheck::members`](crate::NodeCheck::members) has all.
+        said: String,
+    },
     /// It cannot announce releases, so calls that wait ask it now and then.
     #[error("announces no releases: it does not speak RESP3")]
     NoNotices,
@@ -77,8 +108,14 @@ impl NodeFinding {
             | NodeFinding::Promoted
             | NodeFinding::HasReplicas { .. }
             | NodeFinding::Unverifiable
+            | NodeFinding::Proxied
             | NodeFinding::OtherNodes { .. } => true,
-            NodeFinding::SameServer { .. } | NodeFinding::ClockDiffers { .. } | NodeFinding::NoNotices => false,
+            NodeFinding::SameServer { .. }
+            | NodeFinding::ClockDiffers { .. }
+            | NodeFinding::NoNotices
+            | NodeFinding::TooFewReplicas { .. }
+            | NodeFinding::FewSentinels { .. }
+            | NodeFinding::MembersFail { .. } => false,
         }
     }
 }

@@ -106,6 +106,19 @@ pub enum NodeFailure {
         /// What the server calls its version.
         version: String,
     },
+    /// The server is Garnet, which runs scripts side by side unless it is told otherwise, so that two clients may both be granted a
+    /// lock.
+    #[error("Garnet {version}, which does not run scripts one at a time: use Redis or Valkey")]
+    NotAtomic {
+        /// What the server calls its version.
+        version: String,
+    },
+    /// The server is one of several that take writes and merge them (KeyDB's `active-replica`), so that two clients may both be
+    /// granted a lock.
+    #[error(
+        "an active replica, so another server grants the same locks: take out active-replica, or use servers of their own"
+    )]
+    MultiMaster,
     /// The server is a replica. Only a master may vote.
     #[error("a replica: give the address of a master, or all servers as redis+replicated://host,host")]
     Replica,
@@ -290,6 +303,8 @@ impl NodeFailure {
                 | NodeFailure::NoPermission { .. }
                 | NodeFailure::BadDatabase
                 | NodeFailure::TooOld { .. }
+                | NodeFailure::NotAtomic { .. }
+                | NodeFailure::MultiMaster
                 | NodeFailure::Replica
                 | NodeFailure::Sentinel
                 | NodeFailure::TwoMasters { .. }
@@ -359,7 +374,7 @@ impl fmt::Display for MemberReport {
     }
 }
 
-/// All of them in one line.
+/// Those in one line.
 struct Members<'a>(&'a [MemberReport]);
 
 impl fmt::Display for Members<'_> {

@@ -86,6 +86,16 @@ pub(crate) fn named_master(
     Ok((master.0.clone(), master.1))
 }
 
+/// Those that could not be asked, or that name another master than this, in a line; empty if there are none.
+pub(crate) fn failing(reports: &[MemberReport], master: Option<(&str, u16)>) -> String {
+    let fails = |it: &&MemberReport| match &it.answer {
+        MemberAnswer::Master | MemberAnswer::Replica => false,
+        MemberAnswer::Named { host, port, .. } => master.is_some_and(|it| it != (&**host, *port)),
+        MemberAnswer::UnknownMaster | MemberAnswer::Failed(_) => true,
+    };
+    reports.iter().filter(fails).map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 /// What the members said while there is a connection to a master, and what follows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
@@ -107,7 +117,8 @@ pub(crate) fn outcome<T: PartialEq>(connected: &T, found: Result<T, NodeFailure>
     }
 }
 
-fn reports(said: &[MemberAnswer], shown: &[Arc<str>]) -> Vec<MemberReport> {
+/// What each of them said.
+pub(crate) fn reports(said: &[MemberAnswer], shown: &[Arc<str>]) -> Vec<MemberReport> {
     shown.iter().zip(said).map(|(address, said)| MemberReport::new(Arc::clone(address), said.clone())).collect()
 }
 
@@ -198,6 +209,17 @@ mod tests {
         assert_eq!(found(&[unknown(), named("a", 1), named("a", 1)]), Ok("a".to_owned()));
         assert_eq!(found(&[refused(), silent(), silent()]), Err(NodeFailure::SentinelPassword));
         assert_eq!(found(&[refused(), named("a", 1), named("a", 1)]), Ok("a".to_owned()));
+    }
+
+    #[test]
+    fn who_could_not_be_asked_or_names_another_master_than_most_is_said_to_fail() {
+        let failing = |said: &[MemberAnswer], master| super::failing(&reports(said, &shown(said.len())), master);
+        use MemberAnswer::{Master, Replica, UnknownMaster};
+        assert_eq!(failing(&[Master, Replica, silent()], Some(("a", 1))), "c:3: no answer in time");
+        assert_eq!(failing(&[named("a", 1), named("a", 0)], Some(("a", 1))), "");
+        let said = [named("b", 1), named("a", 2), UnknownMaster];
+        assert_eq!(failing(&said, Some(("a", 1))), "a:1: b:1 by configuration 1; c:3: knows no such master");
+        assert_eq!(failing(&said[..2], None), "", "nobody knows who is right");
     }
 
     #[test]

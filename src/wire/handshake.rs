@@ -190,16 +190,31 @@ impl Handshake {
             (Expect::Role, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"slave" => Some(NodeFailure::Replica),
                 Some(Value::BulkString(role)) if role == b"sentinel" => Some(NodeFailure::Sentinel),
+                Some(Value::BulkString(role)) if role == ACTIVE_REPLICA.as_bytes() => Some(NodeFailure::MultiMaster),
                 _ => None,
             },
             // The access list may forbid INFO and ROLE. The node votes all the same, and cannot be checked.
             (Expect::Info(_) | Expect::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
-            (Expect::Info(_) | Expect::Role, Value::ServerError(error)) => failure_of(error),
+            (Expect::Role, Value::ServerError(error)) => {
+                let failure = failure_of(error);
+                self.server_info.proxied = matches!(failure, Some(NodeFailure::Refused { .. }));
+                failure.filter(|_| !self.server_info.proxied)
+            }
+            (Expect::Info(_), Value::ServerError(error)) => failure_of(error),
             _ => None,
         };
         // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
         // before it are consequences of that, as a Sentinel has no scripts.
-        if self.failure.is_none() || matches!(failure, Some(NodeFailure::Sentinel | NodeFailure::ClusterNode)) {
+        let is_what_it_is = matches!(
+            failure,
+            Some(
+                NodeFailure::Sentinel
+                    | NodeFailure::ClusterNode
+                    | NodeFailure::NotAtomic { .. }
+                    | NodeFailure::MultiMaster
+            )
+        );
+        if self.failure.is_none() || is_what_it_is {
             self.failure = failure;
         }
     }
@@ -255,8 +270,12 @@ impl Handshake {
                 self.server_info.time = number("server_time_usec");
                 // A server that is made after Redis says first which Redis it is like.
                 let named = |name: &str, it: &str| Some(format!("{name} {}", field(it)?));
-                let version = named("Valkey", "valkey_version").or_else(|| named("Redis", "redis_version"));
+                let version = OTHER_SERVERS.iter().find_map(|(name, field)| named(name, field));
+                let version = version.or_else(|| named("Redis", "redis_version"));
                 self.server_info.version = version.map(|it| refusal::shown(&it));
+                if let Some(version) = field("garnet_version") {
+                    return Some(NodeFailure::NotAtomic { version: refusal::shown(&version) });
+                }
                 if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
                     return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
                 }
@@ -284,11 +303,18 @@ impl Handshake {
                 // The history that it had as a replica: no offset and no id if it never was one.
                 self.server_info.promoted = field("second_repl_offset").is_some_and(|it| !it.starts_with('-'))
                     && field("master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
-                None
+                field("role").filter(|it| it == ACTIVE_REPLICA).map(|_| NodeFailure::MultiMaster)
             }
         }
     }
 }
+
+/// Servers that are made after Redis, and where they say their version.
+const OTHER_SERVERS: [(&str, &str); 3] =
+    [("Valkey", "valkey_version"), ("Garnet", "garnet_version"), ("Dragonfly", "dragonfly_version")];
+
+/// What KeyDB calls one of several servers that take writes and merge them.
+const ACTIVE_REPLICA: &str = "active-replica";
 
 /// Whether the scripts do not run there. What is not a version is left to show itself.
 fn is_too_old(version: &str) -> bool {

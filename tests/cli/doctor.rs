@@ -233,7 +233,14 @@ fn nodes_of_several_servers_are_told_what_to_do() -> TestResult {
     assert_finds(&json, "warning", "no_sentinels", Some("n1"));
     assert_finds(&json, "unfit", "unknown_master", Some("n2"));
     assert_finds(&json, "warning", "no_master", Some("n3"));
-    assert!(found(&json).iter().all(|it| it.2.as_deref() != Some("n4")), "{json}");
+    assert_finds(&json, "warning", "few_sentinels", Some("n4"));
+    // What to do is said of each server that fails.
+    let what_to_do = |node| {
+        let mut findings = json["findings"].as_array().unwrap().iter();
+        findings.find(|it| it["node"] == node).unwrap()["do"].to_string()
+    };
+    assert!(what_to_do("n1").contains("127.0.0.1:1: start it"), "{json}");
+    assert!(what_to_do("n3").contains("127.0.0.1:2: start it"), "{json}");
     Ok(())
 }
 
@@ -337,6 +344,8 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
         answering(&[("HELLO", "-LOADING Redis is loading the dataset in memory")]),
         answering(&[("HELLO", "-BUSY Redis is busy running a script.")]),
         answering(&[("HELLO", "-ERR max number of clients reached")]),
+        answering(&[("HELLO", "%0"), ("INFO", "$25\r\ngarnet_version:1.0.93\r\n\r\n")]),
+        answering(&[("HELLO", "%0"), ("INFO", "$23\r\nrole:active-replica\r\n\r\n")]),
     ];
     let mut urls: Vec<_> = [&full, &wants_replicas, &stopped, &cluster].map(Server::url).into();
     urls.push(format!("{}/99", database.url()));
@@ -364,7 +373,9 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
         ("warning", "loading", "n8"),
         ("warning", "busy", "n9"),
         ("warning", "too_many_clients", "n10"),
-        ("warning", "no_notices", "n11"),
+        ("unfit", "not_atomic", "n11"),
+        ("unfit", "multi_master", "n12"),
+        ("warning", "no_notices", "n13"),
     ] {
         assert_finds(&json, level, what, Some(node));
     }

@@ -19,6 +19,7 @@ mod failures;
 mod fairness;
 mod fencing;
 mod first_calls;
+mod group_checks;
 mod guard;
 mod held;
 mod holders;

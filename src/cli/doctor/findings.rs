@@ -1,6 +1,6 @@
 //! What was seen, why it matters, and what to do.
 
-use quorlock::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
+use quorlock::{MemberAnswer, MemberReport, NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 
 use crate::doctor::finding::{Finding, Level, at};
 use crate::doctor::seen::Seen;
@@ -47,7 +47,26 @@ fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
         }
         _ => failure.to_string(),
     };
-    Finding { level, what, node: at(check), seen, why, action: action.to_owned() }
+    let members = match failure {
+        NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => of_members(said),
+        _ => Vec::new(),
+    };
+    let level = members.iter().map(|it| it.0).fold(level, Level::max);
+    let actions: Vec<_> = members.into_iter().map(|it| it.1).collect();
+    let action = if actions.is_empty() { action.to_owned() } else { actions.join("; ") };
+    Finding { level, what, node: at(check), seen, why, action }
+}
+
+/// What to do about those servers or sentinels of a node that could not be asked.
+fn of_members(said: &[MemberReport]) -> Vec<(Level, String)> {
+    let advice = |it: &MemberReport| match &it.answer {
+        MemberAnswer::Failed(failure) => {
+            let (level, _, _, action) = advice(failure);
+            Some((level, format!("{}: {action}", it.address)))
+        }
+        _ => None,
+    };
+    said.iter().filter_map(advice).collect()
 }
 
 type Advice = (Level, &'static str, &'static str, &'static str);
@@ -76,6 +95,15 @@ fn advice(failure: &NodeFailure) -> Advice {
         NodeFailure::BadDatabase => (Unfit, "bad_database", NEVER, "correct the number behind the URL's slash"),
         NodeFailure::Loading => (Warning, "loading", DOWN, "wait until it has read its data"),
         NodeFailure::TooOld { .. } => (Unfit, "too_old", NEVER, "install Redis 6.2 or newer, or Valkey"),
+        NodeFailure::NotAtomic { .. } => {
+            (Unfit, "not_atomic", "two clients may both be granted a lock there", "use Redis or Valkey for locks")
+        }
+        NodeFailure::MultiMaster => (
+            Unfit,
+            "multi_master",
+            "another server grants the same locks, and what both have is merged later",
+            "take active-replica and multi-master out of its configuration, or use servers of their own for locks",
+        ),
         NodeFailure::Replica => (
             Unfit,
             "replica",
@@ -116,11 +144,24 @@ fn advice(failure: &NodeFailure) -> Advice {
         NodeFailure::TooManyClients => {
             (Warning, "too_many_clients", DOWN, "raise maxclients, or find who keeps connections")
         }
-        NodeFailure::NoMaster { .. } | NodeFailure::SentinelsDisagree { .. } | NodeFailure::Unconfirmed => (
+        NodeFailure::NoMaster { .. } => (
             Warning,
             "no_master",
             DOWN,
-            "wait for the end of a failover; else see which of its servers should be the master",
+            "wait for the end of a failover; else promote the server that should be the master: REPLICAOF NO ONE",
+        ),
+        NodeFailure::SentinelsDisagree { .. } => (
+            Warning,
+            "sentinels_disagree",
+            "nobody can tell which server is the master, so none has a vote",
+            "wait for the end of a failover, of some seconds; else see which sentinel is cut off from the others, and start \
+             it again: SENTINEL CKQUORUM NAME",
+        ),
+        NodeFailure::Unconfirmed => (
+            Warning,
+            "unconfirmed",
+            "another server may have become the master, so its grants do not count",
+            "look at the load of this machine, and at the network to its servers or sentinels",
         ),
         NodeFailure::TwoMasters { .. } => (
             Unfit,
@@ -191,6 +232,26 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
             "the order of those who wait, and fencing tokens after a loss of data, go by the clocks",
             "run a time daemon on both machines, and look whether it works: chronyc tracking, or timedatectl",
         ),
+        NodeFinding::Proxied => (
+            "proxied",
+            "a server behind it may be replaced without a word, by one that lacks what was granted last",
+            "give the address of a server itself; where a service has none, do not rest anything on it that must not happen twice",
+        ),
+        NodeFinding::TooFewReplicas { .. } => (
+            "too_few_replicas",
+            "what it grants does not count until so many replicas have it, so it has no vote",
+            "start replicas, or ask for fewer with wait_replicas in the URL",
+        ),
+        NodeFinding::FewSentinels { .. } => (
+            "few_sentinels",
+            "while one of them is gone nobody can tell which server is the master, and it has no vote",
+            "run three sentinels or more on machines that fail separately, and list all of them in the URL",
+        ),
+        NodeFinding::MembersFail { .. } => (
+            "members_fail",
+            "one failure less of its servers or sentinels is survived",
+            "see what each of them says, and mend it",
+        ),
         NodeFinding::NoNotices => (
             "no_notices",
             "who waits for a lock asks now and then, and gets it later",
@@ -198,7 +259,12 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         ),
         _ => ("other", "it weakens the locks", "see what it says"),
     };
-    Finding { level: Warning, what, node: at(check), seen: finding.to_string(), why, action: action.to_owned() }
+    let members: Vec<_> = match finding {
+        NodeFinding::MembersFail { .. } => of_members(&check.members).into_iter().map(|it| it.1).collect(),
+        _ => Vec::new(),
+    };
+    let action = if members.is_empty() { action.to_owned() } else { members.join("; ") };
+    Finding { level: Warning, what, node: at(check), seen: finding.to_string(), why, action }
 }
 
 /// What a node's access list forbids, by what it is needed for.

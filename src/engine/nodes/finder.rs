@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crate::engine::nodes::member::{Asking, Member};
 use crate::engine::nodes::node::Node;
+use crate::engine::nodes::status::Members;
 use crate::error::NodeFailure;
-use crate::logic::group::{Outcome, Rhythm, named_master, only_master, outcome};
+use crate::logic::group::{Outcome, Rhythm, failing, named_master, only_master, outcome, reports};
 use crate::sys::logging::debug;
 use crate::sys::sync::Mutex;
 use crate::sys::{Events, Poll, Token, WAKE, Waker};
@@ -174,7 +175,7 @@ impl Search {
             self.wait(Some(until.saturating_duration_since(now)));
         }
         let said: Vec<_> = self.members.iter_mut().map(Member::end).collect();
-        match &self.group {
+        let master = match &self.group {
             Group::Replicated(members) => {
                 let place = |it: usize| members.get(it).cloned().ok_or(NodeFailure::Internal);
                 only_master(&said, &self.shown).and_then(place)
@@ -182,7 +183,12 @@ impl Search {
             Group::Sentinel { master, .. } => {
                 named_master(&said, &self.shown, master).map(|(host, port)| Place::Tcp { host, port })
             }
-        }
+        };
+        let all = reports(&said, &self.shown);
+        let place = if let Ok(Place::Tcp { host, port }) = &master { Some((&**host, *port)) } else { None };
+        let failing = failing(&all, place);
+        self.node.status.publish_members(Members { all, failing });
+        master
     }
 
     fn each_member(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, ServerInfo};
 use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
@@ -29,7 +29,7 @@ use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::Mutex;
 use crate::sys::{Events, Poll, SOCKET};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Place};
+use crate::wire::{Address, Group, Place};
 
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -271,6 +271,7 @@ impl Worker {
     }
 
     fn come_up(&mut self, Opened { socket, conn, mut server_info, asked, said_time }: Opened) {
+        server_info.misfits = self.misfits(&server_info);
         if self.finder.is_some() {
             // That is what the node was given as.
             (server_info.replicas, server_info.promoted) = (0, false);
@@ -324,6 +325,22 @@ impl Worker {
         let Node { id, address, upcall, .. } = &*self.node;
         upcall.tell(|| Event::NodeUp { node: *id, address: Arc::clone(address) });
         self.phase = Phase::Open;
+    }
+
+    /// What does not fit how the node was given.
+    fn misfits(&self, server_info: &ServerInfo) -> Vec<NodeFinding> {
+        let too_few = self
+            .address
+            .wait
+            .filter(|it| server_info.replicas < u64::from(it.replicas))
+            .map(|it| NodeFinding::TooFewReplicas { connected: server_info.replicas, needed: it.replicas });
+        let few_sentinels = match &self.address.place {
+            Place::Group(Group::Sentinel { sentinels, .. }) if sentinels.len() < 3 => {
+                Some(NodeFinding::FewSentinels { count: sentinels.len() })
+            }
+            _ => None,
+        };
+        [too_few, few_sentinels].into_iter().flatten().collect()
     }
 
     fn claim(&self, run_id: &str) -> Result<(), Double> {

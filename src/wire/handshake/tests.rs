@@ -79,6 +79,7 @@ fn a_server_says_what_it_is_and_which_version() {
     for (says, version) in [
         ("redis_version:7.0.15\r\n", Some("Redis 7.0.15")),
         ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", Some("Valkey 9.1.2")),
+        ("redis_version:7.4.0\r\ndragonfly_version:df-v1.40.1\r\n", Some("Dragonfly df-v1.40.1")),
         ("", None),
     ] {
         let mut answers = answers("%0\r\n");
@@ -302,6 +303,41 @@ fn a_server_that_is_too_old_has_no_vote() {
         set_info(&mut answers, &format!("redis_version:{version}\r\nrun_id:abc\r\n"));
         let failure = talk("redis://a", &answers).err();
         assert_eq!(failure, too_old.then(|| NodeFailure::TooOld { version: version.to_owned() }));
+    }
+}
+
+#[test]
+fn a_server_that_does_not_run_scripts_one_at_a_time_has_no_vote_whatever_else_it_refuses() {
+    let mut answers = answers("%0\r\n");
+    // As it answers where scripts are switched off.
+    answers[KNOWN] = "-ERR unknown command\r\n".to_owned();
+    set_info(&mut answers, "garnet_version:1.0.93\r\nrun_id:abc\r\nredis_version:7.4.3\r\n");
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::NotAtomic { version: "1.0.93".to_owned() }));
+}
+
+#[test]
+fn one_of_several_servers_that_merge_what_they_are_told_has_no_vote() {
+    let mut answers = answers("%0\r\n");
+    set_info(&mut answers, "redis_version:6.3.4\r\nrun_id:abc\r\nrole:active-replica\r\n");
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::MultiMaster));
+    set_info(&mut answers, "run_id:abc\r\n");
+    answers[ROLE] = "*1\r\n$14\r\nactive-replica\r\n".to_owned();
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::MultiMaster));
+}
+
+#[test]
+fn what_does_not_know_what_every_server_knows_is_a_proxy() {
+    for (role, proxied) in [
+        ("-ERR unknown command 'ROLE'\r\n", true),
+        ("-ERR command is not allowed\r\n", true),
+        ("-NOPERM no permissions\r\n", false),
+        ("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n", false),
+    ] {
+        let mut answers = answers("%0\r\n");
+        set_info(&mut answers, "run_id:abc\r\n");
+        answers[ROLE] = role.to_owned();
+        let Ok(Next::Done(server_info)) = talk("redis://a", &answers) else { panic!("{role}") };
+        assert_eq!(server_info.proxied, proxied, "{role}");
     }
 }
 
