@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use devnodes::Servers;
 use prometheus_example::{install, serve};
-use quorlock::{LockManager, MetricsObserver};
+use quorlock::{LockManager, MetricsObserver, Mutex};
 
-/// Two threads compete, so that there is something to see.
+/// Two threads compete for a lock again and again, and a third holds one for as long as it can.
 const WORKERS: usize = 2;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -39,16 +39,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         builder = builder.quarantine(false);
     }
     let locks = builder.build()?;
+    let leader = locks.mutex("leader").class("leader");
+    let report = locks.mutex("report:7").class("report");
     thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            let report = locks.mutex("report:7").class("report");
-            scope.spawn(move || {
-                while let Ok(guard) = report.lock().inspect_err(|err| eprintln!("{err}")) {
-                    // The work. A pause that ends if the lock is lost.
-                    let _ = guard.lost().recv_timeout(Duration::from_millis(100));
-                }
-            });
-        }
+        // For as long as it is not lost.
+        scope.spawn(|| again_and_again(&leader, Duration::MAX));
+        (0..WORKERS).for_each(|_| drop(scope.spawn(|| again_and_again(&report, Duration::from_millis(100)))));
     });
     Ok(())
+}
+
+/// The work takes so long, and ends when the lock is lost.
+fn again_and_again(mutex: &Mutex, work: Duration) -> ! {
+    loop {
+        match mutex.lock() {
+            Ok(guard) => drop(guard.lost().recv_timeout(work)),
+            Err(err) => {
+                eprintln!("{}: {err}", mutex.name().escape_ascii());
+                thread::sleep(Duration::from_secs(1));
+            }
+        }
+    }
 }

@@ -47,6 +47,8 @@ mod process;
 mod promoted;
 mod quarantine;
 mod queue;
+#[cfg(feature = "metrics")]
+mod recorder;
 mod reentrant;
 mod renewal;
 mod replicated;

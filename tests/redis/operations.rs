@@ -1,19 +1,28 @@
 //! Incidents, played on real servers: what the guide's page `operations` quotes is what comes.
 //!
-//! The page has a section for each incident, and in it the lines by which it is recognised. They are read from there, so
-//! page and crate cannot drift apart. A logger is the whole process's, so each incident has a process of its own.
+//! The page has a section for each incident, and in it the lines and the metrics by which it is recognised. They are read from
+//! there, so page and crate cannot drift apart. A logger is the whole process's, so each incident has a process of its own.
+//!
+//! Metrics are looked at where they are built: `cargo test --features metrics --test redis operations`.
 
 use std::collections::BTreeSet;
 use std::thread;
 
 use devnodes::{Clock, PATIENCE, Servers, eventually};
-use quorlock::{CancelHandle, LockManager, NodeAnswer, NodeCheck, NodeFailure};
+use quorlock::{Builder, CancelHandle, LockManager, NodeAnswer, NodeCheck, NodeFailure};
 use rustix::process::Signal;
 
 use crate::log_lines::{heard, listen};
-use crate::support::*;
+use crate::support::{
+    self, LONG, TestResult, child, child_urls, connected, lock_in_the_end, ms, proxies, say, secs, set,
+};
 
 const PAGE: &str = include_str!("../../src/guide/operations.md");
+const METRICS: &str = include_str!("../../src/guide/metrics.md");
+const ALERTS: &str = include_str!("../../examples/prometheus/alerts.yml");
+
+/// The incident that another process notices.
+const OF_HOLDER: usize = 6;
 
 /// A title of the page, and how the incident is played.
 type Incident = (&'static str, fn(&mut Section));
@@ -36,6 +45,7 @@ const INCIDENTS: [Incident; 10] = [
 struct Section {
     lines: Vec<&'static str>,
     came: usize,
+    metrics: Watch,
     /// How long the log was when the incident began.
     before: usize,
 }
@@ -53,27 +63,98 @@ fn fits(quoted: &str, line: &str) -> bool {
     rest.is_empty() || line.ends_with(last)
 }
 
-/// The page's sections on incidents: title, and the lines of its first block.
-fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
+/// What the page says of an incident.
+struct Quoted {
+    title: &'static str,
+    /// Its first block.
+    lines: Vec<&'static str>,
+    /// Its second.
+    metrics: Vec<&'static str>,
+    alert: Option<&'static str>,
+}
+
+/// The page's sections on incidents.
+fn sections() -> Vec<Quoted> {
     let part = PAGE.split("\n# ").find(|it| it.starts_with("Incidents\n")).unwrap();
     let sections = part.split("\n## ").skip(1);
     sections
         .map(|it| {
             let title = it.lines().next().unwrap();
-            let block = it.split("```text\n").nth(1).and_then(|it| it.split("```").next()).unwrap();
-            (title, block.lines().collect())
+            let blocks: Vec<_> = it.split("```text\n").skip(1).map(|it| it.split("```").next().unwrap()).collect();
+            let [lines, metrics] = blocks[..] else { panic!("{title}: {} blocks", blocks.len()) };
+            let alert = it.split("the alert `").nth(1).and_then(|it| it.split('`').next());
+            Quoted { title, lines: lines.lines().collect(), metrics: metrics.lines().collect(), alert }
         })
         .collect()
 }
 
+/// What the metrics of this process are to show.
+#[cfg(feature = "metrics")]
+struct Watch {
+    lines: Vec<&'static str>,
+    since: std::collections::BTreeMap<String, usize>,
+}
+
+#[cfg(feature = "metrics")]
+impl Watch {
+    fn of(incident: usize) -> Watch {
+        crate::recorder::install();
+        Watch { lines: sections()[incident].metrics.clone(), since: Default::default() }
+    }
+
+    fn begins(&mut self) {
+        self.since = crate::recorder::lengths();
+    }
+
+    #[track_caller]
+    fn shows_all(&self) {
+        self.lines.iter().for_each(|it| eventually(it, || crate::recorder::is_so(it, &self.since)));
+    }
+
+    fn watched(builder: Builder) -> Builder {
+        builder.observer(std::sync::Arc::new(quorlock::MetricsObserver::new()))
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+struct Watch;
+
+#[cfg(not(feature = "metrics"))]
+impl Watch {
+    fn of(_: usize) -> Watch {
+        Watch
+    }
+
+    fn begins(&mut self) {}
+    fn shows_all(&self) {}
+
+    fn watched(builder: Builder) -> Builder {
+        builder
+    }
+}
+
+/// As elsewhere, and its metrics are watched.
+fn builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
+    Watch::watched(support::builder(urls))
+}
+
+fn impatient(urls: impl IntoIterator<Item = String>) -> Builder {
+    Watch::watched(support::impatient(urls))
+}
+
+fn manager(servers: &Servers) -> LockManager {
+    builder(servers.urls()).build().unwrap()
+}
+
 impl Section {
     fn of(incident: usize) -> Section {
-        Section { lines: sections()[incident].1.clone(), came: 0, before: 0 }
+        Section { lines: sections()[incident].lines.clone(), came: 0, before: 0, metrics: Watch::of(incident) }
     }
 
     /// What was logged up to here does not count.
     fn begins(&mut self) {
         self.before = heard().len();
+        self.metrics.begins();
     }
 
     /// Waits until the next line of the page is shown.
@@ -124,15 +205,18 @@ fn child_that_plays() {
     let mut section = Section::of(incident);
     INCIDENTS[incident].1(&mut section);
     assert_eq!(section.came, section.lines.len());
+    if incident != OF_HOLDER {
+        section.metrics.shows_all();
+    }
     say("all lines of the page came");
 }
 
 #[test]
 fn every_incident_of_the_page_is_played_and_no_warning_stands_for_two() {
     let sections = sections();
-    assert_eq!(sections.iter().map(|it| it.0).collect::<Vec<_>>(), INCIDENTS.map(|it| it.0));
+    assert_eq!(sections.iter().map(|it| it.title).collect::<Vec<_>>(), INCIDENTS.map(|it| it.0));
     let mut warnings = BTreeSet::new();
-    for (title, lines) in sections {
+    for Quoted { title, lines, .. } in sections {
         assert!(!lines.is_empty(), "{title}");
         for line in lines {
             let (level, text) = line.split_once(' ').unwrap();
@@ -140,6 +224,23 @@ fn every_incident_of_the_page_is_played_and_no_warning_stands_for_two() {
             assert!(8 < text.replace('…', "").len(), "{title}: {line} fits too much");
             assert!(level != "WARN" || warnings.insert(line), "{title}: {line} stands twice");
         }
+    }
+}
+
+#[test]
+fn every_incident_has_metrics_that_no_other_shows_and_they_and_their_alerts_exist() {
+    let sections = sections();
+    for (place, Quoted { title, metrics, alert, .. }) in sections.iter().enumerate() {
+        for line in metrics {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(METRICS.contains(&format!("`{name}`")), "{title}: {name} does not exist");
+        }
+        let others = sections.iter().enumerate().filter(|it| it.0 != place);
+        for (_, other) in others {
+            let all_there = metrics.iter().all(|it| other.metrics.contains(it));
+            assert!(!all_there, "{title} looks like {}", other.title);
+        }
+        assert!(alert.is_none_or(|it| ALERTS.contains(&format!("alert: {it}\n"))), "{title}: {alert:?}");
     }
 }
 
@@ -320,6 +421,7 @@ fn child_that_is_stopped() {
         return;
     }
     listen();
+    let metrics = Watch::of(OF_HOLDER);
     let locks = builder(urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
     let guard = lock_in_the_end(&locks, "report");
     say("held");
@@ -327,6 +429,7 @@ fn child_that_is_stopped() {
     lost.recv_timeout(PATIENCE).unwrap();
     let line = || heard().into_iter().find(|it| it.contains("LOST"));
     eventually("it is in the log", || line().is_some());
+    metrics.shows_all();
     say(line().unwrap());
 }
 
