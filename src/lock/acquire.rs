@@ -274,13 +274,17 @@ impl<'a> Call<'a> {
         let Some((quarantined, left)) = lost.quarantine().filter(|_| lost.why == LossReason::NoQuorum) else { return };
         let shared = self.engine.shared();
         if !shared.said_quarantine.swap(true, Ordering::Relaxed) {
+            let rows = shared.fanout.report(lost.rows.clone()).into_iter();
+            let rows = rows.filter(|it| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. })));
+            let which: Vec<_> = rows.map(|it| format!("{} ({})", it.node, it.address)).collect();
             warn!(
                 "{}: no lock can be taken for {} more, because {quarantined} of {} servers, new or restarted lately, may have \
-                 forgotten locks that are still held: lock() waits, other calls say Quarantined; if the servers are \
+                 forgotten locks that are still held: {}; lock() waits, other calls say Quarantined; if the servers are \
                  new and nobody holds a lock, an operator may call LockManager::vouch",
                 self.spec.name,
                 About(left),
                 shared.fanout.len(),
+                which.join(", "),
             );
         }
     }

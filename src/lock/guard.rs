@@ -183,15 +183,15 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         // A loss is in the log, or will be.
-        let _ = self.end(|_, lock| {
+        let _ = self.end(|engine, lock| {
             if lock.leave_after_panic() {
                 info!("{}: dropped by a panic, and left to expire", lock.name());
                 return Ok(());
             }
             let (end, _) = lock.release()?;
             if !end.enough {
-                let (name, nodes) = (lock.name(), end.confirmed);
-                debug!("{name}: release confirmed by {nodes} nodes only; the others free it within its ttl");
+                let (name, confirmed, nodes) = (lock.name(), end.confirmed, engine.shared().fanout.len());
+                debug!("{name}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
             }
             Ok(())
         });

@@ -222,7 +222,7 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
         Some(finding(
             Level::Warning,
             "no_majority_yet",
-            format!("{voting} of {nodes} servers vote now, and a lock needs {needed}"),
+            format!("{voting} of {nodes} servers can vote now, and a lock needs {needed}"),
             "no lock is to be had until more of them vote",
             "wait, as above; lock() does so by itself",
         ))
@@ -230,7 +230,7 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
         Some(finding(
             Level::Unfit,
             "no_majority",
-            format!("{voting} of {nodes} servers vote, and a lock needs {needed}"),
+            format!("{voting} of {nodes} servers can vote, and a lock needs {needed}"),
             "no lock is to be had",
             "see what is said of those that do not vote",
         ))

@@ -129,8 +129,8 @@ impl Worker {
                 Ok(Flow::Stop) => break,
                 Err(_) => {
                     error!(
-                        "{}: its thread panicked and goes on with a new connection; please report this",
-                        self.node.id
+                        "{}: {}: its thread panicked and goes on with a new connection; please report this",
+                        self.node.id, self.node.address
                     );
                     self.go_down(&NodeFailure::Internal);
                 }
@@ -211,7 +211,7 @@ impl Worker {
         {
             let level = if self.said_cannot_wait { Level::Debug } else { Level::Error };
             self.said_cannot_wait = true;
-            write_line!(level, "{}: cannot wait for its socket: {err}", self.node.id);
+            write_line!(level, "{}: {}: cannot wait for its socket: {err}", self.node.id, self.node.address);
         }
     }
 
@@ -287,7 +287,9 @@ impl Worker {
         {
             if is_news {
                 let Node { id, address, .. } = &*self.node;
-                warn!("{id}: {address}: the same server as {other}, or one of them claims to be: they have one vote");
+                warn!(
+                    "{id}: {address}: the same server as {other}, or one of them claims to be: they have one vote together"
+                );
             }
             self.go_down(&NodeFailure::SameServer { other });
             return;
