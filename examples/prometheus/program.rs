@@ -56,7 +56,8 @@ fn again_and_again(mutex: &Mutex, work: Duration) -> ! {
             Ok(guard) => drop(guard.lost().recv_timeout(work)),
             Err(err) => {
                 eprintln!("{}: {err}", mutex.name().escape_ascii());
-                thread::sleep(Duration::from_secs(1));
+                // Not at once again: some errors are there at once.
+                thread::park_timeout(Duration::from_secs(1));
             }
         }
     }
