@@ -21,6 +21,9 @@ pub(crate) use system::{
     boot_clock, is_unwinding, run_aside, this_thread, tick, wait_readable, wall_clock,
 };
 
+#[cfg(feature = "testing")]
+pub(crate) use system::thread_name;
+
 /// What a wake-up of a poll is known by.
 pub(crate) const WAKE: Token = Token(0);
 /// What the socket of a poll is known by.

@@ -28,6 +28,8 @@ mod nodes;
 #[cfg(feature = "testing")]
 mod refusal;
 #[cfg(feature = "testing")]
+mod serial;
+#[cfg(feature = "testing")]
 mod server;
 pub(crate) mod store;
 
@@ -35,3 +37,5 @@ pub(crate) mod store;
 pub use nodes::{Hold, Holder, Node, Nodes};
 #[cfg(feature = "testing")]
 pub use refusal::Refusal;
+#[cfg(feature = "testing")]
+pub use serial::{Serial, serial};

@@ -34,6 +34,8 @@ pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
 pub(crate) use schedule::{check, set_haste};
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Peer, Socket, WakeFd, Watch, accept, wait_readable};
+#[cfg(feature = "testing")]
+pub(crate) use threads::thread_name;
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 pub(crate) use trace::trace;
 

@@ -13,6 +13,8 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 
 pub(crate) use clock::{Tick, boot_clock, tick, wall_clock};
 pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Socket, WakeFd, Watch, wait_readable};
+#[cfg(feature = "testing")]
+pub(crate) use threads::thread_name;
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 
 /// What waits until a thread has nothing locked, or has done something else.

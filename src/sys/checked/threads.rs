@@ -59,6 +59,11 @@ impl OwnThread {
     }
 }
 
+#[cfg(feature = "testing")]
+pub(crate) fn thread_name() -> Option<String> {
+    None
+}
+
 pub(crate) fn this_thread() -> ThreadId {
     shuttle::thread::current().id()
 }

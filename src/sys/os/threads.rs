@@ -57,6 +57,12 @@ pub(crate) fn this_thread() -> ThreadId {
     thread::current().id()
 }
 
+/// What the calling thread is called: a test, by its name.
+#[cfg(feature = "testing")]
+pub(crate) fn thread_name() -> Option<String> {
+    thread::current().name().map(str::to_owned)
+}
+
 /// Whether a panic is going through this thread.
 pub(crate) fn is_unwinding() -> bool {
     thread::panicking()
