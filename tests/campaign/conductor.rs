@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Clock, Proxy, Server, Servers, eventually};
+use devnodes::{Clock, Group, Proxy, Server, Servers, eventually};
 use tempfile::TempDir;
 
 use crate::child::{self, ChildProcess};
@@ -22,6 +22,8 @@ use crate::verdict::{RULES, Report};
 pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) nodes: usize,
+    /// Each node is a master and a replica: the first are watched by sentinels, the last is not.
+    pub(crate) groups: bool,
     pub(crate) clients: u64,
     pub(crate) ttl: Duration,
     /// How many nodes may be in trouble at once, at most.
@@ -57,6 +59,7 @@ impl Plan {
         Plan {
             name: name.to_owned(),
             nodes,
+            groups: false,
             clients: 4,
             ttl: ms(500),
             hands: 1,
@@ -90,7 +93,10 @@ impl Plan {
 
 struct Campaign {
     plan: Plan,
+    /// The nodes are either these
     servers: Servers,
+    /// or these.
+    groups: Vec<Group>,
     /// Over which clients reach them, if something is to be done to those.
     links: Vec<Proxy>,
     /// Whoever has one of these may do something to the node.
@@ -120,14 +126,17 @@ impl Campaign {
     fn start(plan: Plan) -> Campaign {
         let stepped = Clock::available();
         let options = |it: devnodes::Builder| if stepped { it.appendonly().stepped_clock() } else { it.appendonly() };
-        let servers = Servers::start_with(plan.nodes, options).unwrap();
+        let (singles, groups) = if plan.groups { (0, plan.nodes) } else { (plan.nodes, 0) };
+        let servers = Servers::start_with(singles, options).unwrap();
+        let sentinels = |it: usize| if it + 1 < plan.nodes { 3 } else { 0 };
+        let groups = (0..groups).map(|it| Group::builder(1).sentinels(sentinels(it)).start().unwrap()).collect();
         let judge = Judge::start(Manner { trusting: plan.trusting, quarantine: QUARANTINE });
         let needs_links = plan.node_faults.iter().any(|it| NodeFault::OF_LINKS.contains(it));
         let links = servers.iter().filter(|_| needs_links).map(|it| Proxy::start(it.addr()).unwrap()).collect();
         let hold_of_nodes = (0..plan.nodes).map(|_| Mutex::new(())).collect();
         let until = boot() + nanos(plan.lasts);
         let (last_loss, faults) = (Mutex::new(0), Mutex::default());
-        Campaign { plan, servers, links, hold_of_nodes, judge, last_loss, faults, until }
+        Campaign { plan, servers, groups, links, hold_of_nodes, judge, last_loss, faults, until }
     }
 
     fn run(self) -> Outcome {
@@ -159,8 +168,9 @@ impl Campaign {
         // By now everything has expired that clients have left who were killed or found no way to a node.
         sleep_until(healed + nanos(self.plan.ttl) + 20_000_000);
         let rounds = crew.finish();
-        eventually("the servers have read all that clients have sent", || self.servers.iter().all(is_left_alone));
-        let orphans = self.servers.iter().flat_map(lock_keys).collect();
+        eventually("the servers have read all that clients have sent", || self.all_servers().all(is_left_alone));
+        let masters = self.groups.iter().map(|it| &it.servers[it.master().unwrap()]);
+        let orphans = self.servers.iter().chain(masters).flat_map(lock_keys).collect();
         self.outcome(rounds, orphans)
     }
 
@@ -187,7 +197,9 @@ impl Campaign {
                     self.tell_of_fault(fault, node, (from, to));
                 }
             };
-            let place = Place { server: &self.servers[node], link: self.links.get(node) };
+            let group = self.groups.get(node);
+            let server = group.map_or_else(|| &self.servers[node], |it| &it.servers[0]);
+            let place = Place { server, link: self.links.get(node), group };
             let done = fault.inflict(place, *ttl, &mut rng, told);
             done.unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
             thread::sleep(between(&mut rng, *ttl, 0.0, 0.6));
@@ -195,7 +207,8 @@ impl Campaign {
     }
 
     fn tell_of_fault(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
-        let ahead = if Clock::available() { self.servers[node].clock_ahead().unwrap() } else { 0 };
+        let has_clock = Clock::available() && self.groups.is_empty();
+        let ahead = if has_clock { self.servers[node].clock_ahead().unwrap() } else { 0 };
         self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{node}"), times, epoch(ahead));
     }
 
@@ -238,9 +251,13 @@ impl Campaign {
         }
     }
 
+    fn all_servers(&self) -> impl Iterator<Item = &Server> {
+        self.servers.iter().chain(self.groups.iter().flat_map(|it| it.servers.iter()))
+    }
+
     fn heal(&self) {
+        assert!(self.all_servers().all(|it| it.is_running() && !it.is_paused()), "every fault undoes itself");
         for (i, server) in self.servers.iter().enumerate() {
-            assert!(server.is_running() && !server.is_paused(), "every fault undoes itself");
             if Clock::available() {
                 server.set_clock_rate(0).unwrap();
                 let told = |fault, from, to| self.tell_of_fault(fault, i, (from, to));
@@ -306,7 +323,9 @@ impl Crew {
         let Plan { ttl, deaf, secretive, clients, ref works, .. } = campaign.plan;
         let judge = campaign.judge.address.clone();
         let links: Vec<_> = campaign.links.iter().map(Proxy::url).collect();
-        let urls = if links.is_empty() { campaign.servers.urls() } else { links };
+        let of_group = |it: &Group| if it.sentinels.is_empty() { it.replicated_url() } else { it.sentinel_url() };
+        let mut urls = if links.is_empty() { campaign.servers.urls() } else { links };
+        urls.extend(campaign.groups.iter().map(of_group));
         let role = Role { number: 0, judge, ttl, seed: 0, works: works.clone(), deaf, careless: secretive, urls };
         let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
         for _ in 0..clients {

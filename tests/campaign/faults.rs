@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Clock, Error, Proxy, Server};
+use devnodes::{Clock, Error, Group, Proxy, Server};
 use rustix::process::Signal;
 
 use crate::ambush::Phase;
@@ -38,6 +38,8 @@ pub(crate) enum NodeFault {
     LateRequests,
     /// It does what it is told, and its answers come long after.
     LateReplies,
+    /// Of a node that is several servers: its master dies, and a replica that may lack its last words is promoted.
+    FailOver,
 }
 
 /// A node, and the link over which clients reach it.
@@ -46,6 +48,8 @@ pub(crate) struct Place<'a> {
     pub(crate) server: &'a Server,
     /// None if they reach it directly: then nothing can be done to it.
     pub(crate) link: Option<&'a Proxy>,
+    /// All of them, if the node is several servers.
+    pub(crate) group: Option<&'a Group>,
 }
 
 /// What can be done to a client.
@@ -104,6 +108,7 @@ impl NodeFault {
             NodeFault::Trickle => "trickle",
             NodeFault::LateRequests => "late-requests",
             NodeFault::LateReplies => "late-replies",
+            NodeFault::FailOver => "fail-over",
         }
     }
 
@@ -113,7 +118,7 @@ impl NodeFault {
 
     pub(crate) fn effect(self) -> Effect {
         match self {
-            NodeFault::KillEmpty | NodeFault::Flush => Effect::Forgets,
+            NodeFault::KillEmpty | NodeFault::Flush | NodeFault::FailOver => Effect::Forgets,
             NodeFault::ClockForward => Effect::Hastens,
             _ => Effect::None,
         }
@@ -122,7 +127,7 @@ impl NodeFault {
     /// Does it, holds it for a while, and undoes it. `told` is called with when it took effect.
     pub(crate) fn inflict(
         self,
-        Place { server, link }: Place<'_>,
+        Place { server, link, group }: Place<'_>,
         ttl: Duration,
         rng: &mut fastrand::Rng,
         told: impl Fn(NodeFault, u64, u64),
@@ -132,6 +137,9 @@ impl NodeFault {
             self.inflict_on(link, ttl, rng);
             told(self, from, boot());
             return Ok(());
+        }
+        if let Some(group) = group {
+            return fail_over(group, ttl, rng, |from, to| told(self, from, to));
         }
         let rate = if rng.bool() { 8_000 } else { -8_000 };
         let mut hold = |from: f64, to: f64| thread::sleep(between(rng, ttl, from, to));
@@ -196,7 +204,7 @@ impl NodeFault {
                 server.command(&["SCRIPT", "FLUSH"])?;
                 told(self, from, boot());
             }
-            link => panic!("{link:?} without a link"),
+            other => panic!("{other:?} without a link or a group"),
         }
         Ok(())
     }
@@ -242,6 +250,32 @@ impl NodeFault {
             other => panic!("{other:?} is none of a link"),
         }
     }
+}
+
+/// See [`NodeFault::FailOver`]. The old master becomes a replica.
+fn fail_over(group: &Group, ttl: Duration, rng: &mut fastrand::Rng, told: impl Fn(u64, u64)) -> Result<(), Error> {
+    let old = group.master().ok_or_else(|| Error::new("no master"))?;
+    let from = boot();
+    if rng.bool() {
+        group.cut_replication()?;
+        thread::sleep(between(rng, ttl, 0.0, 1.0));
+    }
+    group.servers[old].kill()?;
+    thread::sleep(between(rng, ttl, 0.0, 1.0));
+    let new = if group.sentinels.is_empty() {
+        let new = (0..group.servers.len()).find(|it| *it != old).unwrap_or(old);
+        group.promote(new)?;
+        new
+    } else {
+        group.fail_over(old)?
+    };
+    told(from, boot());
+    thread::sleep(between(rng, ttl, 0.0, 2.0));
+    group.servers[old].restart()?;
+    group.demote(old, new)?;
+    // The quarantine after it is long: if there were no pause, no majority would ever be left.
+    thread::sleep(between(rng, Duration::from_secs(1), 0.0, if group.sentinels.is_empty() { 3.0 } else { 9.0 }));
+    Ok(())
 }
 
 /// Steps a clock that is behind forward to the system's time. Keys that were set while it was behind would otherwise

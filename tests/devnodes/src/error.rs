@@ -11,7 +11,8 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
+    /// With these words.
+    pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }
 

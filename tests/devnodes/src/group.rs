@@ -178,6 +178,13 @@ impl Group {
         wait_for(|| "the replicas lose their master".to_owned(), cut)
     }
 
+    /// Which of those that run says that it is the master, by its place; none if several do.
+    pub fn master(&self) -> Option<usize> {
+        let mut masters =
+            (0..self.servers.len()).filter(|it| self.servers[*it].is_running() && is_master(&self.servers[*it]));
+        masters.next().filter(|_| masters.next().is_none())
+    }
+
     /// Which server a sentinel names, by its place; none if it names no server of the group.
     pub fn named_by(&self, sentinel: usize) -> Option<usize> {
         let reply = self.sentinels[sentinel].command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).ok()?;
