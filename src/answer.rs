@@ -1,5 +1,7 @@
 //! What a node can say: read by `wire`, counted by `logic`.
 
+pub(crate) mod cluster;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -257,6 +259,8 @@ pub(crate) struct GreetReply {
     pub(crate) day: u64,
     /// The node has noted what it was told.
     pub(crate) kept: bool,
+    /// Of a master of a cluster: since when it has kept the slot, or all its slots, microseconds since 1970; 0 otherwise.
+    pub(crate) from: u64,
 }
 
 /// Which node it is, and whether others use it with other nodes.

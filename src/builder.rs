@@ -28,7 +28,8 @@ impl LockManager {
     ///
     /// Or a node is [several servers](crate::guide::nodes#a-node-of-several-servers) of which one is the master, and has one
     /// vote: `redis+replicated://[user:password@]host[:port],host[:port],…[/database]`, or with sentinels
-    /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port],…/master[/database]`.
+    /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port],…/master[/database]`. Or it is a whole
+    /// [Redis Cluster](crate::guide::nodes#a-redis-cluster): `redis+cluster://[user:password@]host[:port],host[:port],…`.
     ///
     /// With `?wait_replicas=1` behind it, what a node grants counts [when a replica has it](crate::guide::nodes#waiting-for-replicas).
     ///
@@ -507,7 +508,7 @@ impl Builder {
             }
             if let Place::Group(group) = &address.place {
                 let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
-                let silence = rhythm.silence(matches!(group, Group::Sentinel { .. }));
+                let silence = rhythm.silence(matches!(group, Group::Sentinel { .. } | Group::Cluster(_)));
                 self.config.silence_of_promoted = self.config.silence_of_promoted.max(silence);
                 address.sentinel_login = address.sentinel_login.take().or(self.sentinel_login.clone());
             }

@@ -279,6 +279,12 @@ pub enum AcquireError {
         /// How many are allowed.
         max: usize,
     },
+    /// A node is a Redis Cluster (`redis+cluster://`), which takes several names together only if they are in one slot of it.
+    #[error(
+        "the names are in different slots of a cluster: give them one in braces, such as {{order}}:a and {{order}}:b, which \
+         is what is hashed then"
+    )]
+    SeveralSlots,
     /// A semaphore of no permits, or of too many.
     #[error("a semaphore of {permits} permits: allowed are 1 to {max}")]
     BadPermits {

@@ -1,6 +1,7 @@
 //! Commands into bytes, replies into facts. The only place that names the `redis` crate; it does not count votes.
 
 mod address;
+mod cluster;
 mod command;
 mod conn;
 mod frame;
@@ -21,8 +22,8 @@ pub(crate) use command::Command;
 pub(crate) use conn::{Conn, Event};
 pub(crate) use group::parse_url;
 pub(crate) use plan::{
-    FoundName, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet, list, meet,
-    names, present, probe, vouch,
+    FoundName, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet,
+    greet_in_cluster, list, meet, names, present, probe, slot_of_set, vouch,
 };
 pub(crate) use probe::{Probe, Question};
 pub(crate) use reply::Reply;

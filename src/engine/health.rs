@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
+use crate::engine::nodes::cluster::Cluster;
 use crate::engine::nodes::node::Node;
-use crate::engine::round::ask;
+use crate::engine::round::ask::{self, Asked};
 use crate::engine::shared::Shared;
 use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::{NodeId, NodeSet};
@@ -26,11 +27,13 @@ impl Shared {
         let nodes = self.fanout.nodes();
         let deadline = self.fanout.deadline(time::tick());
         let ask = || self.ask(Command::time(), None, deadline);
-        nodes.iter().for_each(|it| it.meet_again());
-        let failures = ask();
+        self.fanout.all().iter().for_each(|it| it.meet_again());
+        let mut failures = ask();
+        self.ask_lanes(&mut failures);
         for _ in 0..MEETINGS {
             // When all have been met they can be asked who uses them together with others.
-            let behind: Vec<_> = nodes.iter().filter(|it| it.is_up() && it.is_to_be_met()).collect();
+            let all = self.fanout.all();
+            let behind: Vec<_> = all.iter().filter(|it| it.is_up() && it.is_to_be_met()).collect();
             if !behind.is_empty() {
                 behind.iter().for_each(|it| it.meet_again());
                 ask();
@@ -38,11 +41,50 @@ impl Shared {
         }
         let row = |(node, failure): (&Arc<Node>, _)| NodeCheck {
             longest_quarantine: self.fanout.quarantine_told_by(node.id),
-            ..check(node, failure, self.fanout.double_of(node.id))
+            ..match self.fanout.cluster(node.id) {
+                None => check(node, failure, self.fanout.double_of(node.id)),
+                Some(cluster) => self.check_cluster(node, cluster, failure),
+            }
         };
         let mut rows: Vec<_> = nodes.iter().zip(failures).map(row).collect();
         self.measure(&mut rows);
         rows
+    }
+
+    /// Asks each master of the nodes that are clusters.
+    fn ask_lanes(&self, failures: &mut [Option<NodeFailure>]) {
+        let lanes = |node: &NodeId| self.fanout.cluster(*node).map_or(0, |it| it.serving().len());
+        let most = self.fanout.ids().map(|it| lanes(&it)).max().unwrap_or(0);
+        let command = |lane| {
+            let to = Some(self.fanout.ids().filter(|it| lane < lanes(it)).collect());
+            Asked { command: Command::time(), to, lane: Some(lane) }
+        };
+        for answers in ask::ask_many(&self.fanout, (0..most).map(command), self.fanout.deadline(time::tick())) {
+            for ((node, failure), (answer, _)) in self.fanout.ids().zip(&mut *failures).zip(answers) {
+                if self.fanout.cluster(node).is_some() && failure.is_none() {
+                    *failure = answer.err().filter(|it| *it != NodeFailure::TimedOut);
+                }
+            }
+        }
+    }
+
+    /// What is found of a cluster: what is found of any of its masters, and of all of them together.
+    fn check_cluster(&self, node: &Node, cluster: &Cluster, failure: Option<NodeFailure>) -> NodeCheck {
+        let double = self.fanout.double_of(node.id);
+        let mut rows: Vec<_> = cluster.serving().iter().map(|it| check(it, None, double)).collect();
+        let failure = failure.or_else(|| rows.iter_mut().find_map(|it| it.failure.take()));
+        let mut findings = Vec::new();
+        for finding in rows.iter_mut().flat_map(|it| std::mem::take(&mut it.findings)) {
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+        }
+        let count = cluster.not_served();
+        findings.extend((count != 0).then_some(NodeFinding::SlotsNotServed { count }));
+        match rows.into_iter().next() {
+            Some(first) => NodeCheck { address: Arc::clone(&node.address), failure, findings, ..first },
+            None => row(node, failure, findings),
+        }
     }
 
     /// How far away the nodes are that are connected. With a deadline of its own, without those that are silent: they have used
@@ -91,7 +133,7 @@ impl Shared {
         if new == NodeSet::default() {
             return self.check_nodes();
         }
-        let failed = self.ask(wire::vouch(), Some(new), self.fanout.deadline(time::tick()));
+        let failed = self.vouch_for(new);
         let mut rows = self.check_nodes();
         for (row, failed) in rows.iter_mut().zip(failed) {
             if new.contains(row.node) && failed.is_some() {
@@ -99,6 +141,27 @@ impl Shared {
             }
         }
         rows
+    }
+
+    fn vouch_for(&self, new: NodeSet) -> Vec<Option<NodeFailure>> {
+        let deadline = self.fanout.deadline(time::tick());
+        let (clusters, singles): (NodeSet, NodeSet) = {
+            let (clusters, singles): (Vec<_>, Vec<_>) =
+                self.fanout.ids().filter(|it| new.contains(*it)).partition(|it| self.fanout.cluster(*it).is_some());
+            (clusters.into_iter().collect(), singles.into_iter().collect())
+        };
+        let mut failed = self.ask(wire::vouch(), Some(singles), deadline);
+        for node in self.fanout.ids().filter(|it| clusters.contains(*it)) {
+            let Some(cluster) = self.fanout.cluster(node) else { continue };
+            let command = |(lane, command)| Asked { command, to: Some(NodeSet::from_iter([node])), lane: Some(lane) };
+            let answers = ask::ask_many(&self.fanout, (0..).zip(cluster.vouch()).map(command), deadline);
+            let of_node = answers.into_iter().filter_map(|mut it| it.drain(..).nth(node.index())?.0.err());
+            if let Some(failure) = failed.get_mut(node.index()) {
+                *failure = of_node.last();
+            }
+            cluster.doubt_all();
+        }
+        failed
     }
 
     /// The same, where no node can be asked.
@@ -111,10 +174,8 @@ impl Shared {
 fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
     let mut findings = Vec::new();
     let (mut version, mut uptime, mut append_only) = (None, None, None);
-    let left = node.status.quarantine_left(time::tick());
-    let failure = failure.or_else(|| {
-        (!left.is_zero()).then_some(NodeFailure::Quarantined { left, why: node.status.quarantine_reason() })
-    });
+    let quarantine = node.quarantine_left(time::tick());
+    let failure = failure.or_else(|| quarantine.map(|(left, why)| NodeFailure::Quarantined { left, why }));
     if node.is_up()
         && let Some(server_info) = node.status.server_info()
     {

@@ -56,6 +56,13 @@ pub enum NodeFinding {
         /// How many this manager has.
         here: u64,
     },
+    /// It is a cluster (`redis+cluster://`), and no master of it serves some slots: locks whose names are in one of these have
+    /// no vote there.
+    #[error("no master of the cluster serves {count} of its 16384 slots: see CLUSTER INFO and CLUSTER NODES there")]
+    SlotsNotServed {
+        /// How many.
+        count: usize,
+    },
     /// Its clock differs from the one of this machine.
     #[error("its clock is {} {} the one of this machine", About(*.by), if *.ahead { "ahead of" } else { "behind" })]
     ClockDiffers {
@@ -111,6 +118,7 @@ impl NodeFinding {
             | NodeFinding::Proxied
             | NodeFinding::OtherNodes { .. } => true,
             NodeFinding::SameServer { .. }
+            | NodeFinding::SlotsNotServed { .. }
             | NodeFinding::ClockDiffers { .. }
             | NodeFinding::NoNotices
             | NodeFinding::TooFewReplicas { .. }

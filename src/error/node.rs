@@ -232,9 +232,31 @@ pub enum NodeFailure {
     /// For too long nobody has confirmed that the server is still the master of the node, which is more than one process.
     #[error("nobody has confirmed lately that it is still the master")]
     Unconfirmed,
-    /// The server is part of a Redis Cluster, whose nodes are not independent.
-    #[error("a cluster node: locks need independent servers")]
+    /// The server is part of a Redis Cluster, and the node's address does not say so.
+    #[error("part of a cluster: give all of it as one node, redis+cluster://host,host, or an independent server")]
     ClusterNode,
+    /// The node's address says that it is a Redis Cluster, and a server of it is none.
+    #[error("not part of a cluster: give it as redis://host")]
+    NoCluster,
+    /// Of a node that is a cluster (`redis+cluster://`), the master that was asked does not serve the slot of this name any more,
+    /// or not yet, or its keys are moving. The next attempt asks the one that does.
+    #[error("the slot of this name is moving to another master of the cluster, or has just moved: {said}")]
+    SlotMoved {
+        /// What the server said.
+        said: String,
+    },
+    /// Of a node that is a cluster (`redis+cluster://`), no master serves the slot of this name.
+    #[error("no master of the cluster serves the slot of this name: {said}; see CLUSTER INFO and CLUSTER NODES there")]
+    SlotNotServed {
+        /// What is known of it.
+        said: String,
+    },
+    /// Of a node that is a cluster (`redis+cluster://`), no server has said who serves which slots.
+    #[error("no server of the cluster says who serves which slots: {said}")]
+    NoMap {
+        /// What each of them said.
+        said: String,
+    },
     /// The lock's key, or a key beside it, holds a value of another type: something else uses that name.
     #[error("{}the key holds another type", Of(name))]
     WrongType {
@@ -311,6 +333,7 @@ impl NodeFailure {
                 | NodeFailure::UnknownMaster { .. }
                 | NodeFailure::SentinelPassword
                 | NodeFailure::ClusterNode
+                | NodeFailure::NoCluster
                 | NodeFailure::Evicts { .. }
                 | NodeFailure::Disqualified { .. }
                 | NodeFailure::OutOfMemory

@@ -74,6 +74,9 @@ impl MultiLock {
             return Err(AcquireError::TooManyNames { count, max: NAMES_MAX });
         }
         self.spec.check(&self.engine.shared().config)?;
+        if self.engine.shared().fanout.has_clusters() && !self.spec.plan.is_in_one_slot() {
+            return Err(AcquireError::SeveralSlots);
+        }
         acquire(&self.engine, &self.spec, patience)
     }
 }
@@ -87,6 +90,7 @@ mutex_methods! {
     /// [`guide::several`](crate::guide::several) for what to do then.
     about,
     /// - [`AcquireError::NoNames`], [`AcquireError::TooManyNames`]: likewise.
+    /// - [`AcquireError::SeveralSlots`]: a node is a cluster, and the names have different slots there.
     errors,
 }
 

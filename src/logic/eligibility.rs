@@ -300,7 +300,7 @@ mod tests {
     }
 
     fn memory(served: u64, canary: Canary) -> Option<GreetReply> {
-        Some(GreetReply { canary, served: Duration::from_secs(served), longest: 0, day: 0, kept: true })
+        Some(GreetReply { canary, served: Duration::from_secs(served), longest: 0, day: 0, kept: true, from: 0 })
     }
 
     impl Eligibility {

@@ -15,13 +15,14 @@ use crate::time::Tick;
 /// The run id that each node showed last, and which other node shows the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct RunIds {
-    nodes: Vec<Shown>,
+    voters: Vec<Shown>,
     /// How long a lock that a node has granted can last.
     longest: Duration,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Shown {
+    of: NodeId,
     /// Only the node that has the vote keeps it.
     run_id: Option<String>,
     double: Option<NodeId>,
@@ -30,6 +31,10 @@ struct Shown {
 }
 
 impl Shown {
+    fn of(of: NodeId) -> Shown {
+        Shown { of, run_id: None, double: None, away_since: None }
+    }
+
     fn has_been_away_for(&self, time: Duration, now: Tick) -> bool {
         self.away_since.is_some_and(|it| time < now.saturating_duration_since(it))
     }
@@ -43,60 +48,76 @@ pub(crate) struct Double {
     pub(crate) is_news: bool,
 }
 
+/// Who shows run ids: a node, or of one that is a cluster each of its masters.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Voter(usize);
+
+impl From<NodeId> for Voter {
+    fn from(node: NodeId) -> Voter {
+        Voter(node.index())
+    }
+}
+
 impl RunIds {
     /// `longest` is the longest ttl, and the margin.
     pub(crate) fn new(nodes: usize, longest: Duration) -> RunIds {
-        RunIds { nodes: vec![Shown::default(); nodes], longest }
+        let of = (0..).map(NodeId::new).take(nodes);
+        RunIds { voters: of.map(Shown::of).collect(), longest }
     }
 
-    /// Notes that `node`, which has just been connected, says that it is the process `run_id`. If another node has said so
+    /// A master more of a node that is a cluster.
+    pub(crate) fn enter(&mut self, node: NodeId) -> Voter {
+        self.voters.push(Shown::of(node));
+        Voter(self.voters.len().saturating_sub(1))
+    }
+
+    /// Notes that `voter`, which has just been connected, says that it is the process `run_id`. If another node has said so
     /// before, the two have one vote together, and that node has it.
     ///
     /// A node keeps what it claimed for a while after its connection has ended: a lock may be held that it confirmed, and
     /// its double would confirm the same lock once more.
-    pub(crate) fn claim(&mut self, node: NodeId, run_id: &str, now: Tick) -> Result<(), Double> {
-        if let Some(shown) = self.nodes.get_mut(node.index())
-            && shown.run_id.as_deref() == Some(run_id)
-        {
-            shown.away_since = None;
+    pub(crate) fn claim(&mut self, voter: impl Into<Voter>, run_id: &str, now: Tick) -> Result<(), Double> {
+        let Voter(voter) = voter.into();
+        let Some(own) = self.voters.get_mut(voter) else { return Ok(()) };
+        if own.run_id.as_deref() == Some(run_id) {
+            own.away_since = None;
             return Ok(());
         }
-        let other = self
-            .nodes
-            .iter()
-            .zip((0..).map(NodeId::new))
-            .find_map(|(shown, other)| (shown.run_id.as_deref() == Some(run_id)).then_some((other, shown)));
-        let (other, has_left) = match other {
-            Some((other, shown)) => (Some(other), shown.has_been_away_for(self.longest, now)),
-            None => (None, false),
-        };
-        let before = self.double_of(node);
-        // What it said before may have paired it with another node.
-        self.nodes.iter_mut().filter(|it| it.double == Some(node)).for_each(|it| it.double = None);
-        let has_vote = other.is_none() || has_left;
-        if let Some(shown) = self.nodes.get_mut(node.index()) {
-            *shown = Shown { run_id: has_vote.then(|| run_id.to_owned()), double: other, away_since: None };
-        }
-        let Some(other) = other else { return Ok(()) };
-        if let Some(shown) = self.nodes.get_mut(other.index()) {
-            shown.double = Some(node);
+        let node = own.of;
+        // Masters of one cluster have one vote in any case.
+        let mut others = self.voters.iter_mut().filter(|it| it.of != node);
+        let other = others.find(|it| it.run_id.as_deref() == Some(run_id)).map(|shown| {
+            let has_left = shown.has_been_away_for(self.longest, now);
             if has_left {
                 shown.run_id = None;
             }
+            (shown.of, has_left)
+        });
+        let has_vote = other.is_none_or(|it| it.1);
+        let other = other.map(|it| it.0);
+        let before = self.double_of(node);
+        // What it said before may have paired it with another node.
+        self.voters.iter_mut().filter(|it| it.double == Some(node)).for_each(|it| it.double = None);
+        if let Some(own) = self.voters.get_mut(voter) {
+            *own = Shown { run_id: has_vote.then(|| run_id.to_owned()), double: other, ..Shown::of(node) };
         }
-        if has_left { Ok(()) } else { Err(Double { other, is_news: before != Some(other) }) }
+        let Some(other) = other else { return Ok(()) };
+        if let Some(shown) = self.voters.get_mut(other.index()) {
+            shown.double = Some(node);
+        }
+        if has_vote { Ok(()) } else { Err(Double { other, is_news: before != Some(other) }) }
     }
 
-    /// Notes that the connection of `node` has ended, if it had one.
-    pub(crate) fn leave(&mut self, node: NodeId, now: Tick) {
-        if let Some(shown) = self.nodes.get_mut(node.index()) {
+    /// Notes that the connection of `voter` has ended, if it had one.
+    pub(crate) fn leave(&mut self, voter: impl Into<Voter>, now: Tick) {
+        if let Some(shown) = self.voters.get_mut(voter.into().0) {
             shown.away_since.get_or_insert(now);
         }
     }
 
     /// Which other node showed the same run id, if one did.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
-        self.nodes.get(node.index())?.double
+        self.voters.iter().filter(|it| it.of == node).find_map(|it| it.double)
     }
 }
 
@@ -143,6 +164,22 @@ mod tests {
         assert_eq!(doubles(&run_ids), [None; 3]);
         assert!(run_ids.claim(n1, "a", now).is_err() && run_ids.claim(n2, "d", now).is_ok());
         assert_eq!(doubles(&run_ids), [None; 3], "the pair ends when either of them shows another one");
+    }
+
+    #[test]
+    fn b1_a_server_that_is_a_node_and_a_master_of_another_that_is_a_cluster_has_one_vote() {
+        let ([n0, n1], now) = ([0, 1].map(NodeId::new), time::tick());
+        let mut run_ids = RunIds::new(2, LONGEST);
+        let [first, second] = [(); 2].map(|()| run_ids.enter(n1));
+        assert_eq!(run_ids.claim(first, "a", now), Ok(()));
+        assert_eq!(run_ids.claim(second, "a", now), Ok(()), "the same server, at another address");
+        assert_eq!(run_ids.claim(second, "b", now), Ok(()));
+        assert_eq!(run_ids.claim(n0, "b", now), Err(Double { other: n1, is_news: true }));
+        assert_eq!([n0, n1].map(|it| run_ids.double_of(it)), [Some(n1), Some(n0)]);
+        assert_eq!(run_ids.claim(n0, "c", now), Ok(()));
+        assert_eq!(run_ids.claim(first, "c", now), Err(Double { other: n0, is_news: true }));
+        run_ids.leave(second, now);
+        assert_eq!(run_ids.claim(n0, "b", after(now, 11)), Ok(()), "it has been away for long");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(crate) struct Address {
     pub(crate) client_name: String,
     /// What is granted there counts once so many replicas have it.
     pub(crate) wait: Option<WaitFor>,
+    /// Of a master of a cluster: one of its slots.
+    pub(crate) slot: Option<u16>,
     /// How to log in to the sentinels of a group.
     pub(crate) sentinel_login: Option<Login>,
     /// How connections to them are secured.
@@ -81,13 +83,17 @@ pub(crate) enum Group {
     Replicated(Vec<Place>),
     /// A master that sentinels watch, and what they call it.
     Sentinel { sentinels: Vec<Place>, master: String },
+    /// A cluster, of which these are known.
+    Cluster(Vec<Place>),
 }
 
 impl Group {
     /// Who is asked where the master is.
     pub(crate) fn members(&self) -> &[Place] {
         match self {
-            Group::Replicated(members) | Group::Sentinel { sentinels: members, .. } => members,
+            Group::Replicated(members) | Group::Sentinel { sentinels: members, .. } | Group::Cluster(members) => {
+                members
+            }
         }
     }
 
@@ -99,7 +105,7 @@ impl Group {
     fn overlaps(&self, other: &Group) -> bool {
         let meet = || self.members().iter().any(|it| other.members().contains(it));
         match (self, other) {
-            (Group::Replicated(_), Group::Replicated(_)) => meet(),
+            (Group::Replicated(_) | Group::Cluster(_), Group::Replicated(_) | Group::Cluster(_)) => meet(),
             (Group::Sentinel { master: one, .. }, Group::Sentinel { master: other, .. }) => one == other && meet(),
             _ => false,
         }
@@ -111,9 +117,8 @@ impl Place {
     pub(crate) fn overlaps(&self, other: &Place) -> bool {
         match (self, other) {
             (Place::Group(one), Place::Group(other)) => one.overlaps(other),
-            (Place::Group(Group::Replicated(members)), it) | (it, Place::Group(Group::Replicated(members))) => {
-                members.contains(it)
-            }
+            (Place::Group(Group::Replicated(members) | Group::Cluster(members)), it)
+            | (it, Place::Group(Group::Replicated(members) | Group::Cluster(members))) => members.contains(it),
             _ => self == other,
         }
     }
@@ -173,6 +178,7 @@ impl Address {
             security,
             client_name: CLIENT_NAME.to_owned(),
             wait: None,
+            slot: None,
             sentinel_login: None,
             sentinel_security: Security::Plain,
         })
@@ -181,6 +187,11 @@ impl Address {
     /// The same login, and everything else, at another place.
     pub(crate) fn at(&self, place: Place) -> Address {
         Address { shown: place.to_string().into(), place, ..self.clone() }
+    }
+
+    /// The same for a master of a cluster, which serves this slot.
+    pub(crate) fn of_master(&self, slot: u16) -> Address {
+        Address { slot: Some(slot), ..self.clone() }
     }
 
     /// Logs in with `login`, unless the URL says how.
@@ -286,7 +297,7 @@ impl fmt::Display for Place {
                     write!(f, "{comma}{member}")?;
                 }
                 match group {
-                    Group::Replicated(_) => Ok(()),
+                    Group::Replicated(_) | Group::Cluster(_) => Ok(()),
                     Group::Sentinel { master, .. } => write!(f, "/{master}"),
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::wire::keys::{CANARY, PROBE, in_slot, slot_of};
 use crate::wire::script::{Kind, Script};
 
 /// One command, packed once for all nodes of a round.
@@ -100,6 +101,54 @@ impl Command {
         self.note_told(out, is_told);
     }
 
+    /// The slot of its keys, in a cluster; `None` for what is about a server and no lock.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        let first = self.keys()?.next()?;
+        (first != CANARY && first != PROBE).then(|| slot_of(first))
+    }
+
+    /// Its keys.
+    fn keys(&self) -> Option<impl Iterator<Item = &[u8]>> {
+        self.script?;
+        let mut args = Packed(self.bytes.get(self.rest..)?);
+        let count = std::str::from_utf8(args.next()?).ok()?.parse().ok()?;
+        Some(args.take(count))
+    }
+
+    /// Writes the command for a master of a cluster, where what belongs to no lock has a key in each slot. `how`: as it is, with
+    /// its source, or again. `own`: a slot of that master.
+    pub(crate) fn write_in_cluster(&self, out: &mut Vec<u8>, is_told: bool, how: Form, own: u16) {
+        let mut whole = Vec::new();
+        match how {
+            Form::Hash => self.write_to(&mut whole, is_told),
+            Form::Source => self.write_with_source_to(&mut whole, is_told),
+            Form::Again => self.write_again_to(&mut whole, is_told),
+        }
+        let slot = self.slot().unwrap_or(own);
+        let keys = self.keys().into_iter().flatten();
+        // All that stands before the keys, the keys, and what stands behind them.
+        let count = keys.map(packed_len).fold(0, usize::saturating_add);
+        let number = Packed(self.bytes.get(self.rest..).unwrap_or_default()).next().map_or(0, packed_len);
+        let head = match how {
+            _ if self.script.is_none() => whole.len(),
+            Form::Hash => self.rest,
+            // Behind the source.
+            Form::Source | Form::Again => {
+                let rest = match how {
+                    Form::Again => self.again.map_or(self.bytes.len(), |it| it.0),
+                    _ => self.bytes.len(),
+                };
+                whole.len().saturating_sub(rest.saturating_sub(self.rest))
+            }
+        };
+        let head = head.saturating_add(if self.script.is_some() { number } else { 0 });
+        out.extend_from_slice(whole.get(..head).unwrap_or_default());
+        for key in self.keys().into_iter().flatten() {
+            if key == CANARY || key == PROBE { pack(out, &in_slot(key, slot)) } else { pack(out, key) }
+        }
+        out.extend_from_slice(whole.get(head.saturating_add(count)..).unwrap_or_default());
+    }
+
     /// Writes the same command with the script's source in place of its hash: for a server that may not know the script.
     pub(crate) fn write_with_source_to(&self, out: &mut Vec<u8>, is_told: bool) {
         self.write_source(out, (self.bytes.len(), self.args), is_told);
@@ -127,6 +176,30 @@ impl Command {
         {
             *told = Command::NOT_TOLD;
         }
+    }
+}
+
+/// How a command names its script.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Form {
+    Hash,
+    Source,
+    /// With its source, and the shorter form in which it is sent again.
+    Again,
+}
+
+/// The arguments of a packed command.
+struct Packed<'a>(&'a [u8]);
+
+impl<'a> Iterator for Packed<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (len, rest) = self.0.split_at_checked(self.0.iter().position(|it| *it == b'\n')?.checked_add(1)?)?;
+        let len = std::str::from_utf8(len.strip_prefix(b"$")?.strip_suffix(b"\r\n")?).ok()?.parse().ok()?;
+        let (arg, rest) = rest.split_at_checked(len)?;
+        self.0 = rest.strip_prefix(b"\r\n")?;
+        Some(arg)
     }
 }
 
@@ -190,6 +263,45 @@ mod tests {
                 assert!(command.bytes.capacity() <= command.bytes.len().saturating_add(2), "it is grown");
             }
         }
+    }
+
+    #[test]
+    fn in_a_cluster_a_canary_is_one_of_the_slot_and_nothing_else_changes() {
+        let name = b"\r\n$15\r\nquorlock:canary\r\n{x}";
+        let keys: [&[u8]; 4] = [name, b"b{x}", CANARY, b"c{x}"];
+        let args: [&[u8]; 3] = [b"quorlock:canary", b"", Command::IS_TOLD];
+        let command = Command::of_script(Script::Acquire, &keys, &args).that_waits();
+        let canary = in_slot(CANARY, slot_of(b"x"));
+        let expected_keys: [&[u8]; 4] = [name, b"b{x}", &canary, b"c{x}"];
+        let expected = Command::of_script(Script::Acquire, &expected_keys, &args).that_waits();
+        assert_eq!(command.slot(), Some(slot_of(b"x")));
+        for is_told in [true, false] {
+            let (mut hash, mut source) = (Vec::new(), Vec::new());
+            command.write_in_cluster(&mut hash, is_told, Form::Hash, 7);
+            command.write_in_cluster(&mut source, is_told, Form::Source, 7);
+            let (mut expected_hash, mut expected_source) = (Vec::new(), Vec::new());
+            expected.write_to(&mut expected_hash, is_told);
+            expected.write_with_source_to(&mut expected_source, is_told);
+            assert!((hash, source) == (expected_hash, expected_source), "told: {is_told}");
+        }
+        // What is sent again is shorter.
+        let more: [&[u8]; 3] = [b"1", b"quorlock:canary", b"2"];
+        let command = Command::of_script(Script::Release, &keys, &more).that_says_less_again(&keys, &[b"1"]);
+        let mut again = Vec::new();
+        command.write_in_cluster(&mut again, true, Form::Again, 7);
+        let mut expected = Vec::new();
+        Command::of_script(Script::Release, &expected_keys, &[b"1"]).write_with_source_to(&mut expected, true);
+        assert!(again == expected);
+
+        // What is about a server is in a slot of its own.
+        let greet = Command::of_script(Script::Greet, &[CANARY], &[b"1"]);
+        let (mut written, mut expected) = (Vec::new(), Vec::new());
+        greet.write_in_cluster(&mut written, true, Form::Hash, 7);
+        Command::of_script(Script::Greet, &[&in_slot(CANARY, 7)], &[b"1"]).write_to(&mut expected, true);
+        assert_eq!((greet.slot(), written), (None, expected));
+        let mut time = Vec::new();
+        Command::time().write_in_cluster(&mut time, true, Form::Hash, 7);
+        assert_eq!((time, Command::time().slot()), (Command::time().bytes, None));
     }
 
     #[test]

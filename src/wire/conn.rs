@@ -18,7 +18,7 @@ use crate::error::{NodeFailure, TlsFailure};
 use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::address::{Address, WaitFor};
-use crate::wire::command::Command;
+use crate::wire::command::{Command, Form};
 use crate::wire::handshake::{Handshake, Next};
 use crate::wire::inbox::Inbox;
 use crate::wire::replicas;
@@ -43,6 +43,8 @@ pub(crate) struct Conn<T> {
     batches: usize,
     /// The scripts whose source was given to it.
     introduced: Vec<Script>,
+    /// Of a master of a cluster: one of its slots.
+    slot: Option<u16>,
     /// It can carry pushes.
     pushes: bool,
     /// The client's channel was asked for on it.
@@ -112,6 +114,7 @@ impl<T> Default for Conn<T> {
             in_flight: VecDeque::new(),
             batches: 0,
             introduced: Vec::new(),
+            slot: None,
             pushes: false,
             subscribed: false,
             is_deaf: false,
@@ -130,7 +133,7 @@ impl<T: AsRef<Command>> Conn<T> {
     /// what to ask the server for its memory.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>, tls: Option<Session>) -> Conn<T> {
         let (handshake, unsent) = Handshake::begin(address, greet);
-        Conn { tls, login: Some(handshake), unsent, wait: address.wait, ..Conn::default() }
+        Conn { tls, login: Some(handshake), unsent, wait: address.wait, slot: address.slot, ..Conn::default() }
     }
 
     /// One that has logged in.
@@ -251,9 +254,13 @@ impl<T: AsRef<Command>> Conn<T> {
         let script = tag.as_ref().script().filter(|it| it.is_introduced() && !self.introduced.contains(it));
         if let Some(script) = script {
             self.introduced.push(script);
-            tag.as_ref().write_with_source_to(&mut self.unsent, is_told);
-        } else {
-            tag.as_ref().write_to(&mut self.unsent, is_told);
+        }
+        let command = tag.as_ref();
+        match (self.slot, script) {
+            (None, None) => command.write_to(&mut self.unsent, is_told),
+            (None, Some(_)) => command.write_with_source_to(&mut self.unsent, is_told),
+            (Some(own), None) => command.write_in_cluster(&mut self.unsent, is_told, Form::Hash, own),
+            (Some(own), Some(_)) => command.write_in_cluster(&mut self.unsent, is_told, Form::Source, own),
         }
         self.expect(tag, asked, script.is_some());
     }
@@ -262,7 +269,10 @@ impl<T: AsRef<Command>> Conn<T> {
     /// release may have been given meanwhile, and would run before it.
     pub(crate) fn enqueue_again(&mut self, tag: T, asked: Now) {
         let is_told = self.is_told();
-        tag.as_ref().write_again_to(&mut self.unsent, is_told);
+        match self.slot {
+            None => tag.as_ref().write_again_to(&mut self.unsent, is_told),
+            Some(own) => tag.as_ref().write_in_cluster(&mut self.unsent, is_told, Form::Again, own),
+        }
         self.expect(tag, asked, true);
     }
 

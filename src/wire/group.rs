@@ -13,8 +13,11 @@ const SENTINEL: &str =
     "expected redis[s]+sentinel://[user:password@]host[:port],host[:port],…/master[/database][?sentinel_password=…]";
 const SENTINEL_TLS: &str = "sentinel_tls=no says that sentinels speak no TLS although the servers do: it belongs to \
                             rediss+sentinel:// only, and sentinels with TLS are what that means without it";
-const CLUSTER: &str =
-    "a Redis Cluster cannot be a node: give independent servers, redis+replicated:// or redis+sentinel://";
+const CLUSTER: &str = "expected redis+cluster://[user:password@]host[:port],host[:port],…";
+const NO_TLS: &str = "TLS is not supported for a Redis Cluster yet: run a tunnel such as stunnel for each of its servers, or give \
+                      independent servers as rediss://host";
+const NO_DATABASE: &str = "a Redis Cluster has no databases: take out what stands behind the servers";
+const NOT_WITH_CLUSTER: &str = "wait_replicas and options of sentinels do not belong to redis+cluster://";
 const EMPTY: &str = "an empty place in the list of servers: take out the comma that is too many";
 const TWICE: &str = "one server is in the list twice";
 const TOO_MANY: &str = "more than 16 servers for one node";
@@ -28,7 +31,7 @@ const LONELY_USER: &str = "a sentinel_user without a sentinel_password";
 const PERCENT: &str = "sentinel_user or sentinel_password is not UTF-8 when its percent signs are read: write a percent sign \
                        as %25, or give both with Builder::sentinel_credentials";
 const NOT_FOR_ONE: &str = "several servers in one URL: give each a URL of its own if each is a node, or write \
-                           redis+replicated:// or redis+sentinel:// if they are one node together";
+                           redis+replicated://, redis+sentinel:// or redis+cluster:// if they are one node together";
 
 const BAD_WAIT: &str = "wait_replicas is how many replicas have to have a lock before it counts: 1 to 16";
 const NO_WAITAOF: &str = "WAITAOF is not offered: with appendfsync everysec each lock would take up to a second, with always it \
@@ -39,8 +42,35 @@ const NO_WAITAOF: &str = "WAITAOF is not offered: with appendfsync everysec each
 pub(crate) fn parse_url(url: &str) -> Result<Address, String> {
     let (url, wait) = wait_in(url)?;
     let mut address = parse_the_rest(&url)?;
+    if wait.is_some() && matches!(address.place, Place::Group(Group::Cluster(_))) {
+        return Err(NOT_WITH_CLUSTER.to_owned());
+    }
     address.wait = wait;
     Ok(address)
+}
+
+/// Of a cluster: what stands behind the scheme.
+fn cluster(rest: &str) -> Result<Address, String> {
+    let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if path.contains('@') {
+        // A password with a slash in it.
+        return Address::parse(&format!("redis://{rest}"));
+    }
+    if !matches!(path, "" | "0") {
+        return Err(NO_DATABASE.to_owned());
+    }
+    if !options.is_empty() {
+        return Err(NOT_WITH_CLUSTER.to_owned());
+    }
+    let (login, members) = match authority.rsplit_once('@') {
+        Some((login, members)) => (format!("{login}@"), members),
+        None => (String::new(), authority),
+    };
+    let brief = |it: String| it.split_once(": expected").map_or(it.clone(), |it| format!("{}: {CLUSTER}", it.0));
+    let members = members_of(members, 6379, false).map_err(brief)?;
+    let address = Address::parse(&format!("redis://{login}host")).map_err(brief)?;
+    Ok(address.at(Place::Group(Group::Cluster(members))))
 }
 
 /// The option `wait_replicas`, and the URL without it.
@@ -72,7 +102,8 @@ fn parse_the_rest(url: &str) -> Result<Address, String> {
     let sentinel = match (server, kind) {
         ("redis" | "valkey" | "rediss" | "valkeys", "replicated") => false,
         ("redis" | "valkey" | "rediss" | "valkeys", "sentinel") => true,
-        ("redis" | "valkey" | "rediss" | "valkeys", "cluster") => return Err(CLUSTER.to_owned()),
+        ("redis" | "valkey", "cluster") => return cluster(rest),
+        ("rediss" | "valkeys", "cluster") => return Err(NO_TLS.to_owned()),
         ("redis" | "valkey" | "rediss" | "valkeys", "") if hosts(rest).contains(',') => {
             return Err(NOT_FOR_ONE.to_owned());
         }
@@ -229,6 +260,10 @@ mod tests {
         assert_eq!(address.sentinel_login, Some(login));
         assert!(parse_url("REDIS+SENTINEL://s1/m").unwrap().sentinel_login.is_none());
         assert_eq!(group("redis+replicated://a").members().len(), 1);
+
+        let address = parse_url("valkey+cluster://ann:pw@A:7001,b/0").unwrap();
+        assert_eq!((&*address.shown(), address.password.as_deref()), ("a:7001,b:6379", Some("pw")));
+        assert!(matches!(group("redis+cluster://a"), Group::Cluster(seeds) if seeds.len() == 1));
     }
 
     #[test]
@@ -260,13 +295,22 @@ mod tests {
             ("rediss+sentinel://a/m?sentinel_tls=yes", SENTINEL_TLS),
             #[cfg(feature = "tls")]
             ("rediss://u:secret@a,b", NOT_FOR_ONE),
-            ("redis+cluster://a,b", CLUSTER),
+            ("rediss+cluster://a,b", NO_TLS),
+            ("redis+cluster://a,b/3", NO_DATABASE),
+            ("redis+cluster://a,b/x", NO_DATABASE),
+            ("redis+cluster://a,b?wait_replicas=1", NOT_WITH_CLUSTER),
+            ("redis+cluster://a?sentinel_password=secret", NOT_WITH_CLUSTER),
+            ("redis+cluster://a,a:6379", TWICE),
+            ("redis+cluster://a,,b", EMPTY),
             ("redis://u:secret@a,b,c", NOT_FOR_ONE),
         ] {
             assert_eq!(parse_url(url).unwrap_err(), reason, "{url}");
         }
         for url in [
             "redis+replicated://",
+            "redis+cluster://",
+            "redis+cluster://u:se/cret@a,b",
+            "redis+cluster://u:secret@a:port",
             "redis+sentinel://:secret@/m",
             "redis+sentinel:///m",
             "redis+replicated://u:secret@a:port,b",
@@ -353,6 +397,10 @@ mod tests {
         assert!(!overlap("redis+sentinel://s1,s2/m", "redis+sentinel://s1,s2/n"), "sentinels watch many masters");
         assert!(!overlap("redis+sentinel://s1/m", "redis+sentinel://s2/m"));
         assert!(!overlap("redis+replicated://a,b", "redis+replicated://c,d"));
+        assert!(overlap("redis+cluster://a,b", "redis+cluster://b,c"));
+        assert!(overlap("redis+cluster://a,b", "redis+replicated://b"));
+        assert!(overlap("redis+cluster://a,b", "redis://b"));
+        assert!(!overlap("redis+cluster://a,b", "redis+cluster://c"));
         assert!(!overlap("redis+sentinel://a:6379/m", "redis+replicated://a"));
         assert!(!overlap("redis://b", "redis+replicated://a"));
     }

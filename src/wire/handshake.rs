@@ -8,7 +8,7 @@ use redis::{Cmd, ServerError, Value, cmd};
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
-use crate::wire::command::Command;
+use crate::wire::command::{Command, Form};
 use crate::wire::script::{Kind, Script};
 use crate::wire::{Address, Reply, refusal, value};
 
@@ -39,6 +39,8 @@ pub(crate) struct Handshake {
     server_info: ServerInfo,
     failure: Option<NodeFailure>,
     ask_again: bool,
+    /// It is to be a master of a cluster.
+    in_cluster: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -86,7 +88,10 @@ impl Handshake {
     pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> (Handshake, Vec<u8>) {
         let packed = |greet: &Command| {
             let mut bytes = Vec::new();
-            greet.write_to(&mut bytes, false);
+            match address.slot {
+                None => greet.write_to(&mut bytes, false),
+                Some(own) => greet.write_in_cluster(&mut bytes, false, Form::Hash, own),
+            }
             bytes
         };
         let (greet, scripts) = (greet.map(packed), Script::needed(greet.is_some()));
@@ -100,6 +105,7 @@ impl Handshake {
             server_info: ServerInfo::default(),
             failure: None,
             ask_again: false,
+            in_cluster: address.slot.is_some(),
         };
         (handshake, bytes)
     }
@@ -280,7 +286,9 @@ impl Handshake {
                     return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
                 }
                 match field("redis_mode").as_deref() {
+                    Some("cluster") if self.in_cluster => None,
                     Some("cluster") => Some(NodeFailure::ClusterNode),
+                    Some("standalone") if self.in_cluster => Some(NodeFailure::NoCluster),
                     Some("sentinel") => Some(NodeFailure::Sentinel),
                     _ => None,
                 }

@@ -9,8 +9,11 @@ use crate::config::RESERVED;
 /// The key that says since when a node has kept its data: `scripts/canary.lua`. It belongs to no lock.
 pub(crate) const CANARY: &[u8] = b"quorlock:canary";
 
+/// A key that nobody has, for scripts that need none.
+pub(crate) const PROBE: &[u8] = b"quorlock:probe";
+
 /// The slots are the CRC modulo this many.
-const SLOTS: u16 = 1 << 14;
+pub(crate) const SLOTS: u16 = 1 << 14;
 /// CRC-16/XMODEM: x^16 + x^12 + x^5 + 1.
 const POLYNOMIAL: u16 = 0x1021;
 const TOP: u16 = 1 << 15;
@@ -27,6 +30,19 @@ pub(crate) fn beside(kind: &str, lock: &[u8]) -> Vec<u8> {
         &[b"-slot:{", &tag_for(crc(lock)), b"}:", lock]
     };
     [&[RESERVED, kind.as_bytes()], parts].concat().concat()
+}
+
+/// The slot of a key, in a cluster.
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
+    let mut behind_first = key.splitn(2, |it| *it == b'{').skip(1);
+    let behind = behind_first.next().filter(|_| has_tag(key));
+    let tag = behind.and_then(|it| it.split(|it| *it == b'}').next());
+    crc(tag.unwrap_or(key)) % SLOTS
+}
+
+/// The key that stands for `key`, which belongs to no lock, in one slot of a cluster.
+pub(crate) fn in_slot(key: &[u8], slot: u16) -> Vec<u8> {
+    [key, b":{", &tag_for(slot), b"}"].concat()
 }
 
 /// Whose counter this is, or whose readers' set: the name of a lock, with the prefix; or that of a semaphore, and a slot.
@@ -108,6 +124,15 @@ mod tests {
     }
 
     #[test]
+    fn what_belongs_to_no_lock_has_a_key_in_each_slot() {
+        for slot in [0, 1, 5_460, 12_345, 16_383] {
+            for key in [CANARY, PROBE] {
+                assert_eq!(self::slot(&in_slot(key, slot)), u32::from(slot));
+            }
+        }
+    }
+
+    #[test]
     fn the_slot_of_these_tests_is_the_documented_one() {
         // The check value of the CRC, and two from the specification of Redis Cluster.
         assert_eq!(slot(b"123456789"), 0x31c3);
@@ -156,6 +181,7 @@ mod tests {
             for kind in KINDS {
                 let key = beside(kind, &name);
                 prop_assert_eq!(slot(&key), slot(&name), "{}", key.escape_ascii());
+                prop_assert_eq!(u32::from(slot_of(&key)), slot(&key));
             }
         }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::config::RESERVED;
 use crate::ids::{ClientId, OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
-use crate::wire::keys::CANARY;
+use crate::wire::keys::{CANARY, in_slot, slot_of};
 use crate::wire::plan::form::{Call, Form};
 use crate::wire::plan::lock_keys::{LockKeys, digits};
 use crate::wire::plan::several::Several;
@@ -136,6 +136,14 @@ impl Plan {
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         let several = if let AnyForm::Several(it) = &self.form { Some(it) } else { None };
         several.into_iter().flat_map(Several::locks)
+    }
+
+    /// Whether all of its names have the same slot, in a cluster.
+    pub(crate) fn is_in_one_slot(&self) -> bool {
+        let names = self.form().names();
+        let mut slots = names.iter().map(|it| slot_of(it));
+        let first = slots.next();
+        slots.all(|it| Some(it) == first)
     }
 
     /// Length of the names with the prefix, in bytes.
@@ -258,6 +266,37 @@ fn slices(args: &[Vec<u8>]) -> Vec<&[u8]> {
 /// one of `heard` milliseconds, last asked for on `heard_on`, in days since 1970. Asks since when the node has kept its data.
 pub(crate) fn greet(own: u64, heard: u64, heard_on: u64) -> Command {
     Command::of_script(Script::Greet, &[CANARY], &[&digits(own), &digits(heard), &digits(heard_on)])
+}
+
+/// What is told and asked in a cluster: see `scripts/greet.lua`.
+pub(crate) enum Greeting<'a> {
+    /// The canary of a slot.
+    Slot(u16),
+    /// That of a master, in one of its slots, which serves all these: "0-5460,7000-7000". `vouch`: it has lost nothing.
+    Master { slot: u16, epoch: u64, slots: &'a str, vouch: bool },
+    /// The canary of a slot that is as old as its master's.
+    Settle { slot: u16, found: u64, since: u64, origin: &'a str },
+}
+
+/// The same as [`greet`], in a cluster.
+pub(crate) fn greet_in_cluster(own: u64, heard: u64, heard_on: u64, greeting: &Greeting<'_>) -> Command {
+    let (slot, more) = match greeting {
+        Greeting::Slot(slot) => (slot, vec![b"slot".to_vec()]),
+        Greeting::Master { slot, epoch, slots, vouch } => {
+            let word = if *vouch { "vouch" } else { "slot" };
+            (slot, vec![word.into(), digits(*epoch), slots.as_bytes().to_vec()])
+        }
+        Greeting::Settle { slot, found, since, origin } => {
+            (slot, vec![b"settle".to_vec(), digits(*found), digits(*since), origin.as_bytes().to_vec()])
+        }
+    };
+    let args = [[own, heard, heard_on].map(digits).to_vec(), more].concat();
+    Command::of_script(Script::Greet, &[&in_slot(CANARY, *slot)], &slices(&args))
+}
+
+/// The slot of the key that says which node it is.
+pub(crate) fn slot_of_set() -> u16 {
+    slot_of(SET)
 }
 
 /// Tells a node that has never been used for locks, as far as it knows, that it has lost nothing.

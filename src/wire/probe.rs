@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 
 use redis::{Cmd, Value, cmd};
 
+use crate::answer::cluster::View;
 use crate::error::{MemberAnswer, NodeFailure, TlsFailure};
 use crate::tls::Session;
 use crate::wire::address::{Address, Group};
 use crate::wire::inbox::Inbox;
-use crate::wire::{refusal, value};
+use crate::wire::{cluster, refusal, value};
 
 /// What a member is asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -18,6 +19,8 @@ pub(crate) enum Question {
     Role,
     /// A sentinel: where the master of that name is.
     Where(String),
+    /// A server of a cluster: who serves which slots.
+    Nodes,
 }
 
 /// What a reply is to.
@@ -29,6 +32,7 @@ enum Expect {
     Role,
     Place,
     Epoch,
+    Nodes,
 }
 
 /// See the module.
@@ -45,6 +49,8 @@ pub(crate) struct Probe {
     refused: Option<NodeFailure>,
     /// What a sentinel has said, before it says since which configuration.
     named: Option<(String, u16)>,
+    /// What a server of a cluster has said last.
+    view: Option<View>,
 }
 
 impl Question {
@@ -52,6 +58,7 @@ impl Question {
         match group {
             Group::Replicated(_) => Question::Role,
             Group::Sentinel { master, .. } => Question::Where(master.clone()),
+            Group::Cluster(_) => Question::Nodes,
         }
     }
 }
@@ -61,7 +68,7 @@ impl Probe {
     /// log in.
     pub(crate) fn begin(address: &Address, question: &Question, tls: Option<Session>) -> Probe {
         let (user, password) = match question {
-            Question::Role => (&address.user, address.password.as_ref()),
+            Question::Role | Question::Nodes => (&address.user, address.password.as_ref()),
             Question::Where(_) => match &address.sentinel_login {
                 Some(login) => (&login.user, Some(&login.password)),
                 None => (&None, None),
@@ -76,6 +83,7 @@ impl Probe {
             open: VecDeque::new(),
             refused: None,
             named: None,
+            view: None,
         };
         if let Some(password) = password {
             let mut auth = cmd("AUTH");
@@ -95,6 +103,7 @@ impl Probe {
         }
         match self.question.clone() {
             Question::Role => self.send(Expect::Role, &cmd("ROLE")),
+            Question::Nodes => self.send(Expect::Nodes, cmd("CLUSTER").arg("NODES")),
             Question::Where(master) => {
                 self.send(Expect::Place, cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&master));
                 self.send(Expect::Epoch, cmd("SENTINEL").arg("MASTER").arg(&master));
@@ -120,6 +129,11 @@ impl Probe {
     /// Why the login was refused, if that is known: the better reason if the connection is closed after it.
     pub(crate) fn refused(&self) -> Option<NodeFailure> {
         self.refused.clone()
+    }
+
+    /// What a server of a cluster has said, once.
+    pub(crate) fn view(&mut self) -> Option<View> {
+        self.view.take()
     }
 
     /// What is to be written now.
@@ -196,6 +210,7 @@ impl Probe {
     }
 
     fn take(&mut self, expect: Expect, value: &Value) -> Option<MemberAnswer> {
+        let is_sentinel = matches!(expect, Expect::Place | Expect::Epoch);
         match (expect, value) {
             (Expect::Login, Value::ServerError(error)) => {
                 let failure = refusal::of_login(error);
@@ -217,6 +232,8 @@ impl Probe {
                 },
                 _ => nonsense(),
             }),
+            (Expect::Nodes, Value::BulkString(text)) => Some(self.take_view(&String::from_utf8_lossy(text))),
+            (Expect::Nodes, Value::VerbatimString { text, .. }) => Some(self.take_view(text)),
             (Expect::Place, Value::Nil) => None,
             (Expect::Place, Value::Array(members)) => {
                 self.named = place_of(members);
@@ -232,10 +249,8 @@ impl Probe {
                 _ => Some(nonsense()),
             },
             (_, Value::ServerError(error)) => Some(MemberAnswer::Failed(match refusal::of(error) {
-                refusal::Refusal::Failure(NodeFailure::WrongPassword) if expect != Expect::Role => {
-                    NodeFailure::SentinelPassword
-                }
-                refusal::Refusal::Failure(NodeFailure::Refused { .. }) if expect != Expect::Role => {
+                refusal::Refusal::Failure(NodeFailure::WrongPassword) if is_sentinel => NodeFailure::SentinelPassword,
+                refusal::Refusal::Failure(NodeFailure::Refused { .. }) if is_sentinel => {
                     NodeFailure::Protocol { reason: "not a Sentinel".to_owned() }
                 }
                 refusal::Refusal::Failure(failure) => failure,
@@ -243,6 +258,15 @@ impl Probe {
             })),
             _ => Some(nonsense()),
         }
+    }
+}
+
+impl Probe {
+    fn take_view(&mut self, text: &str) -> MemberAnswer {
+        let Some(view) = cluster::view(text) else { return nonsense() };
+        let is_master = view.servers.iter().any(|it| it.is_itself && it.is_master);
+        self.view = Some(view);
+        if is_master { MemberAnswer::Master } else { MemberAnswer::Replica }
     }
 }
 
@@ -351,6 +375,27 @@ mod tests {
         ] {
             assert!(matches!(says(nonsense), MemberAnswer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn a_server_of_a_cluster_says_who_serves_what() {
+        let says = |bytes: &str| says("redis+cluster://:pw@a", &Question::Nodes, &format!("+OK\r\n+OK\r\n{bytes}"));
+        let line = "aa :7000@17000 myself,master - 0 0 3 connected 0-5460\n";
+        assert_eq!(says(&format!("${}\r\n{line}\r\n", line.len())), MemberAnswer::Master);
+        let no_cluster = says("-ERR This instance has cluster support disabled\r\n");
+        assert_eq!(no_cluster, MemberAnswer::Failed(NodeFailure::NoCluster));
+        let refused = says("-NOAUTH Authentication required.\r\n");
+        assert_eq!(refused, MemberAnswer::Failed(NodeFailure::WrongPassword));
+        assert!(matches!(says("$2\r\nhi\r\n"), MemberAnswer::Failed(NodeFailure::Protocol { .. })));
+
+        let mut probe = asked("redis+cluster://a", &Question::Nodes);
+        let answer = format!("+OK\r\n${}\r\n{line}\r\n", line.len());
+        probe.space()[..answer.len()].copy_from_slice(answer.as_bytes());
+        probe.filled(answer.len());
+        assert_eq!(probe.poll_said(), Some(MemberAnswer::Master));
+        let view = probe.view().unwrap();
+        assert_eq!((view.servers.len(), &view.servers[0].slots[..]), (1, &[(0, 5_460)][..]));
+        assert_eq!(probe.view(), None);
     }
 
     #[test]

@@ -164,10 +164,10 @@ const NUMBERS_MAX: usize = 6;
 const STATUS_MAX: i64 = 1_000_000;
 
 /// How many numbers the script of this kind returns, where it returns several. An acquire of several locks adds which of
-/// them it is about.
+/// them it is about, and a greeting in a cluster since when.
 fn members_of(kind: Kind, given: usize) -> usize {
     match kind {
-        Kind::Acquire if given == NUMBERS_MAX => NUMBERS_MAX,
+        Kind::Acquire | Kind::Greet if given == NUMBERS_MAX => NUMBERS_MAX,
         Kind::Acquire | Kind::Greet => 5,
         Kind::Extend => 4,
         Kind::Raise | Kind::Meet => 2,
@@ -337,7 +337,8 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth]: [i64; NUMBER
             };
             let served = Duration::from_millis(counter()?);
             let (longest, day) = (u64::try_from(third).ok()?, u64::try_from(fourth).ok()?);
-            Answer::Greet(GreetReply { canary, served, longest, day, kept: fifth == 1 })
+            let from = u64::try_from(sixth).ok()?;
+            Answer::Greet(GreetReply { canary, served, longest, day, kept: fifth == 1, from })
         }
         (Kind::Meet, id @ 0..) => {
             let id = u64::try_from(id).ok().filter(|it| *it != 0);

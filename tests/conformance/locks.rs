@@ -217,6 +217,10 @@ pub(crate) fn canary(key: &str, at: At, run_id: &str) -> States {
         value(&since(1), run_id, today, 1, 1, "old"),
         value(&since(-90_000_000), run_id, today, 12_345_678, 1, "old"),
         value("12345678901234567", run_id, today, 1, 1, "old"),
+        // Of a master of a cluster.
+        value(&since(-20_000), run_id, today, 1, 1, &format!("new {} 7 0-5460,7000-7001", since(-10_000))),
+        value(&since(-20_000), run_id, today, 1, 1, "old 12 8 0-99,100-5460"),
+        value(&since(-20_000), run_id, today, 1, 1, "vouched 0 7 5-"),
         value(&since(-90_000_000), run_id, today, 1, 1, "OLD"),
         text(key, &format!("2 {} {run_id} {today} 1 1 new, and more", since(-5_000))),
         text(key, "no canary"),

@@ -348,6 +348,7 @@ fn nodes(forms: &Forms) -> Vec<Shape> {
     let today = at.micros() / 86_400_000_000;
     let (today, yesterday, long_ago) = (today.to_string(), (today - 1).to_string(), (today - 9).to_string());
     let print = |it: u8| format!("{it:016x}");
+    let old = at.in_ms(-20_000);
     vec![
         Shape {
             name: "greet",
@@ -357,7 +358,17 @@ fn nodes(forms: &Forms) -> Vec<Shape> {
                 each(["60000", "0", "9000000"]),
                 each(["0", "70000", "9000000"]),
                 each([&today, &yesterday, &long_ago, "0"]),
-                groups([&[], &["vouch"]]),
+                groups([
+                    &[],
+                    &["vouch"],
+                    &["slot"],
+                    &["slot", "7", "0-5460,7000-7001"],
+                    &["slot", "8", "0-5460"],
+                    &["vouch", "7", "5-9"],
+                    &["settle", &old, "12", "old"],
+                    &["settle", &old, "0", "vouched"],
+                    &["settle", "1", "12", "new"],
+                ]),
             ],
         },
         Shape {

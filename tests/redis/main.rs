@@ -12,6 +12,7 @@ mod building;
 mod busy;
 mod checks;
 mod clocks;
+mod clusters;
 mod contenders;
 mod cut_off;
 mod each_kind;

@@ -227,6 +227,11 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
             "majorities of two sets need not share a server, so two programs can hold one lock",
             "give all programs the same servers; if a server was replaced on purpose, DEL quorlock:set on each",
         ),
+        NodeFinding::SlotsNotServed { .. } => (
+            "slots_not_served",
+            "locks whose names are in these slots have no vote there",
+            "CLUSTER INFO and CLUSTER NODES there say which; redis-cli --cluster check, and bring their masters back",
+        ),
         NodeFinding::ClockDiffers { .. } => (
             "clock_differs",
             "the order of those who wait, and fencing tokens after a loss of data, go by the clocks",

@@ -5,39 +5,48 @@ use std::time::Duration;
 
 use crate::engine::inspect::search::Search;
 use crate::engine::park::{Signal, sleep};
-use crate::engine::round::ask;
+use crate::engine::round::ask::{self, Asked};
 use crate::engine::shared::Shared;
 use crate::error::{AcquireError, NodeAnswer};
 use crate::ids::NodeId;
 use crate::inspection::{Inspection, Listing};
 use crate::logic::listing::{Pace, fits};
 use crate::time;
-use crate::wire::{FoundName, Looked};
+use crate::wire::{Command, FoundName, Looked};
 
 /// More are not listed.
 const NAMES_MAX: usize = 100_000;
 /// So many locks are looked at together.
 const TOGETHER: usize = 16;
 
+/// Where is looked.
+struct Place {
+    node: NodeId,
+    lane: Option<usize>,
+    search: Search,
+}
+
 impl Shared {
     /// Looks through all nodes side by side, for locks and permits that somebody holds and whose name fits. Stops when
     /// `shut_down` is given.
     pub(crate) fn list(&self, pattern: &[u8], shut_down: &Signal) -> Result<Listing, AcquireError> {
-        let mut searches: Vec<_> = self.fanout.ids().map(|node| (node, Search::new())).collect();
+        let mut searches = self.searches();
         let mut found = BTreeSet::new();
         let is_fitting =
             |(name, _): &FoundName| name.strip_prefix(&*self.config.prefix).is_some_and(|it| fits(pattern, it));
         while found.len() < NAMES_MAX {
-            let question =
-                |(node, search): &(NodeId, Search)| Some((search.question()?, Some([*node].into_iter().collect())));
+            let question = |it: &Place| {
+                let to = Some([it.node].into_iter().collect());
+                Some(Asked { command: it.search.question()?, to, lane: it.lane })
+            };
             let questions: Vec<_> = searches.iter().filter_map(question).collect();
             if questions.is_empty() {
                 break;
             }
             let answers = ask::ask_many(&self.fanout, questions, self.fanout.deadline(time::tick()));
             let mut pause = Duration::ZERO;
-            let asked = searches.iter_mut().filter(|(_, it)| it.question().is_some());
-            for ((node, search), mut answers) in asked.zip(answers) {
+            let asked = searches.iter_mut().filter(|it| it.search.question().is_some());
+            for (Place { node, search, .. }, mut answers) in asked.zip(answers) {
                 if node.index() < answers.len() {
                     let (answer, took) = answers.swap_remove(node.index());
                     let new = search.take(answer, took.unwrap_or_default(), |it| is_fitting(it) && !found.contains(it));
@@ -48,13 +57,33 @@ impl Shared {
             wait(pause, shut_down)?;
         }
         let is_full = NAMES_MAX <= found.len();
-        let pace = searches.iter().map(|(_, it)| it.pace()).min().unwrap_or(Pace::new(Duration::MAX));
-        let failures = searches.into_iter().map(|(_, it)| it.failure());
-        let rows = failures.map(|it| it.map_or(NodeAnswer::NotAsked, NodeAnswer::Failed));
-        let mut missed = self.fanout.report(rows.collect());
+        let pace = searches.iter().map(|it| it.search.pace()).min().unwrap_or(Pace::new(Duration::MAX));
+        let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
+        for Place { node, search, .. } in searches {
+            if let (Some(failure), Some(row)) = (search.failure(), rows.get_mut(node.index())) {
+                *row = NodeAnswer::Failed(failure);
+            }
+        }
+        let mut missed = self.fanout.report(rows);
         missed.retain(|it| matches!(it.answer, NodeAnswer::Failed(_)));
         let locks = self.inspect_all(found.into_iter().collect(), pace, shut_down)?;
         Ok(Listing { locks, is_complete: missed.is_empty() && !is_full, missed })
+    }
+
+    /// A search in each node, and in each lane of one that is a cluster.
+    fn searches(&self) -> Vec<Place> {
+        let of = |node: NodeId| match self.fanout.cluster(node) {
+            None => vec![Place { node, lane: None, search: Search::new(false) }],
+            Some(cluster) => {
+                let search = |lane| Place { node, lane: Some(lane), search: Search::new(true) };
+                (0..cluster.serving().len().max(1)).map(search).collect()
+            }
+        };
+        // A cluster is not known before it was asked for something.
+        if self.fanout.has_clusters() {
+            ask::ask(&self.fanout, Command::time(), None, self.fanout.deadline(time::tick()));
+        }
+        self.fanout.ids().flat_map(of).collect()
     }
 
     /// Looks at all of these, several at a time.
@@ -67,7 +96,8 @@ impl Shared {
         let mut locks = Vec::new();
         for some in found.chunks(TOGETHER) {
             let (began, prefix) = (time::tick(), self.config.prefix.len());
-            let commands = some.iter().map(|(name, slot)| (Looked::new(name, *slot).inspect(), None));
+            let inspect = |(name, slot): &FoundName| Looked::new(name, *slot).inspect();
+            let commands = some.iter().map(|it| Asked { command: inspect(it), to: None, lane: None });
             let answers = ask::ask_many(&self.fanout, commands, self.fanout.deadline(began));
             for ((name, slot), answers) in some.iter().zip(answers) {
                 let answers = answers.into_iter().map(|(answer, _)| answer);

@@ -17,6 +17,10 @@ pub(super) struct Search {
     portion: Portion,
     cursor: u64,
     pages: usize,
+    /// In a cluster a question is about keys of one slot.
+    by_slot: bool,
+    /// What is asked next, before the search goes on.
+    later: Vec<FoundName>,
 }
 
 enum Step {
@@ -38,8 +42,9 @@ pub(super) struct Found {
 }
 
 impl Search {
-    pub(super) fn new() -> Search {
-        Search { step: Step::Connect, pace: Pace::new(Duration::MAX), portion: Portion::first(), cursor: 0, pages: 0 }
+    pub(super) fn new(by_slot: bool) -> Search {
+        let (pace, portion) = (Pace::new(Duration::MAX), Portion::first());
+        Search { step: Step::Connect, pace, portion, cursor: 0, pages: 0, by_slot, later: Vec::new() }
     }
 
     /// What the node is asked next; `None` if it is over.
@@ -74,14 +79,17 @@ impl Search {
                 self.portion = self.portion.next(too_many);
                 self.pages = self.pages.saturating_add(1);
                 let names: Vec<_> = wire::names(&keys).into_iter().filter(wanted).collect();
-                if names.is_empty() { self.go_on(too_many) } else { Step::Look(names) }
+                if names.is_empty() { self.go_on(too_many) } else { self.look(names) }
             }
             (Step::Look(names), Ok(Answer::Present(present))) => {
                 found.pause = self.pace.pause(took);
                 found
                     .names
                     .extend(names.into_iter().zip(present).filter_map(|(name, is_there)| is_there.then_some(name)));
-                self.go_on(false)
+                match std::mem::take(&mut self.later) {
+                    none if none.is_empty() => self.go_on(false),
+                    later => self.look(later),
+                }
             }
             (over @ Step::Over(_), _) => over,
             (Step::Scan | Step::Look(_), Ok(_)) => {
@@ -89,6 +97,15 @@ impl Search {
             }
         };
         found
+    }
+
+    /// Looks whether the keys of these are there.
+    fn look(&mut self, names: Vec<FoundName>) -> Step {
+        let slot = |it: &FoundName| wire::present(std::slice::from_ref(it)).slot();
+        let first = names.first().and_then(slot);
+        let (now, later) = names.into_iter().partition(|it| !self.by_slot || slot(it) == first);
+        self.later = later;
+        Step::Look(now)
     }
 
     /// Behind an answer of which there were `too_many` keys the same place comes again.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::answer::{AcquireReply, Answer, ExtendReply, GreetReply, RaiseReply};
+use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::{Answered, Batch, Driver, Filled};
 use crate::engine::nodes::node::Node;
 use crate::engine::nodes::sets::Heard;
-use crate::error::NodeFailure;
+use crate::error::{NodeFailure, Quarantine};
 use crate::logic::eligibility::{Eligibility, Times};
 use crate::observer::Event;
 use crate::stats::count;
@@ -38,7 +39,7 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
     for Answered { mut job, asked, reply } in batch.answers.drain(..) {
         trace!("{}: {:?}", node.id, reply.answer);
         let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now.tick, answered_at: now.moment };
-        let answer = judge(node, &mut eligibility, reply, times);
+        let answer = judge(node, &mut eligibility, &job, reply, times);
         count(&node.own_counters.answers);
         if matches!(answer, Answer::Failed(_)) {
             count(&node.own_counters.failures);
@@ -47,6 +48,10 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
             let failure = if let Answer::Failed(failure) = &answer { Some(failure.clone()) } else { None };
             Event::NodeReply { node: node.id, took: now.tick.saturating_duration_since(asked.tick), failure }
         });
+        if let Some(step) = job.step {
+            node.take_step(step, &answer, now.tick);
+            continue;
+        }
         match job.kind() {
             Kind::Subscribe => node.set_listening(&answer),
             Kind::Meet => {}
@@ -63,6 +68,9 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
                     Answer::Failed(NodeFailure::Replica) if node.is_group() => {
                         let reason = "its server is a replica now".to_owned();
                         node.link.with(|it| it.give_up(NodeFailure::Disconnected { reason }));
+                    }
+                    Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) => {
+                        node.doubt(&job)
                     }
                     Answer::Failed(failure) => node.status.note_refusal(failure, now.tick),
                     _ => {}
@@ -96,13 +104,25 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
 }
 
 /// What an answer counts for: a grant of a node that may have forgotten who holds the lock is none.
-fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Reply, times: Times) -> Answer {
+fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, time }: Reply, times: Times) -> Answer {
     eligibility.lasts(node.quarantine_length());
     if time.is_some() {
         let news = eligibility.on_time(time, times);
         node.publish_eligibility(eligibility, news, times.answered);
     }
     let left = match answer {
+        Answer::Acquire(AcquireReply::Forgot { left }) if node.lane.is_some() => {
+            let until = times.answered.checked_add(left);
+            if let Some(slot) = job.command.slot() {
+                node.link.with(|it| it.slots.on_forgotten(slot, until));
+            }
+            let (known, why) = of_slot(node, job, times);
+            return Answer::Failed(NodeFailure::Quarantined { left: left.max(known), why });
+        }
+        // Only of a server that has told nobody that it is part of a cluster.
+        Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) if node.lane.is_none() => {
+            return Answer::Failed(NodeFailure::ClusterNode);
+        }
         Answer::Acquire(AcquireReply::Forgot { left }) => {
             #[cfg(feature = "testing")]
             let left = left.saturating_sub(times.added());
@@ -121,6 +141,13 @@ fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Rep
         Answer::Greet(reply) => {
             node.hear(reply);
             eligibility.lasts(node.quarantine_length());
+            if let Some(lane) = &node.lane {
+                // It is about slots, or about those that were never used.
+                if job.step.is_none() {
+                    lane.remember(reply, times.answered);
+                }
+                return answer;
+            }
             let news = eligibility.on_memory(reply, times);
             node.publish_eligibility(eligibility, news, times.answered);
             return answer;
@@ -160,10 +187,24 @@ fn judge(node: &Node, eligibility: &mut Eligibility, Reply { answer, time }: Rep
         Answer::Extend(ExtendReply::Extended) => return Answer::Failed(NodeFailure::Unconfirmed),
         _ => return answer,
     };
-    if left.is_zero() {
+    let (of_slot, why) = of_slot(node, job, times);
+    if left.is_zero() && of_slot.is_zero() {
         answer
+    } else if left < of_slot {
+        Answer::Failed(NodeFailure::Quarantined { left: of_slot, why })
     } else {
         Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) })
+    }
+}
+
+/// What is left of the quarantine of the command's slot, in a cluster, and why it is in one.
+fn of_slot(node: &Node, job: &Job, times: Times) -> (Duration, Quarantine) {
+    match (&node.lane, node.quarantine_length(), job.command.slot()) {
+        (Some(_), Some(length), Some(slot)) => node.link.with(|it| match job.kind() {
+            Kind::Extend => it.slots.left_of_extension(slot, times.asked, length),
+            _ => it.slots.left(slot, times.asked, length),
+        }),
+        _ => (Duration::ZERO, Quarantine::Restarted),
     }
 }
 
@@ -191,7 +232,8 @@ mod tests {
             Answer::Extend(ExtendReply::Extended),
         ];
         let mut judged = |answer: &Answer, second| {
-            judge(&node, &mut eligibility, Reply { answer: answer.clone(), time: None }, at(tick, second))
+            let job = Job::of_connection(std::sync::Arc::new(crate::wire::Command::time()));
+            judge(&node, &mut eligibility, &job, Reply { answer: answer.clone(), time: None }, at(tick, second))
         };
         for answer in &granted {
             assert_eq!(judged(answer, 1_000_000), *answer, "one server is its own master");

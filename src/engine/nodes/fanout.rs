@@ -1,10 +1,12 @@
 //! The same command to every node.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::engine::nodes::cluster::{Cluster, Mapper};
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::Events;
@@ -30,7 +32,7 @@ use crate::sys::OwnThread;
 use crate::sys::sync::{Condvar, Mutex};
 use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Place};
+use crate::wire::{Address, Command, Group, Place};
 
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
@@ -40,6 +42,8 @@ pub(crate) struct Fanout {
     response_timeout: Duration,
     connect_timeout: Duration,
     joint: Arc<Joint>,
+    /// Those of the nodes that are clusters, by node; empty if there are none.
+    clusters: Vec<Option<Arc<Cluster>>>,
     /// Callers that wait for a node to keep up sleep here. Nothing wakes them.
     pace: (Mutex<()>, Condvar),
     contacts: Arc<Contacts>,
@@ -112,6 +116,7 @@ impl Fanout {
             sets: config.quarantine.then(|| Arc::new(Sets::new(addresses.len(), config.strict))),
         };
         let mut nodes = Vec::new();
+        let mut clusters = Vec::new();
         let mut threads = Vec::new();
         for (index, address) in addresses.into_iter().enumerate() {
             let id = NodeId::new(u8::try_from(index).unwrap_or(u8::MAX));
@@ -120,6 +125,22 @@ impl Fanout {
             let worker_handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
             let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
             let node = Arc::new(Node::new(id, address.shown(), worker_handle, common.clone(), eligibility));
+            if let Place::Group(Group::Cluster(_)) = &address.place {
+                let run_ids = Arc::clone(&run_ids);
+                let cluster = Cluster::new(Arc::clone(&node), address, config, common.clone(), run_ids);
+                nodes.push(node);
+                clusters.resize(index, None);
+                clusters.push(Some(Arc::clone(&cluster)));
+                let mapper = Mapper::new(cluster, poll);
+                match OwnThread::spawn(format!("quorlock-{id}-cluster"), move || mapper.run()) {
+                    Ok(thread) => threads.push(thread),
+                    Err(err) => {
+                        nodes.iter().for_each(|it: &Arc<Node>| it.stop(start));
+                        return Err(err);
+                    }
+                }
+                continue;
+            }
             let search = match &address.place {
                 Place::Group(group) => {
                     let rhythm = Rhythm::new(config.ttl, config.connect_timeout);
@@ -150,6 +171,7 @@ impl Fanout {
             counters: Arc::clone(counters),
             upcall: config.upcall.clone(),
             joint,
+            clusters,
             run_ids,
             response_timeout,
             connect_timeout,
@@ -183,13 +205,17 @@ impl Fanout {
 
     /// Those of `nodes` that are quarantined, as far as we know now, for what they were asked at `asked`.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
+        let all = self.all();
+        let asked_ones = all.iter().filter(|it| nodes.contains(it.id));
         let quarantined = asked_ones.filter(|it| !it.status.quarantine_left(asked).is_zero());
         let failure = |it: &Arc<Node>| NodeFailure::Quarantined {
             left: it.status.quarantine_left(time::tick()),
             why: it.status.quarantine_reason(),
         };
-        quarantined.map(|it| (it.id, failure(it))).collect()
+        let mut failures: Vec<_> = quarantined.map(|it| (it.id, failure(it))).collect();
+        // Of one that is a cluster any master counts: which of them was asked is not known here any more.
+        failures.dedup_by_key(|it| it.0);
+        failures
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -207,7 +233,11 @@ impl Fanout {
     /// When a round that begins now is closed: one response timeout, and what is left of the time to connect where that
     /// comes first.
     pub(crate) fn deadline(&self, now: Tick) -> Tick {
-        let connected = self.nodes().iter().filter_map(|it| it.connects_until(now, self.connect_timeout)).max();
+        let connects = |it: &Arc<Node>| match self.cluster(it.id) {
+            Some(cluster) => cluster.connects_until(now),
+            None => it.connects_until(now, self.connect_timeout),
+        };
+        let connected = self.nodes().iter().filter_map(connects).max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
     }
@@ -268,21 +298,33 @@ impl Fanout {
 
     fn distribute(&self, batch: [Option<Outgoing>; 2], now: Tick, directly: bool) -> Enqueued {
         let mut enqueued = Enqueued::default();
-        if let [Some(Outgoing { takers: Takers::ReadyMajority, sink, .. }), _] = &batch
-            && let Some(refused) = self.behind(now)
+        if let [Some(Outgoing { takers: Takers::ReadyMajority, sink, command, .. }), _] = &batch
+            && let Some(refused) = self.behind(Some(command), now)
         {
             let refusal = |(node, failure)| Refusal { node, failure, sink: sink.clone() };
             enqueued.refused = refused.into_iter().map(refusal).collect();
             return enqueued;
         }
         for node in self.nodes() {
+            let cluster = self.cluster(node.id);
+            let refusal = |command: &Command| match cluster {
+                Some(cluster) => cluster.refusal(command, now),
+                None => node.refusal(now),
+            };
             let mut jobs = [None, None];
             for (outgoing, job) in batch.iter().zip(&mut jobs) {
                 let Some(outgoing) = outgoing.as_ref().filter(|it| it.goes_to(node.id)) else { continue };
                 let (command, sink) = (Arc::clone(&outgoing.command), outgoing.sink.clone());
+                if let (Some(cluster), Some(lane)) = (cluster, outgoing.lane) {
+                    let job = Job::new(command, sink.clone());
+                    if let Err(failure) = cluster.give_to(lane, job, now) {
+                        enqueued.refused.push(Refusal { node: node.id, failure, sink });
+                    }
+                    continue;
+                }
                 if let Takers::All(keep) = outgoing.takers {
                     *job = Some(Job::release(command, sink, now.checked_add(keep).unwrap_or(now)));
-                } else if let Some(failure) = node.refusal(now) {
+                } else if let Some(failure) = refusal(&command) {
                     enqueued.refused.push(Refusal { node: node.id, failure, sink });
                 } else {
                     enqueued.taken.insert(node.id);
@@ -291,7 +333,10 @@ impl Fanout {
             }
             if jobs.iter().any(Option::is_some) {
                 enqueued.asked.insert(node.id);
-                node.give(jobs, now, directly);
+                match cluster {
+                    Some(cluster) => cluster.give(jobs, now, directly),
+                    None => node.give(jobs, now, directly),
+                }
             }
         }
         enqueued
@@ -306,7 +351,7 @@ impl Fanout {
     /// How long a call that begins a round now waits first, so that all nodes keep up.
     pub(crate) fn pause(&self) -> Duration {
         let now = time::tick();
-        self.nodes().iter().map(|it| it.pause(now)).max().unwrap_or_default()
+        self.all().iter().map(|it| it.pause(now)).max().unwrap_or_default()
     }
 
     /// Waits until the nodes that cannot keep up have room for another command, [`PAUSE_MAX`] at most.
@@ -331,13 +376,35 @@ impl Fanout {
         self.joint.nodes()
     }
 
+    /// The cluster that a node is.
+    pub(crate) fn cluster(&self, node: NodeId) -> Option<&Arc<Cluster>> {
+        self.clusters.get(node.index())?.as_ref()
+    }
+
+    pub(crate) fn has_clusters(&self) -> bool {
+        !self.clusters.is_empty()
+    }
+
+    /// All that have a connection: the nodes, and in place of one that is a cluster its lanes. In node order.
+    pub(crate) fn all(&self) -> Cow<'_, [Arc<Node>]> {
+        if self.clusters.is_empty() {
+            return Cow::Borrowed(self.nodes());
+        }
+        let lanes = |node: &Arc<Node>| self.cluster(node.id).map_or_else(|| vec![Arc::clone(node)], |it| it.lanes());
+        Cow::Owned(self.nodes().iter().flat_map(lanes).collect())
+    }
+
     pub(crate) fn seat(&self) -> &DriverSeat {
         self.joint.seat()
     }
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
-    fn behind(&self, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
-        let refused = |it: &Arc<Node>| Some((it.id, it.refusal(now)?));
+    fn behind(&self, command: Option<&Command>, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
+        let refusal = |it: &Arc<Node>| match (self.cluster(it.id), command) {
+            (Some(cluster), Some(command)) => cluster.refusal(command, now),
+            _ => it.refusal(now),
+        };
+        let refused = |it: &Arc<Node>| Some((it.id, refusal(it)?));
         let refused: Vec<_> = self.nodes().iter().filter_map(refused).collect();
         let ready = self.nodes().len().saturating_sub(refused.len());
         let stalled = refused.iter().filter(|(_, it)| *it == NodeFailure::Stalled).count();
@@ -348,27 +415,30 @@ impl Fanout {
 
     /// Whether so many nodes are stalled that no majority can be asked.
     pub(crate) fn is_behind(&self) -> bool {
-        self.behind(time::tick()).is_some()
+        self.behind(None, time::tick()).is_some()
     }
 
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
-        self.nodes().iter().filter(|it| some.contains(it.id) && it.status.may_heal(now)).map(|it| it.id).collect()
+        let all = self.all();
+        let not: NodeSet = all.iter().filter(|it| !it.status.may_heal(now)).map(|it| it.id).collect();
+        some.without(not)
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.nodes().iter().filter(|it| it.status.has_stepped(since)).map(|it| it.id).collect()
+        self.all().iter().filter(|it| it.status.has_stepped(since)).map(|it| it.id).collect()
     }
 
     /// Gives idle connections back to their workers.
     pub(crate) fn end_idle(&self) {
-        self.nodes().iter().for_each(|it| it.link.end_idle());
+        self.all().iter().for_each(|it| it.link.end_idle());
     }
 
     /// How many nodes announce releases to us.
     pub(crate) fn listening(&self) -> usize {
-        self.nodes().iter().filter(|it| it.is_listening()).count()
+        let listening: NodeSet = self.all().iter().filter(|it| it.is_listening()).map(|it| it.id).collect();
+        listening.len()
     }
 
     /// Wakes whoever writes what has queued for `nodes`.
@@ -395,7 +465,16 @@ impl Fanout {
     /// What time it is for all, microseconds since 1970: our wall clock at `now`, where the clocks of the nodes allow it
     /// to be right; see [`clock::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
-        let clocks = self.nodes().iter().filter_map(|it| it.status.clock_shows(now));
+        let clock = |it: &Arc<Node>| match self.cluster(it.id) {
+            None => it.status.clock_shows(now),
+            // All that any of its masters' may show.
+            Some(cluster) => cluster
+                .lanes()
+                .iter()
+                .filter_map(|it| it.status.clock_shows(now))
+                .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
+        };
+        let clocks = self.nodes().iter().filter_map(clock);
         clock::time_for_all(now.wall_micros(), clocks, self.nodes().len())
     }
 
@@ -403,7 +482,9 @@ impl Fanout {
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
         let left = |it: &Arc<Node>| (it.id, it.status.quarantine_left(now));
-        self.nodes().iter().map(left).filter(|(_, left)| !left.is_zero()).collect()
+        let mut quarantined: Vec<_> = self.all().iter().map(left).filter(|(_, left)| !left.is_zero()).collect();
+        quarantined.dedup_by_key(|it| it.0);
+        quarantined
     }
 
     /// What is known of each node.
@@ -420,6 +501,11 @@ impl Fanout {
     }
 
     pub(crate) fn stop(&self, deadline: Tick) {
-        self.nodes().iter().for_each(|it| it.stop(deadline));
+        for node in self.nodes() {
+            match self.cluster(node.id) {
+                Some(cluster) => cluster.stop(deadline),
+                None => node.stop(deadline),
+            }
+        }
     }
 }

@@ -183,6 +183,8 @@ impl Search {
             Group::Sentinel { master, .. } => {
                 named_master(&said, &self.shown, master).map(|(host, port)| Place::Tcp { host, port })
             }
+            // It has several masters: see `cluster.rs`.
+            Group::Cluster(_) => Err(NodeFailure::Internal),
         };
         let all = reports(&said, &self.shown);
         let place = if let Ok(Place::Tcp { host, port }) = &master { Some((&**host, *port)) } else { None };

@@ -30,6 +30,16 @@ pub(crate) struct Job {
     keep_until: Option<Tick>,
     /// The server has refused it, and it is sent again.
     pub(crate) was_refused: bool,
+    /// It asks about a slot, in a cluster.
+    pub(crate) step: Option<Step>,
+}
+
+/// What is asked about a slot of a cluster: see `settle.rs`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Step {
+    Slot(u16),
+    Master(u16),
+    Settled(u16),
 }
 
 impl AsRef<Command> for Job {
@@ -41,7 +51,7 @@ impl AsRef<Command> for Job {
 impl Job {
     /// A command whose answer matters only now.
     pub(crate) fn new(command: Arc<Command>, sink: Option<Arc<dyn Sink>>) -> Job {
-        Job { command, handed: None, sink, keep_until: None, was_refused: false }
+        Job { command, handed: None, sink, keep_until: None, was_refused: false, step: None }
     }
 
     /// A command whose answer says something about the connection, and to nobody else.
@@ -51,7 +61,17 @@ impl Job {
 
     /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
     pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
-        Job { command, handed: None, sink, keep_until: Some(keep_until), was_refused: false }
+        Job { command, handed: None, sink, keep_until: Some(keep_until), was_refused: false, step: None }
+    }
+
+    /// A question about a slot.
+    pub(crate) fn that_settles(self, step: Step) -> Job {
+        Job { step: Some(step), ..self }
+    }
+
+    /// A release once more, for another server; nobody waits for its answer there.
+    pub(crate) fn release_again(&self) -> Option<Job> {
+        Some(Job::release(Arc::clone(&self.command), None, self.keep_until?))
     }
 
     pub(crate) fn kind(&self) -> Kind {

@@ -32,6 +32,7 @@ use crate::engine::nodes::sets::Meetings;
 use crate::error::{self, NodeFailure};
 use crate::ids::NodeId;
 use crate::logic::pace::{Allowance, Sample};
+use crate::logic::slots::Slots;
 use crate::sys::logging::{debug, trace};
 use crate::sys::sync::Mutex;
 use crate::sys::{Registry, SOCKET, Socket, Waker, Watch};
@@ -83,6 +84,8 @@ pub(crate) struct State {
     allowance: Allowance,
     pub(super) greetings: Greetings,
     pub(super) meetings: Meetings,
+    /// Of a master of a cluster: what is known of its slots, and commands that wait until it is.
+    pub(super) slots: Slots<Job>,
     /// Kept for its memory.
     spare: Batch,
 }
@@ -214,12 +217,12 @@ impl Link {
     /// Ends with the connection: what was never answered.
     pub(crate) fn close(&self) -> Vec<Job> {
         self.with(|state| {
-            let State { conn, socket, .. } = std::mem::take(state);
+            let State { conn, socket, slots, .. } = std::mem::take(state);
             if let Some(socket) = socket {
                 // A caller may be waiting for it.
                 socket.shut_down();
             }
-            let mut unanswered: Vec<_> = conn.close().collect();
+            let mut unanswered: Vec<_> = conn.close().chain(slots.close()).collect();
             // What is sent again later was not given any earlier.
             unanswered.iter_mut().for_each(|it| it.handed = None);
             unanswered

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
+use crate::answer::cluster::View;
 use crate::engine::nodes::connect::{cannot, lost, secure};
 use crate::engine::nodes::probe;
 use crate::error::{MemberAnswer, NodeFailure, TlsFailure};
@@ -65,6 +66,16 @@ impl Member {
             doubt: None,
             said: None,
         }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What a server of a cluster has said of all of them, in this look.
+    pub(super) fn view(&mut self) -> Option<View> {
+        let view = self.link.as_mut().and_then(|it| it.probe.view());
+        view.filter(|_| self.said.is_some())
     }
 
     /// What it has said in this look.

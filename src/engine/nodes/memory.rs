@@ -9,7 +9,7 @@ use crate::logic::longest::{Longest, Told};
 use crate::logic::validity;
 use crate::sys::sync::{AtomicU64, Mutex};
 use crate::time::Moment;
-use crate::wire::{self, Command};
+use crate::wire::{self, Command, Greeting};
 
 /// A node is told and asked again before the first command after so long, or after half of our own quarantine if that is
 /// shorter. It forgets numbers that no client has used for a day; and a client that comes while we are connected tells its
@@ -64,6 +64,13 @@ impl QuarantineLength {
         let longest = self.longest.lock();
         let heard = longest.to_pass_on();
         wire::greet(longest.own(), heard.millis, heard.day)
+    }
+
+    /// The same in a cluster.
+    pub(crate) fn greet_in_cluster(&self, greeting: &Greeting<'_>) -> Command {
+        let longest = self.longest.lock();
+        let heard = longest.to_pass_on();
+        wire::greet_in_cluster(longest.own(), heard.millis, heard.day, greeting)
     }
 
     /// Takes in what `node` has told.
@@ -130,7 +137,7 @@ mod tests {
 
         // Another node has told us of a longer quarantine; of the same one, a day later; and then of none any more.
         for (millis, day) in [(90_000, 7), (90_000, 8), (60_000, 8)] {
-            let reply = GreetReply { canary: Canary::Kept, served: start, longest: millis, day, kept: true };
+            let reply = GreetReply { canary: Canary::Kept, served: start, longest: millis, day, kept: true, from: 0 };
             length.hear(NodeId::new(1), reply);
             assert_eq!(length.millis(), millis);
             assert!(is_told(&mut greetings, after(20)) && !is_told(&mut greetings, after(20)));

@@ -8,6 +8,7 @@ use crate::answer::{Answer, GreetReply};
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::events::Events;
 use crate::engine::nodes::job::{Handed, Job};
+use crate::engine::nodes::lane::Lane;
 use crate::engine::nodes::leaving::Leaving;
 use crate::engine::nodes::link::{Link, State};
 use crate::engine::nodes::load::Load;
@@ -60,7 +61,7 @@ pub(crate) struct Node {
     pub(super) eligibility: Mutex<Eligibility>,
     pub(crate) status: Status,
     /// Until when its server is believed to be the master: see [`Node::is_believed`].
-    believed_until: AtomicU64,
+    pub(super) believed_until: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: Arc<AtomicBool>,
     /// Releases that the server refused.
@@ -75,9 +76,11 @@ pub(crate) struct Node {
     listening: AtomicBool,
     /// For how long nodes are quarantined; nothing without quarantine.
     pub(super) quarantine_length: Option<Arc<QuarantineLength>>,
-    pub(crate) other_users: OtherUsers,
+    pub(crate) other_users: Arc<OtherUsers>,
+    /// Of one that stands for a master of a cluster.
+    pub(crate) lane: Option<Lane>,
     pub(super) counters: Arc<Counters>,
-    pub(super) own_counters: NodeCounters,
+    pub(super) own_counters: Arc<NodeCounters>,
     pub(super) upcall: Upcall,
     contacts: Arc<Contacts>,
     events: Arc<dyn Events>,
@@ -120,7 +123,8 @@ impl Node {
         Node {
             status: Status::new(id, shown, start, Arc::clone(&counters), upcall.clone(), length),
             link: Link::new(id, Load::new(start, response_timeout), registry, waker),
-            other_users: OtherUsers::new(id, sets),
+            other_users: Arc::new(OtherUsers::new(id, sets)),
+            lane: None,
             id,
             address,
             queue: Queue::default(),
@@ -141,11 +145,17 @@ impl Node {
             listening: AtomicBool::new(false),
             quarantine_length,
             counters,
-            own_counters: NodeCounters::default(),
+            own_counters: Arc::default(),
             upcall,
             contacts,
             events,
         }
+    }
+
+    /// The same, which stands for a master of a cluster; nobody has confirmed yet that it is one.
+    pub(crate) fn into_lane(self, lane: Lane, of: &Node) -> Node {
+        let (other_users, own_counters) = (Arc::clone(&of.other_users), Arc::clone(&of.own_counters));
+        Node { lane: Some(lane), other_users, own_counters, believed_until: AtomicU64::new(0), ..self }
     }
 
     /// Why the node is not to be asked now, if so.
@@ -240,7 +250,7 @@ impl Node {
     /// What is known of it. Locks nothing.
     pub(crate) fn stats(&self) -> NodeStats {
         let of = |it: &std::sync::atomic::AtomicU64| it.load(Ordering::Relaxed);
-        let NodeCounters { answers, failures, connections, connection_failures } = &self.own_counters;
+        let NodeCounters { answers, failures, connections, connection_failures } = &*self.own_counters;
         NodeStats {
             node: self.id,
             address: Arc::clone(&self.address),
@@ -311,9 +321,18 @@ impl Node {
         {
             state.enqueue(Job::of_connection(Arc::new(greet)), asked);
         }
-        if let Some(meet) = self.other_users.due(&mut state.meetings, asked.tick) {
+        if self.lane.as_ref().is_none_or(Lane::meets)
+            && let Some(meet) = self.other_users.due(&mut state.meetings, asked.tick)
+        {
             state.enqueue(Job::of_connection(Arc::new(meet)), asked);
         }
+        if let Some(job) = self.admit(state, job, asked) {
+            self.put(state, job, asked);
+        }
+    }
+
+    /// Puts a command behind all others.
+    pub(super) fn put(&self, state: &mut State, job: Job, asked: Now) {
         if job.command.waits() {
             self.wants_notices.store(true, Ordering::Relaxed);
             self.subscribe(state, asked);
@@ -394,7 +413,11 @@ impl Node {
             if let Some(leave) = leave.or_else(|| Plan::leave_key(key, self.client))
                 && let Some(answer) = self.leaving.begin(key)
             {
-                self.give([Some(Job::release(Arc::new(leave), Some(answer), now)), None], now, false);
+                let job = Job::release(Arc::new(leave), Some(answer), now);
+                match self.lane.as_ref().and_then(Lane::lanes) {
+                    Some(lanes) => lanes.take(job),
+                    None => self.give([Some(job), None], now, false),
+                }
             }
         });
     }
@@ -414,30 +437,6 @@ impl Node {
         if let Some(length) = &self.quarantine_length {
             length.hear(self.id, reply);
         }
-    }
-
-    /// Whether what was asked at `asked` counts: of a node that is more than one process, somebody has said shortly before
-    /// that this server is its master. Always, if it is one.
-    pub(super) fn is_believed(&self, asked: Moment) -> bool {
-        asked.boot_micros() <= self.believed_until.load(Ordering::Acquire)
-    }
-
-    /// The node is more than one process, and this server its master, until then as far as is known.
-    pub(super) fn believe_until(&self, until: Moment) {
-        self.believed_until.store(until.boot_micros(), Ordering::Release);
-    }
-
-    /// Whether the node is more than one process. Known once there was a connection.
-    pub(super) fn is_group(&self) -> bool {
-        self.believed_until.load(Ordering::Acquire) != u64::MAX
-    }
-
-    /// Time was added, so quarantines end earlier.
-    #[cfg(feature = "testing")]
-    pub(super) fn on_advance(&self, by: Duration) {
-        let mut eligibility = self.eligibility.lock();
-        eligibility.on_advance(by);
-        self.publish_eligibility(&eligibility, None, crate::time::tick());
     }
 
     /// Publishes what is known of the node now.
@@ -504,7 +503,9 @@ impl Node {
     /// Ends with the connection: everything that was not answered.
     pub(super) fn close(&self) -> Vec<Job> {
         self.listening.store(false, Ordering::Release);
-        self.other_users.forget();
+        if self.lane.as_ref().is_none_or(Lane::meets) {
+            self.other_users.forget();
+        }
         self.link.close()
     }
 
@@ -577,6 +578,7 @@ impl Node {
 
     #[cfg(not(quorlock_shuttle))]
     pub(crate) fn with_quarantine(self, length: Arc<QuarantineLength>, sets: Arc<Sets>) -> Node {
-        Node { quarantine_length: Some(length), other_users: OtherUsers::new(self.id, Some(sets)), ..self }
+        let other_users = Arc::new(OtherUsers::new(self.id, Some(sets)));
+        Node { quarantine_length: Some(length), other_users, ..self }
     }
 }

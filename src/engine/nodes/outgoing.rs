@@ -15,6 +15,8 @@ pub(crate) struct Outgoing {
     pub(super) sink: Option<Arc<dyn Sink>>,
     /// All nodes if `None`.
     to: Option<NodeSet>,
+    /// Of nodes that are clusters: the place of the lane, of those that serve slots. That of its slot otherwise.
+    pub(super) lane: Option<usize>,
     pub(super) takers: Takers,
 }
 
@@ -33,12 +35,17 @@ impl Outgoing {
     /// For all nodes that can take it now.
     pub(crate) fn ask<S: Sink + 'static>(command: Command, sink: &Arc<S>) -> Outgoing {
         let sink: Arc<dyn Sink> = Arc::<S>::clone(sink);
-        Outgoing { command: Arc::new(command), sink: Some(sink), to: None, takers: Takers::Ready }
+        Outgoing { command: Arc::new(command), sink: Some(sink), to: None, lane: None, takers: Takers::Ready }
     }
 
     /// For `nodes` only, if that is some.
     pub(crate) fn to(self, nodes: Option<NodeSet>) -> Outgoing {
         Outgoing { to: nodes, ..self }
+    }
+
+    /// For one lane of nodes that are clusters.
+    pub(crate) fn in_lane(self, lane: usize) -> Outgoing {
+        Outgoing { lane: Some(lane), ..self }
     }
 
     /// It is of no use at fewer nodes than a majority. So while that many are stalled it is sent to none: what the others
@@ -50,7 +57,7 @@ impl Outgoing {
 
     /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.
     pub(crate) fn release(command: Command, nodes: NodeSet, keep: Duration) -> Outgoing {
-        Outgoing { command: Arc::new(command), sink: None, to: Some(nodes), takers: Takers::All(keep) }
+        Outgoing { command: Arc::new(command), sink: None, to: Some(nodes), lane: None, takers: Takers::All(keep) }
     }
 
     /// Its answers go to `sink`, if that is some.

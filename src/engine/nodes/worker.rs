@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, ServerInfo};
+use crate::answer::{Answer, Canary, GreetReply, ServerInfo};
 use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
@@ -22,7 +22,7 @@ use crate::engine::nodes::node::{Health, Node};
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::error::{MemberAnswer, MemberReport, NodeFailure, NodeFinding};
 use crate::logic::eligibility::Times;
-use crate::logic::run_ids::{Double, RunIds};
+use crate::logic::run_ids::{Double, RunIds, Voter};
 use crate::observer::Event;
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
@@ -153,6 +153,7 @@ impl Worker {
             Phase::Down { retry_at } => {
                 self.phase = Phase::Down { retry_at };
                 self.refuse_queue();
+                self.hand_on();
                 self.sleep(Some(retry_at));
             }
             Phase::Finding { asked, deadline } => self.go_on_finding(asked, deadline, now),
@@ -222,8 +223,17 @@ impl Worker {
         }
         match &self.finder {
             Some(finder) => self.phase = Phase::Finding { asked: finder.ask(), deadline },
-            None => self.connect_to(&self.address.clone(), self.connect_timeout),
+            None => match self.own_address() {
+                Some(address) => self.connect_to(&address, self.connect_timeout),
+                None => self.go_down(&NodeFailure::SlotNotServed { said: "it serves no slots any more".to_owned() }),
+            },
         }
+    }
+
+    /// `None` of a master of a cluster that serves nothing.
+    fn own_address(&self) -> Option<Address> {
+        let Some(lane) = &self.node.lane else { return Some(self.address.clone()) };
+        Some(self.address.of_master(lane.served().last?))
     }
 
     fn go_on_finding(&mut self, asked: u64, deadline: Tick, now: Tick) {
@@ -272,7 +282,7 @@ impl Worker {
 
     fn come_up(&mut self, Opened { socket, conn, mut server_info, asked, said_time }: Opened) {
         server_info.misfits = self.misfits(&server_info);
-        if self.finder.is_some() {
+        if self.finder.is_some() || self.node.lane.is_some() {
             // That is what the node was given as.
             (server_info.replicas, server_info.promoted) = (0, false);
         }
@@ -306,6 +316,11 @@ impl Worker {
                 self.node.hear(memory);
             }
             eligibility.lasts(self.node.quarantine_length());
+            if let (Some(lane), Some(memory)) = (&self.node.lane, server_info.memory) {
+                // Slots have canaries of their own, and these show what its uptime would.
+                lane.remember(memory, now);
+                server_info.memory = Some(GreetReply { canary: Canary::Vouched, ..memory });
+            }
             let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now, answered_at: said_time };
             let news = eligibility.on_connect(&server_info, times);
             self.node.publish_eligibility(&eligibility, news, now);
@@ -322,6 +337,7 @@ impl Worker {
         }
         // Releases of the time before come first: they are older than anything in the queue.
         let (again, _) = self.unconfirmed.take_due(now);
+        let again = self.own_of(again);
         self.node.open(socket, conn, server_info.memory, again, now);
         self.node.set_health(Health::Up);
         let Node { id, address, upcall, .. } = &*self.node;
@@ -346,7 +362,31 @@ impl Worker {
     }
 
     fn claim(&self, run_id: &str) -> Result<(), Double> {
-        self.run_ids.lock().claim(self.node.id, run_id, time::tick())
+        let voter = self.voter();
+        self.run_ids.lock().claim(voter, run_id, time::tick())
+    }
+
+    /// Its place among all that show run ids.
+    fn voter(&self) -> Voter {
+        self.node.lane.as_ref().map_or(self.node.id.into(), |it| it.voter)
+    }
+
+    /// Of a master of a cluster, those of these releases whose slots it still serves; the others go to those that do.
+    fn own_of(&self, jobs: Vec<Job>) -> Vec<Job> {
+        match &self.node.lane {
+            Some(lane) => lane.own_of(jobs),
+            None => jobs,
+        }
+    }
+
+    /// While there is no connection, releases whose slots are served by others now go there.
+    fn hand_on(&mut self) {
+        if self.node.lane.is_some() && !self.unconfirmed.is_empty() {
+            let (jobs, _) = self.unconfirmed.take_due(time::tick());
+            for job in self.own_of(jobs) {
+                self.keep(job);
+            }
+        }
     }
 
     fn log_up(&mut self) {
@@ -377,6 +417,7 @@ impl Worker {
     /// Writes what has queued, and sleeps until there may be something to read.
     fn prepare(&mut self, node: &Node, driven: &mut Driven<'_>, now: Tick) -> Result<(), NodeFailure> {
         let (again, next_again) = node.take_refused(now);
+        let again = self.own_of(again);
         let patience = node.response_timeout().max(MUTE_MIN);
         let (broken, has_answered, give_up_at) = node.link.with(|state| {
             node.write(state, again, now);
@@ -453,7 +494,8 @@ impl Worker {
         self.phase = Phase::Unused;
         self.finder.iter().for_each(|it| it.disconnected());
         let unanswered = self.node.close();
-        self.run_ids.lock().leave(self.node.id, time::tick());
+        self.run_ids.lock().leave(self.voter(), time::tick());
+        self.node.lane.iter().for_each(|it| it.look());
         let Node { id, address, upcall, .. } = &*self.node;
         upcall.tell(|| Event::NodeDown { node: *id, address: Arc::clone(address), why: failure.clone() });
         if *failure != NodeFailure::ShutDown {

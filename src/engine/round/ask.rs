@@ -28,16 +28,21 @@ pub(crate) fn ask(
 /// What a node has answered, or why it has not answered as it should; and how long that took.
 pub(crate) type Timed = (Result<Answer, NodeFailure>, Option<Duration>);
 
-/// Several commands at once, each for its nodes, or for all: the answers to each, in node order, at `deadline` at the latest.
-pub(crate) fn ask_many(
-    fanout: &Fanout,
-    commands: impl IntoIterator<Item = (Command, Option<NodeSet>)>,
-    deadline: Tick,
-) -> Vec<Vec<Timed>> {
+/// A command for all nodes, or for those in `to`.
+pub(crate) struct Asked {
+    pub(crate) command: Command,
+    pub(crate) to: Option<NodeSet>,
+    /// Of nodes that are clusters: which of the lanes that serve slots. That of its slot otherwise.
+    pub(crate) lane: Option<usize>,
+}
+
+/// Several commands at once, each for its nodes: the answers to each, in node order, at `deadline` at the latest.
+pub(crate) fn ask_many(fanout: &Fanout, commands: impl IntoIterator<Item = Asked>, deadline: Tick) -> Vec<Vec<Timed>> {
     let _busy = fanout.busy();
-    let begin = |(command, to): (Command, Option<NodeSet>)| {
+    let begin = |Asked { command, to, lane }| {
         let (round, sent) = (round(fanout, to), Moment::now());
         let outgoing = Outgoing::ask(command, &round).to(to);
+        let outgoing = if let Some(lane) = lane { outgoing.in_lane(lane) } else { outgoing };
         fanout.send(outgoing, None, None, time::tick()).finish();
         (round, sent)
     };

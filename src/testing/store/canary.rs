@@ -62,6 +62,15 @@ fn digits(text: &[u8]) -> Option<f64> {
     number(text).filter(|_| text.len() <= 16)
 }
 
+/// What the text says of slots: "0-5460,7000-7000".
+fn ranges(text: &[u8]) -> impl Iterator<Item = (f64, f64)> {
+    text.split(|it| *it == b',').filter_map(|it| {
+        let dash = it.iter().position(|it| *it == b'-')?;
+        let (low, high) = it.split_at_checked(dash)?;
+        Some((number(low)?, number(high.strip_prefix(b"-")?)?))
+    })
+}
+
 pub(super) fn read_canary(run: &Run<'_>, key: &[u8]) -> Canary {
     let found = run.keys.text(key).unwrap_or_default();
     let today = (run.now / DAY).floor();
@@ -103,6 +112,25 @@ impl Canary {
         self.origin = if self.since.is_some() { b"old".to_vec() } else { b"new".to_vec() };
         (self.since, self.run) = (Some(run.now), run.run_id.as_bytes().to_vec());
         (self.format, self.rest) = (b"1".to_vec(), Vec::new());
+    }
+
+    /// Since when the master of a cluster has served all these slots, if it did with this epoch.
+    pub(super) fn owned_since(&self, epoch: &[u8], slots: &[u8]) -> Option<f64> {
+        let is_digit = |it: u8| it.is_ascii_digit();
+        let (since, rest) = field(self.rest.strip_prefix(b" ")?, is_digit)?;
+        let (noted, had) = field(rest, is_digit)?;
+        let is_range = |it: &u8| it.is_ascii_digit() || matches!(it, b',' | b'-');
+        if noted != epoch || had.is_empty() || !had.iter().all(is_range) {
+            return None;
+        }
+        let had: Vec<_> = ranges(had).collect();
+        let is_within = |(low, high): (f64, f64)| had.iter().any(|(first, last)| *first <= low && high <= *last);
+        digits(since).filter(|_| ranges(slots).all(is_within))
+    }
+
+    /// Notes that.
+    pub(super) fn note_owned(&mut self, since: f64, epoch: &[u8], slots: &[u8]) {
+        self.rest = [format!(" {since:.0} ").as_bytes(), epoch, b" ", slots].concat();
     }
 
     /// Writes it if it has changed.

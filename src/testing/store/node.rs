@@ -8,7 +8,7 @@ use super::reply::Reply;
 pub(super) fn greet(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outcome {
     let [key] = keys.array()?;
     let (own, heard, heard_on) = (args.number(1)?, args.number(2)?.min(LONGEST), args.number(3)?);
-    let vouches = args.at(4) == b"vouch";
+    let word = args.at(4);
 
     let mut canary = read_canary(run, key);
     let mut status = 1.0;
@@ -24,8 +24,13 @@ pub(super) fn greet(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outcom
     } else if canary.origin == b"new" {
         status = 4.0;
     }
-    if vouches && canary.origin == b"new" {
+    let vouches = word == b"vouch" && canary.origin == b"new";
+    let is_same = || format!("{:.0}", canary.since.unwrap_or(0.0)).as_bytes() == args.at(5);
+    if vouches {
         (canary.since, canary.origin) = (Some(0.0), b"vouched".to_vec());
+    } else if word == b"settle" && status == 4.0 && is_same() {
+        (canary.since, canary.origin) = (Some(args.number(6)?), args.at(7).to_vec());
+        status = if canary.origin == b"old" { 1.0 } else { status };
     }
     if canary.origin == b"vouched" {
         status = 5.0;
@@ -37,13 +42,21 @@ pub(super) fn greet(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outcom
     } else if heard_on == canary.day - 1.0 {
         canary.before = canary.before.max(heard);
     }
+    let mut from = canary.since.unwrap_or(0.0);
+    if args.len() == 6 && word != b"settle" {
+        let owned = if vouches { 0.0 } else { canary.owned_since(args.at(5), args.at(6)).unwrap_or(run.now) };
+        canary.note_owned(owned, args.at(5), args.at(6));
+        from = from.max(owned);
+    }
     canary.write(run, key);
 
     let (mut longest, mut day) = (canary.longest, canary.day);
     if longest < canary.before {
         (longest, day) = (canary.before, canary.day - 1.0);
     }
-    Ok(Reply::numbers([status, canary.kept_for(run), longest, day, 1.0]))
+    let is_of_cluster = 4 < args.len() || word == b"slot";
+    let reply = Reply::numbers([status, canary.kept_for(run), longest, day, 1.0]);
+    Ok(if is_of_cluster { reply.and(Reply::number(from)) } else { reply })
 }
 
 /// How many sets are kept besides the client's own.

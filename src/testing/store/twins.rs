@@ -40,7 +40,7 @@ pub(crate) const TWINS: [Twin; 20] = [
     Twin { name: "release_shared", hash: "5b50bf1db0945a9ada7cde759c929df8e51582c3", native: shared::release },
     Twin { name: "acquire_slot", hash: "7c1ff52ed078615957f9010829d02427a9f2f596", native: slots::acquire },
     Twin { name: "release_slots", hash: "6e862e9f784e42feda4d71fc85affc377e593300", native: slots::release },
-    Twin { name: "greet", hash: "c2d64396f3c5f985118c25f3b76ed73e625ed38a", native: node::greet },
+    Twin { name: "greet", hash: "64e8ef3b2360e7675d666f5e75972e00b955a0ff", native: node::greet },
     Twin { name: "meet", hash: "f4387eed315624ec6935c155785eee4d5480de4c", native: node::meet },
     Twin { name: "inspect", hash: "531ac5d50c03177fce5f16be89924711bc460d8a", native: inspect::inspect },
     Twin { name: "list", hash: "b2ea05f2e052b02a3ad9602c6e7c88221df4e12a", native: search::list },

@@ -33,7 +33,7 @@ fn loaded(script: Script) -> String {
 
 fn memory() -> GreetReply {
     let served = Duration::from_secs(5);
-    GreetReply { canary: Canary::Kept, served, longest: 10_102, day: 20_000, kept: true }
+    GreetReply { canary: Canary::Kept, served, longest: 10_102, day: 20_000, kept: true, from: 0 }
 }
 
 fn begin(url: &str) -> Handshake {

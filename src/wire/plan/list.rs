@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::config::RESERVED;
 use crate::wire::command::Command;
-use crate::wire::keys::{beside, owner_of};
+use crate::wire::keys::{PROBE, beside, owner_of};
 use crate::wire::plan::lock_keys::digits;
 use crate::wire::script::Script;
 
@@ -31,7 +31,7 @@ pub(crate) fn list(place: ScanPlace) -> Command {
     let max = digits(u64::try_from(KEYS_MAX).unwrap_or(0));
     let args = [digits(place.cursor), digits(place.count), ours, max, digits(KEY_MAX), digits(TOTAL_MAX)];
     let args: Vec<_> = args.iter().map(Vec::as_slice).collect();
-    Command::of_script(Script::List, &[b"quorlock:probe"], &args)
+    Command::of_script(Script::List, &[PROBE], &args)
 }
 
 /// Whose these keys are, once each.

@@ -101,7 +101,10 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (5, Canary::Vouched),
     ] {
         let kept = status % 2 == 1;
-        assert_eq!(greet(status), Answer::Greet(GreetReply { canary, served: left, longest: 8, day: 9, kept }));
+        assert_eq!(
+            greet(status),
+            Answer::Greet(GreetReply { canary, served: left, longest: 8, day: 9, kept, from: 0 })
+        );
     }
     let meet = |id: i64| read(Kind::Meet, format!("*2\r\n:{id}\r\n:3\r\n"));
     assert_eq!(meet(7), Answer::Meet(MeetReply { id: Some(7), others: 3 }));

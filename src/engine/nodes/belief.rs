@@ -1,0 +1,43 @@
+//! Until when a node's server is believed to be its master, and since when it may vote.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::engine::nodes::node::Node;
+use crate::error::Quarantine;
+use crate::time::{Moment, Tick};
+
+impl Node {
+    /// Whether what was asked at `asked` counts: of a node that is more than one process, somebody has said shortly before
+    /// that this server is its master. Always, if it is one.
+    pub(super) fn is_believed(&self, asked: Moment) -> bool {
+        asked.boot_micros() <= self.believed_until.load(Ordering::Acquire)
+    }
+
+    /// The node is more than one process, and this server its master, until then as far as is known.
+    pub(super) fn believe_until(&self, until: Moment) {
+        self.believed_until.store(until.boot_micros(), Ordering::Release);
+    }
+
+    /// Whether the node is more than one process. Known once there was a connection.
+    pub(super) fn is_group(&self) -> bool {
+        self.believed_until.load(Ordering::Acquire) != u64::MAX
+    }
+
+    /// Time was added, so quarantines end earlier.
+    #[cfg(feature = "testing")]
+    pub(super) fn on_advance(&self, by: Duration) {
+        let mut eligibility = self.eligibility.lock();
+        eligibility.on_advance(by);
+        self.publish_eligibility(&eligibility, None, crate::time::tick());
+    }
+
+    /// For how long what it grants does not count yet, and why: of a lane, of slots that were never used.
+    pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, Quarantine)> {
+        let left = self.status.quarantine_left(now);
+        let own = (!left.is_zero()).then(|| (left, self.status.quarantine_reason()));
+        let of_lane =
+            self.lane.as_ref().zip(self.quarantine_length()).and_then(|(it, length)| it.quarantine(now, length));
+        own.into_iter().chain(of_lane).max_by_key(|it| it.0)
+    }
+}

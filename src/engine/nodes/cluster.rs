@@ -1,0 +1,551 @@
+//! A node that is a cluster: its lanes, which of them a command goes to, and the thread that asks who serves which slots.
+//!
+//! The cluster is one node with one vote: all keys of a lock are in one slot, and each command of the lock goes to one lane, that
+//! of the slot by the newest map. Nothing is sent twice inside a round: whatever an old owner answers is its answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::answer::Answer;
+use crate::config::Config;
+use crate::engine::nodes::job::Job;
+use crate::engine::nodes::lane::{Lane, Lanes, Served};
+use crate::engine::nodes::member::{Asking, Member};
+use crate::engine::nodes::node::{Health, Jobs, Node, NodeContext, WorkerHandle};
+use crate::engine::nodes::settle::greet_master;
+use crate::engine::nodes::worker::Worker;
+use crate::error::{MemberAnswer, NodeFailure};
+use crate::logic::cluster::{Map, Master, SLOTS, Said, map};
+use crate::logic::eligibility::Eligibility;
+use crate::logic::group::Rhythm;
+use crate::logic::run_ids::RunIds;
+use crate::sys::logging::{Level, debug, error, info, warn, write_line};
+use crate::sys::sync::Mutex;
+use crate::sys::{Events, OwnThread, Poll, Token, WAKE, Waker};
+use crate::time::{self, Moment, Tick};
+use crate::wire::{Address, Command, Place, Question, slot_of_set};
+
+/// What is answered to many commands at once makes for one look, and the next comes no sooner.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// So many releases are kept whose slots nobody serves.
+const HOMELESS_MAX: usize = 16 * 1024;
+/// More masters are not asked: each has a thread and a connection, and a server may name any number of them.
+const LANES_MAX: usize = 256;
+/// The thread waits for its lanes' threads for so long after the deadline: they end by themselves then.
+const LAST_WRITES: Duration = Duration::from_millis(40);
+
+/// See the module. Shared by callers, workers and the thread.
+pub(crate) struct Cluster {
+    /// What others know as the node. It has no connection: its worker is the thread.
+    pub(crate) node: Arc<Node>,
+    address: Address,
+    config: Config,
+    common: NodeContext,
+    run_ids: Arc<Mutex<RunIds>>,
+    rhythm: Rhythm,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: Vec<Arc<Node>>,
+    threads: Vec<OwnThread>,
+    /// By slot: the place of its lane.
+    owners: Vec<Option<usize>>,
+    has_map: bool,
+    /// The map may be another by now.
+    look: bool,
+    /// The lanes that served slots before, and until when what they were asked for them can stand there.
+    moved: HashMap<u16, (usize, Tick)>,
+    /// Commands before there is a map, and releases for slots that nobody serves; in order.
+    homeless: VecDeque<Job>,
+}
+
+impl State {
+    fn owner(&self, slot: Option<u16>) -> Option<&Arc<Node>> {
+        // What is about no lock can be asked anywhere.
+        let Some(slot) = slot else { return self.lanes.iter().find(|it| serves(it)) };
+        self.lanes.get(self.owners.get(usize::from(slot)).copied().flatten()?)
+    }
+
+    /// Gives a command to its lane, which has to be woken; gives it back if there is none.
+    fn give(&self, job: Job, now: Tick, directly: bool) -> Option<Job> {
+        let slot = job.command.slot();
+        let Some(lane) = self.owner(slot) else { return Some(job) };
+        // RACE: an acquire may be on its way to the lane that served the slot before, which does not know yet that it does not,
+        // or serves it after all. The release goes behind it there as well; who does not serve the slot refuses it.
+        let before = slot.and_then(|it| self.moved.get(&it)).filter(|it| now < it.1);
+        if let Some(lane) = before.and_then(|it| self.lanes.get(it.0))
+            && let Some(again) = job.release_again()
+        {
+            lane.give([Some(again), None], now, false);
+            lane.wake();
+        }
+        lane.give([Some(job), None], now, directly);
+        lane.wake();
+        None
+    }
+
+    fn keep(&mut self, job: Job) {
+        if self.homeless.len() == HOMELESS_MAX {
+            self.homeless.pop_front();
+        }
+        self.homeless.push_back(job);
+    }
+}
+
+fn serves(lane: &Arc<Node>) -> bool {
+    lane.lane.as_ref().is_some_and(|it| it.served().last.is_some())
+}
+
+impl Cluster {
+    /// `node`: see there. Touches no network.
+    pub(crate) fn new(
+        node: Arc<Node>,
+        address: Address,
+        config: &Config,
+        common: NodeContext,
+        run_ids: Arc<Mutex<RunIds>>,
+    ) -> Arc<Cluster> {
+        let rhythm = Rhythm::new(config.ttl, config.connect_timeout);
+        let config = config.clone();
+        Arc::new(Cluster { node, address, config, common, run_ids, rhythm, state: Mutex::default() })
+    }
+
+    /// All lanes there are now.
+    pub(crate) fn lanes(&self) -> Vec<Arc<Node>> {
+        self.state.lock().lanes.clone()
+    }
+
+    /// The lanes that serve slots.
+    pub(crate) fn serving(&self) -> Vec<Arc<Node>> {
+        self.state.lock().lanes.iter().filter(|it| serves(it)).cloned().collect()
+    }
+
+    /// Why a command is not to be given to the cluster now, if so.
+    pub(crate) fn refusal(&self, command: &Command, now: Tick) -> Option<NodeFailure> {
+        let lane = {
+            let state = self.state.lock();
+            if !state.has_map {
+                drop(state);
+                return self.node.refusal(now);
+            }
+            state.owner(command.slot()).cloned()
+        };
+        match lane {
+            Some(lane) => lane.refusal(now),
+            None => {
+                self.look();
+                Some(nobody())
+            }
+        }
+    }
+
+    /// Gives commands to the lanes of their slots, one behind the other.
+    pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
+        let mut state = self.state.lock();
+        let mut is_kept = false;
+        for job in jobs.into_iter().flatten() {
+            // RACE: what is kept for the slot came before this.
+            let slot = job.command.slot();
+            let waits = !state.homeless.is_empty() && state.homeless.iter().any(|it| it.command.slot() == slot);
+            let left = if state.has_map && !waits { state.give(job, now, directly) } else { Some(job) };
+            if let Some(job) = left {
+                state.keep(job);
+                is_kept = true;
+            }
+        }
+        drop(state);
+        if is_kept {
+            self.node.link.wake_worker();
+        }
+    }
+
+    /// Gives a command to one of the lanes that serve slots, whatever its slot is.
+    pub(crate) fn give_to(&self, lane: usize, job: Job, now: Tick) -> Result<(), NodeFailure> {
+        let serving = self.serving();
+        let lane = serving.get(lane).ok_or_else(nobody)?;
+        if let Some(failure) = lane.refusal(now) {
+            return Err(failure);
+        }
+        lane.give([Some(job), None], now, false);
+        lane.wake();
+        Ok(())
+    }
+
+    /// Lets a master note what it serves now.
+    fn greet(&self, lane: &Node, of: &Lane, now: Tick) {
+        if let Some(length) = &self.common.quarantine_length {
+            let greet = Job::of_connection(Arc::new(greet_master(length, of, 0, false)));
+            lane.give([Some(greet), None], now, false);
+            lane.wake();
+        }
+    }
+
+    /// What tells each of the lanes that serve slots that its master has lost nothing.
+    pub(crate) fn vouch(&self) -> Vec<Command> {
+        let Some(length) = &self.common.quarantine_length else { return Vec::new() };
+        let command = |it: &Arc<Node>| Some(greet_master(length, it.lane.as_ref()?, 0, true));
+        self.serving().iter().filter_map(command).collect()
+    }
+
+    /// What is known of slots is asked again.
+    pub(crate) fn doubt_all(&self) {
+        self.lanes().iter().for_each(|it| it.link.with(|it| it.slots.doubt_all()));
+    }
+
+    /// Until when a round that begins now may have to wait for a connection first.
+    pub(crate) fn connects_until(&self, now: Tick) -> Option<Tick> {
+        let timeout = self.config.connect_timeout;
+        let lanes = self.lanes();
+        let lanes = lanes.iter().filter(|it| serves(it)).filter_map(|it| it.connects_until(now, timeout));
+        lanes.chain(self.node.connects_until(now, timeout)).max()
+    }
+
+    /// How many slots no master serves, as far as is known.
+    pub(crate) fn not_served(&self) -> usize {
+        self.state.lock().owners.iter().filter(|it| it.is_none()).count()
+    }
+
+    /// The lanes end with the thread; what they have still to bring is brought until `deadline`.
+    pub(crate) fn stop(&self, deadline: Tick) {
+        self.node.stop(deadline);
+        self.lanes().iter().for_each(|it| it.stop(deadline));
+    }
+}
+
+impl Lanes for Cluster {
+    fn look(&self) {
+        self.state.lock().look = true;
+        self.node.link.wake_worker();
+    }
+
+    fn take_over(&self, lane: usize, job: Job) -> Option<Job> {
+        let state = self.state.lock();
+        let own = job.command.slot().and_then(|it| state.owners.get(usize::from(it)).copied().flatten());
+        // As long as nobody serves it, it stays where it is.
+        if own.is_none_or(|it| it == lane) { Some(job) } else { state.give(job, time::tick(), false) }
+    }
+
+    fn take(&self, job: Job) {
+        self.give([Some(job), None], time::tick(), false);
+    }
+}
+
+fn nobody() -> NodeFailure {
+    NodeFailure::SlotNotServed { said: "no master of the map has it".to_owned() }
+}
+
+/// The thread's side.
+pub(crate) struct Mapper {
+    cluster: Arc<Cluster>,
+    poll: Poll,
+    events: Events,
+    members: Vec<Member>,
+    next_token: usize,
+    /// Why there is no map, as the log has said.
+    said: Option<NodeFailure>,
+    said_holes: bool,
+}
+
+impl Mapper {
+    /// `poll`: the one that the cluster's node wakes.
+    pub(crate) fn new(cluster: Arc<Cluster>, poll: Poll) -> Mapper {
+        let next_token = 1;
+        let mut mapper = Mapper {
+            cluster,
+            poll,
+            events: Events::with_capacity(16),
+            members: Vec::new(),
+            next_token,
+            said: None,
+            said_holes: false,
+        };
+        mapper.know(&[]);
+        mapper
+    }
+
+    /// Asks the seeds, and these.
+    fn know(&mut self, masters: &[Place]) {
+        let Place::Group(group) = &self.cluster.address.place else { return };
+        let wanted: Vec<_> = group.members().iter().chain(masters).cloned().collect();
+        self.members.retain(|it| wanted.contains(it.place()));
+        for place in wanted {
+            if !self.members.iter().any(|it| *it.place() == place) {
+                self.members.push(Member::new(place, Token(self.next_token)));
+                self.next_token = self.next_token.saturating_add(1);
+            }
+        }
+    }
+
+    /// Runs until it is stopped.
+    pub(crate) fn run(mut self) {
+        let cluster = Arc::clone(&self.cluster);
+        let node = Arc::clone(&cluster.node);
+        let (mut next, mut soonest) = (time::tick(), time::tick());
+        let mut is_used = false;
+        loop {
+            let now = time::tick();
+            let (is_empty, look) = {
+                let state = cluster.state.lock();
+                (state.homeless.is_empty(), state.look)
+            };
+            if node.stop_at().is_some_and(|it| it <= now || is_empty) {
+                break;
+            }
+            if !is_used && (node.is_called_up() || !is_empty) {
+                is_used = true;
+                let until = now.checked_add(cluster.config.connect_timeout).unwrap_or(now);
+                node.set_health(Health::Connecting { until });
+            }
+            if is_used && (next <= now || look && soonest <= now) {
+                cluster.state.lock().look = false;
+                if catch_unwind(AssertUnwindSafe(|| self.look(now))).is_err() {
+                    error!("{}: the thread that asks its cluster panicked and goes on; please report this", node.id);
+                }
+                soonest = time::deadline(LOOK_AGAIN);
+                next = now.checked_add(cluster.rhythm.every).unwrap_or(now).max(soonest);
+            }
+            self.house();
+            let look = cluster.state.lock().look;
+            let until = if look { soonest.min(next) } else { next };
+            let mut timeout = is_used.then(|| until.saturating_duration_since(time::tick()));
+            if node.stop_at().is_some() {
+                timeout = Some(timeout.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN));
+            }
+            self.wait(timeout);
+        }
+        self.end();
+    }
+
+    /// Asks all members, and takes note of what follows.
+    fn look(&mut self, now: Tick) {
+        let deadline = now.checked_add(self.cluster.rhythm.look).unwrap_or(now);
+        let began = Moment::now();
+        let cluster = Arc::clone(&self.cluster);
+        self.each_member(Member::begin);
+        loop {
+            self.each_member(Member::step);
+            let left = deadline.saturating_duration_since(time::tick());
+            if left.is_zero() || self.members.iter().all(|it| it.said().is_some()) || cluster.node.stop_at().is_some() {
+                break;
+            }
+            self.wait(Some(left));
+        }
+        let hosts: Vec<_> = self.members.iter().map(|it| host_of(it.place())).collect();
+        let shown: Vec<_> = self.members.iter().map(|it| it.place().to_string().into()).collect();
+        let said: Vec<_> = self.members.iter_mut().map(said_by).collect();
+        match map(&said, &hosts, &shown) {
+            Ok(map) => self.take(&map, began),
+            Err(failure) => self.miss(failure),
+        }
+    }
+
+    fn each_member(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
+        let Mapper { cluster, members, poll, .. } = self;
+        let asking = Asking { address: &cluster.address, question: &Question::Nodes, registry: poll.registry() };
+        members.iter_mut().for_each(|it| does(it, &asking));
+    }
+
+    fn take(&mut self, map: &Map, began: Moment) {
+        let cluster = Arc::clone(&self.cluster);
+        let places: Vec<_> = map.masters.iter().map(place_of).collect();
+        self.know(&places);
+        let mut lanes = Vec::new();
+        for (master, place) in map.masters.iter().zip(places) {
+            match cluster.lane_at(&place) {
+                Ok(lane) => lanes.push((lane, master)),
+                Err(err) => {
+                    error!("{}: {place}: no thread for it: {err}", cluster.node.id);
+                    return;
+                }
+            }
+        }
+        let now = time::tick();
+        let slot_of_set = slot_of_set();
+        for (index, (lane, master)) in (0..).zip(&lanes) {
+            let Some(of) = &lane.lane else { continue };
+            let changed = of.serve(served(master), map.owner(slot_of_set) == Some(index));
+            if changed {
+                // What it serves, or since when, is another. What it has lost is noted there, because it may get it back.
+                lane.link.with(|it| it.slots.doubt_all());
+                cluster.greet(lane, of, now);
+            }
+            if master.says_so && map.has_majority {
+                lane.believe_until(began.checked_add(cluster.rhythm.believed).unwrap_or(began));
+            }
+        }
+        let owners = (0..=u16::MAX).take(SLOTS).map(|slot| {
+            let lane = map.owner(slot).and_then(|it| lanes.get(it))?;
+            lane.0.lane.as_ref().map(|it| it.index)
+        });
+        cluster.install(owners.collect(), &lanes, now);
+        if !matches!(cluster.node.health(), Health::Up) {
+            cluster.node.set_health(Health::Up);
+            lanes.iter().for_each(|it| it.0.call_up());
+            info!("{}: {}: a cluster of {} masters", cluster.node.id, cluster.node.address, lanes.len());
+        }
+        self.said = None;
+        let holes = !map.is_whole();
+        if holes && !std::mem::replace(&mut self.said_holes, true) {
+            warn!("{}: {}: some slots of the cluster are served by no master", cluster.node.id, cluster.node.address);
+        }
+        self.said_holes = holes;
+    }
+
+    /// There is no map now. The one there was stays: what its masters grant counts as long as they are believed.
+    fn miss(&mut self, failure: NodeFailure) {
+        let node = &self.cluster.node;
+        if self.said.as_ref().is_none_or(|it| it.kind() != failure.kind()) {
+            let level = if failure.needs_somebody() { Level::Warn } else { Level::Info };
+            write_line!(level, "{}: {}: {failure}", node.id, node.address);
+        }
+        if !self.cluster.state.lock().has_map {
+            node.set_health(Health::Down(failure.clone()));
+            node.note_failed();
+        }
+        self.said = Some(failure);
+    }
+
+    /// Looks after what has no lane: it goes to the lane that there is now, or is refused, or waits on.
+    fn house(&self) {
+        let now = time::tick();
+        let node = &self.cluster.node;
+        let health = node.health();
+        let mut refused = Vec::new();
+        {
+            let mut state = self.cluster.state.lock();
+            let has_map = state.has_map;
+            for job in std::mem::take(&mut state.homeless) {
+                let Some(job) = (if has_map { state.give(job, now, false) } else { Some(job) }) else { continue };
+                let failure = match &health {
+                    _ if has_map => Some(nobody()),
+                    Health::Down(failure) => Some(failure.clone()),
+                    _ => None,
+                };
+                match failure {
+                    Some(_) if job.is_worth_keeping(now) => state.homeless.push_back(job),
+                    Some(failure) => refused.push((job, failure)),
+                    None => state.homeless.push_back(job),
+                }
+            }
+        }
+        for (mut job, failure) in refused {
+            job.answer(node.id, Answer::Failed(failure), false);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        if let Err(err) = self.poll.poll(&mut self.events, timeout)
+            && err.kind() != io::ErrorKind::Interrupted
+        {
+            debug!("{}: cannot wait for its cluster: {err}", self.cluster.node.id);
+        }
+    }
+
+    fn end(&self) {
+        let node = &self.cluster.node;
+        let deadline = node.stop_at().unwrap_or_else(time::tick);
+        node.set_health(Health::Down(NodeFailure::ShutDown));
+        let (threads, left) = {
+            let mut state = self.cluster.state.lock();
+            state.has_map = false;
+            (std::mem::take(&mut state.threads), std::mem::take(&mut state.homeless))
+        };
+        for mut job in left {
+            job.answer(node.id, Answer::Failed(NodeFailure::ShutDown), false);
+        }
+        self.cluster.lanes().iter().for_each(|it| it.stop(deadline));
+        let deadline = deadline.checked_add(LAST_WRITES).unwrap_or(deadline);
+        for thread in threads {
+            if thread.join_until(deadline).is_none() {
+                debug!("{}: a lane is still busy", node.id);
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// The lane for a master; a new one if there is none.
+    fn lane_at(self: &Arc<Self>, place: &Place) -> io::Result<Arc<Node>> {
+        let address = self.address.at(place.clone());
+        let shown = address.shown();
+        let mut state = self.state.lock();
+        let in_use = || state.lanes.iter().filter(|it| it.stop_at().is_none());
+        if let Some(lane) = in_use().find(|it| it.address == shown) {
+            return Ok(Arc::clone(lane));
+        }
+        if LANES_MAX <= in_use().count() {
+            return Err(io::Error::other("more masters than a cluster has"));
+        }
+        let index = state.lanes.len();
+        let voter = self.run_ids.lock().enter(self.node.id);
+        let this: Weak<Cluster> = Arc::downgrade(self);
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
+        let eligibility = Eligibility::new(self.config.quarantine_length(), self.config.margin.share);
+        let node = Node::new(self.node.id, shown, handle, self.common.clone(), eligibility);
+        let lane = Arc::new(node.into_lane(Lane::new(index, voter, this), &self.node));
+        let run_ids = Arc::clone(&self.run_ids);
+        let worker = Worker::new(Arc::clone(&lane), address, None, &self.config, run_ids, poll);
+        let name = format!("quorlock-{}-{index}", self.node.id);
+        state.threads.push(OwnThread::spawn(name, move || worker.run())?);
+        state.lanes.push(Arc::clone(&lane));
+        Ok(lane)
+    }
+
+    /// Commands go by this map from now on.
+    fn install(&self, owners: Vec<Option<usize>>, lanes: &[(Arc<Node>, &Master)], now: Tick) {
+        let mut state = self.state.lock();
+        // As long as anything that the old owner was asked can stand there.
+        let until = now.checked_add(self.config.longest_life()).unwrap_or(now);
+        state.moved.retain(|_, it| now < it.1);
+        let before = std::mem::replace(&mut state.owners, owners);
+        for (slot, before) in (0..).zip(before) {
+            let now_at = state.owners.get(usize::from(slot)).copied().flatten();
+            if let Some(before) = before.filter(|it| now_at != Some(*it)) {
+                state.moved.insert(slot, (before, until));
+            }
+        }
+        state.has_map = true;
+        let stale = |it: &&Arc<Node>| !lanes.iter().any(|(lane, _)| Arc::ptr_eq(lane, it));
+        for lane in state.lanes.iter().filter(stale) {
+            let Some(of) = &lane.lane else { continue };
+            of.serve(Served::default(), false);
+            // What was given to it until then can be of use no more.
+            if of.is_idle_since(now).checked_add(self.config.longest_life()).is_some_and(|it| it < now) {
+                lane.stop(now);
+            }
+        }
+    }
+}
+
+fn said_by(member: &mut Member) -> Said {
+    let view = member.view();
+    match (member.end(), view) {
+        (MemberAnswer::Failed(failure), _) => Said::Failed(failure),
+        (_, Some(view)) => Said::View(view),
+        (_, None) => Said::Failed(NodeFailure::Internal),
+    }
+}
+
+fn served(master: &Master) -> Served {
+    let range = |it: &(u16, u16)| format!("{}-{}", it.0, it.1);
+    let slots = master.slots.iter().map(range).collect::<Vec<_>>().join(",");
+    Served { epoch: master.epoch, slots: slots.into(), last: master.slots.last().map(|it| it.1) }
+}
+
+fn place_of(master: &Master) -> Place {
+    Place::Tcp { host: master.host.clone(), port: master.port }
+}
+
+fn host_of(place: &Place) -> String {
+    match place {
+        Place::Tcp { host, .. } => host.clone(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,112 @@
+//! A lane: the connection to one master of a cluster, and what is known of it.
+//!
+//! A node that is a cluster has one for each master. All have the node's id, and each is a [`Node`](super::node::Node) with a
+//! worker of its own, so everything that holds for the one connection to a server holds for each. Which of them a command
+//! goes to is decided by its slot, in `cluster.rs`. Here is what a lane is told by that, and what it says to it.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::answer::{Canary, GreetReply};
+use crate::engine::nodes::job::Job;
+use crate::error::Quarantine;
+use crate::logic::run_ids::Voter;
+use crate::sys::sync::{AtomicBool, Mutex};
+use crate::time::Tick;
+
+/// All lanes of a cluster.
+pub(crate) trait Lanes: Send + Sync {
+    /// The map may be another by now: it is asked for.
+    fn look(&self);
+
+    /// Takes a release whose slot another lane serves than this one; gives it back if that is not so.
+    fn take_over(&self, lane: usize, job: Job) -> Option<Job>;
+
+    /// Takes a command for the lane of its slot.
+    fn take(&self, job: Job);
+}
+
+/// What a master serves, as the map says.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Served {
+    pub(crate) epoch: u64,
+    /// As `0-5460,7000-7000`; empty for nothing.
+    pub(crate) slots: Arc<str>,
+    /// The slot in which its canary is: the last one, because slots that are moved away are the first ones mostly.
+    pub(crate) last: Option<u16>,
+}
+
+pub(crate) struct Lane {
+    /// Its place among the lanes.
+    pub(crate) index: usize,
+    /// Its place among all that show run ids.
+    pub(crate) voter: Voter,
+    lanes: Weak<dyn Lanes>,
+    served: Mutex<Served>,
+    /// Since when it serves nothing.
+    idle_since: Mutex<Option<Tick>>,
+    /// What its master's canary said last, and when.
+    memory: Mutex<Option<(GreetReply, Tick)>>,
+    /// It serves the slot of the key that says which node the cluster is.
+    meets: AtomicBool,
+}
+
+impl Lane {
+    pub(crate) fn new(index: usize, voter: Voter, lanes: Weak<dyn Lanes>) -> Lane {
+        let (served, idle_since, memory) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Lane { index, voter, lanes, served, idle_since, memory, meets: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn lanes(&self) -> Option<Arc<dyn Lanes>> {
+        self.lanes.upgrade()
+    }
+
+    pub(crate) fn look(&self) {
+        if let Some(lanes) = self.lanes() {
+            lanes.look();
+        }
+    }
+
+    /// Those of these releases that are for this lane; the others go to theirs.
+    pub(crate) fn own_of(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let Some(lanes) = self.lanes() else { return jobs };
+        jobs.into_iter().filter_map(|it| lanes.take_over(self.index, it)).collect()
+    }
+
+    pub(crate) fn served(&self) -> Served {
+        self.served.lock().clone()
+    }
+
+    /// Takes note of what it serves now. True if that has changed.
+    pub(crate) fn serve(&self, served: Served, meets: bool) -> bool {
+        self.meets.store(meets, Ordering::Relaxed);
+        if served.last.is_some() {
+            *self.idle_since.lock() = None;
+        }
+        let before = std::mem::replace(&mut *self.served.lock(), served.clone());
+        before != served
+    }
+
+    /// Since when it serves nothing; it serves nothing now.
+    pub(crate) fn is_idle_since(&self, now: Tick) -> Tick {
+        *self.idle_since.lock().get_or_insert(now)
+    }
+
+    pub(crate) fn meets(&self) -> bool {
+        self.meets.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn remember(&self, reply: GreetReply, now: Tick) {
+        *self.memory.lock() = Some((reply, now));
+    }
+
+    /// For how long slots that were never used do not count there, and why.
+    pub(super) fn quarantine(&self, now: Tick, length: Duration) -> Option<(Duration, Quarantine)> {
+        let (reply, seen) = (*self.memory.lock())?;
+        let served = reply.served.saturating_add(now.saturating_duration_since(seen));
+        let left = length.checked_sub(served).filter(|it| !it.is_zero())?;
+        let is_new = matches!(reply.canary, Canary::Missing | Canary::KeptFromNothing);
+        Some((left, if is_new { Quarantine::New } else { Quarantine::Restarted }))
+    }
+}

@@ -1,0 +1,327 @@
+//! The slots of one master of a cluster, on one connection: since when that server has kept what it was told in each.
+//!
+//! A slot has a canary of its own, because a script sees keys of one slot only. The first command of a slot waits until it
+//! is known. A slot without canary may be new, or its keys may be lost. If the master's own canary, which is looked at
+//! *after* the slot's was written, has been there for longer, and the master has served the slot for longer, then nothing was
+//! lost: the slot is *settled*, its canary is set back to that time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::answer::{Canary, GreetReply};
+use crate::error::{NodeFailure, Quarantine};
+use crate::time::Tick;
+
+/// See the module. `T` is what waits.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    slots: HashMap<u16, Slot<T>>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    kept: Option<Kept>,
+    /// It may have been away since that was known: it is asked again before the next command.
+    in_doubt: bool,
+    /// Until when the server says that it has forgotten.
+    told_until: Option<Tick>,
+    asking: Option<Asking<T>>,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot { kept: None, in_doubt: false, told_until: None, asking: None }
+    }
+}
+
+/// Since when the server has kept it.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    seen: Tick,
+    /// For how long, then.
+    served: Duration,
+    why: Quarantine,
+    /// From when on its extensions count: as it was known then.
+    extends_from: Option<Tick>,
+}
+
+/// Until the answers have come.
+#[derive(Debug)]
+struct Asking<T> {
+    waiting: Vec<T>,
+    found: Option<Result<GreetReply, NodeFailure>>,
+}
+
+/// What becomes of a command.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Admitted<T> {
+    /// It may go.
+    Pass(T),
+    /// It waits: the slot's canary and then the master's are to be asked for.
+    Ask,
+    Wait,
+}
+
+/// What follows from what the master's canary says.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Next<T> {
+    /// The slot's canary is to be set back, and then these may go.
+    Settle { found: u64, since: u64, origin: &'static str, waiting: Vec<T> },
+    /// These may go.
+    Open(Vec<T>),
+    /// The server does not serve the slot.
+    Fail(Vec<T>, NodeFailure),
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots { slots: HashMap::new() }
+    }
+}
+
+impl<T> Slots<T> {
+    /// Takes a command for a slot.
+    pub(crate) fn admit(&mut self, slot: u16, command: T) -> Admitted<T> {
+        let slot = self.slots.entry(slot).or_default();
+        if let Some(asking) = &mut slot.asking {
+            asking.waiting.push(command);
+            return Admitted::Wait;
+        }
+        if slot.kept.is_some() && !slot.in_doubt {
+            return Admitted::Pass(command);
+        }
+        slot.asking = Some(Asking { waiting: vec![command], found: None });
+        Admitted::Ask
+    }
+
+    /// What the slot's canary says.
+    pub(crate) fn on_slot(&mut self, slot: u16, reply: Result<GreetReply, NodeFailure>) {
+        if let Some(asking) = self.slots.get_mut(&slot).and_then(|it| it.asking.as_mut()) {
+            asking.found = Some(reply);
+        }
+    }
+
+    /// What the master's says, which was asked for behind it. `length`: of a quarantine.
+    pub(crate) fn on_master(
+        &mut self,
+        slot: u16,
+        master: Result<GreetReply, NodeFailure>,
+        now: Tick,
+        length: Duration,
+    ) -> Next<T> {
+        let slot = self.slots.entry(slot).or_default();
+        let Some(Asking { waiting, found }) = slot.asking.take() else { return Next::Open(Vec::new()) };
+        let found = match found.unwrap_or(Err(NodeFailure::Internal)) {
+            Ok(found) => found,
+            Err(failure) => return Next::Fail(waiting, failure),
+        };
+        slot.in_doubt = false;
+        slot.learn(found, now, length);
+        let is_new = matches!(found.canary, Canary::Missing | Canary::KeptFromNothing);
+        let origin = match master.as_ref().map(|it| it.canary) {
+            Ok(Canary::Kept) => "old",
+            Ok(Canary::KeptFromNothing) => "new",
+            Ok(Canary::Vouched) => "vouched",
+            // It began after the slot's was written, or nobody knows.
+            Ok(Canary::Missing | Canary::Another) | Err(_) => return Next::Open(waiting),
+        };
+        match master {
+            Ok(master) if is_new && master.from < found.from => {
+                Next::Settle { found: found.from, since: master.from, origin, waiting }
+            }
+            _ => Next::Open(waiting),
+        }
+    }
+
+    /// The slot was settled, unless its canary was another by then.
+    pub(crate) fn on_settled(
+        &mut self,
+        slot: u16,
+        reply: Result<GreetReply, NodeFailure>,
+        now: Tick,
+        length: Duration,
+    ) {
+        let slot = self.slots.entry(slot).or_default();
+        match reply {
+            Ok(reply) => slot.learn(reply, now, length),
+            Err(_) => slot.in_doubt = true,
+        }
+    }
+
+    /// The server says that it has forgotten a lock in the slot.
+    pub(crate) fn on_forgotten(&mut self, slot: u16, until: Option<Tick>) {
+        let slot = self.slots.entry(slot).or_default();
+        slot.told_until = slot.told_until.max(until);
+    }
+
+    /// The slot may have been away.
+    pub(crate) fn doubt(&mut self, slot: u16) {
+        if let Some(slot) = self.slots.get_mut(&slot) {
+            slot.in_doubt = true;
+        }
+    }
+
+    /// The same of all of them.
+    pub(crate) fn doubt_all(&mut self) {
+        self.slots.values_mut().for_each(|it| it.in_doubt = true);
+    }
+
+    /// For how long a grant of the slot does not count that was asked for at `asked`, and why.
+    pub(crate) fn left(&self, slot: u16, asked: Tick, length: Duration) -> (Duration, Quarantine) {
+        let Some(Slot { kept: Some(kept), told_until, .. }) = self.slots.get(&slot) else {
+            return (length, Quarantine::Restarted);
+        };
+        let until = kept.until(length).max(*told_until);
+        (until.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked)), kept.why)
+    }
+
+    /// The same of an extension.
+    pub(crate) fn left_of_extension(&self, slot: u16, asked: Tick, length: Duration) -> (Duration, Quarantine) {
+        let Some(kept) = self.slots.get(&slot).and_then(|it| it.kept) else { return (length, Quarantine::Restarted) };
+        (kept.extends_from.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked)), kept.why)
+    }
+
+    /// Ends: what waits still.
+    pub(crate) fn close(self) -> impl Iterator<Item = T> {
+        self.slots.into_values().filter_map(|it| it.asking).flat_map(|it| it.waiting)
+    }
+}
+
+impl<T> Slot<T> {
+    fn learn(&mut self, reply: GreetReply, now: Tick, length: Duration) {
+        let why = match reply.canary {
+            Canary::Missing | Canary::KeptFromNothing => Quarantine::New,
+            Canary::Kept | Canary::Another | Canary::Vouched => Quarantine::Restarted,
+        };
+        let kept = Kept { seen: now, served: reply.served, why, extends_from: None };
+        self.kept = Some(Kept { extends_from: kept.until(length), ..kept });
+    }
+}
+
+impl Kept {
+    fn until(self, length: Duration) -> Option<Tick> {
+        let left = length.saturating_sub(self.served);
+        if left.is_zero() { None } else { self.seen.checked_add(left) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time;
+
+    const LENGTH: Duration = Duration::from_secs(10);
+
+    fn reply(canary: Canary, from: u64, served: u64) -> Result<GreetReply, NodeFailure> {
+        let served = Duration::from_secs(served);
+        Ok(GreetReply { canary, served, longest: 0, day: 0, kept: true, from })
+    }
+
+    fn left(slots: &Slots<u8>, asked: Tick) -> (u64, u64) {
+        let (grants, extensions) = (slots.left(7, asked, LENGTH), slots.left_of_extension(7, asked, LENGTH));
+        (grants.0.as_secs(), extensions.0.as_secs())
+    }
+
+    /// The slot was asked for by a command, and said this.
+    fn asked(canary: Canary, from: u64, served: u64) -> Slots<u8> {
+        let mut slots = Slots::default();
+        assert_eq!(slots.admit(7, 1), Admitted::Ask);
+        assert_eq!(slots.admit(7, 2), Admitted::Wait);
+        slots.on_slot(7, reply(canary, from, served));
+        slots
+    }
+
+    #[test]
+    fn a_slot_without_canary_is_as_old_as_its_master_s_and_is_set_back_to_that() {
+        let now = time::tick();
+        for canary in [Canary::Missing, Canary::KeptFromNothing] {
+            for (master, origin) in
+                [(Canary::Kept, "old"), (Canary::KeptFromNothing, "new"), (Canary::Vouched, "vouched")]
+            {
+                let mut slots = asked(canary, 500, 0);
+                let next = slots.on_master(7, reply(master, 400, 100), now, LENGTH);
+                assert_eq!(next, Next::Settle { found: 500, since: 400, origin, waiting: vec![1, 2] });
+                assert_eq!(left(&slots, now), (10, 10), "not before it is known to be settled");
+                slots.on_settled(7, reply(Canary::Kept, 400, 100), now, LENGTH);
+                assert_eq!(left(&slots, now), (0, 0));
+                assert_eq!(slots.admit(7, 3), Admitted::Pass(3));
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_is_not_set_back_where_the_master_has_lost_its_own_canary_or_has_the_slot_since_lately() {
+        let now = time::tick();
+        let masters = [
+            reply(Canary::Missing, 600, 0),
+            reply(Canary::Another, 600, 0),
+            // It was lost since the slot's was written, and somebody else has asked since.
+            reply(Canary::KeptFromNothing, 600, 0),
+            reply(Canary::Kept, 500, 100),
+            Err(NodeFailure::Busy),
+        ];
+        for master in masters {
+            let mut slots = asked(Canary::Missing, 500, 0);
+            assert_eq!(slots.on_master(7, master.clone(), now, LENGTH), Next::Open(vec![1, 2]), "{master:?}");
+            assert_eq!(left(&slots, now), (10, 10));
+        }
+    }
+
+    #[test]
+    fn a_slot_that_another_process_kept_is_silent_for_its_whole_quarantine_whatever_its_master_says() {
+        let now = time::tick();
+        let mut slots = asked(Canary::Another, 500, 0);
+        let next = slots.on_master(7, reply(Canary::Vouched, 0, 1_000), now, LENGTH);
+        assert_eq!(next, Next::Open(vec![1, 2]));
+        assert_eq!(left(&slots, now), (10, 10));
+        assert_eq!(left(&slots, now + Duration::from_secs(10)), (0, 0));
+    }
+
+    #[test]
+    fn a_slot_that_was_kept_for_a_while_is_silent_for_the_rest() {
+        let now = time::tick();
+        let mut slots = asked(Canary::Kept, 500, 4);
+        assert_eq!(slots.on_master(7, reply(Canary::Kept, 400, 100), now, LENGTH), Next::Open(vec![1, 2]));
+        assert_eq!(left(&slots, now), (6, 6));
+        // Somebody turns out to need longer: that ends no hold.
+        let longer = Duration::from_secs(20);
+        assert_eq!(slots.left(7, now, longer).0.as_secs(), 16);
+        assert_eq!(slots.left_of_extension(7, now, longer).0.as_secs(), 6);
+
+        slots.on_forgotten(7, Some(now + Duration::from_secs(9)));
+        assert_eq!(left(&slots, now), (9, 6));
+    }
+
+    #[test]
+    fn commands_for_a_slot_that_the_server_does_not_serve_fail_and_the_next_asks_again() {
+        let now = time::tick();
+        let moved = || NodeFailure::SlotMoved { said: String::new() };
+        let mut slots = Slots::default();
+        assert_eq!(slots.admit(7, 1), Admitted::Ask);
+        slots.on_slot(7, Err(moved()));
+        assert_eq!(slots.on_master(7, reply(Canary::Kept, 1, 100), now, LENGTH), Next::Fail(vec![1], moved()));
+        assert_eq!(left(&slots, now), (10, 10), "nobody knows");
+        assert_eq!(slots.admit(7, 2), Admitted::Ask);
+        assert_eq!(slots.close().collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_slot_that_may_have_been_away_is_asked_again_before_the_next_command() {
+        let now = time::tick();
+        let known = || {
+            let mut slots = asked(Canary::Kept, 500, 100);
+            assert_eq!(slots.on_master(7, reply(Canary::Kept, 400, 100), now, LENGTH), Next::Open(vec![1, 2]));
+            slots
+        };
+        let (mut one, mut all) = (known(), known());
+        one.doubt(7);
+        all.doubt_all();
+        for slots in [&mut one, &mut all] {
+            assert_eq!(left(slots, now), (0, 0), "what is under way counts as before");
+            assert_eq!(slots.admit(7, 3), Admitted::Ask);
+        }
+        let mut other = known();
+        other.doubt(8);
+        assert_eq!(other.admit(7, 3), Admitted::Pass(3));
+    }
+}

@@ -1,0 +1,356 @@
+//! A node that is a cluster: `redis+cluster://`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use devnodes::{Cluster, Server, Servers, eventually};
+use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, NodeFinding, StoredKey};
+
+use crate::replicated::vouched;
+use crate::support::*;
+
+/// Without quarantine.
+fn one(cluster: &Cluster) -> Builder {
+    builder([cluster.url()])
+}
+
+/// Whether a key is on the server that serves its slot.
+fn is_at(cluster: &Cluster, server: usize, key: &str) -> bool {
+    cluster.servers[server].command(&["EXISTS", key]).is_ok_and(|it| it.as_int() == Some(1))
+}
+
+/// Names that each have another master.
+fn names(cluster: &Cluster) -> [String; 3] {
+    [0, 1, 2].map(|it| cluster.name_at(it, "report"))
+}
+
+#[test]
+fn a_lock_is_on_the_master_of_its_slot_and_nowhere_else() -> TestResult {
+    let cluster = Cluster::start(3)?;
+    let locks = one(&cluster).build()?;
+    for (index, name) in names(&cluster).iter().enumerate() {
+        let guard = locks.mutex(name).try_lock()?;
+        assert!(cluster.servers[index].exists(name));
+        assert!(locks.mutex(name).try_lock().is_err());
+        guard.extend(secs(20))?;
+        guard.release()?;
+        assert!(!cluster.servers[index].exists(name));
+    }
+    Ok(())
+}
+
+#[test]
+fn every_kind_of_lock_has_all_its_keys_in_one_slot_whatever_it_is_called() -> TestResult {
+    let cluster = Cluster::start(3)?;
+    let locks = one(&cluster).build()?;
+    for name in ["a", "", "{", "}", "{}", "a}b", "{a}", "{a", "a{b}c", "{}{x}", "x{y}{z}", "a{b{c}d}"] {
+        drop(locks.mutex(name).try_lock()?);
+        eventually("a reader", || locks.rw_lock(name).try_read().is_ok());
+        eventually("a writer", || locks.rw_lock(name).try_write().is_ok());
+        let permits = format!("{name}permits");
+        let semaphore = locks.semaphore(&permits, 3);
+        let both = [semaphore.try_acquire()?, semaphore.try_acquire()?];
+        drop(both);
+    }
+    Ok(())
+}
+
+#[test]
+fn quarantine_costs_a_new_slot_nothing_once_the_cluster_is_vouched_for() -> TestResult {
+    let cluster = Cluster::start(3)?;
+    let first = one(&cluster).quarantine(true).build()?;
+    let err = first.mutex("report").try_lock().unwrap_err();
+    assert!(
+        matches!(&err.nodes()[0].answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. })),
+        "nobody has vouched: {err}"
+    );
+    let checks = first.vouch();
+    assert!(checks[0].failure.is_none(), "{}", checks[0]);
+    for name in (0..30).map(|it| format!("report-{it}")) {
+        let _guard = first.mutex(&name).try_lock()?;
+    }
+    // And for others that come later.
+    let second = one(&cluster).quarantine(true).build()?;
+    for name in (0..60).map(|it| format!("report-{it}")) {
+        let _guard = second.mutex(&name).try_lock()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cluster_is_one_node_among_others() -> TestResult {
+    let (cluster, singles) = (Cluster::start(3)?, Servers::start(2)?);
+    let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
+    let locks: LockManager = vouched(builder(&urls));
+    for name in names(&cluster) {
+        let guard = locks.mutex(&name).lock()?;
+        assert_eq!(guard.release()?.nodes, 3);
+    }
+    singles[0].kill()?;
+    for name in names(&cluster) {
+        let guard = locks.mutex(&name).try_lock()?;
+        assert_eq!(guard.release()?.confirmed, 2);
+    }
+    Ok(())
+}
+
+/// A cluster whose masters have replicas, and two servers more: a lock lives on while the cluster cannot confirm it.
+struct Nodes {
+    cluster: Cluster,
+    singles: Servers,
+}
+
+impl Nodes {
+    fn start() -> Nodes {
+        let cluster = Cluster::builder(3).replicas(1).start().unwrap();
+        Nodes { cluster, singles: Servers::start(2).unwrap() }
+    }
+
+    fn builder(&self) -> Builder {
+        builder([self.cluster.url()].into_iter().chain(self.singles.urls()))
+    }
+}
+
+/// Nobody else gets the lock that is held, whatever becomes of the cluster, in which nobody remembers it any more: all say in the
+/// end that the new owner of its slot has no vote yet.
+#[track_caller]
+fn assert_nobody_gets(name: &str, managers: &[&LockManager]) {
+    for locks in managers {
+        eventually("the new owner is asked and keeps silent", || match locks.mutex(name).try_lock() {
+            Ok(_) => panic!("a second holder"),
+            Err(err) => match answer(&err, 0) {
+                NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => true,
+                NodeAnswer::Granted | NodeAnswer::GrantedBehind => panic!("a grant that counts: {err}"),
+                _ => false,
+            },
+        });
+    }
+}
+
+#[test]
+fn a_slot_that_was_taken_without_its_keys_makes_no_second_holder() -> TestResult {
+    let cluster = Cluster::start(3)?;
+    let (here, there) = (vouched(one(&cluster)), vouched(one(&cluster)));
+    let [name, ..] = names(&cluster);
+    // Both know the slot, and the master that is about to take it.
+    for locks in [&here, &there] {
+        names(&cluster).iter().for_each(|it| drop(lock_in_the_end(locks, it)));
+    }
+    let _guard = here.mutex(&name).renew(false).try_lock()?;
+
+    cluster.take_slot(cluster.slot_of(&name), 1)?;
+
+    assert!(!is_at(&cluster, 1, &name), "nobody remembers it");
+    let fresh = one(&cluster).quarantine(true).build()?;
+    assert_nobody_gets(&name, &[&there, &fresh]);
+    // Other slots of both are as they were.
+    for other in &names(&cluster)[1..] {
+        drop(there.mutex(other).try_lock()?);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_promoted_replica_makes_no_second_holder() -> TestResult {
+    let cluster = Cluster::builder(3).replicas(1).start()?;
+    let (here, there) = (vouched(one(&cluster)), vouched(one(&cluster)));
+    let [name, manual, killed] = names(&cluster);
+    for name in [&name, &manual, &killed] {
+        drop(lock_in_the_end(&there, name));
+    }
+    let _guards = [&name, &manual, &killed].map(|it| here.mutex(it).renew(false).try_lock().unwrap());
+
+    cluster.take_over(3)?;
+    cluster.fail_over(4)?;
+    // As if the last writes had not come to it: to one not even the counter that was there before.
+    del(&cluster.servers[3], &name);
+    del(&cluster.servers[3], &fence(&name));
+    del(&cluster.servers[4], &manual);
+    let fresh = one(&cluster).quarantine(true).build()?;
+    assert_nobody_gets(&name, &[&there, &fresh]);
+    assert_nobody_gets(&manual, &[&there, &fresh]);
+
+    let promoted = cluster.kill(2)?;
+    del(&cluster.servers[promoted], &killed);
+    del(&cluster.servers[promoted], &fence(&killed));
+    assert_nobody_gets(&killed, &[&there, &fresh]);
+    Ok(())
+}
+
+#[test]
+fn a_lock_outlives_a_failover_and_the_migration_of_its_slot_on_the_other_nodes() -> TestResult {
+    let nodes = Nodes::start();
+    let cluster = &nodes.cluster;
+    let (here, there) = (vouched(nodes.builder()), vouched(nodes.builder()));
+    let [killed, moved, _] = names(cluster);
+    let guards = [&killed, &moved].map(|it| here.mutex(it).lock().unwrap());
+
+    cluster.kill(0)?;
+    let slot = cluster.slot_of(&moved);
+    let migration = cluster.begin_migration(slot, 2)?;
+    for guard in &guards {
+        guard.extend(secs(20))?;
+    }
+    assert!(there.mutex(&moved).try_lock().unwrap_err().is_held());
+    migration.finish()?;
+
+    for (name, guard) in [&killed, &moved].into_iter().zip(guards) {
+        guard.extend(secs(20))?;
+        assert!(there.mutex(name).try_lock().is_err());
+        guard.release()?;
+        // The other nodes are enough while the cluster keeps silent about these slots.
+        drop(lock_in_the_end(&there, name));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
+    let cluster = Cluster::start(3)?;
+    let locks = one(&cluster).build()?;
+    let [name, ..] = names(&cluster);
+    let slot = cluster.slot_of(&name);
+    let guard = locks.mutex(&name).ttl(LONG).renew(false).try_lock()?;
+    cluster.migrate(slot, 1)?;
+    assert!(is_at(&cluster, 1, &name));
+
+    drop(guard);
+
+    eventually("the key is gone", || !is_at(&cluster, 1, &name));
+    // In the middle of it nobody has all keys: the release is refused, and comes again.
+    let guard = lock_in_the_end(&locks, &name);
+    let migration = cluster.begin_migration(slot, 2)?;
+    migration.move_key(&name)?;
+    drop(guard);
+    migration.finish()?;
+    eventually("the key is gone", || !is_at(&cluster, 2, &name));
+    Ok(())
+}
+
+#[test]
+fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
+    let nodes = Nodes::start();
+    let cluster = &nodes.cluster;
+    let [name, ..] = names(cluster);
+    let slot = cluster.slot_of(&name);
+    let (holders, turns, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let managers = [vouched(nodes.builder()), vouched(nodes.builder())];
+    std::thread::scope(|scope| -> TestResult {
+        for locks in &managers {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::SeqCst) {
+                        let Ok(guard) = locks.mutex(&name).try_lock_for(secs(20)) else { continue };
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                        std::thread::yield_now();
+                        holders.fetch_sub(1, Ordering::SeqCst);
+                        turns.fetch_add(1, Ordering::SeqCst);
+                        drop(guard);
+                    }
+                });
+            }
+        }
+        let ended = [1, 2, 0].into_iter().try_for_each(|to| {
+            let before = turns.load(Ordering::SeqCst);
+            eventually("they take turns", || before + 10 < turns.load(Ordering::SeqCst));
+            cluster.migrate(slot, to)
+        });
+        let before = turns.load(Ordering::SeqCst);
+        eventually("they take turns", || before + 10 < turns.load(Ordering::SeqCst));
+        over.store(true, Ordering::SeqCst);
+        Ok(ended?)
+    })
+}
+
+#[test]
+fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts() -> TestResult {
+    let cluster = Cluster::start(3)?;
+    let locks = one(&cluster).connect_timeout(ms(400)).build()?;
+    let [name, ..] = names(&cluster);
+    drop(lock_in_the_end(&locks, &name));
+
+    // It goes on serving for the cluster's own timeout, which is a minute here.
+    let cut_off: [&Server; 2] = [&cluster.servers[1], &cluster.servers[2]];
+    cut_off.iter().try_for_each(|it| it.pause())?;
+
+    let failure = |err: &AcquireError| failure(err, 0).clone();
+    eventually("nobody confirms that it is a master", || {
+        locks.mutex(&name).try_lock().is_err_and(|err| failure(&err) == NodeFailure::Unconfirmed)
+    });
+    cut_off.iter().try_for_each(|it| it.resume())?;
+    drop(lock_in_the_end(&locks, &name));
+    Ok(())
+}
+
+#[test]
+fn several_names_have_to_be_in_one_slot_where_a_node_is_a_cluster() -> TestResult {
+    let (cluster, singles) = (Cluster::start(3)?, Servers::start(1)?);
+    let locks = one(&cluster).build()?;
+    let err = locks.multi(["a", "b"]).try_lock().unwrap_err();
+    assert!(matches!(err, AcquireError::SeveralSlots), "{err}");
+    assert!(err.to_string().contains("{order}:a"), "{err}");
+    let guard = locks.multi(["{order}:a", "{order}:b"]).try_lock()?;
+    assert!(locks.mutex("{order}:a").try_lock().is_err());
+    drop(guard);
+    let elsewhere = builder(singles.urls()).build()?;
+    drop(elsewhere.multi(["a", "b"]).try_lock()?);
+    Ok(())
+}
+
+#[test]
+fn operators_see_the_locks_on_all_masters() -> TestResult {
+    let cluster = Cluster::start(3)?;
+    let locks = one(&cluster).build()?;
+    let names = names(&cluster);
+    let _guards: Vec<_> = names.iter().map(|it| locks.mutex(it).try_lock().unwrap()).collect();
+    let _permit = locks.semaphore("permits", 2).try_acquire()?;
+
+    let seen = one(&cluster).build()?.list(b"*")?;
+
+    assert!(seen.is_complete());
+    assert_eq!(seen.locks().len(), 4, "{seen:?}");
+    for name in &names {
+        let stored = locks.inspect(name)?.nodes()[0].stored.clone().unwrap();
+        assert!(matches!(stored.key, StoredKey::Held { .. }), "{stored:?}");
+    }
+    let checks = locks.check_nodes();
+    assert!(checks[0].is_fine() && checks[0].round_trip.is_some(), "{}", checks[0]);
+    Ok(())
+}
+
+#[test]
+fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
+    let cluster = Cluster::builder(3).partial().start()?;
+    let locks = one(&cluster).build()?;
+    let [name, other, _] = names(&cluster);
+    drop(lock_in_the_end(&locks, &name));
+    let slot = cluster.slot_of(&name);
+    cluster.drop_slot(slot)?;
+
+    eventually("nobody serves the slot", || {
+        locks.mutex(&name).try_lock().is_err_and(|err| matches!(failure(&err, 0), NodeFailure::SlotNotServed { .. }))
+    });
+    eventually("the check says so", || {
+        locks.check_nodes()[0].findings.contains(&NodeFinding::SlotsNotServed { count: 1 })
+    });
+    drop(lock_in_the_end(&locks, &other));
+    cluster.add_slot(slot, 0)?;
+    drop(lock_in_the_end(&locks, &name));
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_no_cluster_and_a_cluster_that_was_given_as_a_server_are_told_apart() -> TestResult {
+    let (cluster, singles) = (Cluster::start(3)?, Servers::start(1)?);
+    let said = |url: String| {
+        let locks = builder([url]).build().unwrap();
+        let failure = |err| failure(&err, 0).clone();
+        locks.mutex("report").try_lock().map_err(failure).unwrap_err()
+    };
+    assert_eq!(said(format!("redis+cluster://{}", singles[0].addr())), NodeFailure::NoCluster);
+    let failure = said(cluster.servers[0].url());
+    assert_eq!(failure, NodeFailure::ClusterNode);
+    assert!(failure.to_string().contains("redis+cluster://"), "{failure}");
+    let nobody = said("redis+cluster://127.0.0.1:1,127.0.0.1:2".to_owned());
+    assert!(matches!(nobody, NodeFailure::NoMap { .. }), "{nobody}");
+    Ok(())
+}
