@@ -16,6 +16,7 @@ mod clusters;
 mod contenders;
 mod cut_off;
 mod each_kind;
+mod failovers;
 mod failures;
 mod fairness;
 mod fencing;

