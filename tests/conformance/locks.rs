@@ -7,6 +7,8 @@ use crate::{Command, command};
 
 /// Who runs the script: the value of its lock.
 pub(crate) const OURS: &str = "0123456789abcdef0123456789abcdef backup 7";
+/// The value of a lock that readers have.
+pub(crate) const SHARED: &str = "quorlock:shared";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";
 
 /// Things that a key may hold; the first is the ordinary one.
@@ -19,6 +21,16 @@ pub(crate) struct At(pub(crate) Duration);
 impl At {
     pub(crate) fn micros(self) -> i128 {
         self.0.as_micros().cast_signed()
+    }
+
+    /// What counters are compared with.
+    pub(crate) fn token(self) -> i128 {
+        self.micros() - 1_000
+    }
+
+    /// The first proposal that is too far ahead.
+    pub(crate) fn ahead(self) -> i128 {
+        self.micros() + 3_600_000_001
     }
 
     /// So many milliseconds from now, in microseconds since 1970.
@@ -70,7 +82,7 @@ pub(crate) fn lock(key: &str) -> States {
         none(),
         text_for(key, OURS, 5_000),
         text_for(key, OTHER, 5_000),
-        text_for(key, "quorlock:shared", 5_000),
+        text_for(key, SHARED, 5_000),
         other_type(key),
         text(key, OURS),
         text(key, &labelled),
@@ -78,14 +90,16 @@ pub(crate) fn lock(key: &str) -> States {
         text_for(key, &too_long, 1),
         text_for(key, "somebody else", 20),
         text_for(key, &OTHER[1..], 20),
-        text(key, "quorlock:shared"),
+        text(key, SHARED),
         text_for(key, OURS, 1),
         text(key, ""),
+        text_for(key, SHARED, 6_000),
+        text_for(key, &format!("{} no digits", "z".repeat(32)), 5_000),
     ]
 }
 
-/// `token`: what a script compares it with.
-pub(crate) fn counter(key: &str, token: i128) -> States {
+pub(crate) fn counter(key: &str, at: At) -> States {
+    let (token, ahead) = (at.token(), at.ahead());
     let below = (token - 1).to_string();
     let equal = token.to_string();
     vec![
@@ -104,6 +118,10 @@ pub(crate) fn counter(key: &str, token: i128) -> States {
         text(key, "9007199254740992"),
         text(key, "99999999999999999"),
         text(key, &format!("{}x", &below[1..])),
+        text(key, "00000000000000007"),
+        text(key, "7.5"),
+        text(key, &(ahead - 1).to_string()),
+        text(key, &(ahead - 2).to_string()),
         other_type(key),
     ]
 }
@@ -123,6 +141,8 @@ pub(crate) fn reservation(key: &str, at: At) -> States {
         until(1_000, GONE, &early),
         until(0, b, &early),
         until(-1, b, &early),
+        until(1, b, &early),
+        until(500, &format!("{b}\u{b}"), "12"),
         until(1_001, b, &early),
         until(500, &for_several(a), &early),
         until(500, &for_several(b), &early),
@@ -170,6 +190,13 @@ pub(crate) fn list(key: &str, at: At) -> States {
         sorted(key, &[(a, &before), (b, &same), (GONE, &after)], Some(30_000)),
         crowd(b),
         crowd(&rb),
+        sorted(key, &[("", &before)], Some(30_000)),
+        sorted(key, &[(b, "0")], Some(30_000)),
+        sorted(key, &[(a, &at.in_ms(-1_000))], Some(30_000)),
+        sorted(key, &[("1111111111111111", &after)], Some(30_000)),
+        sorted(key, &[("r1", &long_ago), ("ar1", &before), (b, &same)], Some(30_000)),
+        sorted(key, &[(&format!("{b}/"), &before)], Some(30_000)),
+        sorted(key, &[(&rb, &long_ago), (b, &polling(&before)), (&for_several(b), &polling(&same))], Some(30_000)),
         text_for(key, "no list", 30_000),
     ]
 }
@@ -205,6 +232,7 @@ pub(crate) fn canary(key: &str, at: At, run_id: &str) -> States {
         // With a quarantine of a minute: it ends now, has ended a little ago, and is about to end.
         value(&since(-60_000), run_id, today, 0, 0, "old"),
         value(&since(-60_500), run_id, today - 1, 0, 0, "old"),
+        value(&since(-60_001), run_id, today, 0, 0, "old"),
         value(&since(-59_999), run_id, today, 0, 0, "old"),
         value(&since(-30_000), run_id, today, 30_000, 0, "new"),
         value(&since(-20_000), run_id, today - 1, 40_000, 0, "new"),
@@ -223,6 +251,14 @@ pub(crate) fn canary(key: &str, at: At, run_id: &str) -> States {
         value(&since(-20_000), run_id, today, 1, 1, "vouched 0 7 5-"),
         value(&since(-90_000_000), run_id, today, 1, 1, "OLD"),
         text(key, &format!("2 {} {run_id} {today} 1 1 new, and more", since(-5_000))),
+        [value(&since(-90_000_000), run_id, today, 60_000, 0, "old"), vec![command(["PEXPIRE", key, "30000"])]]
+            .concat(),
+        value(&(at.micros() - 20_000_500).to_string(), run_id, today, 30_000, 0, "new"),
+        value(&since(-20_000), run_id, today, 0, 7_300_000, "old"),
+        value(&since(-90_000_000), run_id, today, 1, 12_345_678, "old"),
+        value(&since(0), run_id, today, 1, 1, "new"),
+        value("00000000000000001", run_id, today, 1, 1, "old"),
+        text(key, &format!("1f {} {run_id} {today} 1 1 new", since(-5_000))),
         text(key, "no canary"),
         text(key, "00"),
         other_type(key),
@@ -248,6 +284,7 @@ pub(crate) fn set(key: &str, at: At) -> States {
         text(key, &format!("1 77{}{}", one(2, 1_000, hour), one(3, 999, hour))),
         text(key, &format!("1 77 abc 3 {hour} and {other}")),
         text(key, "1 77"),
+        text_for(key, &format!("1 77{}", one(1, 3, hour)), 30_000),
         text(key, "no set"),
         text(key, ""),
         other_type(key),

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
 
 mod choices;
+mod closer;
 mod locks;
 mod pair;
 mod sequences;
@@ -27,11 +28,19 @@ fn command<A: AsRef<[u8]>>(args: impl IntoIterator<Item = A>) -> Command {
     args.into_iter().map(|it| it.as_ref().to_vec()).collect()
 }
 
-/// Runs each of these scripts in all pairs of what can be chosen for it, on both.
+/// Whether the long tests were asked for.
+fn is_long() -> bool {
+    std::env::var_os("QUORLOCK_LONG").is_some()
+}
+
+/// Runs each of these scripts in all pairs of what can be chosen for it, and some things in all combinations, on both.
 fn compare(names: &[&str]) -> TestResult {
     let Some(mut pair) = Pair::start()? else { return Ok(()) };
     for shape in shapes::all(pair.now()).into_iter().filter(|it| names.contains(&it.name)) {
-        pair.compare(shape.name, &shape.cases(&pair))?;
+        pair.compare(shape.name, &shape.pairs(&pair, is_long()))?;
+    }
+    for shape in closer::all(pair.now()).into_iter().filter(|it| names.contains(&it.name)) {
+        pair.compare(shape.name, &shape.product(&pair))?;
     }
     Ok(())
 }
@@ -93,5 +102,20 @@ fn all_scripts_are_compared() -> TestResult {
 
 #[test]
 fn three_clients_that_do_whatever_they_like_with_two_names_are_told_the_same_by_both() -> TestResult {
-    sequences::compare()
+    let Some(mut pair) = Pair::start()? else { return Ok(()) };
+    let sequences = if is_long() { 400 } else { 40 };
+    sequences::random(&mut pair, sequences).map(drop)
+}
+
+#[test]
+fn in_the_last_millisecond_of_a_lock_and_after_it_the_scripts_say_and_store_what_their_twins_do() -> TestResult {
+    let Some(mut pair) = Pair::start()? else { return Ok(()) };
+    sequences::ending(&mut pair).map(drop)
+}
+
+#[test]
+fn what_is_asked_without_a_script_is_answered_the_same() -> TestResult {
+    let Some(mut pair) = Pair::start()? else { return Ok(()) };
+    let cases = closer::commands(pair.now());
+    pair.compare("commands", &cases)
 }

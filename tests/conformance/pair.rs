@@ -15,8 +15,14 @@ pub(crate) const LISTENING: [&str; 2] = ["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"]
 /// A client that does not.
 pub(crate) const GONE: &str = "cccccccccccccccc";
 
+/// What tells the listener that a case is over.
+const END: &str = "end";
+
+/// The time at which the clock stands, since 1970: always the same, so that each run compares the same. A day has just begun.
+const NOW: Duration = Duration::from_micros(47_725 * 86_400_000_000 + 345);
+
 /// How many cases are sent before the first is answered.
-const AT_ONCE: usize = 200;
+pub(crate) const AT_ONCE: usize = 200;
 
 /// Everything that a server stores: key, type, value, time left.
 const DUMP: &str = "
@@ -30,10 +36,18 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return out";
 
-/// What is said to a node that has forgotten everything.
+/// What is said to a node that has nothing stored.
 pub(crate) struct Case {
     pub(crate) before: Vec<Command>,
-    pub(crate) script: Command,
+    /// The script, or another command.
+    pub(crate) last: Command,
+}
+
+/// What a server has said to one case, what it stores then, and whom it has told what.
+pub(crate) struct Answer {
+    replies: Vec<Said>,
+    stored: Dump,
+    notices: Vec<Notice>,
 }
 
 pub(crate) struct Pair {
@@ -42,8 +56,7 @@ pub(crate) struct Pair {
     listener: Client,
     sources: Sources,
     run_id: String,
-    store: Store,
-    now: Duration,
+    twin: Twin,
 }
 
 /// A key, what it holds, and for how many milliseconds.
@@ -60,23 +73,23 @@ impl Pair {
         let (mut client, mut listener) = (server.client()?, server.client()?);
         // Slower by a million of a million: it stands.
         server.set_clock_rate(-1_000_000)?;
+        server.step_clock_forward(NOW - time(&mut client)?)?;
         let sources = Sources::read()?;
         for source in sources.all() {
             client.command(&["SCRIPT", "LOAD", source])?;
         }
-        listener.send(&command(["SUBSCRIBE".to_owned()].into_iter().chain(LISTENING.map(channel))))?;
-        for _ in LISTENING {
+        let channels = LISTENING.map(channel).into_iter().chain([END.to_owned()]);
+        listener.send(&command(["SUBSCRIBE".to_owned()].into_iter().chain(channels)))?;
+        for _ in 0..=LISTENING.len() {
             listener.receive()?;
         }
         let run_id = server.info("run_id").unwrap_or_default();
-        let mut store = Store::new(&run_id);
-        store.learn_scripts();
-        let now = time(&mut client)?;
-        let mut pair = Pair { server, client, listener, sources, run_id, store, now };
+        let twin = Twin::new(&run_id, time(&mut client)?);
+        let mut pair = Pair { server, client, listener, sources, run_id, twin };
         // Some servers count the time themselves from one look at the clock to the next.
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(1));
-            if time(&mut pair.client)? != now {
+            if time(&mut pair.client)? != pair.now() {
                 eprintln!("left out: the clock of this server does not stand still");
                 return Ok(None);
             }
@@ -85,7 +98,7 @@ impl Pair {
     }
 
     pub(crate) fn now(&self) -> Duration {
-        self.now
+        self.twin.now
     }
 
     pub(crate) fn run_id(&self) -> &str {
@@ -101,7 +114,7 @@ impl Pair {
 
     pub(crate) fn let_time_pass(&mut self, by: Duration) -> TestResult {
         self.server.step_clock_forward(by)?;
-        self.now = time(&mut self.client)?;
+        self.twin.now = time(&mut self.client)?;
         Ok(())
     }
 
@@ -112,93 +125,112 @@ impl Pair {
     /// They differ: shows the first case in which they do.
     pub(crate) fn compare(&mut self, what: &str, cases: &[Case]) -> TestResult {
         for cases in cases.chunks(AT_ONCE) {
-            if self.difference(cases)?.is_none() {
-                continue;
-            }
-            for case in cases {
-                if let Some(difference) = self.difference(std::slice::from_ref(case))? {
+            for (case, answer) in cases.iter().zip(self.ask(cases)?) {
+                if let Some(difference) = self.twin.difference(case, &answer) {
                     let before: Vec<_> = case.before.iter().map(shown).collect();
-                    panic!("{what}\n{}\n{}\n\n{difference}", before.join("\n"), shown(&case.script));
+                    panic!("{what}\n{}\n{}\n\n{difference}", before.join("\n"), shown(&case.last));
                 }
             }
-            panic!("{what}: they differ only one after the other");
         }
         Ok(())
     }
 
-    /// How both differ, if they do.
-    fn difference(&mut self, cases: &[Case]) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    /// What the server says to each of them. They are sent at once.
+    pub(crate) fn ask(&mut self, cases: &[Case]) -> Result<Vec<Answer>, Box<dyn std::error::Error>> {
         for case in cases {
-            self.client.send(&["FLUSHALL"])?;
-            for it in case.before.iter().chain([&case.script]) {
-                self.client.send(it)?;
-            }
+            case.commands().try_for_each(|it| self.client.send(&it))?;
             self.client.send(&["EVAL", DUMP, "0"])?;
+            self.client.send(&["PUBLISH", END, ""])?;
         }
-        let mut notices = Vec::new();
-        let mut difference = None;
-        for case in cases {
-            self.tell_store(&command(["FLUSHALL"]), &mut notices);
-            let prepared: Vec<_> = case.before.iter().map(|it| self.tell_store(it, &mut notices)).collect();
-            let replies = [vec![Reply::OK], prepared, vec![self.tell_store(&case.script, &mut notices)]].concat();
-            for ours in replies {
-                let theirs = self.client.receive()?;
-                if !is_same(&ours, &theirs) && difference.is_none() {
-                    difference = Some(format!("server {theirs:?}\nstore  {ours:?}"));
-                }
-            }
-            let (theirs, ours) = (read_dump(&self.client.receive()?), self.dump());
-            if ours != theirs && difference.is_none() {
-                difference = Some(format!("server {}\nstore  {}", show(&theirs), show(&ours)));
-            }
-        }
-        let heard = self.heard()?;
-        if heard != notices && difference.is_none() {
-            difference = Some(format!("server told {heard:?}\nstore told  {notices:?}"));
-        }
-        Ok(difference)
+        cases.iter().map(|case| self.answer(case.commands().count())).collect()
     }
 
-    /// Says one command more to both.
+    /// The answer to so many commands.
+    fn answer(&mut self, count: usize) -> Result<Answer, Box<dyn std::error::Error>> {
+        let replies = (0..count).map(|_| self.client.receive()).collect::<Result<_, _>>()?;
+        let stored = read_dump(&self.client.receive()?);
+        self.client.receive()?;
+        let mut notices = Vec::new();
+        loop {
+            let said = self.listener.receive()?;
+            let parts: Vec<_> = said.as_array().unwrap_or_default().iter().filter_map(Said::as_bytes).collect();
+            let [_, channel, message] = parts[..] else { return Err("no notice".into()) };
+            if channel == END.as_bytes() {
+                return Ok(Answer { replies, stored, notices });
+            }
+            notices.push(Notice { channel: channel.to_vec(), message: message.to_vec() });
+        }
+    }
+
+    /// Says one command more to both, and compares. Returns what the server has answered.
     ///
     /// # Panics
     ///
     /// They say or store something else.
-    pub(crate) fn both(&mut self, said: &Command, context: &dyn Fn() -> String) -> TestResult {
+    pub(crate) fn both(&mut self, said: &Command, context: &str) -> Result<Answer, Box<dyn std::error::Error>> {
         self.client.send(said)?;
         self.client.send(&["EVAL", DUMP, "0"])?;
-        let mut notices = Vec::new();
-        let ours = self.tell_store(said, &mut notices);
-        let theirs = self.client.receive()?;
-        assert!(is_same(&ours, &theirs), "{}{}\nserver {theirs:?}\nstore  {ours:?}", context(), shown(said));
-        let (theirs, ours) = (read_dump(&self.client.receive()?), self.dump());
-        assert!(ours == theirs, "{}{}\nserver {}\nstore  {}", context(), shown(said), show(&theirs), show(&ours));
-        assert_eq!(self.heard()?, notices, "{}{}", context(), shown(said));
-        Ok(())
+        self.client.send(&["PUBLISH", END, ""])?;
+        let answer = self.answer(1)?;
+        if let Some(difference) = self.twin.differs_at(self.twin.now, said, &answer) {
+            panic!("{context}: {}\n\n{difference}", shown(said));
+        }
+        Ok(answer)
+    }
+}
+
+impl Case {
+    /// All that is said.
+    fn commands(&self) -> impl Iterator<Item = Command> {
+        [command(["FLUSHALL"])].into_iter().chain(self.before.iter().cloned()).chain([self.last.clone()])
+    }
+}
+
+/// A store to which everything is said that is said to the server.
+pub(crate) struct Twin {
+    store: Store,
+    now: Duration,
+}
+
+impl Twin {
+    pub(crate) fn new(run_id: &str, now: Duration) -> Twin {
+        let mut store = Store::new(run_id);
+        store.learn_scripts();
+        Twin { store, now }
     }
 
-    fn tell_store(&mut self, said: &Command, notices: &mut Vec<Notice>) -> Reply {
+    /// How both differ, if they do.
+    pub(crate) fn difference(&mut self, case: &Case, answer: &Answer) -> Option<String> {
+        self.differs(case.commands(), answer)
+    }
+
+    /// The same for commands that follow what was said before, at this time.
+    pub(crate) fn differs_at(&mut self, now: Duration, said: &Command, answer: &Answer) -> Option<String> {
+        self.now = now;
+        self.differs([said.clone()], answer)
+    }
+
+    fn differs(&mut self, said: impl IntoIterator<Item = Command>, answer: &Answer) -> Option<String> {
+        let (mut notices, mut replies) = (Vec::new(), Vec::new());
+        said.into_iter().for_each(|it| replies.push(self.tell(&it, &mut notices)));
+        let differ = replies.iter().zip(&answer.replies).find(|(ours, theirs)| !is_same(ours, theirs));
+        if let Some((ours, theirs)) = differ {
+            return Some(format!("server {theirs:?}\nstore  {ours:?}"));
+        }
+        let stored = self.dump();
+        if stored != answer.stored {
+            return Some(format!("server {}\nstore  {}", show(&answer.stored), show(&stored)));
+        }
+        let told = &answer.notices;
+        (*told != notices).then(|| format!("server told {told:?}\nstore told  {notices:?}"))
+    }
+
+    fn tell(&mut self, said: &Command, notices: &mut Vec<Notice>) -> Reply {
         let listeners = |it: &[u8]| LISTENING.iter().filter(|id| channel(id).as_bytes() == it).count();
         let done = self.store.execute(said, self.now, &listeners);
         assert_eq!(done.ran.is_some(), said[0] == b"EVALSHA", "{}: {:?}", shown(said), done.reply);
         notices.extend(done.notices.into_iter().filter(|it| listeners(&it.channel) != 0));
         done.reply
-    }
-
-    /// What the listener was told so far.
-    fn heard(&mut self) -> Result<Vec<Notice>, Box<dyn std::error::Error>> {
-        self.listener.send(&["PING", "end"])?;
-        let mut heard = Vec::new();
-        loop {
-            let said = self.listener.receive()?;
-            let parts: Vec<_> = said.as_array().unwrap_or_default().iter().filter_map(Said::as_bytes).collect();
-            match parts[..] {
-                [b"message", channel, message] => {
-                    heard.push(Notice { channel: channel.to_vec(), message: message.to_vec() });
-                }
-                _ => return Ok(heard),
-            }
-        }
     }
 
     fn dump(&mut self) -> Dump {

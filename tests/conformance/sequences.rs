@@ -1,35 +1,71 @@
 //! Clients that do whatever they like, one command after the other.
 
-use std::env;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::locks::{At, for_several, reader};
-use crate::pair::{GONE, LISTENING, Pair};
-use crate::{Command, TestResult, command};
+use crate::locks::{At, OURS, SHARED, for_several, reader};
+use crate::pair::{Answer, GONE, LISTENING, Pair};
+use crate::{Command, command, shapes};
 
 const COMMANDS: usize = 50;
 
-/// Runs sequences of commands on both, and compares after each of them.
-pub(crate) fn compare() -> TestResult {
-    let Some(mut pair) = Pair::start()? else { return Ok(()) };
-    let sequences = if env::var_os("QUORLOCK_LONG").is_some() { 400 } else { 40 };
+/// What was said at what time, and what the server has answered.
+pub(crate) type Said = (Duration, Command, Answer);
+
+/// Runs so many sequences of random commands on both, and compares after each command.
+pub(crate) fn random(pair: &mut Pair, sequences: u64) -> Result<Vec<Vec<Said>>, Box<dyn std::error::Error>> {
+    let mut all = Vec::new();
     for seed in 0..sequences {
         let mut random = Rng::with_seed(seed);
-        let mut said = vec![command(["FLUSHALL"])];
-        pair.both(&said[0], &|| format!("sequence {seed}: "))?;
+        let mut said = vec![both(pair, command(["FLUSHALL"]), &format!("sequence {seed}"))?];
         for number in 0..COMMANDS {
             if random.u8(0..4) == 0 {
                 let by = [1, 300, 700, 1_000, 1_001, 11_000][random.usize(0..6)];
                 pair.let_time_pass(Duration::from_millis(by))?;
             }
-            let next = Step { pair: &pair, random: &mut random }.command();
-            pair.both(&next, &|| format!("sequence {seed}, command {number}: "))?;
-            said.push(next);
+            let next = Step { pair, random: &mut random }.command();
+            said.push(both(pair, next, &format!("sequence {seed}, command {number}"))?);
+        }
+        all.push(said);
+    }
+    Ok(all)
+}
+
+/// Runs each script on locks that end in this millisecond, again in the same and in the next, and a good while later.
+pub(crate) fn ending(pair: &mut Pair) -> Result<Vec<Vec<Said>>, Box<dyn std::error::Error>> {
+    let mut all = Vec::new();
+    for shape in shapes::all(pair.now()) {
+        for (value, reader) in [(OURS, OURS), ("somebody else", OURS), (SHARED, OURS), (SHARED, "somebody else")] {
+            let score = (pair.now().as_millis() + 20).to_string();
+            let mut steps = vec![command(["FLUSHALL"])];
+            let locks = shape.keys.iter().filter(|it| it.starts_with("lock") || it.starts_with("slot"));
+            steps.extend(locks.map(|it| command(["SET", it, value, "PX", "20"])));
+            if value != reader {
+                steps.extend([command(["DEL", "slot2"]), command(["ZADD", "slot2", "1", "x"])]);
+            }
+            let counters = shape.keys.iter().filter(|it| it.starts_with("fence"));
+            steps.extend(counters.map(|it| command(["SET", it, "7"])));
+            steps.push(command(["ZADD", "readers1", &score, reader]));
+            steps.push(command(["PEXPIRE", "readers1", "20"]));
+            let script = shape.ordinary(pair);
+            let mut said = Vec::new();
+            for step in steps {
+                said.push(both(pair, step, shape.name)?);
+            }
+            for micros in [20_000, 600, 400, 2_700_000_000] {
+                pair.let_time_pass(Duration::from_micros(micros))?;
+                said.push(both(pair, script.clone(), shape.name)?);
+            }
+            all.push(said);
         }
     }
-    Ok(())
+    Ok(all)
+}
+
+fn both(pair: &mut Pair, said: Command, context: &str) -> Result<Said, Box<dyn std::error::Error>> {
+    let answer = pair.both(&said, context)?;
+    Ok((pair.now(), said, answer))
 }
 
 struct Step<'a> {
@@ -64,7 +100,11 @@ impl Step<'_> {
             }
             6..8 => {
                 let wish = self.wish(&owner, &for_several(&client), &client);
-                self.script("acquire_many", [both(&["lock", "fence", "turn", "list"]), one("canary")].concat(), wish)
+                self.script(
+                    "acquire_many",
+                    [each_of_two(&["lock", "fence", "turn", "list"]), one("canary")].concat(),
+                    wish,
+                )
             }
             8 => {
                 let mut wish = self.wish(&owner, &for_several(&client), &client);
@@ -90,7 +130,7 @@ impl Step<'_> {
                 let leaving = self.leaving(&for_several(&client), &client, Some(&way));
                 let raised = self.any(&[String::new(), self.token()]);
                 let args = [vec![owner, raised, "0".to_owned()], leaving].concat();
-                self.script("release_many", both(&["lock", "fence", "turn", "list"]), args)
+                self.script("release_many", each_of_two(&["lock", "fence", "turn", "list"]), args)
             }
             13 => {
                 let leaving = self.leaving(&for_several(&client), &client, None);
@@ -109,14 +149,14 @@ impl Step<'_> {
             }
             16 => {
                 let extension = self.extension(&owner);
-                self.script("extend_many", [both(&["lock", "fence"]), one("canary")].concat(), extension)
+                self.script("extend_many", [each_of_two(&["lock", "fence"]), one("canary")].concat(), extension)
             }
             17 => {
                 let args = vec![owner, self.token(), "0".to_owned()];
                 match self.random.u8(0..3) {
                     0 => self.script("raise", keys(&["lock", "fence"]), args),
                     1 => self.script("raise_shared", keys(&["lock", "fence", "readers"]), args),
-                    _ => self.script("raise_many", both(&["lock", "fence"]), args),
+                    _ => self.script("raise_many", each_of_two(&["lock", "fence"]), args),
                 }
             }
             18 => {
@@ -202,7 +242,7 @@ fn one(key: &str) -> Vec<String> {
     vec![key.to_owned()]
 }
 
-fn both(kinds: &[&str]) -> Vec<String> {
+fn each_of_two(kinds: &[&str]) -> Vec<String> {
     kinds.iter().flat_map(|it| (1..=2).map(move |number| format!("{it}{number}"))).collect()
 }
 

@@ -3,27 +3,42 @@
 use std::time::Duration;
 
 use crate::choices;
-use crate::command;
 use crate::locks::{self, At, OURS, States, for_several, reader};
 use crate::pair::{Case, GONE, LISTENING, Pair};
+use crate::{Command, command};
 
 /// Some arguments next to each other.
-type Args = Vec<Vec<u8>>;
+pub(crate) type Args = Vec<Vec<u8>>;
 
-type StatesOf = dyn Fn(&str) -> Vec<States>;
+pub(crate) type StatesOf = dyn Fn(&str) -> Vec<States>;
 
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
-    keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
     /// Of each key, what it may hold; given the run id of the server.
-    states: Box<StatesOf>,
+    pub(crate) states: Box<StatesOf>,
     /// What the arguments may be, one group after the other.
-    args: Vec<Vec<Args>>,
+    pub(crate) args: Vec<Vec<Args>>,
 }
 
 impl Shape {
-    /// What is to be compared.
-    pub(crate) fn cases(&self, pair: &Pair) -> Vec<Case> {
+    /// Cases in which each two of these values meet. `is_long`: each two in a case of their own.
+    pub(crate) fn pairs(&self, pair: &Pair, is_long: bool) -> Vec<Case> {
+        self.cases(pair, |sizes| choices::pairs(sizes, 7, is_long))
+    }
+
+    /// Cases in which all of these values meet.
+    pub(crate) fn product(&self, pair: &Pair) -> Vec<Case> {
+        self.cases(pair, choices::product)
+    }
+
+    /// The script with the first of its arguments.
+    pub(crate) fn ordinary(&self, pair: &Pair) -> Command {
+        let keys: Vec<_> = self.keys.iter().map(|it| it.clone().into_bytes()).collect();
+        pair.script(self.name, &keys, &self.args.iter().flat_map(|it| it[0].clone()).collect::<Args>())
+    }
+
+    fn cases(&self, pair: &Pair, choose: impl Fn(&[usize]) -> Vec<Vec<usize>>) -> Vec<Case> {
         let states = (self.states)(pair.run_id());
         let sizes: Vec<_> = states.iter().map(Vec::len).chain(self.args.iter().map(Vec::len)).collect();
         let keys: Vec<_> = self.keys.iter().map(|it| it.clone().into_bytes()).collect();
@@ -31,24 +46,23 @@ impl Shape {
             let (of_states, of_args) = choice.split_at(states.len());
             let before = states.iter().zip(of_states).flat_map(|(it, at)| it[*at].clone()).collect();
             let args: Args = self.args.iter().zip(of_args).flat_map(|(it, at)| it[*at].clone()).collect();
-            Case { before, script: pair.script(self.name, &keys, &args) }
+            Case { before, last: pair.script(self.name, &keys, &args) }
         };
-        choices::all(&sizes, 7).into_iter().map(case).collect()
+        choose(&sizes).into_iter().map(case).collect()
     }
 }
 
-fn each<const N: usize>(values: [&str; N]) -> Vec<Args> {
+pub(crate) fn each<const N: usize>(values: [&str; N]) -> Vec<Args> {
     values.map(|it| command([it])).into()
 }
 
-fn groups<const N: usize>(values: [&[&str]; N]) -> Vec<Args> {
+pub(crate) fn groups<const N: usize>(values: [&[&str]; N]) -> Vec<Args> {
     values.map(command).into()
 }
 
 /// How an acquire, an extension and a release may be meant; and what they may find.
 struct Forms {
     at: At,
-    token: i128,
 }
 
 impl Forms {
@@ -56,12 +70,12 @@ impl Forms {
     fn wish(&self) -> Vec<Vec<Args>> {
         let [a, b] = LISTENING;
         let at = self.at;
-        let ahead = at.in_ms(3_600_001);
+        let (far, near) = (at.ahead().to_string(), (at.ahead() - 1).to_string());
         vec![
             each([OURS]),
             each(["10000", "1", "4000"]),
-            each([&self.token.to_string(), &ahead, "9007199254740991", "5"]),
-            each(["0", "90000"]),
+            each([&self.at.token().to_string(), &far, &near, "9007199254740991", "1"]),
+            each(["0", "90000", "1"]),
             each(["60000", "0", "7200000"]),
             each(["fair", "unfair"]),
             each([&at.in_ms(-5_000), &at.in_ms(-60_000), &at.in_ms(0), "18446744073709551615"]),
@@ -78,15 +92,15 @@ impl Forms {
         vec![
             each([OURS]),
             each(["10000", "1", "4000"]),
-            each([&self.token.to_string(), "5", "9007199254740991"]),
-            each(["0", "90000"]),
+            each([&self.at.token().to_string(), "5", "9007199254740991"]),
+            each(["0", "90000", "1"]),
             each(["60000", "0"]),
             groups([&[], &["keep"], &["heal"]]),
         ]
     }
 
     fn raise(&self) -> Vec<Vec<Args>> {
-        vec![each([OURS]), each([&self.token.to_string(), "5", "9007199254740991"]), each(["0", "90000"])]
+        vec![each([OURS]), each([&self.at.token().to_string(), "5", "9007199254740991"]), each(["0", "90000"])]
     }
 
     /// The client's part of a release. `which`: in whose list it stays.
@@ -114,7 +128,7 @@ impl Forms {
 
 pub(crate) fn all(now: Duration) -> Vec<Shape> {
     let at = At(now);
-    let forms = Forms { at, token: at.micros() - 1_000 };
+    let forms = Forms { at };
     [mutex(&forms), shared(&forms), several(&forms), slots(&forms), nodes(&forms), search()]
         .into_iter()
         .flatten()
@@ -122,12 +136,12 @@ pub(crate) fn all(now: Duration) -> Vec<Shape> {
 }
 
 fn mutex(forms: &Forms) -> Vec<Shape> {
-    let (at, token) = (forms.at, forms.token);
+    let at = forms.at;
     let [lock, fence, list, turn, readers] = forms.lock(1);
     let keys = |keys: &[&str]| keys.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
     let all = move |run: &str| {
         let [lock, fence, list, turn, readers] = ["lock1", "fence1", "list1", "turn1", "readers1"];
-        let of = (locks::lock(lock), locks::counter(fence, token), locks::canary("canary", at, run));
+        let of = (locks::lock(lock), locks::counter(fence, at), locks::canary("canary", at, run));
         let line = (locks::list(list, at), locks::reservation(turn, at), locks::readers(readers, at));
         (of, line)
     };
@@ -168,14 +182,14 @@ fn mutex(forms: &Forms) -> Vec<Shape> {
                 let ((lock, fence, _), (list, turn, readers)) = all(run);
                 vec![lock, fence, list, turn, readers]
             }),
-            args: vec![each(["100", "1", "0"]), each(["512", "3"])],
+            args: vec![each(["100", "1", "0"]), each(["512", "3", "0"])],
         },
     ]
 }
 
 /// What an operator asks. Servers list keys in an order of their own, so one is listed at most.
 fn search() -> Vec<Shape> {
-    const KEYS: [&str; 8] = [
+    const KEYS: [&str; 10] = [
         "quorlock:fence:{a}",
         "quorlock:fence-1:{a}",
         "quorlock:fenced:{a}",
@@ -183,6 +197,8 @@ fn search() -> Vec<Shape> {
         "quorlock:slot-fence-12:{a}",
         "quorlock:slot-fence-:{a}",
         "quorlock:slot-fence-1",
+        "quorlock:slot-fence-1:{a}",
+        "quorlock:slot-fence-1f:{a}",
         "other:fence:{a}",
     ];
     let list = |keys: &[&str], max: &[&str]| {
@@ -210,8 +226,8 @@ fn search() -> Vec<Shape> {
 }
 
 fn release(forms: &Forms, is_raised: bool) -> Shape {
-    let (at, token) = (forms.at, forms.token);
-    let token_text = token.to_string();
+    let at = forms.at;
+    let token_text = at.token().to_string();
     let raised =
         if is_raised { groups([&[&token_text, "0"], &[&token_text, "90000"], &["5", "0"]]) } else { groups([&[]]) };
     let mut keys: Vec<_> = ["lock1", "list1", "turn1"].map(str::to_owned).into();
@@ -224,7 +240,7 @@ fn release(forms: &Forms, is_raised: bool) -> Shape {
                 locks::lock("lock1"),
                 locks::list("list1", at),
                 locks::reservation("turn1", at),
-                locks::counter("fence1", token),
+                locks::counter("fence1", at),
             ]
         }),
         args: vec![each([OURS]), raised, forms.leaving(&[])],
@@ -232,7 +248,7 @@ fn release(forms: &Forms, is_raised: bool) -> Shape {
 }
 
 fn shared(forms: &Forms) -> Vec<Shape> {
-    let (at, token) = (forms.at, forms.token);
+    let at = forms.at;
     let all = move |keys: &[&str], run: &str| {
         let state = |key: &&str| match *key {
             "lock1" => {
@@ -241,7 +257,7 @@ fn shared(forms: &Forms) -> Vec<Shape> {
                 states.swap(0, 3);
                 states
             }
-            "fence1" => locks::counter(key, token),
+            "fence1" => locks::counter(key, at),
             "list1" => locks::list(key, at),
             "turn1" => locks::reservation(key, at),
             "readers1" => locks::readers(key, at),
@@ -268,10 +284,10 @@ fn shared(forms: &Forms) -> Vec<Shape> {
 }
 
 fn several(forms: &Forms) -> Vec<Shape> {
-    let (at, token) = (forms.at, forms.token);
+    let at = forms.at;
     let state = move |key: &str, run: &str| match key.trim_end_matches(|it: char| it.is_ascii_digit()) {
         "lock" => locks::lock(key),
-        "fence" => locks::counter(key, token),
+        "fence" => locks::counter(key, at),
         "list" => locks::list(key, at),
         "turn" => locks::reservation(key, at),
         _ => locks::canary(key, at, run),
@@ -282,7 +298,7 @@ fn several(forms: &Forms) -> Vec<Shape> {
         let names = keys.clone();
         Shape { name, keys, states: Box::new(move |run| names.iter().map(|it| state(it, run)).collect()), args }
     };
-    let token_text = token.to_string();
+    let token_text = at.token().to_string();
     let raised = groups([&["", "0"], &[&token_text, "0"], &[&token_text, "90000"], &["5", "0"]]);
     vec![
         shape(
@@ -306,7 +322,7 @@ fn several(forms: &Forms) -> Vec<Shape> {
 const SLOTS: u8 = 5;
 
 fn slots(forms: &Forms) -> Vec<Shape> {
-    let (at, token) = (forms.at, forms.token);
+    let at = forms.at;
     let numbered = |kind: &str| (1..=SLOTS).map(|it| format!("{kind}{it}")).collect::<Vec<_>>();
     let keys = [numbered("slot"), numbered("fence"), vec!["turn1".to_owned(), "list1".to_owned()]].concat();
     // The first two and the last may hold anything; those between are taken or free together.
@@ -315,13 +331,13 @@ fn slots(forms: &Forms) -> Vec<Shape> {
             |how: &str| (3..SLOTS).map(|it| command(["SET", &format!("slot{it}"), how, "PX", "60000"])).collect();
         let mut states = vec![locks::lock("slot1"), locks::lock("slot2"), locks::lock(&format!("slot{SLOTS}"))];
         states.push(vec![Vec::new(), between("somebody"), between(OURS)]);
-        states.push(locks::counter("fence1", token));
-        states.push(locks::counter("fence2", token));
-        states.push(locks::counter(&format!("fence{SLOTS}"), token));
+        states.push(locks::counter("fence1", at));
+        states.push(locks::counter("fence2", at));
+        states.push(locks::counter(&format!("fence{SLOTS}"), at));
         states.extend([locks::reservation("turn1", at), locks::list("list1", at), locks::canary("canary", at, run)]);
         states
     };
-    let token_text = token.to_string();
+    let token_text = at.token().to_string();
     vec![
         Shape {
             name: "acquire_slot",
@@ -377,7 +393,7 @@ fn nodes(forms: &Forms) -> Vec<Shape> {
             states: Box::new(move |_| vec![locks::set("set", at)]),
             args: vec![
                 each(["4242", "9007199254740991"]),
-                groups([&["", "3"], &[&print(1), "3"], &[&print(9), "255"]]),
+                groups([&[&print(1), "3"], &["", "3"], &[&print(9), "255"]]),
                 each(["", &print(2), &format!("{} {}", print(3), print(4))]),
             ],
         },

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use sha1_smol::Sha1;
 
@@ -11,7 +11,9 @@ pub(crate) struct Sources(BTreeMap<String, String>);
 impl Sources {
     /// All that are run by themselves: they name their keys.
     pub(crate) fn read() -> Result<Sources, std::io::Error> {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/wire/scripts");
+        // Of the crate's own folder or, if another package has this file, of one above its own.
+        let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|it| it.join("src/wire/scripts"));
+        let folder = folders.into_iter().find(|it| it.is_dir()).unwrap_or_default();
         let mut sources = BTreeMap::new();
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();

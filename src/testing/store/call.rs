@@ -78,8 +78,13 @@ impl<'a> Args<'a> {
         self.get(at).unwrap_or_default()
     }
 
-    pub(super) fn from(self, first: usize) -> impl Iterator<Item = &'a [u8]> {
-        self.0.iter().skip(first.saturating_sub(1)).map(|it| &it[..])
+    pub(super) fn all(self) -> impl Iterator<Item = &'a [u8]> {
+        self.0.iter().map(|it| &it[..])
+    }
+
+    /// Those behind the first `count`.
+    pub(super) fn rest(self, count: usize) -> &'a [Vec<u8>] {
+        self.0.get(count..).unwrap_or_default()
     }
 
     /// The first `count`, and the others.
@@ -93,7 +98,7 @@ impl<'a> Args<'a> {
 
     /// All of them.
     pub(super) fn array<const N: usize>(self) -> Result<[&'a [u8]; N], Refused> {
-        let all: Vec<_> = self.from(1).collect();
+        let all: Vec<_> = self.all().collect();
         all.try_into().map_err(|_| wrong_number())
     }
 
@@ -101,7 +106,7 @@ impl<'a> Args<'a> {
     pub(super) fn groups<const N: usize>(self, more: usize) -> Result<Groups<'a, N>, Refused> {
         let grouped = self.len().checked_sub(more).filter(|it| *it != 0 && it.is_multiple_of(N.max(1)));
         let size = grouped.and_then(|it| it.checked_div(N)).ok_or_else(wrong_number)?;
-        let mut all = self.from(1);
+        let mut all = self.all();
         let groups = [(); N].map(|()| all.by_ref().take(size).collect());
         Ok((groups, all.collect()))
     }

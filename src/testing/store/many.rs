@@ -1,6 +1,6 @@
 //! `acquire_many.lua`, `raise_many.lua`, `extend_many.lua`, `release_many.lua`.
 
-use super::call::{Args, Leaving, Outcome, Run, Wish, to_number};
+use super::call::{Args, Leaving, Outcome, Run, Wish, to_number, wrong_number};
 use super::canary::quarantine_left;
 use super::counter::{NO_NUMBER, NO_TEXT, raise_counter, read_counter, set_counter, set_counter_to, whole};
 use super::mutex::Extension;
@@ -55,7 +55,7 @@ fn unusable(run: &Run<'_>, locks: &[Lock<'_>]) -> Option<(f64, f64)> {
 
 pub(super) fn acquire(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outcome {
     let (groups, more) = keys.groups(1)?;
-    let canary = more.first().copied().unwrap_or_default();
+    let [canary] = more[..] else { return Err(wrong_number()) };
     let mut locks = Lock::all(run, groups);
     let wish = Wish::of(args, 10)?;
     let (me, now) = (wish.me, run.now);
@@ -189,7 +189,7 @@ pub(super) fn raise(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outcom
 
 pub(super) fn extend(run: &mut Run<'_>, keys: Args<'_>, args: Args<'_>) -> Outcome {
     let ([locks, fences], more) = keys.groups(1)?;
-    let canary = more.first().copied().unwrap_or_default();
+    let [canary] = more[..] else { return Err(wrong_number()) };
     let wish = Extension::of(args)?;
     let now = run.now;
     let mut found = Vec::new();

@@ -118,7 +118,7 @@ impl Store {
         match &args.at(1).to_ascii_uppercase()[..] {
             b"EXISTS" => {
                 let is_known = |hash: &[u8]| self.scripts.iter().any(|it| it.as_bytes() == hash);
-                Ok(Reply::Array(args.from(2).map(|it| Reply::Int(i64::from(is_known(it)))).collect()))
+                Ok(Reply::Array(args.rest(1).iter().map(|it| Reply::Int(i64::from(is_known(it)))).collect()))
             }
             b"LOAD" => Ok(Reply::bulk(self.learn(args.at(2))?.hash)),
             b"FLUSH" => {

@@ -28,11 +28,17 @@ pub(super) fn execute(keys: &mut Keyspace, run_id: &str, now: f64, name: &[u8], 
             keys.set(key, args.at(2), Some(life));
             Ok(Reply::OK)
         }
-        (b"DEL", 1..) => Ok(count(args.from(1).filter(|it| keys.del(it)).count())),
-        (b"EXISTS", 1..) => Ok(count(args.from(1).filter(|it| keys.exists(it)).count())),
+        (b"DEL", 1..) => Ok(count(args.all().filter(|it| keys.del(it)).count())),
+        (b"EXISTS", 1..) => Ok(count(args.all().filter(|it| keys.exists(it)).count())),
         (b"PTTL", 1) => Ok(Reply::number(keys.pttl(key))),
         (b"PEXPIRE", 2) => Ok(Reply::Int(i64::from(keys.expire(key, args.number(2)?)))),
-        (b"ZADD", 3) => Ok(Reply::Int(i64::from(keys.zadd(key, to_number(args.at(2))?, args.at(3))?))),
+        (b"ZADD", 3..) => {
+            let (pairs, []) = args.rest(1).as_chunks() else { return Err(wrong_number()) };
+            let scored = pairs.iter().map(|[score, member]| Ok((to_number(score)?, member)));
+            let scored = scored.collect::<Result<Vec<_>, Refused>>()?;
+            let added = scored.into_iter().map(|(score, member)| keys.zadd(key, score, member));
+            Ok(count(added.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|it| *it).count()))
+        }
         (b"KEYS", 1) if key == b"*" => Ok(Reply::Array(keys.iter().map(|it| Reply::bulk(it.0)).collect())),
         (b"DBSIZE", 0) => Ok(count(keys.iter().count())),
         (b"FLUSHALL", _) => {

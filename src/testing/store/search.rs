@@ -43,7 +43,7 @@ fn is_of_a_lock(key: &[u8]) -> bool {
 }
 
 pub(super) fn present(run: &mut Run<'_>, keys: Args<'_>, _args: Args<'_>) -> Outcome {
-    let digits: Vec<u8> = keys.from(1).map(|it| if run.keys.exists(it) { b'1' } else { b'0' }).collect();
+    let digits: Vec<u8> = keys.all().map(|it| if run.keys.exists(it) { b'1' } else { b'0' }).collect();
     Ok(Reply::Bulk(digits))
 }
 
