@@ -68,13 +68,15 @@ impl LockManager {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// let both = locks.multi(["account:7", "account:9"]).lock()?;
     /// // Nobody else is at either account; a transfer the other way round waits.
     /// drop(both);
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
     #[doc(alias = "multi_lock")]
@@ -101,13 +103,15 @@ impl LockManager {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// let permit = locks.semaphore("mail-server", 5).acquire()?;
     /// // At most five in the fleet are here.
     /// drop(permit);
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
@@ -154,12 +158,15 @@ impl LockManager {
     ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # let locks = quorlock::LockManager::builder(["redis://10.0.0.1"]).build()?;
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// for node in locks.check_nodes().iter().filter(|it| !it.is_fine()) {
     ///     eprintln!("{node}");
     /// }
-    /// # Ok::<(), quorlock::BuildError>(())
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
     #[doc(alias = "ping")]
@@ -186,13 +193,16 @@ impl LockManager {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// // Once, by hand, when the servers have been set up.
-    /// # let locks = quorlock::LockManager::builder(["redis://10.0.0.1"]).build()?;
     /// for node in locks.vouch().iter().filter(|it| it.failure.is_some()) {
     ///     eprintln!("{node}");
     /// }
-    /// # Ok::<(), quorlock::BuildError>(())
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
     pub fn vouch(&self) -> Vec<NodeCheck> {
@@ -215,7 +225,7 @@ impl LockManager {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// use quorlock::LockState;
     ///
@@ -224,6 +234,8 @@ impl LockManager {
     /// }
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     #[doc(alias = "is_locked")]
     #[doc(alias = "status")]
@@ -257,13 +269,15 @@ impl LockManager {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// for lock in locks.list("order:*")?.locks() {
     ///     println!("{}: {}", lock.name().escape_ascii(), lock.state());
     /// }
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     #[doc(alias = "keys")]
     #[doc(alias = "scan")]
@@ -349,7 +363,7 @@ impl Admin<'_> {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// let seen = locks.inspect("nightly-report")?;
     /// println!("{seen}");
@@ -357,6 +371,8 @@ impl Admin<'_> {
     /// locks.admin().release(&seen)?;
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     #[doc(alias = "force_unlock")]
     #[doc(alias = "break_lock")]
@@ -397,11 +413,13 @@ impl Admin<'_> {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// locks.admin().forget(&locks.inspect("measurement-4711")?)?;
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     #[doc(alias = "delete")]
     pub fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {

@@ -108,13 +108,15 @@ macro_rules! lock_methods {
             ///
             /// # Examples
             ///
-            /// ```no_run
+            /// ```
             /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
             #[doc = concat!("let guard = locks.", $made, ".", stringify!($lock), "()?;")]
             #[doc = concat!("// ", $inside)]
             /// drop(guard);
             /// # Ok(())
             /// # }
+            /// # #[cfg(feature = "testing")]
+            /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
             /// ```
             ///
             /// # Errors
@@ -159,7 +161,7 @@ macro_rules! lock_methods {
             ///
             /// # Examples
             ///
-            /// ```no_run
+            /// ```
             /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
             #[doc = concat!("match locks.", $made, ".", stringify!($try_lock), "() {")]
             #[doc = concat!("    Ok(_guard) => println!(\"", $doing, "\"),")]
@@ -168,6 +170,8 @@ macro_rules! lock_methods {
             /// }
             /// # Ok(())
             /// # }
+            /// # #[cfg(feature = "testing")]
+            /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
             /// ```
             $(#[$try_attr])*
             pub fn $try_lock(&self) -> Result<$guard, AcquireError> {
@@ -266,7 +270,7 @@ macro_rules! run_methods {
             ///
             /// # Examples
             ///
-            /// ```no_run
+            /// ```
             /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::RunError<u64>> {
             #[doc = concat!("let pages = locks.", $made, ".run(|guard| {")]
             ///     // Hand guard.fencing_token() to whatever stores the report.
@@ -275,6 +279,8 @@ macro_rules! run_methods {
             /// # let _ = pages;
             /// # Ok(())
             /// # }
+            /// # #[cfg(feature = "testing")]
+            /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
             /// ```
             #[doc(alias = "with_lock")]
             #[doc(alias = "lock_with")]
@@ -296,7 +302,7 @@ macro_rules! run_methods {
             ///
             /// # Examples
             ///
-            /// ```no_run
+            /// ```
             /// use quorlock::RunError;
             ///
             /// # fn write_report() {}
@@ -307,6 +313,8 @@ macro_rules! run_methods {
             /// }
             /// # Ok(())
             /// # }
+            /// # #[cfg(feature = "testing")]
+            /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
             /// ```
             pub fn try_run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::RunError<R>> {
                 self.run_with(self.$try_lock()?, work)

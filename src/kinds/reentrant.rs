@@ -46,7 +46,7 @@ use crate::sys::logging::debug;
 /// The setters are for the thread's first guard. Of one that takes the lock again, the [ttl](ReentrantMutex::ttl) alone
 /// counts, as above.
 ///
-/// ```no_run
+/// ```
 /// use quorlock::{AcquireError, LockManager};
 ///
 /// fn write_report(locks: &LockManager) -> Result<(), AcquireError> {
@@ -60,6 +60,8 @@ use crate::sys::logging::debug;
 ///     println!("page {page}, {} guards of this thread", guard.holds());
 ///     Ok(())
 /// }
+/// # #[cfg(feature = "testing")]
+/// # write_report(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct ReentrantMutex {

@@ -32,7 +32,7 @@ use crate::lock::{Patience, ReadGuard, WriteGuard, acquire};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # fn load() -> Vec<String> { Vec::new() }
 /// # fn store(_: u64) {}
 /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {
@@ -49,6 +49,8 @@ use crate::lock::{Patience, ReadGuard, WriteGuard, acquire};
 /// # drop((rows, guard));
 /// # Ok(())
 /// # }
+/// # #[cfg(feature = "testing")]
+/// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
 /// ```
 #[doc(alias = "RwMutex")]
 #[doc(alias = "ReadWriteLock")]

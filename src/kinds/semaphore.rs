@@ -81,12 +81,14 @@ impl Semaphore {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// let slots = locks.semaphore("mail-server", 5).inspect()?;
     /// println!("{} are free", slots.iter().filter(|it| it.state() == quorlock::LockState::Free).count());
     /// # Ok(())
     /// # }
+    /// # #[cfg(feature = "testing")]
+    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
     /// ```
     pub fn inspect(&self) -> Result<Vec<Inspection>, AcquireError> {
         self.check_permits()?;
