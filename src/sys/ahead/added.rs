@@ -134,6 +134,8 @@ impl fmt::Debug for Ahead {
 #[cfg(not(quorlock_shuttle))]
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tests start threads themselves")]
+
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
