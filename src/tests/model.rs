@@ -14,6 +14,7 @@
 )]
 
 mod arithmetic;
+mod cluster;
 mod fencing;
 mod held;
 mod leases;

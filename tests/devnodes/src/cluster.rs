@@ -238,6 +238,21 @@ impl Cluster {
         new.ok_or_else(|| Error::new("no new master"))
     }
 
+    /// Lets no replica hear of new keys any more; blocks until none does.
+    pub fn cut_replication(&self) -> Result<(), Error> {
+        let is_replica = |it: &usize| self.servers[*it].info("role").as_deref() == Some("slave");
+        let (replicas, masters): (Vec<_>, Vec<_>) = self.present().partition(is_replica);
+        // Refused, they try again and again.
+        for it in &replicas {
+            self.servers[*it].command(&["CONFIG", "SET", "masterauth", "wrong"])?;
+        }
+        for it in masters {
+            self.servers[it].command(&["CLIENT", "KILL", "TYPE", "replica"])?;
+        }
+        let cut = |it: &usize| self.servers[*it].info("master_link_status").as_deref() == Some("down");
+        wait_for(|| "the replicas lose their masters".to_owned(), || replicas.iter().all(cut))
+    }
+
     /// Moves a slot with all its keys, as operators do; blocks until all know.
     pub fn migrate(&self, slot: u16, to: usize) -> Result<(), Error> {
         self.begin_migration(slot, to)?.finish()
