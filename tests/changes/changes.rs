@@ -99,10 +99,10 @@ enum Trial {
 }
 
 impl Trial {
-    /// Everything that the comparison says to a server if the long tests are not asked for.
+    /// What the comparison says to a server if the long tests are asked for.
     fn all(pair: &mut Pair) -> Result<Vec<Trial>, Box<dyn std::error::Error>> {
         let now = pair.now();
-        let pairs = shapes::all(now).into_iter().flat_map(|it| it.pairs(pair, false)).collect::<Vec<_>>();
+        let pairs = shapes::all(now).into_iter().flat_map(|it| it.pairs(pair, true)).collect::<Vec<_>>();
         let product = closer::all(now).into_iter().flat_map(|it| it.product(pair)).collect();
         let mut trials = Vec::new();
         for cases in [pairs, product, closer::commands(now)] {

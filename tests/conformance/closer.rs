@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use crate::locks::{self, At, OURS, States};
+use crate::locks::{self, At, OURS, States, reader};
 use crate::pair::{Case, GONE, LISTENING};
 use crate::shapes::{Args, Shape, each, groups};
 use crate::{Command, command};
 
 pub(crate) fn all(now: Duration) -> Vec<Shape> {
     let at = At(now);
-    [quarantines(at), extensions(at), cuts(at), queues(at), crowds(at)].into_iter().flatten().collect()
+    [quarantines(at), extensions(at), cuts(at), queues(at), readers_in_turn(at), crowds(at), greetings(at)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn some(states: &States, which: &[usize]) -> States {
@@ -63,7 +66,7 @@ fn quarantines(at: At) -> Vec<Shape> {
     ]
 }
 
-/// Two locks are extended, of which each may be gone or somebody else's, with any counter.
+/// A lock is extended, or two of which each may be gone or somebody else's, with any counter.
 fn extensions(at: At) -> Vec<Shape> {
     let states = move |_: &str| {
         let lock = |key| some(&locks::lock(key), &[0, 1, 2, 4]);
@@ -136,6 +139,52 @@ fn queues(at: At) -> Vec<Shape> {
         lock("acquire_shared", &["lock1", "fence1", "list1", "turn1", "canary", "readers1"]),
     ];
     locks.into_iter().chain([permits(at)]).collect()
+}
+
+/// A reader is refused, or let in, while the lock is reserved for it, for others as well, or for others alone.
+fn readers_in_turn(at: At) -> Vec<Shape> {
+    let states = move |_: &str| {
+        let none = || vec![Vec::new()];
+        let lock = some(&locks::lock("lock1"), &[0, 2, 3]);
+        let list = some(&locks::list("list1", at), &[0, 1, 2, 11]);
+        vec![lock, none(), list, locks::reservation("turn1", at), none(), none()]
+    };
+    let [a, _] = LISTENING;
+    let args = vec![
+        each([OURS]),
+        each(["10000"]),
+        each([&at.token().to_string()]),
+        each(["0"]),
+        each(["0"]),
+        each(["fair", "unfair"]),
+        each([&at.in_ms(-5_000)]),
+        each([a, &reader(a, 1)]),
+        each(["30000"]),
+        each(["1"]),
+    ];
+    let keys = keys(&["lock1", "fence1", "list1", "turn1", "canary", "readers1"]);
+    vec![Shape { name: "acquire_shared", keys, states: Box::new(states), args }]
+}
+
+/// What a master of a cluster is told of its slots, and what it has noted of them.
+fn greetings(at: At) -> Vec<Shape> {
+    let today = (at.micros() / 86_400_000_000).to_string();
+    let old = at.in_ms(-20_000);
+    let words = groups([
+        &["slot", "7", "5-9"],
+        &["slot", "7", "5-9,9000-9001"],
+        &["slot", "7", ""],
+        &["slot", "7f", "5-9"],
+        &["slot", &old, "5-9"],
+        &["vouch", "7"],
+        &["settle", "1", "12"],
+        &["settle", &old, "12", "new"],
+        &["settle", &old, "12", "old"],
+        &["settle", &old, "0", "vouched"],
+    ]);
+    let states = move |run: &str| vec![locks::canary("canary", at, run)];
+    let args = vec![each(["60000"]), each(["0"]), each([&today]), words];
+    vec![Shape { name: "greet", keys: keys(&["canary"]), states: Box::new(states), args }]
 }
 
 fn permits(at: At) -> Shape {

@@ -196,7 +196,11 @@ pub(crate) fn list(key: &str, at: At) -> States {
         sorted(key, &[("1111111111111111", &after)], Some(30_000)),
         sorted(key, &[("r1", &long_ago), ("ar1", &before), (b, &same)], Some(30_000)),
         sorted(key, &[(&format!("{b}/"), &before)], Some(30_000)),
-        sorted(key, &[(&rb, &long_ago), (b, &polling(&before)), (&for_several(b), &polling(&same))], Some(30_000)),
+        sorted(
+            key,
+            &[(&rb, &long_ago), (b, &polling(&before)), (&for_several(b), &polling(&at.in_ms(-8_000)))],
+            Some(30_000),
+        ),
         text_for(key, "no list", 30_000),
     ]
 }
@@ -249,6 +253,10 @@ pub(crate) fn canary(key: &str, at: At, run_id: &str) -> States {
         value(&since(-20_000), run_id, today, 1, 1, &format!("new {} 7 0-5460,7000-7001", since(-10_000))),
         value(&since(-20_000), run_id, today, 1, 1, "old 12 8 0-99,100-5460"),
         value(&since(-20_000), run_id, today, 1, 1, "vouched 0 7 5-"),
+        value(&since(-20_000), run_id, today, 1, 1, "new 12 7 0-5460"),
+        value(&since(-20_000), run_id, today, 1, 1, "new 12 7 0-5460,a-b"),
+        value(&since(-20_000), run_id, today, 1, 1, "new 12 7f 0-5460"),
+        value(&since(-20_000), run_id, today, 1, 1, "new 12 7 "),
         value(&since(-90_000_000), run_id, today, 1, 1, "OLD"),
         text(key, &format!("2 {} {run_id} {today} 1 1 new, and more", since(-5_000))),
         [value(&since(-90_000_000), run_id, today, 60_000, 0, "old"), vec![command(["PEXPIRE", key, "30000"])]]
