@@ -28,6 +28,9 @@ pub(crate) struct Config {
     pub(crate) lock_delay: bool,
     pub(crate) shutdown_grace: Duration,
     pub(crate) prefix: Vec<u8>,
+    /// Stands before that: of nodes for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) test_prefix: Vec<u8>,
     /// Made by the builder: it names the process.
     pub(crate) owner_label: OwnerLabel,
     pub(crate) upcall: Upcall,
@@ -55,6 +58,8 @@ impl Default for Config {
             lock_delay: false,
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
+            #[cfg(feature = "testing")]
+            test_prefix: Vec::new(),
             owner_label: OwnerLabel::default(),
             upcall: Upcall::default(),
             ahead: Ahead::default(),

@@ -86,6 +86,8 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Starts the threads. Touches no network.
     pub(crate) fn start(config: Config, addresses: Vec<Address>) -> io::Result<Engine> {
+        #[cfg(feature = "testing")]
+        let config = Config { prefix: [&*config.test_prefix, &*config.prefix].concat(), ..config };
         // So all of its threads work for it.
         let _ahead = config.ahead.enter();
         let counters = Arc::new(Counters::default());
@@ -169,7 +171,19 @@ impl Engine {
     /// Finds all locks and permits that somebody holds and whose name fits.
     pub(crate) fn list(&self, pattern: &[u8]) -> Result<Listing, AcquireError> {
         let _call = self.begin_inspection()?;
-        self.shared.list(pattern, &self.shut_down)
+        self.shared.list(pattern, true, &self.shut_down)
+    }
+
+    /// Deletes what all locks have left on the nodes that nobody waits for; false if there was nothing.
+    #[cfg(feature = "testing")]
+    pub(crate) fn clean(&self) -> Result<bool, AcquireError> {
+        let _call = self.begin_inspection()?;
+        let left = self.shared.list(b"*", false, &self.shut_down)?;
+        for seen in &left.locks {
+            self.shared.take_from(seen, false);
+            self.shared.forget(&self.shared.inspect(&seen.name, seen.slot));
+        }
+        Ok(!left.locks.is_empty())
     }
 
     /// Takes a lock from those who were seen to hold it; `leaked`: where the key has no expiry.

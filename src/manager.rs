@@ -291,6 +291,12 @@ impl LockManager {
         Admin { engine: &self.engine }
     }
 
+    /// See [`Engine::clean`].
+    #[cfg(feature = "testing")]
+    pub(crate) fn clean(&self) -> Result<bool, AcquireError> {
+        self.engine.clean()
+    }
+
     /// Ends the manager before its last handle goes.
     ///
     /// Calls that wait for a lock return [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and so do all later

@@ -31,11 +31,15 @@ mod refusal;
 mod serial;
 #[cfg(feature = "testing")]
 mod server;
+#[cfg(feature = "testing")]
+mod servers;
 pub(crate) mod store;
 
 #[cfg(feature = "testing")]
-pub use nodes::{Hold, Holder, Node, Nodes};
+pub use nodes::{Hold, Node, Nodes};
 #[cfg(feature = "testing")]
 pub use refusal::Refusal;
 #[cfg(feature = "testing")]
 pub use serial::{Serial, serial};
+#[cfg(feature = "testing")]
+pub use servers::{Holder, NotStandIns};

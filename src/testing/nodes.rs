@@ -1,5 +1,6 @@
 //! What users hold of the stand-ins.
 
+use std::fmt;
 use std::io;
 use std::ops::Index;
 use std::time::Duration;
@@ -12,23 +13,29 @@ use crate::sys::ahead::Ahead;
 use crate::sys::wall_clock;
 use crate::testing::refusal::Refusal;
 use crate::testing::server::Server;
+use crate::testing::servers::{Holder, NotStandIns, Servers, Taken, urls_of_env};
 use crate::testing::store::{Reply, Value};
 use crate::time::{deadline, tick};
 use crate::wire::{Command, KeyTtls, Plan, QueuePolicy, QueueUpdate};
 
 /// How long a [`Hold`] lasts at most: milliseconds.
 const HOLD_MAX: u64 = 3_600_000;
+/// Twice the longest ttl.
+const FENCING_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long [`Nodes::advance`] waits at most, and how often it looks.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 const SETTLE_PAUSE: Duration = Duration::from_micros(100);
 
-/// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them.
+/// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them. Or
+/// [servers](Nodes::from_env), which have no faults.
 ///
 /// See the [module](super) for an example. As many as a test needs can run at a time, each with nodes of its own.
 #[derive(Debug)]
 pub struct Nodes {
     nodes: Vec<Node>,
     ahead: Ahead,
+    /// Instead of `nodes`.
+    servers: Option<Servers>,
 }
 
 impl Nodes {
@@ -40,7 +47,70 @@ impl Nodes {
     pub fn start(n: usize) -> io::Result<Nodes> {
         let ahead = Ahead::default();
         let nodes = (0..n).map(|it| Ok(Node { server: Server::start(it, &ahead)? })).collect::<io::Result<_>>()?;
-        Ok(Nodes { nodes, ahead })
+        Ok(Nodes { nodes, ahead, servers: None })
+    }
+
+    /// The servers in the environment variable `QUORLOCK_TEST_NODES`, URLs with commas or spaces between them; `n` stand-ins if
+    /// it is not set. So a test that needs no faults runs on both.
+    ///
+    /// Nobody else uses the same names on the servers: these get a prefix that is drawn for this value. Dropping it deletes
+    /// what has it, which blocks for a few round trips, and for about two seconds at most; what was left by managers that live
+    /// longer expires by itself, within two hours.
+    ///
+    /// Servers cannot be broken from here. [`node`](Nodes::node) and [`are_stand_ins`](Nodes::are_stand_ins) are errors;
+    /// `nodes[0]`, [`iter`](Nodes::iter) and [`advance`](Nodes::advance) panic.
+    ///
+    /// # Errors
+    ///
+    /// There is no port on loopback, no thread or no random number, or the URLs are wrong. Whether servers answer is not asked.
+    ///
+    /// ```
+    /// use quorlock::testing::Nodes;
+    ///
+    /// let nodes = Nodes::from_env(3)?;
+    /// let locks = nodes.manager().build()?;
+    /// let other = nodes.hold("report").unwrap();
+    /// assert!(locks.mutex("report").try_lock().unwrap_err().is_held());
+    /// drop(other);
+    /// nodes.node(0)?.down(); // an error on servers: such a test ends here
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_env(n: usize) -> io::Result<Nodes> {
+        match urls_of_env() {
+            None => Nodes::start(n),
+            Some(urls) => Ok(Nodes { nodes: Vec::new(), ahead: Ahead::default(), servers: Some(Servers::new(urls)?) }),
+        }
+    }
+
+    /// One of them, in order, and its faults.
+    ///
+    /// # Errors
+    ///
+    /// It is a [server](Nodes::from_env).
+    ///
+    /// # Panics
+    ///
+    /// There is no such node.
+    pub fn node(&self, index: usize) -> Result<&Node, NotStandIns> {
+        self.are_stand_ins().map(|()| &self[index])
+    }
+
+    /// Whether they have faults.
+    ///
+    /// # Errors
+    ///
+    /// They are [servers](Nodes::from_env).
+    pub fn are_stand_ins(&self) -> Result<(), NotStandIns> {
+        if self.servers.is_some() { Err(NotStandIns) } else { Ok(()) }
+    }
+
+    /// The stand-ins.
+    #[track_caller]
+    fn to_break(&self) -> &[Node] {
+        if let Err(err) = self.are_stand_ins() {
+            panic!("{err}");
+        }
+        &self.nodes
     }
 
     /// Begins to build a manager for them: without [quarantine](Builder::quarantine), because they are new, and with time-outs
@@ -54,17 +124,30 @@ impl Nodes {
             .response_timeout(Duration::from_secs(2))
             .connect_timeout(Duration::from_secs(5));
         builder.config.ahead = self.ahead.clone();
+        if let Some(servers) = &self.servers {
+            builder.config.test_prefix = servers.prefix().to_vec();
+            // What should stay nevertheless does not stay for a day.
+            builder.config.fencing_ttl = Some(FENCING_TTL);
+        }
         builder
     }
 
     /// The URL of each, in order: `redis://127.0.0.1:PORT`.
     pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(Node::url).collect()
+        match &self.servers {
+            Some(servers) => servers.urls().to_vec(),
+            None => self.nodes.iter().map(Node::url).collect(),
+        }
     }
 
     /// All of them, in order.
+    ///
+    /// # Panics
+    ///
+    /// They are [servers](Nodes::from_env).
+    #[track_caller]
     pub fn iter(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter()
+        self.to_break().iter()
     }
 
     /// Takes the lock for somebody else, for an hour at most: a mutex, a [writer](crate::RwLock::write), one name of
@@ -73,17 +156,28 @@ impl Nodes {
     ///
     /// Dropping it gives the lock back, and who waits is told.
     pub fn hold(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
-        self.take(Plan::mutex(b"", name.as_ref(), KeyTtls::default()), &[])
+        let name = name.as_ref();
+        match &self.servers {
+            Some(servers) => servers.hold(name).map(Hold::of_guard),
+            None => self.take(Plan::mutex(b"", name, KeyTtls::default()), &[]),
+        }
     }
 
     /// The same as a [reader](crate::RwLock::read).
     pub fn hold_shared(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
-        self.take(Plan::mutex(b"", name.as_ref(), KeyTtls::default()).to_read(), &[])
+        let name = name.as_ref();
+        match &self.servers {
+            Some(servers) => servers.hold_shared(name).map(Hold::of_guard),
+            None => self.take(Plan::mutex(b"", name, KeyTtls::default()).to_read(), &[]),
+        }
     }
 
     /// The same for a permit of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
     pub fn hold_permit(&self, name: impl AsRef<[u8]>, permits: u8) -> Option<Hold<'_>> {
         let permits = permits.max(1);
+        if let Some(servers) = &self.servers {
+            return servers.hold_permit(name.as_ref(), permits).map(Hold::of_guard);
+        }
         let plan = Plan::semaphore(b"", name.as_ref(), usize::from(permits), KeyTtls::default());
         (0..permits).find_map(|it| self.take(plan.of_slot(it), &[]))
     }
@@ -97,7 +191,7 @@ impl Nodes {
         let now = wall_clock().saturating_add(self.ahead.by());
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
         let acquire = plan.acquire(owner, HOLD_MAX, now, 0, &policy);
-        let hold = Hold { nodes: self, plan, owner };
+        let hold = Hold(Held::OnStandIns { nodes: self, plan: Box::new(plan), owner });
         let granted = self.nodes.iter().filter(|it| it.say(before, &acquire).as_ref().is_some_and(is_grant)).count();
         (self.nodes.len() / 2 < granted).then_some(hold)
     }
@@ -107,6 +201,9 @@ impl Nodes {
     ///
     /// Of a mutex, of readers and writers, and of each name of several. The name is with the manager's prefix.
     pub fn expire(&self, name: impl AsRef<[u8]>) {
+        if let Some(servers) = &self.servers {
+            servers.expire(name.as_ref());
+        }
         self.nodes.iter().for_each(|it| drop(it.server.say(&delete(name.as_ref()))));
     }
 
@@ -114,12 +211,19 @@ impl Nodes {
     /// `None` if a majority of the nodes keeps it for somebody who waits.
     pub fn lose(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
         let name = name.as_ref();
+        if self.servers.is_some() {
+            self.expire(name);
+            return self.hold(name);
+        }
         self.take(Plan::mutex(b"", name, KeyTtls::default()), &delete(name))
     }
 
     /// Who holds the lock on a majority of the nodes, if anybody does. The name is with the manager's prefix. Of each node
     /// for itself, and of readers, [`LockManager::inspect`] says more.
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Option<Holder> {
+        if let Some(servers) = &self.servers {
+            return servers.holder(name.as_ref());
+        }
         let stored: Vec<_> = self.nodes.iter().filter_map(|it| it.stored(name.as_ref())).collect();
         stored.iter().find_map(|(value, _)| {
             let same = stored.iter().filter(|it| it.0 == *value);
@@ -163,7 +267,13 @@ impl Nodes {
     /// assert!(!guard.is_valid());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// They are [servers](Nodes::from_env).
+    #[track_caller]
     pub fn advance(&self, by: Duration) {
+        let _stand_ins = self.to_break();
         let is_paused = self.nodes.iter().any(|it| it.server.state().faults.is_paused);
         let managers = self.ahead.add(by, if is_paused { Duration::ZERO } else { SETTLE_MAX });
         managers.iter().for_each(|it| it.on_advance(by));
@@ -173,7 +283,7 @@ impl Nodes {
         }
     }
 
-    /// How many scripts all of them have run for their clients, or refused.
+    /// How many scripts all of them have run for their clients, or refused; 0 of servers.
     pub fn commands(&self) -> u64 {
         self.nodes.iter().map(Node::commands).fold(0, u64::saturating_add)
     }
@@ -183,27 +293,15 @@ impl Nodes {
 ///
 /// # Panics
 ///
-/// There is no such node.
+/// There is no such node, or they are [servers](Nodes::from_env).
 impl Index<usize> for Nodes {
     type Output = Node;
 
     #[expect(clippy::indexing_slicing, reason = "as documented, and as of any list")]
+    #[track_caller]
     fn index(&self, index: usize) -> &Node {
-        &self.nodes[index]
+        &self.to_break()[index]
     }
-}
-
-/// Who holds a lock: see [`Nodes::holder`].
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// What the manager [calls itself](Builder::owner_label): `host/process`, and its own label behind a slash. Empty if it
-    /// says nothing, and of readers.
-    pub label: String,
-    /// On how many nodes.
-    pub nodes: usize,
-    /// Until the first of these nodes would let it go; `None` if none of them does by itself.
-    pub remaining: Option<Duration>,
 }
 
 /// The command that deletes a key.
@@ -221,18 +319,39 @@ fn is_grant(reply: &Reply) -> bool {
 }
 
 /// A lock that somebody else holds: see [`Nodes::hold`]. Dropping it gives the lock back.
-#[derive(Debug)]
 #[must_use = "the lock is given back when this is dropped"]
-pub struct Hold<'a> {
-    nodes: &'a Nodes,
-    plan: Plan,
-    owner: OwnerToken,
+pub struct Hold<'a>(Held<'a>);
+
+enum Held<'a> {
+    OnStandIns {
+        nodes: &'a Nodes,
+        plan: Box<Plan>,
+        owner: OwnerToken,
+    },
+    /// Gives it back by itself.
+    OnServers {
+        _guard: Taken,
+    },
+}
+
+impl Hold<'_> {
+    fn of_guard(guard: Taken) -> Hold<'static> {
+        Hold(Held::OnServers { _guard: guard })
+    }
+}
+
+impl fmt::Debug for Hold<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let release = self.plan.release(self.owner, None, QueueUpdate::None);
-        self.nodes.nodes.iter().for_each(|it| drop(it.say(&[], &release)));
+        if let Held::OnStandIns { nodes, plan, owner } = &self.0 {
+            let release = plan.release(*owner, None, QueueUpdate::None);
+            nodes.nodes.iter().for_each(|it| drop(it.say(&[], &release)));
+        }
     }
 }
 

@@ -15,10 +15,9 @@ use crate::lock::LockGuard;
 use crate::manager::LockManager;
 use crate::sys::thread_name;
 use crate::testing::serial::file::FileLock;
+use crate::testing::servers::{NODES, urls_of_env};
 use crate::time::{About, deadline, tick};
 
-/// Has the servers for tests, with commas or spaces between their URLs.
-const NODES: &str = "QUORLOCK_TEST_NODES";
 /// Who waits for a file looks at it so often.
 const PAUSE: Duration = Duration::from_millis(5);
 /// It is said who is in the way when so much time has passed, and each time that it has passed again.
@@ -77,9 +76,9 @@ impl fmt::Debug for Serial {
 /// ```
 #[track_caller]
 pub fn serial(name: &str) -> Serial {
-    let taken = match env::var(NODES) {
-        Ok(nodes) if !nodes.trim().is_empty() => on_nodes(name),
-        _ => on_this_machine(&path_of(name), SAY_EVERY, &say_aloud).map_err(Problem::File),
+    let taken = match urls_of_env() {
+        Some(_) => on_nodes(name),
+        None => on_this_machine(&path_of(name), SAY_EVERY, &say_aloud).map_err(Problem::File),
     };
     match taken {
         Ok(lock) => Serial { _lock: lock },
@@ -104,8 +103,7 @@ fn say_aloud(text: &str) {
 
 fn on_nodes(name: &str) -> Result<Lock, Problem> {
     static LOCKS: LazyLock<Result<LockManager, BuildError>> = LazyLock::new(|| {
-        let nodes = env::var(NODES).unwrap_or_default();
-        LockManager::builder(nodes.split([',', ' ']).filter(|it| !it.is_empty()))
+        LockManager::builder(urls_of_env().unwrap_or_default())
             // Test machines are busy machines.
             .connect_timeout(Duration::from_secs(2))
             .response_timeout(Duration::from_secs(2))

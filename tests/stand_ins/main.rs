@@ -13,6 +13,7 @@ use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure};
 mod advance;
 mod examples;
 mod serial;
+mod servers;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 

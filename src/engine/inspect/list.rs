@@ -28,9 +28,9 @@ struct Place {
 
 impl Shared {
     /// Looks through all nodes side by side, for locks and permits that somebody holds and whose name fits. Stops when
-    /// `shut_down` is given.
-    pub(crate) fn list(&self, pattern: &[u8], shut_down: &Signal) -> Result<Listing, AcquireError> {
-        let mut searches = self.searches();
+    /// `shut_down` is given. Not `only_held`: also those that have left something there.
+    pub(crate) fn list(&self, pattern: &[u8], only_held: bool, shut_down: &Signal) -> Result<Listing, AcquireError> {
+        let mut searches = self.searches(only_held);
         let mut found = BTreeSet::new();
         let is_fitting =
             |(name, _): &FoundName| name.strip_prefix(&*self.config.prefix).is_some_and(|it| fits(pattern, it));
@@ -71,11 +71,11 @@ impl Shared {
     }
 
     /// A search in each node, and in each lane of one that is a cluster.
-    fn searches(&self) -> Vec<Place> {
+    fn searches(&self, only_held: bool) -> Vec<Place> {
         let of = |node: NodeId| match self.fanout.cluster(node) {
-            None => vec![Place { node, lane: None, search: Search::new(false) }],
+            None => vec![Place { node, lane: None, search: Search::new(only_held, false) }],
             Some(cluster) => {
-                let search = |lane| Place { node, lane: Some(lane), search: Search::new(true) };
+                let search = |lane| Place { node, lane: Some(lane), search: Search::new(only_held, true) };
                 (0..cluster.serving().len().max(1)).map(search).collect()
             }
         };

@@ -12,6 +12,8 @@ const PAGES_MAX: usize = 1_000_000;
 
 /// How far it has come.
 pub(super) struct Search {
+    /// Names whose locks somebody holds, and no others.
+    only_held: bool,
     step: Step,
     pace: Pace,
     portion: Portion,
@@ -42,9 +44,9 @@ pub(super) struct Found {
 }
 
 impl Search {
-    pub(super) fn new(by_slot: bool) -> Search {
+    pub(super) fn new(only_held: bool, by_slot: bool) -> Search {
         let (pace, portion) = (Pace::new(Duration::MAX), Portion::first());
-        Search { step: Step::Connect, pace, portion, cursor: 0, pages: 0, by_slot, later: Vec::new() }
+        Search { only_held, step: Step::Connect, pace, portion, cursor: 0, pages: 0, by_slot, later: Vec::new() }
     }
 
     /// What the node is asked next; `None` if it is over.
@@ -79,7 +81,12 @@ impl Search {
                 self.portion = self.portion.next(too_many);
                 self.pages = self.pages.saturating_add(1);
                 let names: Vec<_> = wire::names(&keys).into_iter().filter(wanted).collect();
-                if names.is_empty() { self.go_on(too_many) } else { self.look(names) }
+                if self.only_held && !names.is_empty() {
+                    self.look(names)
+                } else {
+                    found.names = names;
+                    self.go_on(too_many)
+                }
             }
             (Step::Look(names), Ok(Answer::Present(present))) => {
                 found.pause = self.pace.pause(took);
