@@ -33,14 +33,16 @@ fn is_long() -> bool {
     std::env::var_os("QUORLOCK_LONG").is_some()
 }
 
-/// Runs each of these scripts in all pairs of what can be chosen for it, and some things in all combinations, on both.
+/// Runs each of these scripts in all pairs of what can be chosen for it, on both; and some things in all combinations, if the
+/// long tests were asked for.
 fn compare(names: &[&str]) -> TestResult {
     let Some(mut pair) = Pair::start()? else { return Ok(()) };
     for shape in shapes::all(pair.now()).into_iter().filter(|it| names.contains(&it.name)) {
         pair.compare(shape.name, &shape.pairs(&pair, is_long()))?;
     }
     for shape in closer::all(pair.now()).into_iter().filter(|it| names.contains(&it.name)) {
-        pair.compare(shape.name, &shape.product(&pair))?;
+        let cases = if is_long() { shape.product(&pair) } else { shape.pairs(&pair, false) };
+        pair.compare(shape.name, &cases)?;
     }
     Ok(())
 }

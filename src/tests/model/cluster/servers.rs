@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Is told of each thing that may befall the servers.
+type Each<'a> = dyn FnMut(&dyn Fn(&mut State)) + 'a;
+/// The lock's key and the slot's canary, as a server has them.
+type Kept = (Option<(usize, u8)>, Option<(u8, usize)>);
+
 impl World {
     /// What a server does with a command: whether it granted, extended, released.
     pub(super) fn run(&self, state: &mut State, me: usize, server: usize, command: u8) -> bool {
@@ -146,7 +151,7 @@ impl World {
         }
     }
 
-    fn each_after_the_move(&self, state: &State, after: &mut dyn FnMut(&dyn Fn(&mut State))) {
+    fn each_after_the_move(&self, state: &State, after: &mut Each<'_>) {
         let learns = !matches!(self.cause, Cause::Partition { until: None });
         if !state.spread {
             after(&|it| it.spread = true);
@@ -178,7 +183,7 @@ impl World {
 }
 
 /// What a replica has of that: of each key all or nothing, if it may have missed some.
-fn copies(of: &Server, loses: bool) -> Vec<(Option<(usize, u8)>, Option<(u8, usize)>)> {
+fn copies(of: &Server, loses: bool) -> Vec<Kept> {
     let mut copies = vec![(of.key, of.canary)];
     if loses {
         copies.extend([(None, of.canary), (of.key, None), (None, None)]);
