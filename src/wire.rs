@@ -21,6 +21,8 @@ pub(crate) use address::{Address, Group, Login, Place, Security};
 pub(crate) use command::Command;
 pub(crate) use conn::{Conn, Event};
 pub(crate) use group::parse_url;
+#[cfg(feature = "testing")]
+pub(crate) use keys::beside;
 pub(crate) use plan::{
     FoundName, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet,
     greet_in_cluster, list, meet, names, present, probe, slot_of_set, vouch,

@@ -16,7 +16,7 @@ use crate::testing::server::Server;
 use crate::testing::servers::{Holder, NotStandIns, Servers, Taken, urls_of_env};
 use crate::testing::store::{Reply, Value};
 use crate::time::{deadline, tick};
-use crate::wire::{Command, KeyTtls, Plan, QueuePolicy, QueueUpdate};
+use crate::wire::{Command, KeyTtls, Plan, QueuePolicy, QueueUpdate, beside};
 
 /// How long a [`Hold`] lasts at most: milliseconds.
 const HOLD_MAX: u64 = 3_600_000;
@@ -199,12 +199,26 @@ impl Nodes {
     /// The lock is gone, as if its time had run out everywhere: anybody may take it, and nobody is told. Who held it learns
     /// that when its guard is extended next, which is after a third of its ttl, or when it is released.
     ///
-    /// Of a mutex, of readers and writers, and of each name of several. The name is with the manager's prefix.
+    /// Of a mutex, of readers and writers, and of each name of several; for permits there is
+    /// [`expire_permits`](Nodes::expire_permits). The name is with the manager's prefix.
     pub fn expire(&self, name: impl AsRef<[u8]>) {
         if let Some(servers) = &self.servers {
             servers.expire(name.as_ref());
         }
         self.nodes.iter().for_each(|it| drop(it.server.say(&delete(name.as_ref()))));
+    }
+
+    /// The same of all permits of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
+    /// [`hold_permit`](Nodes::hold_permit) then takes one for somebody else.
+    pub fn expire_permits(&self, name: impl AsRef<[u8]>, permits: u8) {
+        let name = name.as_ref();
+        if let Some(servers) = &self.servers {
+            servers.expire_permits(name, permits);
+        }
+        for slot in 0..permits {
+            let key = beside(&format!("slot-{slot}"), name);
+            self.nodes.iter().for_each(|it| drop(it.server.say(&delete(&key))));
+        }
     }
 
     /// Somebody else takes the lock from whoever has it: as [`expire`](Nodes::expire) and [`hold`](Nodes::hold) in one step.

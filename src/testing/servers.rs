@@ -32,11 +32,11 @@ pub(super) fn urls_of_env() -> Option<Vec<String>> {
 #[non_exhaustive]
 pub struct NotStandIns;
 
-/// Who holds a lock: see [`Nodes::holder`].
+/// Who holds a lock: see [`Nodes::holder`](super::Nodes::holder).
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// What the manager [calls itself](Builder::owner_label): `host/process`, and its own label behind a slash. Empty if it
+    /// What the manager [calls itself](crate::Builder::owner_label): `host/process`, and its own label behind a slash. Empty if it
     /// says nothing, and of readers.
     pub label: String,
     /// On how many nodes.
@@ -98,6 +98,11 @@ impl Servers {
         if let Ok(seen) = self.others.inspect(name) {
             drop(self.others.admin().release(&seen));
         }
+    }
+
+    pub(super) fn expire_permits(&self, name: &[u8], permits: u8) {
+        let seen = self.others.semaphore(name, usize::from(permits)).inspect().unwrap_or_default();
+        seen.iter().for_each(|it| drop(self.others.admin().release(it)));
     }
 
     pub(super) fn holder(&self, name: &[u8]) -> Option<Holder> {

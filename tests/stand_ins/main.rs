@@ -234,6 +234,20 @@ fn a_lock_that_is_lost_or_expires_ends_its_guard_at_the_next_extension() -> Test
     Ok(())
 }
 
+#[test]
+fn permits_that_expire_end_their_guards_at_the_next_extension_and_others_can_have_them() -> TestResult {
+    let (nodes, locks) = three()?;
+    let permits = [locks.semaphore("mail", 2).acquire()?, locks.semaphore("mail", 2).acquire()?];
+    nodes.expire_permits("mail", 2);
+    let taken = [nodes.hold_permit("mail", 2), nodes.hold_permit("mail", 2)];
+    assert!(taken.iter().all(Option::is_some));
+    for permit in permits {
+        assert!(permit.extend(LONG).is_err());
+        permit.lost().recv_timeout(PATIENCE)?;
+    }
+    Ok(())
+}
+
 /// Should the machine stop for longer than the ttl, it is lost by that.
 #[test]
 fn a_guard_learns_of_a_loss_by_itself() -> TestResult {

@@ -41,6 +41,9 @@ fn test_of_a_user() -> TestResult {
     let permits = [nodes.hold_permit("app:mail", 2).unwrap(), nodes.hold_permit("app:mail", 2).unwrap()];
     assert!(locks.semaphore("mail", 2).try_acquire().unwrap_err().is_held());
     drop((reader, permits));
+    let permit = locks.semaphore("mail", 2).acquire()?;
+    nodes.expire_permits("app:mail", 2);
+    assert!(permit.extend(PATIENCE).is_err());
     locks.rw_lock("book").write()?.release()?;
     locks.semaphore("mail", 2).acquire()?.release()?;
     locks.shut_down();
