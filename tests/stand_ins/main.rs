@@ -340,3 +340,37 @@ fn known_hash() -> Result<String, Box<dyn std::error::Error>> {
     let hash = text.split('"').find(|it| it.len() == 40 && it.bytes().all(|it| it.is_ascii_hexdigit()));
     Ok(hash.ok_or("no hash")?.to_owned())
 }
+
+/// For people: `cargo test --features testing --test stand_ins -- --ignored --nocapture --exact what_a_test_costs`.
+#[test]
+#[ignore = "prints times"]
+fn what_a_test_costs() -> TestResult {
+    let mut times: [Vec<Duration>; 3] = Default::default();
+    for _ in 0..20 {
+        let begin = Instant::now();
+        let nodes = Nodes::start(3)?;
+        times[0].push(begin.elapsed());
+        let locks = nodes.manager().build()?;
+        locks.mutex("report").lock()?.release()?;
+        times[1].push(begin.elapsed());
+
+        // A whole test of a lost lock: servers, manager, lock, theft, and the guard that hears of it; all end with it.
+        let begin = Instant::now();
+        {
+            let nodes = Nodes::start(3)?;
+            let locks = nodes.manager().build()?;
+            let guard = locks.mutex("report").lock()?;
+            let _thief = nodes.lose("report");
+            nodes.advance(Duration::from_secs(4));
+            guard.lost().recv_timeout(PATIENCE)?;
+        }
+        times[2].push(begin.elapsed());
+    }
+    for (what, mut times) in
+        ["three stand-ins", "with a manager, and a lock", "a test of a lost lock"].iter().zip(times)
+    {
+        times.sort();
+        println!("{what}: median {:?}, longest {:?}", times[times.len() / 2], times[times.len() - 1]);
+    }
+    Ok(())
+}
