@@ -40,6 +40,9 @@ fn a_lock_is_on_the_master_of_its_slot_and_nowhere_else() -> TestResult {
 
 #[test]
 fn every_kind_of_lock_has_all_its_keys_in_one_slot_whatever_it_is_called() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let cluster = Cluster::start(3)?;
     let locks = one(&cluster).build()?;
     for name in ["a", "", "{", "}", "{}", "a}b", "{a}", "{a", "a{b}c", "{}{x}", "x{y}{z}", "a{b{c}d}"] {
@@ -56,6 +59,9 @@ fn every_kind_of_lock_has_all_its_keys_in_one_slot_whatever_it_is_called() -> Te
 
 #[test]
 fn quarantine_costs_a_new_slot_nothing_once_the_cluster_is_vouched_for() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let cluster = Cluster::start(3)?;
     let first = one(&cluster).quarantine(true).build()?;
     let err = first.mutex("report").try_lock().unwrap_err();
@@ -228,6 +234,9 @@ fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
 
 #[test]
 fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let nodes = Nodes::start();
     let cluster = &nodes.cluster;
     let [name, ..] = names(cluster);
@@ -298,6 +307,9 @@ fn several_names_have_to_be_in_one_slot_where_a_node_is_a_cluster() -> TestResul
 
 #[test]
 fn operators_see_the_locks_on_all_masters() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let cluster = Cluster::start(3)?;
     let locks = one(&cluster).build()?;
     let names = names(&cluster);
@@ -319,6 +331,9 @@ fn operators_see_the_locks_on_all_masters() -> TestResult {
 
 #[test]
 fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let cluster = Cluster::builder(3).partial().start()?;
     let locks = one(&cluster).build()?;
     let [name, other, _] = names(&cluster);
@@ -340,6 +355,9 @@ fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
 
 #[test]
 fn a_server_that_is_no_cluster_and_a_cluster_that_was_given_as_a_server_are_told_apart() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let (cluster, singles) = (Cluster::start(3)?, Servers::start(1)?);
     let said = |url: String| {
         let locks = builder([url]).build().unwrap();
