@@ -49,7 +49,7 @@ const LASTING: [(&str, &str); 12] = [
     ("password", "n0: down: ADDRESS: login refused"),
     ("no password", "n0: down: ADDRESS: login refused"),
     ("replica", "n0: down: ADDRESS: a replica"),
-    ("cluster", "n0: down: ADDRESS: a cluster node"),
+    ("cluster", "n0: down: ADDRESS: part of a cluster"),
     ("sentinel", "n0: down: ADDRESS: a Sentinel"),
     ("protected mode", "n0: down: ADDRESS: "),
     ("forbidden login", "n0: down: ADDRESS: not permitted"),
