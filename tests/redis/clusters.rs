@@ -84,6 +84,9 @@ fn quarantine_costs_a_new_slot_nothing_once_the_cluster_is_vouched_for() -> Test
 
 #[test]
 fn a_cluster_is_one_node_among_others() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let (cluster, singles) = (Cluster::start(3)?, Servers::start(2)?);
     let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
     let locks: LockManager = vouched(builder(&urls));
@@ -184,6 +187,9 @@ fn a_promoted_replica_makes_no_second_holder() -> TestResult {
 
 #[test]
 fn a_lock_outlives_a_failover_and_the_migration_of_its_slot_on_the_other_nodes() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let nodes = Nodes::start();
     let cluster = &nodes.cluster;
     let (here, there) = (vouched(nodes.builder()), vouched(nodes.builder()));
@@ -211,6 +217,9 @@ fn a_lock_outlives_a_failover_and_the_migration_of_its_slot_on_the_other_nodes()
 
 #[test]
 fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let cluster = Cluster::start(3)?;
     let locks = one(&cluster).build()?;
     let [name, ..] = names(&cluster);
@@ -292,6 +301,9 @@ fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts(
 
 #[test]
 fn several_names_have_to_be_in_one_slot_where_a_node_is_a_cluster() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
     let (cluster, singles) = (Cluster::start(3)?, Servers::start(1)?);
     let locks = one(&cluster).build()?;
     let err = locks.multi(["a", "b"]).try_lock().unwrap_err();
