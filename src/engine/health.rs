@@ -145,13 +145,9 @@ impl Shared {
 
     fn vouch_for(&self, new: NodeSet) -> Vec<Option<NodeFailure>> {
         let deadline = self.fanout.deadline(time::tick());
-        let (clusters, singles): (NodeSet, NodeSet) = {
-            let (clusters, singles): (Vec<_>, Vec<_>) =
-                self.fanout.ids().filter(|it| new.contains(*it)).partition(|it| self.fanout.cluster(*it).is_some());
-            (clusters.into_iter().collect(), singles.into_iter().collect())
-        };
-        let mut failed = self.ask(wire::vouch(), Some(singles), deadline);
-        for node in self.fanout.ids().filter(|it| clusters.contains(*it)) {
+        let is_single = |it: &NodeId| new.contains(*it) && self.fanout.cluster(*it).is_none();
+        let mut failed = self.ask(wire::vouch(), Some(self.fanout.ids().filter(is_single).collect()), deadline);
+        for node in self.fanout.ids().filter(|it| new.contains(*it)) {
             let Some(cluster) = self.fanout.cluster(node) else { continue };
             let command = |(lane, command)| Asked { command, to: Some(NodeSet::from_iter([node])), lane: Some(lane) };
             let answers = ask::ask_many(&self.fanout, (0..).zip(cluster.vouch()).map(command), deadline);

@@ -110,6 +110,13 @@ fn cuts(at: At) -> Vec<Shape> {
     }]
 }
 
+/// The arguments of an acquire that may wait: fair or not, since when, and as whom.
+fn attempt(at: At, fair: Vec<Args>, since: Vec<Args>, client: Vec<Args>) -> Vec<Vec<Args>> {
+    let token = each([&at.token().to_string()]);
+    let first = vec![each([OURS]), each(["10000"]), token, each(["0"]), each(["0"])];
+    [first, vec![fair, since, client, each(["30000"]), each(["1"])]].concat()
+}
+
 /// Any others wait, and the lock, or a permit, is reserved for one of them or for nobody.
 fn queues(at: At) -> Vec<Shape> {
     let [a, b] = LISTENING;
@@ -120,18 +127,7 @@ fn queues(at: At) -> Vec<Shape> {
             let first = vec![vec![Vec::new()], vec![Vec::new()], locks::list("list1", at), reserved()];
             [first, vec![vec![Vec::new()]; more]].concat()
         };
-        let args = vec![
-            each([OURS]),
-            each(["10000"]),
-            each([&at.token().to_string()]),
-            each(["0"]),
-            each(["0"]),
-            each(["fair", "unfair"]),
-            each([&at.in_ms(-5_000), &at.in_ms(0)]),
-            each([a, b]),
-            each(["30000"]),
-            each(["1"]),
-        ];
+        let args = attempt(at, each(["fair", "unfair"]), each([&at.in_ms(-5_000), &at.in_ms(0)]), each([a, b]));
         Shape { name, keys: keys(of), states: Box::new(states), args }
     };
     let locks = [
@@ -150,18 +146,7 @@ fn readers_in_turn(at: At) -> Vec<Shape> {
         vec![lock, none(), list, locks::reservation("turn1", at), none(), none()]
     };
     let [a, _] = LISTENING;
-    let args = vec![
-        each([OURS]),
-        each(["10000"]),
-        each([&at.token().to_string()]),
-        each(["0"]),
-        each(["0"]),
-        each(["fair", "unfair"]),
-        each([&at.in_ms(-5_000)]),
-        each([a, &reader(a, 1)]),
-        each(["30000"]),
-        each(["1"]),
-    ];
+    let args = attempt(at, each(["fair", "unfair"]), each([&at.in_ms(-5_000)]), each([a, &reader(a, 1)]));
     let keys = keys(&["lock1", "fence1", "list1", "turn1", "canary", "readers1"]);
     vec![Shape { name: "acquire_shared", keys, states: Box::new(states), args }]
 }
@@ -195,20 +180,11 @@ fn permits(at: At) -> Shape {
         vec![slot("slot1"), slot("slot2"), none(), none(), none(), turn, locks::list("list1", at), none()]
     };
     let [a, b] = LISTENING;
-    let args = vec![
-        each([OURS]),
-        each(["10000"]),
-        each([&at.token().to_string()]),
-        each(["0"]),
-        each(["0"]),
-        each(["fair", "unfair"]),
-        each([&at.in_ms(-5_000)]),
-        each([a, b]),
-        each(["30000"]),
-        each(["1"]),
-        each(["0"]),
-        each(["1"]),
-    ];
+    let args = [
+        attempt(at, each(["fair", "unfair"]), each([&at.in_ms(-5_000)]), each([a, b])),
+        vec![each(["0"]), each(["1"])],
+    ]
+    .concat();
     let keys = keys(&["slot1", "slot2", "slot3", "fence1", "fence2", "fence3", "turn1", "list1", "canary"]);
     Shape { name: "acquire_slot", keys, states: Box::new(states), args }
 }
@@ -235,18 +211,7 @@ fn crowds(at: At) -> Vec<Shape> {
             let rest = std::iter::repeat_n(vec![Vec::new()], last);
             [vec![some(&locks::lock("lock1"), &[lock]), vec![Vec::new()], lists(), turn()], rest.collect()].concat()
         };
-        let args = vec![
-            each([OURS]),
-            each(["10000"]),
-            each([&at.token().to_string()]),
-            each(["0"]),
-            each(["0"]),
-            each(["fair"]),
-            each([&at.in_ms(-5_000)]),
-            each([a]),
-            each(["30000"]),
-            each(["1"]),
-        ];
+        let args = attempt(at, each(["fair"]), each([&at.in_ms(-5_000)]), each([a]));
         Shape { name, keys: keys(of), states: Box::new(states), args }
     };
     let release = move |_: &str| vec![some(&locks::lock("lock1"), &[1]), lists(), turn()];

@@ -199,13 +199,16 @@ fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, 
 
 /// What is left of the quarantine of the command's slot, in a cluster, and why it is in one.
 fn of_slot(node: &Node, job: &Job, times: Times) -> (Duration, Quarantine) {
-    match (&node.lane, node.quarantine_length(), job.command.slot()) {
-        (Some(_), Some(length), Some(slot)) => node.link.with(|it| match job.kind() {
+    // Looked at first: the slot is read from the command, and is none of the others' business.
+    if node.lane.is_some()
+        && let (Some(length), Some(slot)) = (node.quarantine_length(), job.command.slot())
+    {
+        return node.link.with(|it| match job.kind() {
             Kind::Extend => it.slots.left_of_extension(slot, times.asked, length),
             _ => it.slots.left(slot, times.asked, length),
-        }),
-        _ => (Duration::ZERO, Quarantine::Restarted),
+        });
     }
+    (Duration::ZERO, Quarantine::Restarted)
 }
 
 #[cfg(not(quorlock_shuttle))]
