@@ -41,6 +41,7 @@ mod names;
 mod notices;
 mod obligations;
 mod observer;
+mod one_cluster;
 mod operations;
 mod outages;
 mod overload;

@@ -1,5 +1,6 @@
 //! A real Redis Cluster.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::wait::wait_for;
@@ -37,6 +38,9 @@ pub struct Cluster {
     pub servers: Servers,
     ids: Vec<String>,
     password: Option<String>,
+    /// RACE: two servers that get slots at the same time may take the same number for that, and one of them loses a slot again.
+    /// So slots get new owners one after the other.
+    changing: Mutex<()>,
 }
 
 impl ClusterBuilder {
@@ -71,7 +75,7 @@ impl ClusterBuilder {
             it.command(&["CLUSTER", "MYID"])?.as_str().map(str::to_owned).ok_or_else(|| Error::new("no CLUSTER MYID"))
         };
         let ids = servers.iter().map(id).collect::<Result<_, _>>()?;
-        let cluster = Cluster { servers, ids, password: self.password };
+        let cluster = Cluster { servers, ids, password: self.password, changing: Mutex::default() };
         cluster.form(self.masters)?;
         Ok(cluster)
     }
@@ -201,6 +205,7 @@ impl Cluster {
     }
 
     fn promote(&self, replica: usize, command: &[&str]) -> Result<(), Error> {
+        let _changing = self.changing();
         let slot = self.slot_behind(replica)?;
         // It gives up by itself after five seconds, and refuses where its connection to its master is just being made.
         let mut begun: Option<Instant> = None;
@@ -272,6 +277,7 @@ impl Cluster {
 
     /// Makes the slot a master's without the keys in it, as repairs do; blocks until all know. They are deleted.
     pub fn take_slot(&self, slot: u16, by: usize) -> Result<(), Error> {
+        let _changing = self.changing();
         let server = &self.servers[by];
         server.command(&["CLUSTER", "BUMPEPOCH"])?;
         server.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &self.ids[by]])?;
@@ -280,6 +286,7 @@ impl Cluster {
 
     /// Makes a hole: nobody owns the slot any more. Blocks until all know.
     pub fn drop_slot(&self, slot: u16) -> Result<(), Error> {
+        let _changing = self.changing();
         let is_known = || {
             // Who still hears that somebody owns it takes it up again.
             for it in self.present() {
@@ -292,8 +299,13 @@ impl Cluster {
 
     /// Fills such a hole.
     pub fn add_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
+        let _changing = self.changing();
         self.servers[to].command(&["CLUSTER", "ADDSLOTS", &slot.to_string()])?;
         self.wait_for_owner(slot, Some(to))
+    }
+
+    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn wait_for_owner(&self, slot: u16, owner: Option<usize>) -> Result<(), Error> {

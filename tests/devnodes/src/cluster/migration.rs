@@ -57,6 +57,7 @@ impl Migration<'_> {
     pub fn finish(self) -> Result<(), Error> {
         // New keys go to the new owner by now, but for those of scripts that find some of theirs here.
         self.move_keys()?;
+        let _changing = self.cluster.changing();
         self.settle()?;
         self.cluster.wait_for_owner(self.slot, Some(self.to))
     }
