@@ -23,7 +23,7 @@ use std::process::{self, Command};
 use std::time::Duration;
 
 use devnodes::Servers;
-use quorlock::{FencingToken, LockGuard, LockManager, NodeAnswer, NodeReport};
+use quorlock::{Builder, FencingToken, LockGuard, LockManager, NodeAnswer, NodeReport};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -51,8 +51,7 @@ fn nodes() -> Vec<String> {
     if !args.is_empty() {
         return args;
     }
-    let listed = env::var("REDIS_NODES").unwrap_or_default();
-    listed.split([',', ' ']).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+    Builder::split_urls(&env::var("REDIS_NODES").unwrap_or_default())
 }
 
 /// The tool.

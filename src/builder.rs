@@ -2,6 +2,7 @@
 
 #[cfg(feature = "tls")]
 mod secured;
+mod urls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ impl LockManager {
     ///
     /// With the crate's feature `tls` there are also `rediss://[user:password@]host[:port][/database]`, `rediss+replicated://` and
     /// `rediss+sentinel://`, for connections that are secured by TLS: see [`guide::nodes`](crate::guide::nodes#tls).
+    ///
+    /// If all URLs come as one text, [`split_urls`](Builder::split_urls) takes it apart.
     ///
     /// Every process that uses the same locks must be built with the same nodes, database numbers and prefix.
     ///

@@ -106,7 +106,7 @@ fn settings(args: &NodeArgs, label: Option<&str>, holds: bool, planned: Option<D
 /// The servers: of the first of these places that names any.
 fn urls(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<String>, Failed> {
     let given = Some(args.nodes.clone()).filter(|it: &Vec<String>| !it.is_empty());
-    let listed = || args.list.as_deref().map(split).filter(|it| !it.is_empty());
+    let listed = || args.list.as_deref().map(Builder::split_urls).filter(|it| !it.is_empty());
     if given.iter().flatten().any(|it| has_password(it)) {
         let advice = "put the password into --password-file, or the servers into --nodes-file";
         let _ =
@@ -126,21 +126,6 @@ fn urls(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<String>, 
         ));
     }
     Ok(urls)
-}
-
-/// The URLs in a text, with commas or white space between. There are commas in a URL as well, if the node is several servers.
-fn split(text: &str) -> Vec<String> {
-    let mut urls: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let first = urls.len();
-        for part in word.split(',').filter(|it| !it.is_empty()) {
-            match urls.get_mut(first..).and_then(<[String]>::last_mut) {
-                Some(url) if !part.contains("://") => *url += &format!(",{part}"),
-                _ => urls.push(part.to_owned()),
-            }
-        }
-    }
-    urls
 }
 
 /// As URLs have it: user and password before the host, or the password of sentinels behind it.
@@ -184,15 +169,6 @@ fn read(file: &Path) -> Result<String, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn urls_with_commas_or_white_space_between_may_have_commas_themselves() {
-        assert_eq!(split(" redis://a,redis://b\n redis://c, "), ["redis://a", "redis://b", "redis://c"]);
-        let groups = "redis+sentinel://s1,s2:26380,s3/b,redis+replicated://:p,w@c,d redis://e";
-        assert_eq!(split(groups), ["redis+sentinel://s1,s2:26380,s3/b", "redis+replicated://:p,w@c,d", "redis://e"]);
-        assert_eq!(split("a,b c"), ["a,b", "c"], "what is no URL is refused as it was given");
-        assert_eq!(split(" , "), [""; 0]);
-    }
 
     #[test]
     fn passwords_among_the_options_are_seen_wherever_they_stand() {

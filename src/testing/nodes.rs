@@ -50,8 +50,8 @@ impl Nodes {
         Ok(Nodes { nodes, ahead, servers: None })
     }
 
-    /// The servers in the environment variable `QUORLOCK_TEST_NODES`, URLs with commas or spaces between them; `n` stand-ins if
-    /// it is not set. So a test that needs no faults runs on both.
+    /// The servers in the environment variable `QUORLOCK_TEST_NODES`, URLs with commas or spaces
+    /// [between them](Builder::split_urls); `n` stand-ins if it is not set. So a test that needs no faults runs on both.
     ///
     /// Nobody else uses the same names on the servers: these get a prefix that is drawn for this value. Dropping it deletes
     /// what has it, which blocks for a few round trips, and for about two seconds at most; what was left by managers that live

@@ -4,6 +4,7 @@ use std::env;
 use std::io;
 use std::time::Duration;
 
+use crate::builder::Builder;
 use crate::engine;
 use crate::ids::OwnerToken;
 use crate::inspection::{Inspection, LockState, StoredKey};
@@ -21,8 +22,7 @@ const CLEAN_PAUSE: Duration = Duration::from_millis(20);
 
 /// The servers for tests, if there are any.
 pub(super) fn urls_of_env() -> Option<Vec<String>> {
-    let urls = env::var(NODES).unwrap_or_default();
-    let urls: Vec<_> = urls.split([',', ' ']).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    let urls = Builder::split_urls(&env::var(NODES).unwrap_or_default());
     (!urls.is_empty()).then_some(urls)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use devnodes::{PATIENCE, Servers, eventually};
+use devnodes::{Group, PATIENCE, Servers, eventually};
 use quorlock::testing::{Nodes, NotStandIns};
 
 use crate::TestResult;
@@ -107,6 +107,16 @@ fn the_test_of_a_user_runs_on_servers_leaves_nothing_there_and_faults_are_refuse
         let stay = |it: &&String| it.contains("app:") && !it.contains(":waiters") && !it.contains(":turn");
         assert_eq!(keys.iter().filter(stay).collect::<Vec<_>>(), Vec::<&String>::new(), "{keys:?}");
     }
+    Ok(())
+}
+
+#[test]
+fn the_test_of_a_user_runs_where_a_node_is_several_servers_whose_url_has_commas() -> TestResult {
+    let (group, servers) = (Group::start(1)?, Servers::start(2)?);
+    let url = group.replicated_url();
+    assert!(url.contains(','));
+    let urls: Vec<_> = [url].into_iter().chain(servers.urls()).collect();
+    assert!(passes("child_on_servers", &urls.join(","))?);
     Ok(())
 }
 
