@@ -113,8 +113,12 @@ impl Cluster {
     }
 
     fn form(&self, masters: usize) -> Result<(), Error> {
+        // RACE: each is a master at first. Two of the same number change theirs when they notice, which takes seconds, and who has
+        // just been given a slot may lose it again to the larger one. So replicas-to-be have numbers as well.
+        for (epoch, server) in (1_u64..).zip(self.servers.iter()) {
+            server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()])?;
+        }
         for (index, master) in self.servers.iter().take(masters).enumerate() {
-            master.command(&["CLUSTER", "SET-CONFIG-EPOCH", &index.saturating_add(1).to_string()])?;
             let slots = (0..SLOTS).filter(|it| it * masters / SLOTS == index).map(|it| it.to_string());
             let command: Vec<_> = ["CLUSTER", "ADDSLOTS"].map(str::to_owned).into_iter().chain(slots).collect();
             master.command(&command)?;
@@ -348,7 +352,7 @@ impl Cluster {
         let views: Vec<_> = self.present().filter_map(|it| Some((it, self.view(it)?))).collect();
         let said = |view: &[Member], of: usize| {
             let member = view.iter().find(|it| it.id == self.ids[of])?;
-            Some((member.master.clone(), member.slots.clone()))
+            Some((member.master.clone(), member.epoch, member.slots.clone()))
         };
         views.iter().fold(true, |agree, (server, own)| {
             let others = views.iter().filter(|(_, it)| said(it, *server) != said(own, *server)).map(|it| it.0);

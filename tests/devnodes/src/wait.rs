@@ -11,6 +11,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks: 2 ms.
 const POLL: Duration = Duration::from_millis(2);
 
+/// As much of the time between two looks counts: a machine that stands still for a minute waits for nothing meanwhile.
+const STEP: Duration = Duration::from_secs(1);
+
 /// Blocks until `look` says true; looks every 2 ms.
 ///
 /// # Panics
@@ -33,14 +36,17 @@ pub(crate) fn wait_for(what: impl Fn() -> String, look: impl FnMut() -> bool) ->
 }
 
 fn holds_within(patience: Duration, mut look: impl FnMut() -> bool) -> bool {
-    let start = Instant::now();
+    let (mut waited, mut last) = (Duration::ZERO, Instant::now());
     loop {
         if look() {
             return true;
         }
-        if start.elapsed() >= patience {
+        if waited >= patience {
             return false;
         }
         sleep(POLL);
+        let now = Instant::now();
+        waited = waited.saturating_add(now.duration_since(last).min(STEP));
+        last = now;
     }
 }

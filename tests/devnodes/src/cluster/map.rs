@@ -12,6 +12,8 @@ pub(crate) struct Member {
     flags: Vec<String>,
     /// Of a replica.
     pub(crate) master: Option<String>,
+    /// Of two servers that claim a slot the one with the larger number has it. A replica shows its master's.
+    pub(crate) epoch: u64,
     is_linked: bool,
     pub(crate) slots: Vec<RangeInclusive<u16>>,
 }
@@ -37,11 +39,12 @@ pub(crate) fn members(server: &Server) -> Result<Vec<Member>, Error> {
 /// `ID ADDRESS FLAGS MASTER PINGED PONGED EPOCH LINK SLOTS…`
 fn member(line: &str) -> Option<Member> {
     let fields: Vec<_> = line.split(' ').collect();
-    let [id, _, flags, master, _, _, _, link, slots @ ..] = &fields[..] else { return None };
+    let [id, _, flags, master, _, _, epoch, link, slots @ ..] = &fields[..] else { return None };
     Some(Member {
         id: (*id).to_owned(),
         flags: flags.split(',').map(str::to_owned).collect(),
         master: Some(*master).filter(|it| *it != "-").map(str::to_owned),
+        epoch: epoch.parse().ok()?,
         is_linked: flags.contains("myself") || *link == "connected",
         // In brackets are those that are being migrated.
         slots: slots.iter().filter(|it| !it.starts_with('[')).map(|it| range(it)).collect::<Option<_>>()?,
