@@ -42,7 +42,8 @@ pub(super) struct State {
     last: u64,
     /// How often it has forgotten everything.
     starts: u64,
-    threads: Vec<OwnThread>,
+    /// By the numbers of their connections; 0 accepts them.
+    threads: BTreeMap<u64, OwnThread>,
     is_over: bool,
 }
 
@@ -74,7 +75,7 @@ impl Server {
         let server = Server { addr, shared: Arc::clone(&shared) };
         let name = format!("quorlock-test-{index}");
         let thread = OwnThread::spawn(name.clone(), move || accept(&shared, &listener, &name))?;
-        server.state().threads.push(thread);
+        server.state().threads.insert(0, thread);
         Ok(server)
     }
 
@@ -130,7 +131,7 @@ impl Drop for Server {
         // It looks at `is_over` when a connection comes.
         drop(TcpStream::connect_timeout(&self.addr, GRACE));
         let deadline = deadline(GRACE);
-        threads.into_iter().for_each(|it| drop(it.join_until(deadline)));
+        threads.into_values().for_each(|it| drop(it.join_until(deadline)));
     }
 }
 
@@ -162,7 +163,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &str) {
         state.connections.insert(number, connection);
         let theirs = Arc::clone(shared);
         match OwnThread::spawn(name.to_owned(), move || serve(&theirs, number, stream)) {
-            Ok(thread) => state.threads.push(thread),
+            Ok(thread) => drop(state.threads.insert(number, thread)),
             Err(_) => state.close(number),
         }
     }
@@ -177,7 +178,10 @@ fn serve(shared: &Shared, number: u64, mut stream: TcpStream) {
         let mut state = shared.wait();
         let Ok(()) = state.answer(number, &mut bytes) else { break };
     }
-    shared.state.lock().close(number);
+    let mut state = shared.state.lock();
+    state.close(number);
+    // A thread that has ended keeps its stack until nobody can join it any more.
+    state.threads.remove(&number);
 }
 
 impl Shared {
@@ -297,6 +301,24 @@ impl State {
         let Some(connection) = self.connections.get_mut(&number).filter(|_| !bytes.is_empty()) else { return };
         if connection.stream.write_all(bytes).is_err() {
             self.close(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_to_a_stand_in_that_have_ended_leave_no_threads() {
+        let server = Server::start(0, &Ahead::default()).unwrap();
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(server.addr()).unwrap();
+            stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+            stream.read_exact(&mut [0; 7]).unwrap();
+        }
+        while server.state().threads.len() != 1 {
+            std::thread::yield_now();
         }
     }
 }
