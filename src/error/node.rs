@@ -307,6 +307,12 @@ impl NodeFailure {
         (discriminant(self), finding, tls)
     }
 
+    /// Whether a server of a cluster says that a slot is no longer its own, with all that was in it. While some of the keys are
+    /// there still it asks for another try.
+    pub(crate) fn is_of_past_owner(&self) -> bool {
+        matches!(self, NodeFailure::SlotMoved { said } if !said.starts_with("TRYAGAIN"))
+    }
+
     /// Whether it stays as it is until somebody changes the server, its settings or the address: the log warns of it.
     /// `SameServer` does not count: the log warns of the pair.
     pub(crate) fn needs_somebody(&self) -> bool {

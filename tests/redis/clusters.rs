@@ -242,6 +242,36 @@ fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
 }
 
 #[test]
+fn a_server_that_has_lost_a_slot_is_not_told_of_a_release_again_and_again() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
+    let cluster = Cluster::start(3)?;
+    let locks = one(&cluster).build()?;
+    let [name, ..] = names(&cluster);
+    let guard = locks.mutex(&name).ttl(LONG).renew(false).try_lock()?;
+    cluster.migrate(cluster.slot_of(&name), 1)?;
+    // The map is known by then.
+    drop(lock_in_the_end(&locks, &format!("{{{name}}}-other")));
+
+    drop(guard);
+
+    eventually("the key is gone", || !is_at(&cluster, 1, &name));
+    let refused = || cluster.servers[0].info("errorstat_MOVED");
+    let clock = &names(&cluster)[2];
+    eventually(
+        "for as long as several pauses between releases that are sent again the old owner hears nothing",
+        || {
+            let before = refused();
+            cluster.servers[2].command(&["SET", clock, "", "PX", "700"]).expect("a server that runs");
+            eventually("time passes", || !is_at(&cluster, 2, clock));
+            refused() == before
+        },
+    );
+    Ok(())
+}
+
+#[test]
 fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
     if !long_tests() {
         return Ok(());

@@ -79,7 +79,7 @@ impl State {
         // or serves it after all. The release goes behind it there as well; who does not serve the slot refuses it.
         let before = slot.and_then(|it| self.moved.get(&it)).filter(|it| now < it.1);
         if let Some(lane) = before.and_then(|it| self.lanes.get(it.0))
-            && let Some(again) = job.release_again()
+            && let Some(again) = job.for_past_owner()
         {
             lane.give([Some(again), None], now, false);
             lane.wake();
@@ -224,6 +224,9 @@ impl Lanes for Cluster {
     }
 
     fn take_over(&self, lane: usize, job: Job) -> Option<Job> {
+        if job.is_for_past_owner {
+            return Some(job);
+        }
         let state = self.state.lock();
         let own = job.command.slot().and_then(|it| state.owners.get(usize::from(it)).copied().flatten());
         // As long as nobody serves it, it stays where it is.

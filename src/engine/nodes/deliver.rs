@@ -62,7 +62,7 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
                     let kept = matches!(answer, Answer::Greet(GreetReply { kept: true, .. }));
                     node.link.with(|it| it.greetings.plan(length, kept, asked.moment));
                 }
-                let refused = matches!(answer, Answer::Failed(_));
+                let refusal = if let Answer::Failed(failure) = &answer { Some(failure.clone()) } else { None };
                 match &answer {
                     // Another one was promoted in its place.
                     Answer::Failed(NodeFailure::Replica) if node.is_group() => {
@@ -78,12 +78,11 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
                 if !job.answer(node.id, answer, true) {
                     count(&node.counters.late_answers);
                 }
-                if !refused && job.was_refused {
-                    node.retry_now();
-                }
-                if refused && job.is_worth_keeping(now.tick) {
+                match refusal {
+                    None if job.was_refused => node.retry_now(),
                     // A server that is busy or cannot write refuses releases as well, and the key would stay for its ttl.
-                    node.retry_later(job, now.tick);
+                    Some(failure) if job.is_worth_retrying(&failure, now.tick) => node.retry_later(job, now.tick),
+                    _ => {}
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::answer::Answer;
+use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::time::Tick;
 use crate::wire::{Command, Kind};
@@ -32,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) was_refused: bool,
     /// It asks about a slot, in a cluster.
     pub(crate) step: Option<Step>,
+    /// A release for a server of a cluster that served the slot before.
+    pub(crate) is_for_past_owner: bool,
 }
 
 /// What is asked about a slot of a cluster: see `settle.rs`.
@@ -51,7 +54,7 @@ impl AsRef<Command> for Job {
 impl Job {
     /// A command whose answer matters only now.
     pub(crate) fn new(command: Arc<Command>, sink: Option<Arc<dyn Sink>>) -> Job {
-        Job { command, handed: None, sink, keep_until: None, was_refused: false, step: None }
+        Job { command, handed: None, sink, keep_until: None, was_refused: false, step: None, is_for_past_owner: false }
     }
 
     /// A command whose answer says something about the connection, and to nobody else.
@@ -61,7 +64,15 @@ impl Job {
 
     /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
     pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
-        Job { command, handed: None, sink, keep_until: Some(keep_until), was_refused: false, step: None }
+        Job {
+            command,
+            handed: None,
+            sink,
+            keep_until: Some(keep_until),
+            was_refused: false,
+            step: None,
+            is_for_past_owner: false,
+        }
     }
 
     /// A question about a slot.
@@ -69,9 +80,9 @@ impl Job {
         Job { step: Some(step), ..self }
     }
 
-    /// A release once more, for another server; nobody waits for its answer there.
-    pub(crate) fn release_again(&self) -> Option<Job> {
-        Some(Job::release(Arc::clone(&self.command), None, self.keep_until?))
+    /// A release once more, for the server that served the slot before; nobody waits for its answer there.
+    pub(crate) fn for_past_owner(&self) -> Option<Job> {
+        Some(Job { is_for_past_owner: true, ..Job::release(Arc::clone(&self.command), None, self.keep_until?) })
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -86,6 +97,12 @@ impl Job {
     /// Whether this is a release that can still find a key.
     pub(crate) fn is_worth_keeping(&self, now: Tick) -> bool {
         self.kind() == Kind::Release && self.keep_until.is_some_and(|it| now < it)
+    }
+
+    /// Whether it is to be sent again after this refusal. Who does not serve the slot any more has refused the acquire before it
+    /// as well.
+    pub(crate) fn is_worth_retrying(&self, failure: &NodeFailure, now: Tick) -> bool {
+        !(self.is_for_past_owner && failure.is_of_past_owner()) && self.is_worth_keeping(now)
     }
 
     /// Whether the command is still of use: a release always is, and what the node remembers.

@@ -74,7 +74,7 @@ impl Node {
         lane.look();
         for mut job in waiting {
             job.answer(self.id, Answer::Failed(failure.clone()), false);
-            if job.is_worth_keeping(now) {
+            if job.is_worth_retrying(&failure, now) {
                 self.retry_later(job, now);
             }
         }
