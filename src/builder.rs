@@ -37,8 +37,9 @@ impl LockManager {
     /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
     /// apart from the URLs, with [`credentials`](Builder::credentials).
     ///
-    /// With the crate's feature `tls` there are also `rediss://[user:password@]host[:port][/database]`, `rediss+replicated://` and
-    /// `rediss+sentinel://`, for connections that are secured by TLS: see [`guide::nodes`](crate::guide::nodes#tls).
+    /// With the crate's feature `tls` there are also `rediss://[user:password@]host[:port][/database]`, `rediss+replicated://`,
+    /// `rediss+sentinel://` and `rediss+cluster://`, for connections that are secured by TLS: see
+    /// [`guide::nodes`](crate::guide::nodes#tls).
     ///
     /// If all URLs come as one text, [`split_urls`](Builder::split_urls) takes it apart.
     ///

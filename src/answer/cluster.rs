@@ -12,6 +12,8 @@ pub(crate) struct Server {
     pub(crate) id: String,
     /// Empty if it is not known: of a server that has never been told how it is reached.
     pub(crate) host: String,
+    /// The name that it announces beside that (`cluster-announce-hostname`); empty if it has none.
+    pub(crate) name: String,
     pub(crate) port: u16,
     /// The number of the configuration in which it got its slots.
     pub(crate) epoch: u64,

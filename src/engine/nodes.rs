@@ -16,6 +16,7 @@ pub(crate) mod leaving;
 pub(crate) mod link;
 pub(crate) mod load;
 mod member;
+mod members;
 pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod outgoing;

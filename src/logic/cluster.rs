@@ -38,6 +38,8 @@ pub(crate) struct Map {
 pub(crate) struct Master {
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// The name that it announces.
+    pub(crate) name: Option<Arc<str>>,
     pub(crate) epoch: u64,
     /// It says so itself.
     pub(crate) says_so: bool,
@@ -104,7 +106,8 @@ pub(crate) fn map(said: &[Said], asked: &[String], shown: &[Arc<str>]) -> Result
 impl Claim<'_> {
     fn master(&self) -> Master {
         let Server { port, epoch, is_itself, .. } = *self.server;
-        Master { host: self.host.to_owned(), port, epoch, says_so: is_itself, slots: Vec::new() }
+        let name = Some(&*self.server.name).filter(|it| !it.is_empty()).map(Arc::from);
+        Master { host: self.host.to_owned(), port, name, epoch, says_so: is_itself, slots: Vec::new() }
     }
 }
 
@@ -158,8 +161,8 @@ mod tests {
     use super::*;
 
     fn server(id: &str, epoch: u64, slots: &[(u16, u16)]) -> Server {
-        let (id, host, slots) = (id.to_owned(), id.to_owned(), slots.to_vec());
-        Server { id, host, port: 1, epoch, is_itself: false, is_master: true, slots }
+        let (id, host, name, slots) = (id.to_owned(), id.to_owned(), String::new(), slots.to_vec());
+        Server { id, host, name, port: 1, epoch, is_itself: false, is_master: true, slots }
     }
 
     /// What `id` says.
@@ -232,6 +235,17 @@ mod tests {
         alone.host = String::new();
         let map = read(&[silent(), says("a", &[alone])]).unwrap();
         assert_eq!((owner(&map, 7), map.is_whole()), (Some("asked1"), true));
+    }
+
+    #[test]
+    fn the_name_of_a_master_is_what_it_announces_and_what_others_say_only_where_it_says_nothing() {
+        let named = |name: &str| Server { name: name.to_owned(), ..server("a", 1, &[(0, 9)]) };
+        let other = server("b", 2, &[(10, 16_383)]);
+        let name = |said: &[Said]| read(said).unwrap().masters[0].name.clone();
+        let before = says("b", &[named("before"), other.clone()]);
+        assert_eq!(name(&[before.clone(), says("a", &[named("now"), other.clone()])]).as_deref(), Some("now"));
+        assert_eq!(name(&[before.clone(), says("a", &[named(""), other])]), None);
+        assert_eq!(name(&[before, silent()]).as_deref(), Some("before"));
     }
 
     #[test]

@@ -105,7 +105,8 @@ impl Tls {
     /// address is not). For nodes that are reached by another name than their own: through a tunnel, or by an IP address.
     /// Where nodes have different names, see [`Builder::node_tls`](crate::Builder::node_tls).
     ///
-    /// Default: the host of the node's address.
+    /// Default: the host of the node's address; of a master that sentinels or a cluster name, what they call it: see
+    /// [`guide::nodes`](crate::guide::nodes#tls).
     pub fn server_name(mut self, name: impl Into<String>) -> Tls {
         self.server_name = Some(name.into());
         self

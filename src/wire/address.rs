@@ -25,6 +25,8 @@ pub(crate) struct Address {
     pub(crate) wait: Option<WaitFor>,
     /// Of a master of a cluster: one of its slots.
     pub(crate) slot: Option<u16>,
+    /// What its certificate is for, where that is not its host.
+    pub(crate) name: Option<Arc<str>>,
     /// How to log in to the sentinels of a group.
     pub(crate) sentinel_login: Option<Login>,
     /// How connections to them are secured.
@@ -179,6 +181,7 @@ impl Address {
             client_name: CLIENT_NAME.to_owned(),
             wait: None,
             slot: None,
+            name: None,
             sentinel_login: None,
             sentinel_security: Security::Plain,
         })
@@ -189,9 +192,9 @@ impl Address {
         Address { shown: place.to_string().into(), place, ..self.clone() }
     }
 
-    /// The same for a master of a cluster, which serves this slot.
-    pub(crate) fn of_master(&self, slot: u16) -> Address {
-        Address { slot: Some(slot), ..self.clone() }
+    /// The same for a master of a cluster, which serves this slot and announces this name.
+    pub(crate) fn of_master(&self, slot: u16, name: Option<Arc<str>>) -> Address {
+        Address { slot: Some(slot), name, ..self.clone() }
     }
 
     /// Logs in with `login`, unless the URL says how.

@@ -22,11 +22,11 @@ fn server(line: &str) -> Option<Server> {
     let (address, more) = address.split_once(',').unwrap_or((address, ""));
     let (host, port) = address.split_once('@').map_or(address, |it| it.0).rsplit_once(':')?;
     // Behind it may stand what else is known, as `shard-id=…`.
-    let name = more.split(',').next().filter(|it| !it.contains('='));
-    let host = if host.is_empty() || host == "?" { name.unwrap_or_default() } else { host };
+    let name = more.split(',').next().filter(|it| !it.contains('=')).unwrap_or_default();
+    let host = if host.is_empty() || host == "?" { name } else { host };
     let port = if has("noaddr") { 0 } else { port.parse().ok()? };
     let is_fine = |it: &str| it.len() <= 255 && it.bytes().all(|it| it.is_ascii_graphic());
-    if !is_fine(id) || !is_fine(host) {
+    if ![id, host, name].into_iter().all(is_fine) {
         return None;
     }
     // What is being moved stands in brackets.
@@ -34,6 +34,7 @@ fn server(line: &str) -> Option<Server> {
     Some(Server {
         id: id.to_owned(),
         host: host.to_ascii_lowercase(),
+        name: name.to_ascii_lowercase(),
         port,
         epoch,
         is_itself: has("myself"),
@@ -58,27 +59,28 @@ mod tests {
 
     #[test]
     fn a_line_of_every_version_is_read() {
-        let expected = |host: &str, slots: &[(u16, u16)]| Server {
+        let expected = |host: &str, name: &str, slots: &[(u16, u16)]| Server {
             id: "aa".to_owned(),
             host: host.to_owned(),
+            name: name.to_owned(),
             port: 7000,
             epoch: 3,
             is_itself: true,
             is_master: true,
             slots: slots.to_vec(),
         };
-        for (address, host) in [
-            ("10.0.0.1:7000", "10.0.0.1"),
-            ("10.0.0.1:7000@17000", "10.0.0.1"),
-            ("10.0.0.1:7000@17000,Name.example", "10.0.0.1"),
-            ("10.0.0.1:7000@17000,,shard-id=bb", "10.0.0.1"),
-            (":7000@17000,Name.example,shard-id=bb", "name.example"),
-            ("?:7000@17000,shard-id=bb", ""),
-            (":7000@17000", ""),
-            ("::1:7000@17000", "::1"),
+        for (address, host, name) in [
+            ("10.0.0.1:7000", "10.0.0.1", ""),
+            ("10.0.0.1:7000@17000", "10.0.0.1", ""),
+            ("10.0.0.1:7000@17000,Name.example", "10.0.0.1", "name.example"),
+            ("10.0.0.1:7000@17000,,shard-id=bb", "10.0.0.1", ""),
+            (":7000@17000,Name.example,shard-id=bb", "name.example", "name.example"),
+            ("?:7000@17000,shard-id=bb", "", ""),
+            (":7000@17000", "", ""),
+            ("::1:7000@17000", "::1", ""),
         ] {
             let line = format!("aa {address} myself,master - 0 0 3 connected 0-5460 7000 [7001->-bb] [7002-<-cc]");
-            assert_eq!(one(&line), Some(expected(host, &[(0, 5_460), (7_000, 7_000)])), "{line}");
+            assert_eq!(one(&line), Some(expected(host, name, &[(0, 5_460), (7_000, 7_000)])), "{line}");
         }
         let replica = view("aa a:1@2 myself,slave bb 0 0 3 connected\nbb b:2@3 master,fail? - 0 1 9 disconnected 5\n");
         let replica = replica.unwrap().servers;
@@ -99,6 +101,7 @@ mod tests {
             "aa a:1@2 myself,master - 0 0 3 connected 16384",
             "aa a:99999@2 myself,master - 0 0 3 connected",
             "aa a\u{7}:1@2 myself,master - 0 0 3 connected",
+            "aa a:1@2,b\u{7} myself,master - 0 0 3 connected",
         ] {
             assert_eq!(view(text), None, "{text}");
         }

@@ -13,9 +13,7 @@ const SENTINEL: &str =
     "expected redis[s]+sentinel://[user:password@]host[:port],host[:port],…/master[/database][?sentinel_password=…]";
 const SENTINEL_TLS: &str = "sentinel_tls=no says that sentinels speak no TLS although the servers do: it belongs to \
                             rediss+sentinel:// only, and sentinels with TLS are what that means without it";
-const CLUSTER: &str = "expected redis+cluster://[user:password@]host[:port],host[:port],…";
-const NO_TLS: &str = "TLS is not supported for a Redis Cluster yet: run a tunnel such as stunnel for each of its servers, or give \
-                      independent servers as rediss://host";
+const CLUSTER: &str = "expected redis[s]+cluster://[user:password@]host[:port],host[:port],…";
 const NO_DATABASE: &str = "a Redis Cluster has no databases: take out what stands behind the servers";
 const NOT_WITH_CLUSTER: &str = "wait_replicas and options of sentinels do not belong to redis+cluster://";
 const EMPTY: &str = "an empty place in the list of servers: take out the comma that is too many";
@@ -49,13 +47,13 @@ pub(crate) fn parse_url(url: &str) -> Result<Address, String> {
     Ok(address)
 }
 
-/// Of a cluster: what stands behind the scheme.
-fn cluster(rest: &str) -> Result<Address, String> {
+/// Of a cluster: what stands behind the scheme, which is `server` and that it is one.
+fn cluster(server: &str, rest: &str) -> Result<Address, String> {
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if path.contains('@') {
         // A password with a slash in it.
-        return Address::parse(&format!("redis://{rest}"));
+        return Address::parse(&format!("{server}://{rest}"));
     }
     if !matches!(path, "" | "0") {
         return Err(NO_DATABASE.to_owned());
@@ -69,7 +67,7 @@ fn cluster(rest: &str) -> Result<Address, String> {
     };
     let brief = |it: String| it.split_once(": expected").map_or(it.clone(), |it| format!("{}: {CLUSTER}", it.0));
     let members = members_of(members, 6379, false).map_err(brief)?;
-    let address = Address::parse(&format!("redis://{login}host")).map_err(brief)?;
+    let address = Address::parse(&format!("{server}://{login}host")).map_err(brief)?;
     Ok(address.at(Place::Group(Group::Cluster(members))))
 }
 
@@ -102,8 +100,7 @@ fn parse_the_rest(url: &str) -> Result<Address, String> {
     let sentinel = match (server, kind) {
         ("redis" | "valkey" | "rediss" | "valkeys", "replicated") => false,
         ("redis" | "valkey" | "rediss" | "valkeys", "sentinel") => true,
-        ("redis" | "valkey", "cluster") => return cluster(rest),
-        ("rediss" | "valkeys", "cluster") => return Err(NO_TLS.to_owned()),
+        ("redis" | "valkey" | "rediss" | "valkeys", "cluster") => return cluster(server, rest),
         ("redis" | "valkey" | "rediss" | "valkeys", "") if hosts(rest).contains(',') => {
             return Err(NOT_FOR_ONE.to_owned());
         }
@@ -295,7 +292,10 @@ mod tests {
             ("rediss+sentinel://a/m?sentinel_tls=yes", SENTINEL_TLS),
             #[cfg(feature = "tls")]
             ("rediss://u:secret@a,b", NOT_FOR_ONE),
-            ("rediss+cluster://a,b", NO_TLS),
+            #[cfg(feature = "tls")]
+            ("rediss+cluster://a,b/3", NO_DATABASE),
+            #[cfg(feature = "tls")]
+            ("rediss+cluster://a?sentinel_tls=no", NOT_WITH_CLUSTER),
             ("redis+cluster://a,b/3", NO_DATABASE),
             ("redis+cluster://a,b/x", NO_DATABASE),
             ("redis+cluster://a,b?wait_replicas=1", NOT_WITH_CLUSTER),
@@ -330,7 +330,12 @@ mod tests {
     #[test]
     fn without_tls_several_servers_are_refused_as_one_is() {
         let of_one = parse_url("rediss://a").unwrap_err();
-        for url in ["rediss+sentinel://u:secret@a/m", "valkeys+replicated://a", "REDISS+replicated://a,b"] {
+        for url in [
+            "rediss+sentinel://u:secret@a/m",
+            "valkeys+replicated://a",
+            "REDISS+replicated://a,b",
+            "rediss+cluster://u:secret@a,b",
+        ] {
             assert_eq!(parse_url(url).unwrap_err(), of_one, "{url}");
         }
     }
@@ -348,6 +353,8 @@ mod tests {
         assert_eq!(secured("redis+replicated://a,b"), (false, false));
         assert_eq!(secured("rediss+replicated://a,b"), (true, true));
         assert_eq!(secured("VALKEYS+sentinel://a/m"), (true, true));
+        assert_eq!(secured("redis+cluster://a,b"), (false, false));
+        assert_eq!(secured("rediss+cluster://ann:pw@a,b/0"), (true, true));
         assert_eq!(secured("redis+sentinel://a/m"), (false, false));
         assert_eq!(secured("rediss+sentinel://a/m?sentinel_password=x&sentinel_tls=no"), (false, true));
         assert_eq!(parse_url("rediss+sentinel://s1,[::1]:7/m").unwrap().hosts(), ["s1", "::1"]);

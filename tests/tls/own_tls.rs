@@ -8,7 +8,7 @@ use crate::support::*;
 
 /// What was started; `None` if the server was built without TLS.
 #[track_caller]
-fn started<T>(result: Result<T, Error>) -> Option<T> {
+pub(crate) fn started<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(it) => Some(it),
         Err(err) if err.is_no_tls() => {

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
 
 mod bad_nodes;
+mod clusters;
 mod files;
 mod groups;
 mod locks;

@@ -13,7 +13,8 @@ use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::lane::{Lane, Lanes, Served};
-use crate::engine::nodes::member::{Asking, Member};
+use crate::engine::nodes::member::Member;
+use crate::engine::nodes::members::AllMembers;
 use crate::engine::nodes::node::{Health, Jobs, Node, NodeContext, WorkerHandle};
 use crate::engine::nodes::settle::greet_master;
 use crate::engine::nodes::worker::Worker;
@@ -24,9 +25,9 @@ use crate::logic::group::Rhythm;
 use crate::logic::run_ids::RunIds;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::Mutex;
-use crate::sys::{Events, OwnThread, Poll, Token, WAKE, Waker};
+use crate::sys::{OwnThread, Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Command, Place, Question, slot_of_set};
+use crate::wire::{Address, Command, Group, Place, slot_of_set};
 
 /// What is answered to many commands at once makes for one look, and the next comes no sooner.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -144,6 +145,11 @@ impl Cluster {
         }
     }
 
+    /// Why one of its lanes, or the cluster, is not to be asked now, if so.
+    pub(crate) fn any_refusal(&self, now: Tick) -> Option<NodeFailure> {
+        self.node.refusal(now).or_else(|| self.serving().iter().find_map(|it| it.refusal(now)))
+    }
+
     /// Gives commands to the lanes of their slots, one behind the other.
     pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
         let mut state = self.state.lock();
@@ -245,43 +251,17 @@ fn nobody() -> NodeFailure {
 /// The thread's side.
 pub(crate) struct Mapper {
     cluster: Arc<Cluster>,
-    poll: Poll,
-    events: Events,
-    members: Vec<Member>,
-    next_token: usize,
+    members: AllMembers,
     /// Why there is no map, as the log has said.
     said: Option<NodeFailure>,
     said_holes: bool,
 }
 
 impl Mapper {
-    /// `poll`: the one that the cluster's node wakes.
-    pub(crate) fn new(cluster: Arc<Cluster>, poll: Poll) -> Mapper {
-        let next_token = 1;
-        let mut mapper = Mapper {
-            cluster,
-            poll,
-            events: Events::with_capacity(16),
-            members: Vec::new(),
-            next_token,
-            said: None,
-            said_holes: false,
-        };
-        mapper.know(&[]);
-        mapper
-    }
-
-    /// Asks the seeds, and these.
-    fn know(&mut self, masters: &[Place]) {
-        let Place::Group(group) = &self.cluster.address.place else { return };
-        let wanted: Vec<_> = group.members().iter().chain(masters).cloned().collect();
-        self.members.retain(|it| wanted.contains(it.place()));
-        for place in wanted {
-            if !self.members.iter().any(|it| *it.place() == place) {
-                self.members.push(Member::new(place, Token(self.next_token)));
-                self.next_token = self.next_token.saturating_add(1);
-            }
-        }
+    /// `seeds`: those of the address. `poll`: the one that the cluster's node wakes.
+    pub(crate) fn new(cluster: Arc<Cluster>, seeds: &Group, poll: Poll) -> Mapper {
+        let members = AllMembers::new(cluster.node.id, cluster.address.clone(), seeds, poll);
+        Mapper { cluster, members, said: None, said_holes: false }
     }
 
     /// Runs until it is stopped.
@@ -319,44 +299,30 @@ impl Mapper {
             if node.stop_at().is_some() {
                 timeout = Some(timeout.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN));
             }
-            self.wait(timeout);
+            self.members.wait(timeout);
         }
         self.end();
     }
 
     /// Asks all members, and takes note of what follows.
     fn look(&mut self, now: Tick) {
-        let deadline = now.checked_add(self.cluster.rhythm.look).unwrap_or(now);
         let began = Moment::now();
-        let cluster = Arc::clone(&self.cluster);
-        self.each_member(Member::begin);
-        loop {
-            self.each_member(Member::step);
-            let left = deadline.saturating_duration_since(time::tick());
-            if left.is_zero() || self.members.iter().all(|it| it.said().is_some()) || cluster.node.stop_at().is_some() {
-                break;
-            }
-            self.wait(Some(left));
-        }
-        let hosts: Vec<_> = self.members.iter().map(|it| host_of(it.place())).collect();
-        let shown: Vec<_> = self.members.iter().map(|it| it.place().to_string().into()).collect();
-        let said: Vec<_> = self.members.iter_mut().map(said_by).collect();
+        let cluster = &self.cluster;
+        self.members.ask(now, cluster.rhythm.look, || cluster.node.stop_at().is_some());
+        let shown = self.members.shown();
+        let hosts: Vec<_> = self.members.each().iter().map(|it| host_of(it.place())).collect();
+        let said: Vec<_> = self.members.each_mut().iter_mut().map(said_by).collect();
         match map(&said, &hosts, &shown) {
             Ok(map) => self.take(&map, began),
             Err(failure) => self.miss(failure),
         }
     }
 
-    fn each_member(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
-        let Mapper { cluster, members, poll, .. } = self;
-        let asking = Asking { address: &cluster.address, question: &Question::Nodes, registry: poll.registry() };
-        members.iter_mut().for_each(|it| does(it, &asking));
-    }
-
     fn take(&mut self, map: &Map, began: Moment) {
         let cluster = Arc::clone(&self.cluster);
         let places: Vec<_> = map.masters.iter().map(place_of).collect();
-        self.know(&places);
+        let names = map.masters.iter().map(|it| it.name.clone());
+        self.members.know(&places.iter().cloned().zip(names).collect::<Vec<_>>());
         let mut lanes = Vec::new();
         for (master, place) in map.masters.iter().zip(places) {
             match cluster.lane_at(&place) {
@@ -438,14 +404,6 @@ impl Mapper {
         }
         for (mut job, failure) in refused {
             job.answer(node.id, Answer::Failed(failure), false);
-        }
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>) {
-        if let Err(err) = self.poll.poll(&mut self.events, timeout)
-            && err.kind() != io::ErrorKind::Interrupted
-        {
-            debug!("{}: cannot wait for its cluster: {err}", self.cluster.node.id);
         }
     }
 
@@ -539,7 +497,8 @@ fn said_by(member: &mut Member) -> Said {
 fn served(master: &Master) -> Served {
     let range = |it: &(u16, u16)| format!("{}-{}", it.0, it.1);
     let slots = master.slots.iter().map(range).collect::<Vec<_>>().join(",");
-    Served { epoch: master.epoch, slots: slots.into(), last: master.slots.last().map(|it| it.1) }
+    let last = master.slots.last().map(|it| it.1);
+    Served { epoch: master.epoch, slots: slots.into(), last, name: master.name.clone() }
 }
 
 fn place_of(master: &Master) -> Place {

@@ -207,8 +207,10 @@ impl Try {
             login @ None => match socket.is_connected() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {
-                    let conn =
-                        Conn::begin(address, greet, secure(&address.security, &address.place).map_err(Ended::Server)?);
+                    let conn = {
+                        let session = secure(&address.security, &address.place, address.name.as_deref());
+                        Conn::begin(address, greet, session.map_err(Ended::Server)?)
+                    };
                     login.insert(Login { conn, asked: Now::read(), said_time: None, heard: false })
                 }
                 Err(err) => return Err(Ended::Link(cannot(&err))),
@@ -246,11 +248,12 @@ impl Try {
     }
 }
 
-/// What secures a connection that begins now. Reads files, if it is to be secured.
-pub(super) fn secure(security: &Security, place: &Place) -> Result<Option<Session>, NodeFailure> {
+/// What secures a connection that begins now. Reads files, if it is to be secured. `name`: what the certificate has to be for,
+/// if that is not the host; and if nothing else was said for the node.
+pub(super) fn secure(security: &Security, place: &Place, name: Option<&str>) -> Result<Option<Session>, NodeFailure> {
     match (security, place) {
         (Security::Plain, _) => Ok(None),
-        (Security::Tls(setup), Place::Tcp { host, .. }) => setup.begin(host).map(Some),
+        (Security::Tls(setup), Place::Tcp { host, .. }) => setup.begin(name.unwrap_or(host)).map(Some),
         // Never without, whatever comes.
         (Security::Tls(_) | Security::Wanted, _) => Err(NodeFailure::Internal),
     }

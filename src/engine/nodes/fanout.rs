@@ -10,7 +10,7 @@ use crate::engine::nodes::cluster::{Cluster, Mapper};
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::finder::{Finder, Search};
+use crate::engine::nodes::finder::{Finder, MasterSearch};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::joint::Joint;
 use crate::engine::nodes::memory::QuarantineLength;
@@ -125,13 +125,13 @@ impl Fanout {
             let worker_handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
             let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
             let node = Arc::new(Node::new(id, address.shown(), worker_handle, common.clone(), eligibility));
-            if let Place::Group(Group::Cluster(_)) = &address.place {
-                let run_ids = Arc::clone(&run_ids);
+            if let Place::Group(seeds @ Group::Cluster(_)) = &address.place {
+                let (run_ids, seeds) = (Arc::clone(&run_ids), seeds.clone());
                 let cluster = Cluster::new(Arc::clone(&node), address, config, common.clone(), run_ids);
                 nodes.push(node);
                 clusters.resize(index, None);
                 clusters.push(Some(Arc::clone(&cluster)));
-                let mapper = Mapper::new(cluster, poll);
+                let mapper = Mapper::new(cluster, &seeds, poll);
                 match OwnThread::spawn(format!("quorlock-{id}-cluster"), move || mapper.run()) {
                     Ok(thread) => threads.push(thread),
                     Err(err) => {
@@ -144,7 +144,7 @@ impl Fanout {
             let search = match &address.place {
                 Place::Group(group) => {
                     let rhythm = Rhythm::new(config.ttl, config.connect_timeout);
-                    Some(Search::new(Arc::clone(&node), address.clone(), group.clone(), rhythm)?)
+                    Some(MasterSearch::new(Arc::clone(&node), address.clone(), group.clone(), rhythm)?)
                 }
                 Place::Tcp { .. } | Place::Unix(_) => None,
             };
@@ -268,7 +268,8 @@ impl Fanout {
             false => NodeAnswer::Failed(NodeFailure::TimedOut),
         };
         let others = self.nodes().iter().filter(|it| !askable.contains(it.id));
-        others.map(|it| (it.id, it.refusal(now).map_or_else(slow, NodeAnswer::Failed))).collect()
+        let refusal = |it: &Arc<Node>| self.cluster(it.id).map_or_else(|| it.refusal(now), |it| it.any_refusal(now));
+        others.map(|it| (it.id, refusal(it).map_or_else(slow, NodeAnswer::Failed))).collect()
     }
 
     /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and

@@ -5,18 +5,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::engine::nodes::member::{Asking, Member};
+use crate::engine::nodes::member::Member;
+use crate::engine::nodes::members::AllMembers;
 use crate::engine::nodes::node::Node;
 use crate::engine::nodes::status::Members;
 use crate::error::NodeFailure;
 use crate::logic::group::{Outcome, Rhythm, failing, named_master, only_master, outcome, reports};
 use crate::sys::logging::debug;
 use crate::sys::sync::Mutex;
-use crate::sys::{Events, Poll, Token, WAKE, Waker};
+use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Group, Place, Question};
+use crate::wire::{Address, Group, Place};
 
 /// What a worker asks of the thread, and is told.
 pub(crate) struct Finder {
@@ -94,40 +94,26 @@ impl Finder {
 }
 
 /// The thread's side.
-pub(crate) struct Search {
+pub(crate) struct MasterSearch {
     finder: Arc<Finder>,
     node: Arc<Node>,
-    address: Address,
     group: Group,
-    question: Question,
-    members: Vec<Member>,
-    /// Their addresses.
-    shown: Vec<Arc<str>>,
-    poll: Poll,
-    events: Events,
+    members: AllMembers,
 }
 
-impl Search {
+impl MasterSearch {
     /// `address` is the group's, `group` what is in it.
     pub(crate) fn new(
         node: Arc<Node>,
         address: Address,
         group: Group,
         rhythm: Rhythm,
-    ) -> io::Result<(Search, Arc<Finder>)> {
+    ) -> io::Result<(MasterSearch, Arc<Finder>)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let finder = Arc::new(Finder { state: Mutex::default(), waker, rhythm });
-        let tokens = (1..).map(Token);
-        let members =
-            group.members().iter().zip(tokens).map(|(place, token)| Member::new(place.clone(), token)).collect();
-        let question = Question::to(&group);
-        let shown = group.members().iter().map(|it| it.to_string().into()).collect();
-        let events = Events::with_capacity(8);
-        Ok((
-            Search { finder: Arc::clone(&finder), node, address, group, question, members, shown, poll, events },
-            finder,
-        ))
+        let members = AllMembers::new(node.id, address, &group, poll);
+        Ok((MasterSearch { finder: Arc::clone(&finder), node, group, members }, finder))
     }
 
     /// Runs until it is stopped.
@@ -148,55 +134,33 @@ impl Search {
                 let master = self.look(now);
                 self.conclude(asked, Found { master, asked: began });
             } else {
-                self.wait(watches.then(|| next.saturating_duration_since(now)));
+                self.members.wait(watches.then(|| next.saturating_duration_since(now)));
             }
         }
     }
 
     /// Asks all members.
     fn look(&mut self, now: Tick) -> Result<Place, NodeFailure> {
-        let time = self.finder.rhythm.look;
-        let deadline = now.checked_add(time).unwrap_or(now);
-        // Then those that do not answer the handshake of TLS are asked whether they speak it.
-        let mut doubt_at = time.checked_div(2).and_then(|it| now.checked_add(it));
-        self.each_member(Member::begin);
-        loop {
-            self.each_member(Member::step);
-            let now = time::tick();
-            if doubt_at.is_some_and(|it| it <= now) {
-                doubt_at = None;
-                self.each_member(Member::doubt);
-            }
-            let is_over = deadline <= now || self.members.iter().all(|it| it.said().is_some());
-            if is_over || self.finder.state.lock().stopped {
-                break;
-            }
-            let until = doubt_at.map_or(deadline, |it| it.min(deadline));
-            self.wait(Some(until.saturating_duration_since(now)));
-        }
-        let said: Vec<_> = self.members.iter_mut().map(Member::end).collect();
+        let finder = &self.finder;
+        self.members.ask(now, finder.rhythm.look, || finder.state.lock().stopped);
+        let shown = self.members.shown();
+        let said: Vec<_> = self.members.each_mut().iter_mut().map(Member::end).collect();
         let master = match &self.group {
             Group::Replicated(members) => {
                 let place = |it: usize| members.get(it).cloned().ok_or(NodeFailure::Internal);
-                only_master(&said, &self.shown).and_then(place)
+                only_master(&said, &shown).and_then(place)
             }
             Group::Sentinel { master, .. } => {
-                named_master(&said, &self.shown, master).map(|(host, port)| Place::Tcp { host, port })
+                named_master(&said, &shown, master).map(|(host, port)| Place::Tcp { host, port })
             }
             // It has several masters: see `cluster.rs`.
             Group::Cluster(_) => Err(NodeFailure::Internal),
         };
-        let all = reports(&said, &self.shown);
+        let all = reports(&said, &shown);
         let place = if let Ok(Place::Tcp { host, port }) = &master { Some((&**host, *port)) } else { None };
         let failing = failing(&all, place);
         self.node.status.publish_members(Members { all, failing });
         master
-    }
-
-    fn each_member(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
-        let Search { members, address, question, poll, .. } = self;
-        let asking = Asking { address, question, registry: poll.registry() };
-        members.iter_mut().for_each(|it| does(it, &asking));
     }
 
     /// Tells the worker.
@@ -219,14 +183,5 @@ impl Search {
 
     fn give_up(&self, failure: NodeFailure) {
         self.node.link.with(|it| it.give_up(failure));
-    }
-
-    /// Sleeps until there is something to do.
-    fn wait(&mut self, timeout: Option<Duration>) {
-        if let Err(err) = self.poll.poll(&mut self.events, timeout)
-            && err.kind() != io::ErrorKind::Interrupted
-        {
-            debug!("{}: cannot wait for its group: {err}", self.node.id);
-        }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Served {
     pub(crate) slots: Arc<str>,
     /// The slot in which its canary is: the last one, because slots that are moved away are the first ones mostly.
     pub(crate) last: Option<u16>,
+    /// The name that it announces.
+    pub(crate) name: Option<Arc<str>>,
 }
 
 pub(crate) struct Lane {
@@ -78,14 +80,14 @@ impl Lane {
         self.served.lock().clone()
     }
 
-    /// Takes note of what it serves now. True if that has changed.
+    /// Takes note of what it serves now. True if that has changed, or since when.
     pub(crate) fn serve(&self, served: Served, meets: bool) -> bool {
         self.meets.store(meets, Ordering::Relaxed);
         if served.last.is_some() {
             *self.idle_since.lock() = None;
         }
         let before = std::mem::replace(&mut *self.served.lock(), served.clone());
-        before != served
+        (before.epoch, before.slots) != (served.epoch, served.slots)
     }
 
     /// Since when it serves nothing; it serves nothing now.

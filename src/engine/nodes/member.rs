@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::answer::cluster::View;
 use crate::engine::nodes::connect::{cannot, lost, secure};
@@ -28,6 +29,8 @@ pub(super) struct Asking<'a> {
 /// See the module.
 pub(super) struct Member {
     place: Place,
+    /// What its certificate is for, where that is not its host.
+    name: Option<Arc<str>>,
     token: Token,
     link: Option<Link>,
     /// Addresses of the same name that have not been tried.
@@ -54,9 +57,10 @@ struct Link {
 }
 
 impl Member {
-    pub(super) fn new(place: Place, token: Token) -> Member {
+    pub(super) fn new(place: Place, name: Option<Arc<str>>, token: Token) -> Member {
         Member {
             place,
+            name,
             token,
             link: None,
             untried: VecDeque::new(),
@@ -70,6 +74,11 @@ impl Member {
 
     pub(super) fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// The certificate of its next connection has to be for that, or for its host.
+    pub(super) fn call(&mut self, name: Option<Arc<str>>) {
+        self.name = name;
     }
 
     /// What a server of a cluster has said of all of them, in this look.
@@ -123,7 +132,7 @@ impl Member {
     fn connect_next(&mut self, asking: &Asking<'_>, mut last: NodeFailure) {
         (self.kept, self.stale) = (false, false);
         while let Some(next) = self.untried.pop_front() {
-            match Link::begin(&self.place, next, self.token, asking) {
+            match Link::begin(&self.place, self.name.as_deref(), next, self.token, asking) {
                 Ok(link) => {
                     self.link = Some(link);
                     return;
@@ -172,10 +181,16 @@ impl Member {
 }
 
 impl Link {
-    fn begin(place: &Place, to: SocketAddr, token: Token, asking: &Asking<'_>) -> Result<Link, NodeFailure> {
+    fn begin(
+        place: &Place,
+        name: Option<&str>,
+        to: SocketAddr,
+        token: Token,
+        asking: &Asking<'_>,
+    ) -> Result<Link, NodeFailure> {
         let mut socket = Socket::connect_tcp(to).map_err(|err| cannot(&err))?;
         socket.register(asking.registry, token).map_err(|err| cannot(&err))?;
-        let session = secure(asking.address.security_of_members(), place)?;
+        let session = secure(asking.address.security_of_members(), place, name)?;
         let mut probe = Probe::begin(asking.address, asking.question, session);
         probe.ask();
         Ok(Link { to, socket, connected: false, heard: false, probe })

@@ -233,7 +233,8 @@ impl Worker {
     /// `None` of a master of a cluster that serves nothing.
     fn own_address(&self) -> Option<Address> {
         let Some(lane) = &self.node.lane else { return Some(self.address.clone()) };
-        Some(self.address.of_master(lane.served().last?))
+        let served = lane.served();
+        Some(self.address.of_master(served.last?, served.name))
     }
 
     fn go_on_finding(&mut self, asked: u64, deadline: Tick, now: Tick) {

@@ -1,5 +1,6 @@
 //! A real Redis Cluster.
 
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ pub struct ClusterBuilder {
     replicas: usize,
     password: Option<String>,
     partial: bool,
+    args: Vec<(String, String)>,
+    own_tls: Option<[String; 3]>,
+    plain_bus: bool,
 }
 
 /// Masters that share the slots, and their replicas. Nothing fails over unless a test asks for it.
@@ -62,6 +66,24 @@ impl ClusterBuilder {
         self
     }
 
+    /// Adds an option of all servers and its value.
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// All of them speak TLS too, and among each other nothing else: see [`Builder::own_tls`].
+    pub fn own_tls(mut self, chain: &str, key: &str, authority: &str) -> Self {
+        self.own_tls = Some([chain, key, authority].map(str::to_owned));
+        self
+    }
+
+    /// They speak it with clients only (`tls-cluster no`).
+    pub fn plain_bus(mut self) -> Self {
+        self.plain_bus = true;
+        self
+    }
+
     /// Starts everything; blocks until all is well, see [`Cluster::wait_until_well`]. That takes two seconds: a master
     /// waits as long before it serves anybody.
     ///
@@ -90,6 +112,12 @@ impl ClusterBuilder {
             .arg("--cluster-require-full-coverage", if self.partial { "no" } else { "yes" })
             // It waits five seconds for further replicas otherwise.
             .arg("--repl-diskless-sync-delay", "0");
+        let it = self.args.iter().fold(it, |it, (name, value)| it.arg(name, value));
+        let it = match &self.own_tls {
+            Some([chain, key, authority]) => it.own_tls(chain, key, authority),
+            None => it,
+        };
+        let it = if self.plain_bus { it.plain_among_servers() } else { it };
         match &self.password {
             Some(password) => it.password(password).arg("--masterauth", password),
             None => it,
@@ -100,7 +128,15 @@ impl ClusterBuilder {
 impl Cluster {
     /// To start a cluster of so many masters.
     pub fn builder(masters: usize) -> ClusterBuilder {
-        ClusterBuilder { masters, replicas: 0, password: None, partial: false }
+        ClusterBuilder {
+            masters,
+            replicas: 0,
+            password: None,
+            partial: false,
+            args: Vec::new(),
+            own_tls: None,
+            plain_bus: false,
+        }
     }
 
     /// So many masters, each with a replica.
@@ -135,7 +171,10 @@ impl Cluster {
 
     /// A server greets others, whether it knows them or not: they hear what it owns, within a tenth of a second.
     fn meet(&self, server: usize, others: impl IntoIterator<Item = usize>) -> Result<(), Error> {
-        let ports = others.into_iter().filter(|it| *it != server).map(|it| self.servers[it].port().to_string());
+        let ports = others
+            .into_iter()
+            .filter(|it| *it != server)
+            .map(|it| self.servers[it].addr_for_others().port().to_string());
         ports
             .map(|port| self.servers[server].command(&["CLUSTER", "MEET", "127.0.0.1", &port]))
             .try_for_each(|it| it.map(drop))
@@ -148,9 +187,23 @@ impl Cluster {
 
     /// The same with some of them.
     pub fn url_of(&self, servers: impl IntoIterator<Item = usize>) -> String {
-        let places: Vec<_> = servers.into_iter().map(|it| self.servers[it].addr().to_string()).collect();
+        self.url_at("redis", servers.into_iter().map(|it| self.servers[it].addr()))
+    }
+
+    /// `rediss+cluster://HOST:PORT,HOST:PORT,…` with all servers and their ports for TLS.
+    ///
+    /// # Panics
+    ///
+    /// The cluster was started without [`ClusterBuilder::own_tls`].
+    #[track_caller]
+    pub fn tls_url(&self) -> String {
+        self.url_at("rediss", self.servers.iter().map(crate::Server::tls_addr))
+    }
+
+    fn url_at(&self, scheme: &str, places: impl Iterator<Item = SocketAddr>) -> String {
+        let places: Vec<_> = places.map(|it| it.to_string()).collect();
         let login = self.password.as_deref().map(|it| format!(":{it}@")).unwrap_or_default();
-        format!("redis+cluster://{login}{}", places.join(","))
+        format!("{scheme}+cluster://{login}{}", places.join(","))
     }
 
     /// What a server is called inside the cluster.

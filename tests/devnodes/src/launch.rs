@@ -93,15 +93,19 @@ fn spawn(
     if spec.unix_socket {
         command.arg("--unixsocket").arg(socket_path(folder));
     }
-    if let (Some(OwnTls { chain, key, authority }), Some(port)) = (&spec.own_tls, tls_port) {
+    if let (Some(OwnTls { chain, key, authority, among_servers }), Some(port)) = (&spec.own_tls, tls_port) {
+        let among_servers = if *among_servers { "yes" } else { "no" };
         command.args([
             "--tls-port",
             &port.number().to_string(),
             "--tls-auth-clients",
             "no",
             "--tls-replication",
-            "yes",
+            among_servers,
         ]);
+        if spec.cluster {
+            command.args(["--tls-cluster", among_servers]);
+        }
         for (option, name, pem) in [
             ("--tls-cert-file", "chain.pem", chain),
             ("--tls-key-file", "key.pem", key),

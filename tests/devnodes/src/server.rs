@@ -43,6 +43,8 @@ pub(crate) struct OwnTls {
     pub(crate) chain: String,
     pub(crate) key: String,
     pub(crate) authority: String,
+    /// Servers talk to each other by it, and not without.
+    pub(crate) among_servers: bool,
 }
 
 impl Builder {
@@ -86,7 +88,13 @@ impl Builder {
     /// for no certificate. All as PEM. A server that was built without TLS does not start: the error is [`Error::is_no_tls`].
     pub fn own_tls(mut self, chain: &str, key: &str, authority: &str) -> Self {
         let [chain, key, authority] = [chain, key, authority].map(str::to_owned);
-        self.own_tls = Some(OwnTls { chain, key, authority });
+        self.own_tls = Some(OwnTls { chain, key, authority, among_servers: true });
+        self
+    }
+
+    /// Servers talk to each other without TLS, although they speak it.
+    pub(crate) fn plain_among_servers(mut self) -> Self {
+        self.own_tls.iter_mut().for_each(|it| it.among_servers = false);
         self
     }
 
@@ -108,8 +116,8 @@ pub struct Server {
     spec: Builder,
     binary: &'static Found,
     port: Port,
-    /// Kept for it while it is down.
-    _bus: Option<Port>,
+    /// Kept for it while it is down: of a cluster, 10,000 above each of its ports.
+    _buses: Vec<Port>,
     tls_port: Option<Port>,
     process: Mutex<Process>,
     /// With the start it belongs to: one from before a restart is of no use.
@@ -155,11 +163,17 @@ impl Server {
         spec.env.extend(clock.iter().flat_map(Clock::environment));
         let mut watchdog = Watchdog::start(folder.path())?;
         for _ in 0..20 {
-            let (port, _bus) = match spec.cluster {
-                true => Port::choose_with_bus().map(|(port, bus)| (port, Some(bus)))?,
-                false => (Port::choose()?, None),
+            let mut _buses = Vec::new();
+            let mut choose = || {
+                if !spec.cluster {
+                    return Port::choose();
+                }
+                let (port, bus) = Port::choose_with_bus()?;
+                _buses.push(bus);
+                Ok(port)
             };
-            let tls_port = spec.own_tls.as_ref().map(|_| Port::choose()).transpose()?;
+            let port = choose()?;
+            let tls_port = spec.own_tls.as_ref().map(|_| choose()).transpose()?;
             match launch(&spec, binary, folder.path(), (&port, tls_port.as_ref()), &mut watchdog) {
                 Ok(child) => {
                     let _front = put_in_front_of(port.addr())?;
@@ -167,7 +181,7 @@ impl Server {
                         spec,
                         binary,
                         port,
-                        _bus,
+                        _buses,
                         tls_port,
                         process: Mutex::new(Process { child, ended: false, paused: false, starts: 1 }),
                         client: Mutex::new(None),
@@ -237,7 +251,8 @@ impl Server {
 
     /// Where servers talk to each other.
     pub(crate) fn addr_for_others(&self) -> SocketAddr {
-        self.tls_port.as_ref().unwrap_or(&self.port).addr()
+        let by_tls = self.spec.own_tls.as_ref().is_some_and(|it| it.among_servers);
+        self.tls_port.as_ref().filter(|_| by_tls).unwrap_or(&self.port).addr()
     }
 
     /// The process id; of the last process, if it is down.

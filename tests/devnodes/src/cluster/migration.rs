@@ -28,7 +28,7 @@ impl Migration<'_> {
 
     /// Moves one key, which may be gone.
     pub fn move_key(&self, key: &str) -> Result<(), Error> {
-        let port = self.cluster.servers[self.to].port().to_string();
+        let port = self.cluster.servers[self.to].addr_for_others().port().to_string();
         let mut command = vec!["MIGRATE", "127.0.0.1", &port, key, "0", "10000"];
         if let Some(password) = self.cluster.password.as_deref() {
             command.extend(["AUTH", password]);

@@ -1,0 +1,112 @@
+//! All members of a node that is more than one process, asked side by side by the thread that looks after the node.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::nodes::member::{Asking, Member};
+use crate::ids::NodeId;
+use crate::sys::logging::debug;
+use crate::sys::{Events, Poll, Token};
+use crate::time::{self, Tick};
+use crate::wire::{Address, Group, Place, Question};
+
+/// See the module.
+pub(super) struct AllMembers {
+    node: NodeId,
+    address: Address,
+    /// What is in the address.
+    in_url: Vec<Place>,
+    question: Question,
+    all: Vec<Member>,
+    next_token: usize,
+    poll: Poll,
+    events: Events,
+}
+
+impl AllMembers {
+    /// Those that are in the address of `node`. `poll`: where the thread waits, for them and for those that wake it.
+    pub(super) fn new(node: NodeId, address: Address, group: &Group, poll: Poll) -> AllMembers {
+        let mut members = AllMembers {
+            node,
+            address,
+            in_url: group.members().to_vec(),
+            question: Question::to(group),
+            all: Vec::new(),
+            next_token: 1,
+            poll,
+            events: Events::with_capacity(16),
+        };
+        members.know(&[]);
+        members
+    }
+
+    pub(super) fn each(&self) -> &[Member] {
+        &self.all
+    }
+
+    pub(super) fn each_mut(&mut self) -> &mut [Member] {
+        &mut self.all
+    }
+
+    /// Their addresses, as they are shown.
+    pub(super) fn shown(&self) -> Vec<Arc<str>> {
+        self.all.iter().map(|it| it.place().to_string().into()).collect()
+    }
+
+    /// From now on there are these beside those of the address, each with what its certificate is for, if that is not its host.
+    pub(super) fn know(&mut self, others: &[(Place, Option<Arc<str>>)]) {
+        let AllMembers { in_url, all, next_token, .. } = self;
+        // What is in the address is what its host says, whatever it announces.
+        let of_url = in_url.iter().map(|it| (it, None));
+        let others = others.iter().filter(|it| !in_url.contains(&it.0)).map(|it| (&it.0, it.1.clone()));
+        let wanted: Vec<_> = of_url.chain(others).collect();
+        all.retain(|it| wanted.iter().any(|wanted| wanted.0 == it.place()));
+        for (place, name) in wanted {
+            match all.iter_mut().find(|it| it.place() == place) {
+                Some(known) => known.call(name),
+                None => {
+                    all.push(Member::new(place.clone(), name, Token(*next_token)));
+                    *next_token = next_token.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    /// Asks them all, and waits until they have answered, for `time` at most, or until it is to stop. What they have said is
+    /// theirs, see [`Member::end`].
+    pub(super) fn ask(&mut self, now: Tick, time: Duration, is_to_stop: impl Fn() -> bool) {
+        let deadline = now.checked_add(time).unwrap_or(now);
+        // Then those that do not answer the handshake of TLS are asked whether they speak it.
+        let mut doubt_at = time.checked_div(2).and_then(|it| now.checked_add(it));
+        self.do_each(Member::begin);
+        loop {
+            self.do_each(Member::step);
+            let now = time::tick();
+            if doubt_at.is_some_and(|it| it <= now) {
+                doubt_at = None;
+                self.do_each(Member::doubt);
+            }
+            if deadline <= now || self.all.iter().all(|it| it.said().is_some()) || is_to_stop() {
+                return;
+            }
+            let until = doubt_at.map_or(deadline, |it| it.min(deadline));
+            self.wait(Some(until.saturating_duration_since(now)));
+        }
+    }
+
+    fn do_each(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
+        let AllMembers { address, question, all, poll, .. } = self;
+        let asking = Asking { address, question, registry: poll.registry() };
+        all.iter_mut().for_each(|it| does(it, &asking));
+    }
+
+    /// Sleeps until there is something to do.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) {
+        if let Err(err) = self.poll.poll(&mut self.events, timeout)
+            && err.kind() != io::ErrorKind::Interrupted
+        {
+            debug!("{}: cannot wait for its servers: {err}", self.node);
+        }
+    }
+}
