@@ -23,6 +23,8 @@ pub(crate) use conn::{Conn, Event};
 pub(crate) use group::parse_url;
 #[cfg(feature = "testing")]
 pub(crate) use keys::beside;
+#[cfg(all(test, quorlock_shuttle))]
+pub(crate) use keys::slot_of;
 pub(crate) use plan::{
     FoundName, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet,
     greet_in_cluster, list, meet, names, present, probe, slot_of_set, vouch,

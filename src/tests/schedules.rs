@@ -17,12 +17,14 @@
     reason = "test code: a panic is a finding"
 )]
 
+mod clusters;
 mod driving;
 mod joint;
 mod leases;
 mod lines;
 mod rounds;
 mod server;
+mod slots;
 mod stall;
 mod told;
 mod turns;

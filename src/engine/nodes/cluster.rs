@@ -255,13 +255,15 @@ pub(crate) struct Mapper {
     /// Why there is no map, as the log has said.
     said: Option<NodeFailure>,
     said_holes: bool,
+    /// The last look has led to servers that had not been asked.
+    has_learned: bool,
 }
 
 impl Mapper {
     /// `seeds`: those of the address. `poll`: the one that the cluster's node wakes.
     pub(crate) fn new(cluster: Arc<Cluster>, seeds: &Group, poll: Poll) -> Mapper {
         let members = AllMembers::new(cluster.node.id, cluster.address.clone(), seeds, poll);
-        Mapper { cluster, members, said: None, said_holes: false }
+        Mapper { cluster, members, said: None, said_holes: false, has_learned: false }
     }
 
     /// Runs until it is stopped.
@@ -285,11 +287,16 @@ impl Mapper {
                 node.set_health(Health::Connecting { until });
             }
             if is_used && (next <= now || look && soonest <= now) {
+                let had_learned = std::mem::take(&mut self.has_learned);
                 cluster.state.lock().look = false;
-                if catch_unwind(AssertUnwindSafe(|| self.look(now))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| self.look(now, had_learned))).is_err() {
                     error!("{}: the thread that asks its cluster panicked and goes on; please report this", node.id);
                 }
                 soonest = time::deadline(LOOK_AGAIN);
+                if self.has_learned && !had_learned {
+                    // They are asked at once. Not again and again, whatever servers say.
+                    (cluster.state.lock().look, soonest) = (true, now);
+                }
                 next = now.checked_add(cluster.rhythm.every).unwrap_or(now).max(soonest);
             }
             self.house();
@@ -304,8 +311,8 @@ impl Mapper {
         self.end();
     }
 
-    /// Asks all members, and takes note of what follows.
-    fn look(&mut self, now: Tick) {
+    /// Asks all members, and takes note of what follows. `had_learned`: the look before has led to new ones.
+    fn look(&mut self, now: Tick, had_learned: bool) {
         let began = Moment::now();
         let cluster = &self.cluster;
         self.members.ask(now, cluster.rhythm.look, || cluster.node.stop_at().is_some());
@@ -313,16 +320,22 @@ impl Mapper {
         let hosts: Vec<_> = self.members.each().iter().map(|it| host_of(it.place())).collect();
         let said: Vec<_> = self.members.each_mut().iter_mut().map(said_by).collect();
         match map(&said, &hosts, &shown) {
-            Ok(map) => self.take(&map, began),
+            Ok(map) => {
+                let places: Vec<_> = map.masters.iter().map(place_of).collect();
+                let names = map.masters.iter().map(|it| it.name.clone());
+                self.has_learned = self.members.know(&places.iter().cloned().zip(names).collect::<Vec<_>>());
+                // Before anybody is told of the first map, a majority of the masters has answered, if there are so many.
+                let is_enough = map.has_majority || had_learned || !self.has_learned;
+                if is_enough || self.cluster.state.lock().has_map {
+                    self.take(&map, places, began);
+                }
+            }
             Err(failure) => self.miss(failure),
         }
     }
 
-    fn take(&mut self, map: &Map, began: Moment) {
+    fn take(&mut self, map: &Map, places: Vec<Place>, began: Moment) {
         let cluster = Arc::clone(&self.cluster);
-        let places: Vec<_> = map.masters.iter().map(place_of).collect();
-        let names = map.masters.iter().map(|it| it.name.clone());
-        self.members.know(&places.iter().cloned().zip(names).collect::<Vec<_>>());
         let mut lanes = Vec::new();
         for (master, place) in map.masters.iter().zip(places) {
             match cluster.lane_at(&place) {

@@ -55,22 +55,26 @@ impl AllMembers {
     }
 
     /// From now on there are these beside those of the address, each with what its certificate is for, if that is not its host.
-    pub(super) fn know(&mut self, others: &[(Place, Option<Arc<str>>)]) {
+    /// True if some are new.
+    pub(super) fn know(&mut self, others: &[(Place, Option<Arc<str>>)]) -> bool {
         let AllMembers { in_url, all, next_token, .. } = self;
         // What is in the address is what its host says, whatever it announces.
         let of_url = in_url.iter().map(|it| (it, None));
         let others = others.iter().filter(|it| !in_url.contains(&it.0)).map(|it| (&it.0, it.1.clone()));
         let wanted: Vec<_> = of_url.chain(others).collect();
         all.retain(|it| wanted.iter().any(|wanted| wanted.0 == it.place()));
+        let mut has_new = false;
         for (place, name) in wanted {
             match all.iter_mut().find(|it| it.place() == place) {
                 Some(known) => known.call(name),
                 None => {
                     all.push(Member::new(place.clone(), name, Token(*next_token)));
                     *next_token = next_token.saturating_add(1);
+                    has_new = true;
                 }
             }
         }
+        has_new
     }
 
     /// Asks them all, and waits until they have answered, for `time` at most, or until it is to stop. What they have said is

@@ -1,0 +1,173 @@
+//! A node that is a cluster: the thread that asks for its map, and the lanes of its masters.
+
+use std::sync::Arc;
+
+use super::server::{FIRST_PORT, Server};
+use super::slots::Slots;
+use super::{Section, World, calm_down, hastily, join, ms, patiently, sleep_until, spawn};
+use crate::builder::Builder;
+use crate::lock::LockGuard;
+use crate::manager::LockManager;
+use crate::sys::checked;
+
+/// Masters that share the slots, and nobody else.
+struct Masters {
+    world: World,
+    slots: Arc<Slots>,
+}
+
+impl Masters {
+    fn new(count: u16) -> Masters {
+        let slots = Slots::shared(count, FIRST_PORT);
+        let servers = (0..count).map(|it| Server::start_in(it, 0, Some(&slots))).collect();
+        Masters { world: World { servers, told: Default::default() }, slots }
+    }
+
+    /// Knows the first of them, and learns of the others.
+    fn manager(&self, options: impl FnOnce(Builder) -> Builder) -> LockManager {
+        let url = Server::url(0).replace("redis:", "redis+cluster:");
+        options(LockManager::builder([url]).quarantine(false)).build().unwrap()
+    }
+
+    /// The slot of a lock goes to the other one, with what is stored in it.
+    fn hand_over(&self, name: &str) {
+        let from = self.slots.owner_of(name.as_bytes()).unwrap();
+        let to = (from + 1) % self.world.servers.len();
+        self.world.servers[from].hand_over(name.as_bytes(), &self.world.servers[to]);
+    }
+
+    /// All that one master serves goes to the other.
+    fn hand_over_all(&self, from: usize, to: usize) {
+        self.world.servers[from].hand_over_all(&self.world.servers[to]);
+    }
+
+    fn end(self, locks: LockManager) {
+        let servers = self.world.end([locks]);
+        assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+    }
+}
+
+/// Takes the lock, and again until it works: an answer from who does not serve it any more is a failed vote.
+fn take(locks: &LockManager, name: &str) -> LockGuard {
+    loop {
+        match locks.mutex(name).renew(false).try_lock() {
+            Ok(guard) => return guard,
+            Err(_) => sleep_until(checked::now() + ms(10)),
+        }
+    }
+}
+
+#[test]
+fn a_slot_that_moves_while_callers_ask_keeps_nobody_waiting_and_the_newest_map_counts() {
+    patiently(600, || {
+        let masters = Arc::new(Masters::new(2));
+        let locks = masters.manager(|it| it);
+        let section = Section::default();
+        let call = |_| {
+            let (locks, section) = (locks.clone(), section.clone());
+            spawn("caller", move || {
+                let guard = take(&locks, "a");
+                section.pass(&guard);
+                drop(guard);
+            })
+        };
+        let callers: Vec<_> = (0..2).map(call).collect();
+        let theirs = Arc::clone(&masters);
+        let mover = spawn("mover", move || (0..3).for_each(|_| theirs.hand_over("a")));
+
+        join(callers.into_iter().chain([mover]));
+        drop(take(&locks, "a"));
+
+        assert_eq!(section.passed(), 2);
+        assert!(checked::now() < ms(900), "somebody waited until the map was asked for anyway");
+        Arc::into_inner(masters).unwrap().end(locks);
+    });
+}
+
+#[test]
+fn one_seed_is_enough_for_the_first_call_and_nobody_waits_for_the_next_look() {
+    patiently(200, || {
+        let masters = Masters::new(3);
+        let locks = masters.manager(|it| it);
+        let each = ["a", "b", "c"].map(|name| {
+            let lock = locks.mutex(name);
+            spawn(name, move || drop(lock.try_lock().unwrap().release().unwrap()))
+        });
+
+        join(each);
+
+        assert_eq!(checked::now(), ms(0), "somebody slept for too long");
+        masters.end(locks);
+    });
+}
+
+/// One of its masters answers nothing any more, and is waited for.
+#[test]
+fn the_end_of_a_manager_does_not_wait_for_a_look_that_is_under_way() {
+    patiently(200, || {
+        let masters = Masters::new(2);
+        let locks = masters.manager(|it| it);
+        drop(take(&locks, "b"));
+        masters.world.servers[1].read_nothing_until(ms(60_000));
+        // The next look is under way by then.
+        sleep_until(ms(1_500));
+        let lock = locks.mutex("b");
+        let caller = spawn("caller", move || drop(lock.try_lock()));
+
+        locks.shut_down();
+
+        assert!(checked::now() < ms(1_600), "the look was waited for");
+        caller.join();
+        masters.world.servers[1].read_nothing_until(ms(0));
+        masters.end(locks);
+    });
+}
+
+/// Time passes, so acquires come late, when their releases are there: before the map is known too.
+#[test]
+fn what_waits_for_the_map_goes_to_its_lane_in_order_and_no_key_is_left() {
+    hastily(300, || {
+        let masters = Arc::new(Masters::new(2));
+        let locks = masters.manager(|it| it);
+        let section = Section::default();
+        let call = |name: &'static str| {
+            let (lock, section) = (locks.mutex(name).renew(false), section.clone());
+            spawn(name, move || {
+                if let Ok(guard) = lock.try_lock() {
+                    section.pass(&guard);
+                    drop(guard);
+                }
+            })
+        };
+        let callers = ["a", "a"].map(call);
+        let theirs = Arc::clone(&masters);
+        let mover = spawn("mover", move || theirs.hand_over("a"));
+
+        join(callers.into_iter().chain([mover]));
+
+        section.passed();
+        calm_down();
+        // Once nothing of them is left.
+        drop(take(&locks, "a"));
+        let given_up = locks.stats().connection_failures != 0;
+        let servers = Arc::into_inner(masters).unwrap().world.end([locks]);
+        assert!(given_up || servers.iter().all(|it| it.locks == 0), "a key was left behind");
+    });
+}
+
+/// With lives so short that what was asked of the old owner is soon over.
+#[test]
+fn a_master_that_serves_nothing_any_more_has_no_lane_in_the_end() {
+    patiently(20, || {
+        let masters = Masters::new(2);
+        let locks = masters.manager(|it| it.ttl(ms(1_000)).max_ttl(ms(1_000)));
+        drop(take(&locks, "a"));
+        drop(take(&locks, "b"));
+        masters.hand_over_all(1, 0);
+        sleep_until(checked::now() + ms(10_000));
+
+        assert_eq!(masters.world.servers[1].clients(), 0, "a connection was left");
+        drop(take(&locks, "b"));
+        masters.end(locks);
+    });
+}
