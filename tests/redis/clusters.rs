@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use devnodes::{Cluster, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, NodeFinding, StoredKey};
+use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure};
 
 use crate::replicated::vouched;
 use crate::support::*;
@@ -21,40 +21,6 @@ fn is_at(cluster: &Cluster, server: usize, key: &str) -> bool {
 /// Names that each have another master.
 fn names(cluster: &Cluster) -> [String; 3] {
     [0, 1, 2].map(|it| cluster.name_at(it, "report"))
-}
-
-#[test]
-fn a_lock_is_on_the_master_of_its_slot_and_nowhere_else() -> TestResult {
-    let cluster = Cluster::start(3)?;
-    let locks = one(&cluster).build()?;
-    for (index, name) in names(&cluster).iter().enumerate() {
-        let guard = locks.mutex(name).try_lock()?;
-        assert!(cluster.servers[index].exists(name));
-        assert!(locks.mutex(name).try_lock().is_err());
-        guard.extend(secs(20))?;
-        guard.release()?;
-        assert!(!cluster.servers[index].exists(name));
-    }
-    Ok(())
-}
-
-#[test]
-fn every_kind_of_lock_has_all_its_keys_in_one_slot_whatever_it_is_called() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let cluster = Cluster::start(3)?;
-    let locks = one(&cluster).build()?;
-    for name in ["a", "", "{", "}", "{}", "a}b", "{a}", "{a", "a{b}c", "{}{x}", "x{y}{z}", "a{b{c}d}"] {
-        drop(locks.mutex(name).try_lock()?);
-        eventually("a reader", || locks.rw_lock(name).try_read().is_ok());
-        eventually("a writer", || locks.rw_lock(name).try_write().is_ok());
-        let permits = format!("{name}permits");
-        let semaphore = locks.semaphore(&permits, 3);
-        let both = [semaphore.try_acquire()?, semaphore.try_acquire()?];
-        drop(both);
-    }
-    Ok(())
 }
 
 #[test]
@@ -78,26 +44,6 @@ fn quarantine_costs_a_new_slot_nothing_once_the_cluster_is_vouched_for() -> Test
     let second = one(&cluster).quarantine(true).build()?;
     for name in (0..60).map(|it| format!("report-{it}")) {
         let _guard = second.mutex(&name).try_lock()?;
-    }
-    Ok(())
-}
-
-#[test]
-fn a_cluster_is_one_node_among_others() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let (cluster, singles) = (Cluster::start(3)?, Servers::start(2)?);
-    let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
-    let locks: LockManager = vouched(builder(&urls));
-    for name in names(&cluster) {
-        let guard = locks.mutex(&name).lock()?;
-        assert_eq!(guard.release()?.nodes, 3);
-    }
-    singles[0].kill()?;
-    for name in names(&cluster) {
-        let guard = locks.mutex(&name).try_lock()?;
-        assert_eq!(guard.release()?.confirmed, 2);
     }
     Ok(())
 }
@@ -216,32 +162,6 @@ fn a_lock_outlives_a_failover_and_the_migration_of_its_slot_on_the_other_nodes()
 }
 
 #[test]
-fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let cluster = Cluster::start(3)?;
-    let locks = one(&cluster).build()?;
-    let [name, ..] = names(&cluster);
-    let slot = cluster.slot_of(&name);
-    let guard = locks.mutex(&name).ttl(LONG).renew(false).try_lock()?;
-    cluster.migrate(slot, 1)?;
-    assert!(is_at(&cluster, 1, &name));
-
-    drop(guard);
-
-    eventually("the key is gone", || !is_at(&cluster, 1, &name));
-    // In the middle of it nobody has all keys: the release is refused, and comes again.
-    let guard = lock_in_the_end(&locks, &name);
-    let migration = cluster.begin_migration(slot, 2)?;
-    migration.move_key(&name)?;
-    drop(guard);
-    migration.finish()?;
-    eventually("the key is gone", || !is_at(&cluster, 2, &name));
-    Ok(())
-}
-
-#[test]
 fn a_server_that_has_lost_a_slot_is_not_told_of_a_release_again_and_again() -> TestResult {
     if !long_tests() {
         return Ok(());
@@ -326,91 +246,5 @@ fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts(
     });
     cut_off.iter().try_for_each(|it| it.resume())?;
     drop(lock_in_the_end(&locks, &name));
-    Ok(())
-}
-
-#[test]
-fn several_names_have_to_be_in_one_slot_where_a_node_is_a_cluster() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let (cluster, singles) = (Cluster::start(3)?, Servers::start(1)?);
-    let locks = one(&cluster).build()?;
-    let err = locks.multi(["a", "b"]).try_lock().unwrap_err();
-    assert!(matches!(err, AcquireError::SeveralSlots), "{err}");
-    assert!(err.to_string().contains("{order}:a"), "{err}");
-    let guard = locks.multi(["{order}:a", "{order}:b"]).try_lock()?;
-    assert!(locks.mutex("{order}:a").try_lock().is_err());
-    drop(guard);
-    let elsewhere = builder(singles.urls()).build()?;
-    drop(elsewhere.multi(["a", "b"]).try_lock()?);
-    Ok(())
-}
-
-#[test]
-fn operators_see_the_locks_on_all_masters() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let cluster = Cluster::start(3)?;
-    let locks = one(&cluster).build()?;
-    let names = names(&cluster);
-    let _guards: Vec<_> = names.iter().map(|it| locks.mutex(it).try_lock().unwrap()).collect();
-    let _permit = locks.semaphore("permits", 2).try_acquire()?;
-
-    let seen = one(&cluster).build()?.list(b"*")?;
-
-    assert!(seen.is_complete());
-    assert_eq!(seen.locks().len(), 4, "{seen:?}");
-    for name in &names {
-        let stored = locks.inspect(name)?.nodes()[0].stored.clone().unwrap();
-        assert!(matches!(stored.key, StoredKey::Held { .. }), "{stored:?}");
-    }
-    let checks = locks.check_nodes();
-    assert!(checks[0].is_fine() && checks[0].round_trip.is_some(), "{}", checks[0]);
-    Ok(())
-}
-
-#[test]
-fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let cluster = Cluster::builder(3).partial().start()?;
-    let locks = one(&cluster).build()?;
-    let [name, other, _] = names(&cluster);
-    drop(lock_in_the_end(&locks, &name));
-    let slot = cluster.slot_of(&name);
-    cluster.drop_slot(slot)?;
-
-    eventually("nobody serves the slot", || {
-        locks.mutex(&name).try_lock().is_err_and(|err| matches!(failure(&err, 0), NodeFailure::SlotNotServed { .. }))
-    });
-    eventually("the check says so", || {
-        locks.check_nodes()[0].findings.contains(&NodeFinding::SlotsNotServed { count: 1 })
-    });
-    drop(lock_in_the_end(&locks, &other));
-    cluster.add_slot(slot, 0)?;
-    drop(lock_in_the_end(&locks, &name));
-    Ok(())
-}
-
-#[test]
-fn a_server_that_is_no_cluster_and_a_cluster_that_was_given_as_a_server_are_told_apart() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let (cluster, singles) = (Cluster::start(3)?, Servers::start(1)?);
-    let said = |url: String| {
-        let locks = builder([url]).build().unwrap();
-        let failure = |err| failure(&err, 0).clone();
-        locks.mutex("report").try_lock().map_err(failure).unwrap_err()
-    };
-    assert_eq!(said(format!("redis+cluster://{}", singles[0].addr())), NodeFailure::NoCluster);
-    let failure = said(cluster.servers[0].url());
-    assert_eq!(failure, NodeFailure::ClusterNode);
-    assert!(failure.to_string().contains("redis+cluster://"), "{failure}");
-    let nobody = said("redis+cluster://127.0.0.1:1,127.0.0.1:2".to_owned());
-    assert!(matches!(nobody, NodeFailure::NoMap { .. }), "{nobody}");
     Ok(())
 }

@@ -1,21 +1,28 @@
-//! Locks in one cluster: who is let in, and what becomes of them while their slots move.
+//! Locks in one cluster: who is let in, what is said of it, and what becomes of locks while their slots move.
 //!
-//! These tests share a cluster, and each has names of its own: starting one takes two seconds. Those that break it, or need
-//! quarantine, are in `clusters`.
+//! These tests share a cluster, and each has names of its own: starting one takes two seconds. They may move slots, and leave
+//! one without owner. Those that break more, or need quarantine, are in `clusters`.
 
 use std::sync::LazyLock;
 use std::thread;
 
 use devnodes::{Cluster, FakeServer, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockGuard, LockManager, LockState, NodeAnswer, NodeFailure};
+use quorlock::{
+    AcquireError, Builder, LockGuard, LockManager, LockState, NodeAnswer, NodeFailure, NodeFinding, StoredKey,
+};
 
-use crate::lists::waiters_of;
+use crate::lists::{listeners_of, waiters_of};
 use crate::support::*;
 
 /// Three masters without replicas.
 fn shared() -> &'static Cluster {
-    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::builder(3).start().unwrap());
+    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::builder(3).partial().start().unwrap());
     &CLUSTER
+}
+
+/// Names that each have another master.
+fn names(cluster: &Cluster, begin: &str) -> [String; 3] {
+    [0, 1, 2].map(|it| cluster.name_at(it, begin))
 }
 
 fn one(cluster: &Cluster) -> LockManager {
@@ -74,8 +81,10 @@ fn calls_of_other_managers_are_let_in_by_notices_in_their_order() -> TestResult 
             waiting.push((locks, thread::spawn(move || mutex.lock())));
             eventually("it is on the list", || waiters_of(at, &name).len() == count);
         }
-        let listens = || at.command(&["PUBSUB", "CHANNELS", "quorlock:wake:*"]).unwrap().as_array().unwrap().len();
-        eventually("both listen there", || 2 <= listens());
+        eventually("both listen there", || {
+            let (waiters, listeners) = (waiters_of(at, &name), listeners_of(at));
+            waiters.iter().all(|it| listeners.contains(it))
+        });
 
         let mut last: Option<LockGuard> = Some(held);
         for (locks, thread) in waiting {
@@ -185,6 +194,162 @@ fn a_slot_that_is_taken_without_its_keys_loses_its_locks_and_their_holders_hear_
     eventually("its holder hears of it", || guard.extend(LONG).is_err() && !guard.is_valid());
     drop(lock_in_the_end(&locks, &name));
     nothing_is_left_of(cluster, &name);
+    Ok(())
+}
+
+#[test]
+fn a_lock_is_on_the_master_of_its_slot_and_nowhere_else() -> TestResult {
+    let cluster = shared();
+    let locks = one(cluster);
+    for (index, name) in names(cluster, "there").iter().enumerate() {
+        let guard = locks.mutex(name).try_lock()?;
+        assert!(cluster.servers[index].exists(name));
+        assert!(locks.mutex(name).try_lock().is_err());
+        guard.extend(secs(20))?;
+        guard.release()?;
+        assert!(!cluster.servers[index].exists(name));
+    }
+    Ok(())
+}
+
+#[test]
+fn every_kind_of_lock_has_all_its_keys_in_one_slot_whatever_it_is_called() -> TestResult {
+    let cluster = shared();
+    let locks = one(cluster);
+    for name in ["a", "", "{", "}", "{}", "a}b", "{a}", "{a", "a{b}c", "{}{x}", "x{y}{z}", "a{b{c}d}"] {
+        drop(locks.mutex(name).try_lock()?);
+        eventually("a reader", || locks.rw_lock(name).try_read().is_ok());
+        eventually("a writer", || locks.rw_lock(name).try_write().is_ok());
+        let permits = format!("{name}permits");
+        let semaphore = locks.semaphore(&permits, 3);
+        let both = [semaphore.try_acquire()?, semaphore.try_acquire()?];
+        drop(both);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cluster_is_one_node_among_others() -> TestResult {
+    let (cluster, singles) = (shared(), Servers::start(2)?);
+    let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
+    let locks = connected(builder(&urls), 3);
+    for name in names(cluster, "among") {
+        let guard = locks.mutex(&name).lock()?;
+        assert_eq!(guard.release()?.nodes, 3);
+    }
+    singles[0].kill()?;
+    for name in names(cluster, "among") {
+        let guard = lock_in_the_end(&locks, &name);
+        assert_eq!(guard.release()?.confirmed, 2);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
+    let cluster = shared();
+    let locks = one(cluster);
+    let name = cluster.name_at(0, "followed");
+    let slot = cluster.slot_of(&name);
+    let take = |locks: &LockManager| {
+        let mut guard = None;
+        eventually("the lock can be taken", || {
+            guard = locks.mutex(&name).ttl(LONG).renew(false).try_lock().ok();
+            guard.is_some()
+        });
+        guard
+    };
+    let guard = take(&locks);
+    cluster.migrate(slot, 1)?;
+    assert!(has(cluster, 1, &name));
+
+    drop(guard);
+
+    nothing_is_left_of(cluster, &name);
+    // In the middle of it nobody has all keys: the release is refused, and comes again.
+    let guard = take(&locks);
+    let migration = cluster.begin_migration(slot, 2)?;
+    migration.move_key(&name)?;
+    drop(guard);
+    migration.finish()?;
+    nothing_is_left_of(cluster, &name);
+    Ok(())
+}
+
+#[test]
+fn several_names_have_to_be_in_one_slot_where_a_node_is_a_cluster() -> TestResult {
+    let (cluster, singles) = (shared(), Servers::start(1)?);
+    let locks = one(cluster);
+    let err = locks.multi(["a", "b"]).try_lock().unwrap_err();
+    assert!(matches!(err, AcquireError::SeveralSlots), "{err}");
+    assert!(err.to_string().contains("{order}:a"), "{err}");
+    let guard = locks.multi(["{order}:a", "{order}:b"]).try_lock()?;
+    assert!(locks.mutex("{order}:a").try_lock().is_err());
+    drop(guard);
+    let elsewhere = builder(singles.urls()).build()?;
+    drop(elsewhere.multi(["a", "b"]).try_lock()?);
+    Ok(())
+}
+
+#[test]
+fn operators_see_the_locks_on_all_masters() -> TestResult {
+    let cluster = shared();
+    let locks = one(cluster);
+    let names = names(cluster, "seen");
+    let _guards: Vec<_> = names.iter().map(|it| locks.mutex(it).try_lock().unwrap()).collect();
+    let _permit = locks.semaphore("seen-permits", 2).try_acquire()?;
+
+    let seen = one(cluster).list(b"seen-*")?;
+
+    assert!(seen.is_complete());
+    assert_eq!(seen.locks().len(), 4, "{seen:?}");
+    for name in &names {
+        let stored = locks.inspect(name)?.nodes()[0].stored.clone().unwrap();
+        assert!(matches!(stored.key, StoredKey::Held { .. }), "{stored:?}");
+    }
+    // Another test leaves a slot without owner for a while.
+    eventually("the check finds nothing", || {
+        let checks = locks.check_nodes();
+        checks[0].is_fine() && checks[0].round_trip.is_some()
+    });
+    Ok(())
+}
+
+#[test]
+fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
+    let cluster = shared();
+    let locks = one(cluster);
+    let (name, other) = (cluster.name_at(0, "hole"), cluster.name_at(1, "hole"));
+    drop(lock_in_the_end(&locks, &name));
+    let slot = cluster.slot_of(&name);
+    cluster.drop_slot(slot)?;
+
+    eventually("nobody serves the slot", || {
+        locks.mutex(&name).try_lock().is_err_and(|err| matches!(failure(&err, 0), NodeFailure::SlotNotServed { .. }))
+    });
+    eventually("the check says so", || {
+        locks.check_nodes()[0].findings.contains(&NodeFinding::SlotsNotServed { count: 1 })
+    });
+    drop(lock_in_the_end(&locks, &other));
+    cluster.add_slot(slot, 0)?;
+    drop(lock_in_the_end(&locks, &name));
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_no_cluster_and_a_cluster_that_was_given_as_a_server_are_told_apart() -> TestResult {
+    let (cluster, singles) = (shared(), Servers::start(1)?);
+    let said = |url: String| {
+        let locks = builder([url]).build().unwrap();
+        let failure = |err| failure(&err, 0).clone();
+        locks.mutex("report").try_lock().map_err(failure).unwrap_err()
+    };
+    assert_eq!(said(format!("redis+cluster://{}", singles[0].addr())), NodeFailure::NoCluster);
+    let failure = said(cluster.servers[0].url());
+    assert_eq!(failure, NodeFailure::ClusterNode);
+    assert!(failure.to_string().contains("redis+cluster://"), "{failure}");
+    let nobody = said("redis+cluster://127.0.0.1:1,127.0.0.1:2".to_owned());
+    assert!(matches!(nobody, NodeFailure::NoMap { .. }), "{nobody}");
     Ok(())
 }
 
