@@ -67,6 +67,7 @@ mod sentinel;
 mod sets;
 mod several;
 mod several_waiting;
+mod split_cluster;
 mod starving;
 mod support;
 mod waiting;

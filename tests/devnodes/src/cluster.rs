@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use crate::wait::wait_for;
 use crate::{Builder, Error, Servers};
 
+mod bus;
+mod failover;
 mod map;
 mod migration;
 
+use bus::Bus;
 use map::{Member, is_ready, members};
 pub use migration::Migration;
 
@@ -19,9 +21,6 @@ const SLOTS: usize = 16_384;
 /// How long a server is silent before the others begin to think that it is gone: so long that a busy machine does not
 /// bring it about.
 const PATIENT: &str = "60000";
-
-/// The same, while a test waits for a failover.
-const HASTY: &str = "1000";
 
 /// How a cluster is to be started. Made by [`Cluster::builder`].
 #[derive(Debug, Clone)]
@@ -33,6 +32,7 @@ pub struct ClusterBuilder {
     args: Vec<(String, String)>,
     own_tls: Option<[String; 3]>,
     plain_bus: bool,
+    bus: bool,
 }
 
 /// Masters that share the slots, and their replicas. Nothing fails over unless a test asks for it.
@@ -42,6 +42,9 @@ pub struct Cluster {
     pub servers: Servers,
     ids: Vec<String>,
     password: Option<String>,
+    bus: Option<Bus>,
+    /// Which server is cut off from the others.
+    cut_off: Mutex<Option<usize>>,
     /// RACE: two servers that get slots at the same time may take the same number for that, and one of them loses a slot again.
     /// So slots get new owners one after the other.
     changing: Mutex<()>,
@@ -84,6 +87,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// The servers can be [cut off](Cluster::cut_off) from each other. Linux only: elsewhere not every address of 127.0.0.0/8 is
+    /// this machine.
+    pub fn cuttable(mut self) -> Self {
+        self.bus = true;
+        self
+    }
+
     /// Starts everything; blocks until all is well, see [`Cluster::wait_until_well`]. That takes two seconds: a master
     /// waits as long before it serves anybody.
     ///
@@ -97,7 +107,9 @@ impl ClusterBuilder {
             it.command(&["CLUSTER", "MYID"])?.as_str().map(str::to_owned).ok_or_else(|| Error::new("no CLUSTER MYID"))
         };
         let ids = servers.iter().map(id).collect::<Result<_, _>>()?;
-        let cluster = Cluster { servers, ids, password: self.password, changing: Mutex::default() };
+        let bus = self.bus.then(|| Bus::start(&servers)).transpose()?;
+        let (cut_off, changing) = (Mutex::default(), Mutex::default());
+        let cluster = Cluster { servers, ids, password: self.password, bus, cut_off, changing };
         cluster.form(self.masters)?;
         Ok(cluster)
     }
@@ -118,6 +130,7 @@ impl ClusterBuilder {
             None => it,
         };
         let it = if self.plain_bus { it.plain_among_servers() } else { it };
+        let it = if self.bus { it.own_source() } else { it };
         match &self.password {
             Some(password) => it.password(password).arg("--masterauth", password),
             None => it,
@@ -136,6 +149,7 @@ impl Cluster {
             args: Vec::new(),
             own_tls: None,
             plain_bus: false,
+            bus: false,
         }
     }
 
@@ -171,13 +185,12 @@ impl Cluster {
 
     /// A server greets others, whether it knows them or not: they hear what it owns, within a tenth of a second.
     fn meet(&self, server: usize, others: impl IntoIterator<Item = usize>) -> Result<(), Error> {
-        let ports = others
-            .into_iter()
-            .filter(|it| *it != server)
-            .map(|it| self.servers[it].addr_for_others().port().to_string());
-        ports
-            .map(|port| self.servers[server].command(&["CLUSTER", "MEET", "127.0.0.1", &port]))
-            .try_for_each(|it| it.map(drop))
+        others.into_iter().filter(|it| *it != server).try_for_each(|it| {
+            let port = self.servers[it].addr_for_others().port().to_string();
+            let bus = self.bus.as_ref().map(|bus| bus.port(it));
+            let command = ["CLUSTER", "MEET", "127.0.0.1", &port].into_iter().chain(bus.as_deref());
+            self.servers[server].command(&command.collect::<Vec<_>>()).map(drop)
+        })
     }
 
     /// `redis+cluster://HOST:PORT,HOST:PORT,…` with all servers.
@@ -248,71 +261,6 @@ impl Cluster {
             || format!("all is well in a cluster\n{}", self.described()),
             || self.are_linked() && self.agree() && self.present().all(|it| is_ready(&self.servers[it])),
         )
-    }
-
-    /// Makes a replica the master by agreement with that (`CLUSTER FAILOVER`): nothing that was granted is lost. Blocks
-    /// until all know.
-    pub fn fail_over(&self, replica: usize) -> Result<(), Error> {
-        self.promote(replica, &["CLUSTER", "FAILOVER"])
-    }
-
-    /// Makes a replica the master without asking anybody (`CLUSTER FAILOVER TAKEOVER`). Blocks until all know.
-    pub fn take_over(&self, replica: usize) -> Result<(), Error> {
-        self.promote(replica, &["CLUSTER", "FAILOVER", "TAKEOVER"])
-    }
-
-    fn promote(&self, replica: usize, command: &[&str]) -> Result<(), Error> {
-        let _changing = self.changing();
-        let slot = self.slot_behind(replica)?;
-        // It gives up by itself after five seconds, and refuses where its connection to its master is just being made.
-        let mut begun: Option<Instant> = None;
-        let is_done = || {
-            if begun.is_none_or(|it| Duration::from_secs(6) < it.elapsed()) {
-                begun = self.servers[replica].command(command).is_ok().then(Instant::now);
-            }
-            self.owner(slot) == Some(replica)
-        };
-        wait_for(|| format!("{replica} becomes the master\n{}", self.described()), is_done)
-    }
-
-    /// Kills a master; blocks until the others have noticed and made a replica of it the master, and all know. Returns
-    /// which. More than half of the masters have to be left.
-    pub fn kill(&self, master: usize) -> Result<usize, Error> {
-        let slot = self.slot_behind(master)?;
-        self.servers[master].kill()?;
-        let set = |it: usize, name: &str, to: &str| self.servers[it].command(&["CONFIG", "SET", name, to]).map(drop);
-        for it in self.present() {
-            set(it, "cluster-replica-no-failover", "no")?;
-            set(it, "cluster-node-timeout", HASTY)?;
-        }
-        let mut new = None;
-        wait_for(
-            || format!("a replica takes the place of {master}\n{}", self.described()),
-            || {
-                new = self.owner(slot).filter(|it| *it != master);
-                new.is_some()
-            },
-        )?;
-        for it in self.present() {
-            set(it, "cluster-node-timeout", PATIENT)?;
-            set(it, "cluster-replica-no-failover", "yes")?;
-        }
-        new.ok_or_else(|| Error::new("no new master"))
-    }
-
-    /// Lets no replica hear of new keys any more; blocks until none does.
-    pub fn cut_replication(&self) -> Result<(), Error> {
-        let is_replica = |it: &usize| self.servers[*it].info("role").as_deref() == Some("slave");
-        let (replicas, masters): (Vec<_>, Vec<_>) = self.present().partition(is_replica);
-        // Refused, they try again and again.
-        for it in &replicas {
-            self.servers[*it].command(&["CONFIG", "SET", "masterauth", "wrong"])?;
-        }
-        for it in masters {
-            self.servers[it].command(&["CLIENT", "KILL", "TYPE", "replica"])?;
-        }
-        let cut = |it: &usize| self.servers[*it].info("master_link_status").as_deref() == Some("down");
-        wait_for(|| "the replicas lose their masters".to_owned(), || replicas.iter().all(cut))
     }
 
     /// Moves a slot with all its keys, as operators do; blocks until all know.
@@ -417,7 +365,10 @@ impl Cluster {
 
     /// The servers that can be asked.
     fn present(&self) -> impl Iterator<Item = usize> {
-        (0..self.servers.len()).filter(|it| self.servers[*it].is_running() && !self.servers[*it].is_paused())
+        let cut_off = *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_present =
+            move |it: &usize| Some(*it) != cut_off && self.servers[*it].is_running() && !self.servers[*it].is_paused();
+        (0..self.servers.len()).filter(is_present)
     }
 
     /// What a server says; nothing if it does not answer.
@@ -436,6 +387,12 @@ impl Cluster {
 }
 
 impl Builder {
+    /// It connects to others from an address of its own.
+    fn own_source(mut self) -> Self {
+        self.own_source = true;
+        self
+    }
+
     /// One of a cluster.
     fn cluster(mut self) -> Self {
         self.cluster = true;

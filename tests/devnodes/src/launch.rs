@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -83,7 +83,17 @@ fn spawn(
         command.args(["--save", "", "--appendonly", "no"]);
     }
     command.args(["--daemonize", "no", "--loglevel", "notice"]);
-    command.args(["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--dir"]).arg(folder);
+    command.args(["--port", &port.number().to_string(), "--dir"]).arg(folder).args(["--bind", "127.0.0.1"]);
+    if spec.own_source {
+        let source = source_of(port).to_string();
+        // Others than 127.0.0.1 are strangers to it otherwise.
+        command.args(["--protected-mode", "no"]);
+        match binary.major() {
+            // It connects from the first address at which it listens.
+            ..7 => command.args(["--bind", &source, "127.0.0.1"]),
+            _ => command.args(["--bind-source-addr", &source]),
+        };
+    }
     if binary.major() >= 7 && spec.sentinel.is_none() {
         command.args(["--enable-debug-command", "yes"]);
     }
@@ -125,6 +135,12 @@ fn spawn(
         .process_group(0) // Ctrl-C is for the test; the watchdog then sees to the server
         .spawn()
         .map_err(|e| Error::of(trying(), e))
+}
+
+/// The address on loopback from which a server connects to others, if it has one of its own.
+pub(crate) fn source_of(port: &Port) -> Ipv4Addr {
+    let [high, low] = port.number().to_be_bytes();
+    Ipv4Addr::new(127, 1, high, low)
 }
 
 /// Kills and reaps; tells the watchdog in between, see there.

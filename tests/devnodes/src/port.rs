@@ -20,7 +20,7 @@ use crate::Error;
 const LOWEST: u16 = 10_000;
 
 /// So far above its own port a server of a cluster listens for the others.
-const BUS: u16 = 10_000;
+pub(crate) const BUS: u16 = 10_000;
 
 /// Where outgoing connections start if the system does not say: Linux' default.
 const DEFAULT_OUTGOING: u16 = 32_768;

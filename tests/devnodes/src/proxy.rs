@@ -4,7 +4,7 @@
 //! a delay shifts what comes through without slowing it, and what is held back is not lost.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -43,6 +43,7 @@ struct Settings {
     hold_replies: bool,
     black_hole: bool,
     refuse: bool,
+    shut_out: Option<IpAddr>,
     stopped: bool,
 }
 
@@ -147,6 +148,20 @@ impl Proxy {
         self.shared.set(|s| s.refuse = refuse);
     }
 
+    /// Closes all connections of clients at this address, and lets nobody in who comes from there; none, the default, ends it.
+    pub(crate) fn shut_out(&self, from: Option<IpAddr>) {
+        // The lock order as below.
+        let mut links = lock(&self.shared.links);
+        links.retain(|link| {
+            let stays = !link.is_from(from);
+            if !stays {
+                link.cut();
+            }
+            stays
+        });
+        self.shared.set(|s| s.shut_out = from);
+    }
+
     /// While true, connections stay open and new ones are accepted, but all bytes are swallowed, both ways.
     ///
     /// A connection that was open meanwhile swallows for good: bytes are missing from it. Those made afterwards work.
@@ -205,6 +220,10 @@ impl Shared {
 }
 
 impl Link {
+    fn is_from(&self, address: Option<IpAddr>) -> bool {
+        address.is_some() && self.client.peer_addr().ok().map(|it| it.ip()) == address
+    }
+
     fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
         self.client_open.store(false, Ordering::SeqCst);
@@ -253,7 +272,8 @@ fn admit(client: TcpStream, server: Option<TcpStream>, shared: &Arc<Shared>) -> 
     {
         let mut links = lock(&shared.links);
         let settings = *lock(&shared.settings);
-        if settings.stopped {
+        if settings.stopped || link.is_from(settings.shut_out) {
+            link.cut();
             return Ok(());
         }
         if settings.black_hole {

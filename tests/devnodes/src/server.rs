@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::{self, Found};
 use crate::front::{Terminator, in_front_of, put_in_front_of};
-use crate::launch::{Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path};
-use crate::port::Port;
+use crate::launch::{Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path, source_of};
+use crate::port::{BUS, Port};
 use crate::wait::wait_for;
 use crate::watchdog::Watchdog;
 
@@ -33,6 +33,8 @@ pub struct Builder {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// One of a cluster: it has a second port, for the others of it.
     pub(crate) cluster: bool,
+    /// It connects to others from an address of its own: see [`Server::source`].
+    pub(crate) own_source: bool,
     stepped_clock: bool,
     pub(crate) own_tls: Option<OwnTls>,
 }
@@ -253,6 +255,17 @@ impl Server {
     pub(crate) fn addr_for_others(&self) -> SocketAddr {
         let by_tls = self.spec.own_tls.as_ref().is_some_and(|it| it.among_servers);
         self.tls_port.as_ref().filter(|_| by_tls).unwrap_or(&self.port).addr()
+    }
+
+    /// Where the others of a cluster reach it.
+    pub(crate) fn bus(&self) -> Option<SocketAddr> {
+        let addr = self.addr_for_others();
+        Some(SocketAddr::new(addr.ip(), addr.port().checked_add(BUS)?))
+    }
+
+    /// Where its connections to others come from, if that is an address of its own.
+    pub(crate) fn source(&self) -> IpAddr {
+        source_of(&self.port).into()
     }
 
     /// The process id; of the last process, if it is down.

@@ -11,6 +11,11 @@ fn refused(cluster: &Cluster, at: usize, key: &str) -> String {
     set(cluster, at, key).unwrap_err().to_string()
 }
 
+/// The same, if it was refused.
+fn refused_at_all(cluster: &Cluster, at: usize, key: &str) -> String {
+    set(cluster, at, key).err().map(|it| it.to_string()).unwrap_or_default()
+}
+
 #[test]
 fn slots_fail_over_and_move_with_their_keys_and_without_them() -> Result<(), Error> {
     let cluster = Cluster::start(3)?;
@@ -76,4 +81,22 @@ fn a_small_one_serves_what_it_owns_although_there_is_a_hole() -> Result<(), Erro
     cluster.drop_slot(slot)?;
     assert!(refused(&cluster, 0, "a").contains("CLUSTERDOWN"));
     set(&cluster, 0, "b")
+}
+
+#[test]
+fn a_master_that_is_cut_off_from_the_others_serves_side_by_side_with_the_one_in_its_place() -> Result<(), Error> {
+    let cluster = Cluster::builder(3).replicas(1).cuttable().start()?;
+    let key = cluster.name_at(0, "a");
+    assert_eq!(cluster.cut_off(0)?, 3);
+    set(&cluster, 0, &key)?;
+    set(&cluster, 3, &key)?;
+    assert!(refused(&cluster, 4, &key).contains("MOVED"));
+
+    // It serves no longer than its timeout allows.
+    cluster.servers[0].command(&["CONFIG", "SET", "cluster-node-timeout", "500"])?;
+    devnodes::eventually("it notices", || refused_at_all(&cluster, 0, &key).contains("CLUSTERDOWN"));
+    cluster.join_again()?;
+    assert_eq!(cluster.servers[0].info("role").as_deref(), Some("slave"));
+    assert_eq!(cluster.owner_of(&key), Some(3));
+    Ok(())
 }
