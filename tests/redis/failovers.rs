@@ -172,10 +172,12 @@ fn nodes_of_several_servers_do_as_well_on_redis_6_2_and_on_valkey() -> TestResul
             }
         };
         let mut tests = std::process::Command::new(std::env::current_exe()?);
-        tests.args(["sentinel::", "replicated::", "group_checks::", "--test-threads", "2"]);
+        let names = ["sentinel::", "replicated::", "group_checks::", "one_cluster::", "clusters::a_promoted"];
+        tests.args(names).args(["--test-threads", "2"]);
         let output = tests.env("REDIS_SERVER_BIN", &server).env_remove("QUORLOCK_LONG").output()?;
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("test sentinel::"), "{}: {said}", server.display());
+        assert!(output.status.success(), "{}: {said}", server.display());
+        assert!(names.iter().all(|it| said.contains(&format!("test {it}"))), "{}: {said}", server.display());
     }
     Ok(())
 }
