@@ -53,6 +53,7 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     lanes: Vec<Arc<Node>>,
+    /// Of the lanes, in their order.
     threads: Vec<OwnThread>,
     /// By slot: the place of its lane.
     owners: Vec<Option<usize>>,
@@ -88,6 +89,13 @@ impl State {
         lane.give([Some(job), None], now, directly);
         lane.wake();
         None
+    }
+
+    /// The place of a lane that has ended, if nothing is given to it any more.
+    fn free_place(&self) -> Option<usize> {
+        let is_named = |place| self.owners.contains(&Some(place)) || self.moved.values().any(|it| it.0 == place);
+        let ended = self.lanes.iter().zip(&self.threads).map(|it| it.0.stop_at().is_some() && it.1.is_over());
+        ended.enumerate().find_map(|(place, ended)| (ended && !is_named(place)).then_some(place))
     }
 
     fn keep(&mut self, job: Job) {
@@ -455,8 +463,11 @@ impl Cluster {
         if LANES_MAX <= in_use().count() {
             return Err(io::Error::other("more masters than a cluster has"));
         }
-        let index = state.lanes.len();
-        let voter = self.run_ids.lock().enter(self.node.id);
+        // Masters whose addresses change now and then leave nothing behind for ever.
+        let free = state.free_place();
+        let index = free.unwrap_or(state.lanes.len());
+        let voter = free.and_then(|it| state.lanes.get(it)?.lane.as_ref()).map(|it| it.voter);
+        let voter = voter.unwrap_or_else(|| self.run_ids.lock().enter(self.node.id));
         let this: Weak<Cluster> = Arc::downgrade(self);
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
@@ -467,8 +478,15 @@ impl Cluster {
         let run_ids = Arc::clone(&self.run_ids);
         let worker = Worker::new(Arc::clone(&lane), address, None, &self.config, run_ids, poll);
         let name = format!("quorlock-{}-{index}", self.node.id);
-        state.threads.push(OwnThread::spawn(name, move || worker.run())?);
-        state.lanes.push(Arc::clone(&lane));
+        let thread = OwnThread::spawn(name, move || worker.run())?;
+        let State { lanes, threads, .. } = &mut *state;
+        match lanes.get_mut(index).zip(threads.get_mut(index)) {
+            Some(place) => (*place.0, *place.1) = (Arc::clone(&lane), thread),
+            None => {
+                lanes.push(Arc::clone(&lane));
+                threads.push(thread);
+            }
+        }
         Ok(lane)
     }
 

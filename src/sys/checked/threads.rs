@@ -43,6 +43,10 @@ impl OwnThread {
         self.handle.thread().name().unwrap_or_default()
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        *self.ended.0.lock()
+    }
+
     pub(crate) fn join_until(self, deadline: Tick) -> Option<std::thread::Result<()>> {
         if self.handle.thread().id() == shuttle::thread::current().id() {
             return Some(Ok(()));

@@ -6,6 +6,7 @@ use super::server::{FIRST_PORT, Server};
 use super::slots::Slots;
 use super::{Section, World, calm_down, hastily, join, ms, patiently, sleep_until, spawn};
 use crate::builder::Builder;
+use crate::ids::NodeId;
 use crate::lock::LockGuard;
 use crate::manager::LockManager;
 use crate::sys::checked;
@@ -182,7 +183,7 @@ fn a_release_follows_its_slot_whatever_times_out() {
 
 /// With lives so short that what was asked of the old owner is soon over.
 #[test]
-fn a_master_that_serves_nothing_any_more_has_no_lane_in_the_end() {
+fn a_master_that_serves_nothing_any_more_has_no_lane_in_the_end_and_another_takes_its_place() {
     patiently(20, || {
         let masters = Masters::new(2);
         let locks = masters.manager(|it| it.ttl(ms(1_000)).max_ttl(ms(1_000)));
@@ -192,7 +193,10 @@ fn a_master_that_serves_nothing_any_more_has_no_lane_in_the_end() {
         sleep_until(checked::now() + ms(10_000));
 
         assert_eq!(masters.world.servers[1].clients(), 0, "a connection was left");
+        masters.hand_over_all(0, 1);
         drop(take(&locks, "b"));
+        let cluster = locks.engine().shared().fanout.cluster(NodeId::new(0)).unwrap();
+        assert_eq!(cluster.lanes().len(), 2, "what is of no use any more is kept for ever");
         masters.end(locks);
     });
 }
