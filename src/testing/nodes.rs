@@ -43,7 +43,7 @@ impl Nodes {
     ///
     /// # Errors
     ///
-    /// There is no port on loopback, or no thread.
+    /// There is no port on loopback, no file descriptor, or no thread. The text says what is needed.
     pub fn start(n: usize) -> io::Result<Nodes> {
         let ahead = Ahead::default();
         let nodes = (0..n).map(|it| Ok(Node { server: Server::start(it, &ahead)? })).collect::<io::Result<_>>()?;

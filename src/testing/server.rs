@@ -17,12 +17,16 @@ use crate::time::deadline;
 
 /// How long a client may take nothing before its connection is closed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long no connection is taken after one that could not be.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 /// How long the end of a thread is waited for.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) struct Server {
     addr: SocketAddr,
     shared: Arc<Shared>,
+    /// A file descriptor that is free when the last connection is made, which ends it.
+    reserve: Option<TcpListener>,
 }
 
 struct Shared {
@@ -66,13 +70,13 @@ struct Connection {
 impl Server {
     /// Its clock is ahead by so much.
     pub(super) fn start(index: usize, ahead: &Ahead) -> io::Result<Server> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let addr = listener.local_addr()?;
-        let mut state = State { ahead: ahead.clone(), store: Store::new(&run_id(addr, 0)), ..State::default() };
+        let (listener, addr, reserve) = listen(Ipv4Addr::LOCALHOST)?;
+        let mut state = State { ahead: ahead.clone(), ..State::default() };
+        state.begin(addr);
         // As if it had been used before: that spares each connection a round trip.
         state.store.learn_scripts();
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        let server = Server { addr, shared: Arc::clone(&shared) };
+        let server = Server { addr, shared: Arc::clone(&shared), reserve: Some(reserve) };
         let name = format!("quorlock-test-{index}");
         let thread = OwnThread::spawn(name.clone(), move || accept(&shared, &listener, &name))?;
         server.state().threads.insert(0, thread);
@@ -102,7 +106,7 @@ impl Server {
     pub(super) fn forget(&self) {
         let mut state = self.state();
         state.starts = state.starts.saturating_add(1);
-        state.store = Store::new(&run_id(self.addr, state.starts));
+        state.begin(self.addr);
         state.hang_up();
     }
 
@@ -128,7 +132,8 @@ impl Drop for Server {
             std::mem::take(&mut state.threads)
         };
         self.shared.changed.notify_all();
-        // It looks at `is_over` when a connection comes.
+        drop(self.reserve.take());
+        // It looks at `is_over` when a connection comes, or cannot be taken.
         drop(TcpStream::connect_timeout(&self.addr, GRACE));
         let deadline = deadline(GRACE);
         threads.into_values().for_each(|it| drop(it.join_until(deadline)));
@@ -142,6 +147,15 @@ impl fmt::Debug for Server {
     }
 }
 
+/// A listener, where it is, and a copy of it.
+fn listen(on: Ipv4Addr) -> io::Result<(TcpListener, SocketAddr, TcpListener)> {
+    let all = |it: TcpListener| Ok((it.try_clone()?, it.local_addr()?, it));
+    TcpListener::bind((on, 0)).and_then(all).map_err(|err| {
+        let needs = "a stand-in needs a loopback interface, a free port and some file descriptors (ulimit -n)";
+        io::Error::new(err.kind(), format!("no port on {on}: {err}; {needs}"))
+    })
+}
+
 /// The id of a process: 40 digits.
 fn run_id(addr: SocketAddr, starts: u64) -> String {
     format!("{:010}{:010}{starts:020}", std::process::id(), addr.port())
@@ -152,6 +166,10 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &str) {
         let mut state = shared.state.lock();
         if state.is_over {
             return;
+        }
+        if stream.is_err() {
+            // There is no file descriptor for it, and it is there until there is one.
+            shared.changed.wait_until(&mut state, deadline(ACCEPT_PAUSE));
         }
         // One that is down still has its port, so that nobody else takes it: its connections end at once.
         let Some(stream) = stream.ok().filter(|_| !state.faults.is_down) else { continue };
@@ -216,6 +234,12 @@ impl State {
         wall_clock().saturating_add(self.ahead.by())
     }
 
+    /// A new process with nothing stored, which counts its time from now on.
+    fn begin(&mut self, addr: SocketAddr) {
+        self.store = Store::new(&run_id(addr, self.starts));
+        drop(self.store.contents(self.now()));
+    }
+
     fn hang_up(&mut self) {
         for connection in std::mem::take(&mut self.connections).into_values() {
             let _ = connection.stream.shutdown(Shutdown::Both);
@@ -252,6 +276,17 @@ impl State {
                 out.extend_from_slice(if connection.resp3 { b"%1\r\n" } else { b"*2\r\n" });
                 out.extend_from_slice(b"$6\r\nserver\r\n$5\r\nredis\r\n");
             }
+            b"CLIENT" if second.eq_ignore_ascii_case(b"kill") => {
+                let resp3 = connection.resp3;
+                self.kill_others(number, command).write_to(out, resp3);
+            }
+            b"PUBSUB" if second.eq_ignore_ascii_case(b"channels") => {
+                let resp3 = connection.resp3;
+                let begin = command.get(2).map(|it| it.strip_suffix(b"*").unwrap_or(it)).unwrap_or_default();
+                let open = self.connections.values().flat_map(|it| &it.channels).filter(|it| it.starts_with(begin));
+                let open: BTreeSet<_> = open.collect();
+                Reply::Array(open.into_iter().map(Reply::bulk).collect()).write_to(out, resp3);
+            }
             b"AUTH" | b"CLIENT" | b"SELECT" => Reply::OK.write_to(out, connection.resp3),
             b"SUBSCRIBE" => {
                 connection.channels.insert(second.to_vec());
@@ -281,6 +316,15 @@ impl State {
         Ok(())
     }
 
+    /// `CLIENT KILL SKIPME yes`; with `TYPE pubsub`, of those that listen only.
+    fn kill_others(&mut self, own: u64, command: &[Vec<u8>]) -> Reply {
+        let only_listening = command.iter().any(|it| it.eq_ignore_ascii_case(b"pubsub"));
+        let others = self.connections.iter().filter(|it| *it.0 != own && !(only_listening && it.1.channels.is_empty()));
+        let others: Vec<_> = others.map(|it| *it.0).collect();
+        others.iter().for_each(|it| self.close(*it));
+        Reply::Int(i64::try_from(others.len()).unwrap_or(i64::MAX))
+    }
+
     fn execute(&mut self, command: &[Vec<u8>]) -> Done {
         let (connections, now) = (&self.connections, self.now());
         let listeners = |channel: &[u8]| connections.values().filter(|it| it.channels.contains(channel)).count();
@@ -308,6 +352,15 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stand_in_without_loopback_says_what_it_needs() {
+        // Addresses for examples: no machine has one.
+        let err = listen(Ipv4Addr::new(192, 0, 2, 1)).unwrap_err();
+        assert_eq!(err.kind(), io::ErrorKind::AddrNotAvailable);
+        assert!(err.to_string().starts_with("no port on 192.0.2.1: "), "{err}");
+        assert!(err.to_string().contains("needs a loopback interface"), "{err}");
+    }
 
     #[test]
     fn connections_to_a_stand_in_that_have_ended_leave_no_threads() {

@@ -236,13 +236,30 @@ pub(crate) fn commands(now: Duration) -> Vec<Case> {
         &["SET", "key", "value"],
         &["SET", "key", "value", "PX", "700"],
         &["SET", "key", "value", "px", "0"],
+        &["SET", "key", "value", "NX", "PX", "700"],
+        &["SET", "other", "value", "nx", "px", "700"],
         &["DEL", "key", "key", "other"],
         &["EXISTS", "key", "key", "other"],
         &["PTTL", "key"],
         &["PEXPIRE", "key", "700"],
         &["PEXPIRE", "key", "0"],
         &["ZADD", "key", "5", "a", "7", "b"],
+        &["ZADD", "key", "0.5", "a"],
+        &["ZCARD", "key"],
+        &["ZSCORE", "key", "x"],
+        &["ZSCORE", "key", "y"],
+        &["ZRANGE", "key", "0", "-1"],
+        &["ZRANGE", "key", "0", "-1", "withscores"],
+        &["TYPE", "key"],
+        &["HSET", "key", "x", "v"],
+        &["SADD", "key", "x"],
+        &["LPUSH", "other", "x"],
+        &["PUBLISH", "quorlock:wake:aaaaaaaaaaaaaaaa", "key"],
+        &["PUBLISH", "nobody", "key"],
         &["KEYS", "*"],
+        &["KEYS", "k*"],
+        &["KEYS", "ke*"],
+        &["KEYS", "l*"],
         &["DBSIZE"],
         &["FLUSHALL"],
         &["TIME"],
@@ -250,7 +267,9 @@ pub(crate) fn commands(now: Duration) -> Vec<Case> {
     ]
     .map(command)
     .into();
-    let states = [locks::lock("key"), locks::list("key", at)].concat();
+    let others = [&["HSET", "key", "x", "v"][..], &["SADD", "key", "x"], &["LPUSH", "key", "x"]];
+    let others = others.map(|it| vec![command(it)]).into();
+    let states = [locks::lock("key"), locks::list("key", at), others].concat();
     let case = |(before, said): (&Vec<Command>, &Command)| Case { before: before.clone(), last: said.clone() };
     states.iter().flat_map(|it| said.iter().map(move |said| (it, said))).map(case).collect()
 }

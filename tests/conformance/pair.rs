@@ -1,6 +1,6 @@
 //! A real server whose clock stands still, and a store to which everything is said that is said to the server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use devnodes::client::{Client, Reply as Said};
@@ -24,17 +24,23 @@ const NOW: Duration = Duration::from_micros(47_725 * 86_400_000_000 + 345);
 /// How many cases are sent before the first is answered.
 pub(crate) const AT_ONCE: usize = 200;
 
-/// Everything that a server stores: key, type, value, time left.
+/// Everything that a server stores: key, value, time left. Of a type that is none of ours, the type instead of a value.
 const DUMP: &str = "
 local out = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local value = redis.pcall('GET', key)
-  if type(value) ~= 'string' then
+  local kind = redis.call('TYPE', key).ok
+  if kind == 'zset' then
     value = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  elseif kind ~= 'string' then
+    value = redis.call('TYPE', key)
   end
   out[#out + 1] = { key, value, redis.call('PTTL', key) }
 end
 return out";
+
+/// Types of keys that are none of ours.
+const KINDS: [&str; 3] = ["hash", "list", "set"];
 
 /// What is said to a node that has nothing stored.
 pub(crate) struct Case {
@@ -235,7 +241,11 @@ impl Twin {
 
     fn dump(&mut self) -> Dump {
         let left = |it: Option<f64>| it.map_or(-1, |it| it as i64);
-        self.store.contents(self.now).map(|(key, it)| (key.to_vec(), (it.value.clone(), left(it.left)))).collect()
+        let value = |it: &Value| match it {
+            Value::Other(kind, _) => Value::Other(kind, BTreeSet::new()),
+            ours => ours.clone(),
+        };
+        self.store.contents(self.now).map(|(key, it)| (key.to_vec(), (value(it.value), left(it.left)))).collect()
     }
 }
 
@@ -269,6 +279,7 @@ fn read_dump(said: &Said) -> Dump {
         let [key, value, left] = entry.as_array()? else { return None };
         let value = match value {
             Said::Bulk(text) => Value::Text(text.clone()),
+            Said::Simple(kind) => Value::Other(KINDS.iter().find(|it| *it == kind)?, BTreeSet::new()),
             members => {
                 let members = members.as_array()?.chunks(2);
                 let member = |it: &[Said]| Some((it[0].as_bytes()?.to_vec(), it[1].as_str()?.parse().ok()?));
@@ -286,6 +297,7 @@ fn show(dump: &Dump) -> String {
     let value = |it: &Value| match it {
         Value::Text(text) => text.escape_ascii().to_string(),
         Value::Sorted(members) => members.iter().map(member).collect::<Vec<_>>().join(", "),
+        Value::Other(kind, _) => format!("a {kind}"),
     };
     let line =
         |(key, (it, left)): (&Vec<u8>, &(Value, i64))| format!("  {}: {} ({left})", key.escape_ascii(), value(it));

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{PATIENCE, eventually};
+use devnodes::{Client, PATIENCE, eventually};
 use quorlock::testing::{Nodes, Refusal};
 use quorlock::{
     AcquireError, LockGuard, LockManager, Lost, NodeFailure, Permit, ReadGuard, ReentrantGuard, WriteGuard,
@@ -261,5 +261,16 @@ fn no_time_and_too_much_time_can_be_added() -> TestResult {
     assert!(!guard.is_valid());
     nodes.advance(Duration::MAX);
     assert!(locks.mutex("report").try_lock()?.is_valid());
+    Ok(())
+}
+
+#[test]
+fn time_that_is_added_before_anybody_connects_is_time_that_a_node_has_been_up() -> TestResult {
+    let nodes = Nodes::start(1)?;
+    nodes.advance(LONG);
+    let mut client = Client::connect(nodes[0].url().trim_start_matches("redis://").parse()?, None)?;
+    let info = client.command(&["INFO"])?;
+    let uptime = info.as_str().and_then(|it| it.split_once("uptime_in_seconds:")?.1.lines().next()?.parse().ok());
+    assert!(uptime >= Some(LONG.as_secs()), "{uptime:?}");
     Ok(())
 }

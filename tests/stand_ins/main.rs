@@ -11,6 +11,7 @@ use quorlock::testing::{Nodes, Refusal};
 use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure};
 
 mod advance;
+mod descriptors;
 mod examples;
 mod serial;
 mod servers;

@@ -182,7 +182,7 @@ impl Fanout {
         Ok((fanout, threads))
     }
 
-    /// Time was added.
+    /// Time was added. Lanes of clusters need not hear of it: it is added to stand-ins only, and none of these is a cluster.
     #[cfg(feature = "testing")]
     pub(crate) fn on_advance(&self, by: Duration) {
         self.nodes().iter().for_each(|it| it.on_advance(by));

@@ -1,6 +1,6 @@
-//! The keys of a server: strings and sorted sets, with an end or without.
+//! The keys of a server: strings and sorted sets, with an end or without. Of other types there is what makes them such.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::number::of_len;
 
@@ -10,6 +10,8 @@ pub(crate) enum Value {
     Text(Vec<u8>),
     /// Members and their scores.
     Sorted(BTreeMap<Vec<u8>, f64>),
+    /// Of a type that is none of ours, as `TYPE` says it; what is in it, or the names of that.
+    Other(&'static str, BTreeSet<Vec<u8>>),
 }
 
 /// The key is of another type than the command is for.
@@ -67,7 +69,26 @@ impl Keyspace {
         match self.entries.get(key).map(|it| &it.value) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text.clone())),
-            Some(Value::Sorted(_)) => Err(WrongType),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// `TYPE`.
+    pub(super) fn kind(&self, key: &[u8]) -> &'static str {
+        match self.entries.get(key).map(|it| &it.value) {
+            None => "none",
+            Some(Value::Text(_)) => "string",
+            Some(Value::Sorted(_)) => "zset",
+            Some(Value::Other(kind, _)) => kind,
+        }
+    }
+
+    /// `HSET` of one field, `SADD` of one member, `LPUSH`: whether that is new there.
+    pub(super) fn put(&mut self, key: &[u8], kind: &'static str, item: &[u8]) -> Result<bool, WrongType> {
+        let new = || Entry { value: Value::Other(kind, BTreeSet::new()), ends: None };
+        match &mut self.entries.entry(key.to_vec()).or_insert_with(new).value {
+            Value::Other(is, items) if *is == kind => Ok(items.insert(item.to_vec())),
+            _ => Err(WrongType),
         }
     }
 
@@ -137,7 +158,7 @@ impl Keyspace {
         match self.entries.get(key).map(|it| &it.value) {
             None => Ok(None),
             Some(Value::Sorted(it)) => Ok(Some(it)),
-            Some(Value::Text(_)) => Err(WrongType),
+            Some(_) => Err(WrongType),
         }
     }
 
@@ -145,7 +166,7 @@ impl Keyspace {
         match self.entries.get_mut(key).map(|it| &mut it.value) {
             None => Ok(None),
             Some(Value::Sorted(it)) => Ok(Some(it)),
-            Some(Value::Text(_)) => Err(WrongType),
+            Some(_) => Err(WrongType),
         }
     }
 

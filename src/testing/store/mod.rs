@@ -85,6 +85,11 @@ impl Store {
         let script = match (&name[..], args) {
             (b"EVALSHA", [hash, ..]) => self.known(hash),
             (b"EVAL", [source, ..]) => self.learn(source),
+            (b"PUBLISH", [channel, message]) => {
+                let heard = Reply::number(number::of_len(listeners(channel)));
+                let notice = Notice { channel: channel.clone(), message: message.clone() };
+                return Done { notices: vec![notice], ..Done::plain(Ok(heard)) };
+            }
             (b"SCRIPT", _) => return Done::plain(self.script(Args::new(args))),
             _ => return Done::plain(plain::execute(&mut self.keys, &self.run_id, now, &name, Args::new(args))),
         };

@@ -28,6 +28,10 @@ pub(super) fn execute(keys: &mut Keyspace, run_id: &str, now: f64, name: &[u8], 
             keys.set(key, args.at(2), Some(life));
             Ok(Reply::OK)
         }
+        (b"SET", 5) if args.at(3).eq_ignore_ascii_case(b"nx") && args.at(4).eq_ignore_ascii_case(b"px") => {
+            let is_set = keys.set_new(key, args.at(2), args.number(5)?);
+            Ok(if is_set { Reply::OK } else { Reply::Nil })
+        }
         (b"DEL", 1..) => Ok(count(args.all().filter(|it| keys.del(it)).count())),
         (b"EXISTS", 1..) => Ok(count(args.all().filter(|it| keys.exists(it)).count())),
         (b"PTTL", 1) => Ok(Reply::number(keys.pttl(key))),
@@ -39,7 +43,25 @@ pub(super) fn execute(keys: &mut Keyspace, run_id: &str, now: f64, name: &[u8], 
             let added = scored.into_iter().map(|(score, member)| keys.zadd(key, score, member));
             Ok(count(added.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|it| *it).count()))
         }
-        (b"KEYS", 1) if key == b"*" => Ok(Reply::Array(keys.iter().map(|it| Reply::bulk(it.0)).collect())),
+        (b"ZCARD", 1) => Ok(Reply::number(keys.zcard(key)?)),
+        (b"ZSCORE", 2) => Ok(keys.zscore(key, args.at(2))?.map_or(Reply::Nil, score)),
+        (b"ZRANGE", 3) if is_whole(args) => {
+            Ok(Reply::Array(keys.zall(key)?.into_iter().map(|it| Reply::Bulk(it.0)).collect()))
+        }
+        (b"ZRANGE", 4) if is_whole(args) && args.at(4).eq_ignore_ascii_case(b"withscores") => {
+            let members = keys.zall(key)?.into_iter();
+            Ok(Reply::Array(members.flat_map(|(it, at)| [Reply::Bulk(it), score(at)]).collect()))
+        }
+        (b"TYPE", 1) => Ok(Reply::Status(keys.kind(key))),
+        (b"HSET", 3) => Ok(count(usize::from(keys.put(key, "hash", args.at(2))?))),
+        (b"SADD", 2) => Ok(count(usize::from(keys.put(key, "set", args.at(2))?))),
+        // A second one would make a list longer.
+        (b"LPUSH", 2) if !keys.exists(key) => Ok(count(usize::from(keys.put(key, "list", args.at(2))?))),
+        (b"KEYS", 1) if prefix(key).is_some() => {
+            let begin = prefix(key).unwrap_or_default();
+            let found = keys.iter().map(|it| it.0).filter(|it| it.starts_with(begin));
+            Ok(Reply::Array(found.map(Reply::bulk).collect()))
+        }
         (b"DBSIZE", 0) => Ok(count(keys.iter().count())),
         (b"FLUSHALL", _) => {
             keys.clear();
@@ -52,6 +74,21 @@ pub(super) fn execute(keys: &mut Keyspace, run_id: &str, now: f64, name: &[u8], 
         }
         _ => Err(unknown(name)),
     }
+}
+
+/// The places of all members.
+fn is_whole(args: Args<'_>) -> bool {
+    (args.at(2), args.at(3)) == (b"0", b"-1")
+}
+
+/// As servers write it in the older protocol.
+fn score(score: f64) -> Reply {
+    Reply::bulk(score.to_string())
+}
+
+/// What is in front of the star, if the pattern has no other sign.
+fn prefix(pattern: &[u8]) -> Option<&[u8]> {
+    pattern.strip_suffix(b"*").filter(|it| !it.iter().any(|it| b"*?[\\".contains(it)))
 }
 
 fn count(number: usize) -> Reply {

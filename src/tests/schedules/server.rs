@@ -107,6 +107,7 @@ impl Server {
                 Value::Sorted(members) => members.iter().for_each(|(member, score)| {
                     theirs.say(&[b"ZADD", &key, score.to_string().as_bytes(), member]);
                 }),
+                Value::Other(kind, _) => panic!("a {kind} is none of ours"),
             }
             if let Some(left) = left {
                 theirs.say(&[b"PEXPIRE", &key, left.to_string().as_bytes()]);
