@@ -41,6 +41,22 @@ impl Work {
             Work::Permits => permits::NAME,
         }
     }
+
+    /// What all clients do now. Slow ones stay with it for longer than they hold a lock.
+    pub(crate) fn of_now(works: &[Work], ttl: Duration, slow: bool) -> Work {
+        let turns = boot() / nanos(if slow { ttl * 2 } else { ttl / 2 });
+        works[usize::try_from(turns).unwrap() % works.len()]
+    }
+
+    /// The locks, or one of those that are in the same slot of a cluster.
+    pub(crate) fn locks(self) -> &'static [&'static str] {
+        match self {
+            Work::Registers => &registers::REGISTERS,
+            Work::Readers => &[readers::REGISTER],
+            Work::Transfers => &[transfers::ACCOUNTS[0]],
+            Work::Permits => &[permits::NAME],
+        }
+    }
 }
 
 /// How a client is to be; told in one line.
@@ -55,15 +71,17 @@ pub(crate) struct Role {
     pub(crate) deaf: bool,
     /// Planted: it counts the votes of nodes that may have forgotten locks.
     pub(crate) careless: bool,
+    /// It holds locks for a good part of their life: most nodes are to forget them meanwhile.
+    pub(crate) slow: bool,
     pub(crate) urls: Vec<String>,
 }
 
 impl Role {
     pub(crate) fn line(&self) -> String {
-        let Role { number, judge, ttl, seed, works, deaf, careless, urls } = self;
+        let Role { number, judge, ttl, seed, works, deaf, careless, slow, urls } = self;
         let works: Vec<_> = works.iter().map(|it| it.name()).collect();
         let (ttl, works, urls) = (ttl.as_millis(), works.join(","), urls.join(" "));
-        format!("{number} {judge} {ttl} {seed} {works} {deaf} {careless} {urls}")
+        format!("{number} {judge} {ttl} {seed} {works} {deaf} {careless} {slow} {urls}")
     }
 
     fn read(line: &str) -> Role {
@@ -77,6 +95,7 @@ impl Role {
             works: word().split(',').map(|name| Work::ALL.into_iter().find(|it| it.name() == name).unwrap()).collect(),
             deaf: word().parse().unwrap(),
             careless: word().parse().unwrap(),
+            slow: word().parse().unwrap(),
             urls: words.map(str::to_owned).collect(),
         }
     }
@@ -138,11 +157,11 @@ pub(crate) struct Hold {
 impl Client {
     /// Asks for a lock once, and does something with it.
     fn turn(&mut self) {
-        let Role { works, ttl, deaf, .. } = &self.role;
-        let turns = boot() / nanos(*ttl / 2);
-        let work = works[usize::try_from(turns).unwrap() % works.len()];
+        let Role { works, ttl, deaf, slow, .. } = &self.role;
+        let work = Work::of_now(works, *ttl, *slow);
         let extends = self.rng.u8(..4) == 0;
-        let renew = self.rng.u8(..4) != 0 && !deaf;
+        // A renewal finds out what has been lost.
+        let renew = self.rng.u8(..4) >= if *slow { 2 } else { 1 } && !deaf;
         let extended = renew || extends || *deaf;
         let wait = between(&mut self.rng, *ttl, 0.0, 3.0);
         let call = Call { renew, fair: self.rng.bool(), wait, patience: self.rng.u8(..4) };
@@ -264,6 +283,7 @@ impl Client {
             _ if self.role.deaf => (1.5, 2.5),
             // Long enough to be renewed.
             _ if self.ambush.waits_for(Phase::Renewal) => (0.4, 0.9),
+            0..=29 if self.role.slow => (0.3, 1.0),
             0 => (0.5, 2.0),
             1..=4 => (0.1, 0.6),
             _ => (0.0, 0.01),

@@ -6,14 +6,18 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Clock, Group, Proxy, Server, Servers, eventually};
+use devnodes::{Clock, Cluster, Proxy, Server, eventually};
 use tempfile::TempDir;
 
 use crate::child::{self, ChildProcess};
 use crate::client::{Role, Work};
+use crate::clusters::Spot;
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::judge::{Judge, Manner};
+use crate::last;
+use crate::nodes::{Kind, Nodes};
 use crate::options::QUARANTINE;
+use crate::steps::Steps;
 use crate::support::*;
 use crate::verdict::{RULES, Report};
 
@@ -22,8 +26,8 @@ use crate::verdict::{RULES, Report};
 pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) nodes: usize,
-    /// Each node is a master and a replica: the first are watched by sentinels, the last is not.
-    pub(crate) groups: bool,
+    /// What they are. If they are several servers each, faults are done in [`steps`](crate::steps).
+    pub(crate) kind: Kind,
     pub(crate) clients: u64,
     pub(crate) ttl: Duration,
     /// How many nodes may be in trouble at once, at most.
@@ -59,7 +63,7 @@ impl Plan {
         Plan {
             name: name.to_owned(),
             nodes,
-            groups: false,
+            kind: Kind::Servers,
             clients: 4,
             ttl: ms(500),
             hands: 1,
@@ -74,11 +78,11 @@ impl Plan {
         }
     }
 
-    /// Blocks until it is over. Campaigns of one process wait for each other, but for those with a planted defect.
+    /// Blocks until it is over. Campaigns of one process wait for each other, but for small ones with a planted defect.
     pub(crate) fn run(mut self) -> Outcome {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let planted = self.deaf || self.trusting || self.secretive;
-        let _turn = (!planted).then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_small = self.kind == Kind::Servers && (self.deaf || self.trusting || self.secretive);
+        let _turn = (!is_small).then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
         if !Clock::available() {
             announce(format_args!(
                 "{}: clocks cannot be stepped on this system; faults of clocks are left out",
@@ -93,10 +97,7 @@ impl Plan {
 
 struct Campaign {
     plan: Plan,
-    /// The nodes are either these
-    servers: Servers,
-    /// or these.
-    groups: Vec<Group>,
+    nodes: Nodes,
     /// Over which clients reach them, if something is to be done to those.
     links: Vec<Proxy>,
     /// Whoever has one of these may do something to the node.
@@ -124,29 +125,25 @@ struct Member {
 
 impl Campaign {
     fn start(plan: Plan) -> Campaign {
-        let stepped = Clock::available();
-        let options = |it: devnodes::Builder| if stepped { it.appendonly().stepped_clock() } else { it.appendonly() };
-        let (singles, groups) = if plan.groups { (0, plan.nodes) } else { (plan.nodes, 0) };
-        let servers = Servers::start_with(singles, options).unwrap();
-        let sentinels = |it: usize| if it + 1 < plan.nodes { 3 } else { 0 };
-        let groups = (0..groups).map(|it| Group::builder(1).sentinels(sentinels(it)).start().unwrap()).collect();
+        let nodes = Nodes::start(plan.kind, plan.nodes);
         let judge = Judge::start(Manner { trusting: plan.trusting, quarantine: QUARANTINE });
         let needs_links = plan.node_faults.iter().any(|it| NodeFault::OF_LINKS.contains(it));
-        let links = servers.iter().filter(|_| needs_links).map(|it| Proxy::start(it.addr()).unwrap()).collect();
+        let links = nodes.servers.iter().filter(|_| needs_links).map(|it| Proxy::start(it.addr()).unwrap()).collect();
         let hold_of_nodes = (0..plan.nodes).map(|_| Mutex::new(())).collect();
         let until = boot() + nanos(plan.lasts);
         let (last_loss, faults) = (Mutex::new(0), Mutex::default());
-        Campaign { plan, servers, groups, links, hold_of_nodes, judge, last_loss, faults, until }
+        Campaign { plan, nodes, links, hold_of_nodes, judge, last_loss, faults, until }
     }
 
     fn run(self) -> Outcome {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed);
         let mut crew = Crew::start(&self, rng.fork());
+        let in_steps = self.plan.kind != Kind::Servers;
         thread::scope(|scope| {
             let hands: Vec<_> = (0..self.plan.hands)
                 .map(|_| {
                     let rng = rng.fork();
-                    scope.spawn(|| self.trouble_nodes(rng))
+                    scope.spawn(|| if in_steps { self.take_steps(rng) } else { self.trouble_nodes(rng) })
                 })
                 .collect();
             self.trouble_clients(&mut crew);
@@ -168,9 +165,11 @@ impl Campaign {
         // By now everything has expired that clients have left who were killed or found no way to a node.
         sleep_until(healed + nanos(self.plan.ttl) + 20_000_000);
         let rounds = crew.finish();
-        eventually("the servers have read all that clients have sent", || self.all_servers().all(is_left_alone));
-        let masters = self.groups.iter().map(|it| &it.servers[it.master().unwrap()]);
-        let orphans = self.servers.iter().chain(masters).flat_map(lock_keys).collect();
+        eventually("the servers have read all that clients have sent", || self.nodes.all_servers().all(is_left_alone));
+        let mut orphans = self.nodes.lock_keys();
+        if orphans.is_empty() && self.plan.kind != Kind::Servers {
+            orphans = last::left_behind(&self.nodes);
+        }
         self.outcome(rounds, orphans)
     }
 
@@ -191,24 +190,79 @@ impl Campaign {
             if fault == NodeFault::KillEmpty || fault == NodeFault::Flush {
                 self.wait_for_last_loss();
             }
-            let told = |fault: NodeFault, from, to| {
-                *self.faults.lock().unwrap().entry(fault.name().to_owned()).or_default() += 1;
-                if !self.plan.secretive {
-                    self.tell_of_fault(fault, node, (from, to));
-                }
-            };
-            let group = self.groups.get(node);
-            let server = group.map_or_else(|| &self.servers[node], |it| &it.servers[0]);
-            let place = Place { server, link: self.links.get(node), group };
+            let told = |fault: NodeFault, from, to| self.note(fault, node, (from, to));
+            let place =
+                Place { server: &self.nodes.servers[node], link: self.links.get(node), group: None, spot: None };
             let done = fault.inflict(place, *ttl, &mut rng, told);
             done.unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
             thread::sleep(between(&mut rng, *ttl, 0.0, 0.6));
         }
     }
 
+    /// The same to nodes that are several servers each.
+    fn take_steps(&self, rng: fastrand::Rng) {
+        let Plan { node_faults, ttl, nodes, .. } = &self.plan;
+        let mut steps = Steps::new(rng, *nodes, node_faults);
+        while boot() < self.until {
+            let Some(step) = steps.next() else { return };
+            if step.cut.is_some() {
+                step.nodes.iter().for_each(|(node, _)| self.nodes.cut_replication(*node).unwrap());
+            }
+            thread::sleep(times(*ttl, step.cut.unwrap_or(0.0)));
+            let locks = self.work_of_now().locks();
+            let lock = locks[step.lock % locks.len()];
+            thread::scope(|scope| {
+                for (turn, (node, rng)) in (0_u32..).zip(&step.nodes) {
+                    let wait = times(*ttl, step.apart) * turn;
+                    let fault = step.fault;
+                    scope.spawn(move || {
+                        thread::sleep(wait);
+                        self.take_step(fault, *node, lock, rng.clone());
+                    });
+                }
+            });
+            // Only locks that are held can be lost, and after a loss nodes are silent.
+            let since = boot();
+            while boot() < self.until && !self.is_acquired_since(since, self.work_of_now()) {
+                thread::sleep(ms(20));
+            }
+            thread::sleep(times(*ttl, step.rest));
+        }
+    }
+
+    fn take_step(&self, fault: NodeFault, node: usize, lock: &str, mut rng: fastrand::Rng) {
+        let told = |fault: NodeFault, from, to| self.note(fault, node, (from, to));
+        let mut done = || {
+            let (group, cluster) = (self.nodes.groups.get(node), self.nodes.clusters.get(node));
+            let spot = cluster.map(|it| Spot::find(it, lock)).transpose()?;
+            let server = spot.map(|it| it.server()).or(group.map(|it| &it.servers[0])).unwrap();
+            let place = Place { server, link: None, group, spot };
+            fault.inflict(place, self.plan.ttl, &mut rng, told)?;
+            cluster.map_or(Ok(()), Cluster::restore_replication)
+        };
+        done().unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
+    }
+
+    /// What clients do now.
+    fn work_of_now(&self) -> Work {
+        Work::of_now(&self.plan.works, self.plan.ttl, self.plan.kind != Kind::Servers)
+    }
+
+    fn is_acquired_since(&self, since: u64, work: Work) -> bool {
+        let answer = self.judge.ask(&format!("acquired-since {since}"));
+        answer.split(' ').any(|it| it == work.name())
+    }
+
+    fn note(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
+        *self.faults.lock().unwrap().entry(fault.name().to_owned()).or_default() += 1;
+        if !self.plan.secretive {
+            self.tell_of_fault(fault, node, times);
+        }
+    }
+
     fn tell_of_fault(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
-        let has_clock = Clock::available() && self.groups.is_empty();
-        let ahead = if has_clock { self.servers[node].clock_ahead().unwrap() } else { 0 };
+        let has_clock = Clock::available() && self.plan.kind == Kind::Servers;
+        let ahead = if has_clock { self.nodes.servers[node].clock_ahead().unwrap() } else { 0 };
         self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{node}"), times, epoch(ahead));
     }
 
@@ -251,13 +305,9 @@ impl Campaign {
         }
     }
 
-    fn all_servers(&self) -> impl Iterator<Item = &Server> {
-        self.servers.iter().chain(self.groups.iter().flat_map(|it| it.servers.iter()))
-    }
-
     fn heal(&self) {
-        assert!(self.all_servers().all(|it| it.is_running() && !it.is_paused()), "every fault undoes itself");
-        for (i, server) in self.servers.iter().enumerate() {
+        assert!(self.nodes.all_servers().all(|it| it.is_running() && !it.is_paused()), "every fault undoes itself");
+        for (i, server) in self.nodes.servers.iter().enumerate() {
             if Clock::available() {
                 server.set_clock_rate(0).unwrap();
                 let told = |fault, from, to| self.tell_of_fault(fault, i, (from, to));
@@ -320,13 +370,13 @@ impl Outcome {
 
 impl Crew {
     fn start(campaign: &Campaign, rng: fastrand::Rng) -> Crew {
-        let Plan { ttl, deaf, secretive, clients, ref works, .. } = campaign.plan;
+        let Plan { ttl, deaf, secretive, clients, kind, ref works, .. } = campaign.plan;
         let judge = campaign.judge.address.clone();
         let links: Vec<_> = campaign.links.iter().map(Proxy::url).collect();
-        let of_group = |it: &Group| if it.sentinels.is_empty() { it.replicated_url() } else { it.sentinel_url() };
-        let mut urls = if links.is_empty() { campaign.servers.urls() } else { links };
-        urls.extend(campaign.groups.iter().map(of_group));
-        let role = Role { number: 0, judge, ttl, seed: 0, works: works.clone(), deaf, careless: secretive, urls };
+        let urls = if links.is_empty() { campaign.nodes.urls() } else { links };
+        let slow = kind != Kind::Servers;
+        let (works, careless) = (works.clone(), secretive);
+        let role = Role { number: 0, judge, ttl, seed: 0, works, deaf, careless, slow, urls };
         let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
         for _ in 0..clients {
             let member = crew.recruit();
@@ -372,16 +422,4 @@ impl Crew {
 fn is_left_alone(server: &Server) -> bool {
     let clients = server.command(&["CLIENT", "LIST"]).unwrap();
     !String::from_utf8_lossy(clients.as_bytes().unwrap()).contains(" name=quorlock")
-}
-
-/// Keys that are locks, or slots, or readers: not the counters and lists that stay beside them.
-fn lock_keys(server: &Server) -> Vec<String> {
-    let keys = server.command(&["KEYS", "*"]).unwrap();
-    let keys = keys.as_array().unwrap().iter().map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
-    let slot = |it: &str| it.starts_with(|it: char| it.is_ascii_digit());
-    keys.filter(|it| match it.strip_prefix("quorlock:") {
-        Some(beside) => beside.starts_with("readers:") || beside.strip_prefix("slot-").is_some_and(slot),
-        None => true,
-    })
-    .collect()
 }

@@ -8,6 +8,8 @@ use rustix::process::Signal;
 
 use crate::ambush::Phase;
 use crate::child::ChildProcess;
+use crate::clusters::Spot;
+use crate::groups;
 use crate::history::Effect;
 use crate::judge::Judge;
 use crate::support::{between, boot, times};
@@ -40,6 +42,16 @@ pub(crate) enum NodeFault {
     LateReplies,
     /// Of a node that is several servers: its master dies, and a replica that may lack its last words is promoted.
     FailOver,
+    /// Of a cluster: a replica becomes the master by agreement with that.
+    HandOver,
+    /// Of a cluster: a replica becomes the master without asking anybody.
+    TakeOver,
+    /// Of a cluster: a slot goes to another master with its keys.
+    MoveSlot,
+    /// Of a cluster: another master takes a slot, without its keys.
+    LoseSlot,
+    /// Of a cluster: all its servers are killed, and restart with what they had.
+    Blackout,
 }
 
 /// A node, and the link over which clients reach it.
@@ -48,8 +60,10 @@ pub(crate) struct Place<'a> {
     pub(crate) server: &'a Server,
     /// None if they reach it directly: then nothing can be done to it.
     pub(crate) link: Option<&'a Proxy>,
-    /// All of them, if the node is several servers.
+    /// All of them, if the node is a group,
     pub(crate) group: Option<&'a Group>,
+    /// or a cluster: then `server` serves the lock that is meant.
+    pub(crate) spot: Option<Spot<'a>>,
 }
 
 /// What can be done to a client.
@@ -90,6 +104,30 @@ impl NodeFault {
         NodeFault::LateReplies,
     ];
 
+    /// What can be done to a cluster.
+    pub(crate) const OF_CLUSTERS: [NodeFault; 10] = [
+        NodeFault::KillEmpty,
+        NodeFault::KillKept,
+        NodeFault::Pause,
+        NodeFault::Flush,
+        NodeFault::FailOver,
+        NodeFault::HandOver,
+        NodeFault::TakeOver,
+        NodeFault::MoveSlot,
+        NodeFault::LoseSlot,
+        NodeFault::Blackout,
+    ];
+
+    /// Whether another server takes the place of one that has the keys, and may lack some.
+    pub(crate) fn can_be_cut(self) -> bool {
+        matches!(self, NodeFault::FailOver | NodeFault::TakeOver)
+    }
+
+    /// To how many of these nodes it may be done at once.
+    pub(crate) fn at_once(self, nodes: usize) -> usize {
+        if self == NodeFault::Blackout { nodes.div_ceil(2) - 1 } else { nodes }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             NodeFault::KillEmpty => "kill-empty",
@@ -109,6 +147,11 @@ impl NodeFault {
             NodeFault::LateRequests => "late-requests",
             NodeFault::LateReplies => "late-replies",
             NodeFault::FailOver => "fail-over",
+            NodeFault::HandOver => "hand-over",
+            NodeFault::TakeOver => "take-over",
+            NodeFault::MoveSlot => "move-slot",
+            NodeFault::LoseSlot => "lose-slot",
+            NodeFault::Blackout => "blackout",
         }
     }
 
@@ -118,7 +161,11 @@ impl NodeFault {
 
     pub(crate) fn effect(self) -> Effect {
         match self {
-            NodeFault::KillEmpty | NodeFault::Flush | NodeFault::FailOver => Effect::Forgets,
+            NodeFault::KillEmpty
+            | NodeFault::Flush
+            | NodeFault::FailOver
+            | NodeFault::TakeOver
+            | NodeFault::LoseSlot => Effect::Forgets,
             NodeFault::ClockForward => Effect::Hastens,
             _ => Effect::None,
         }
@@ -127,7 +174,7 @@ impl NodeFault {
     /// Does it, holds it for a while, and undoes it. `told` is called with when it took effect.
     pub(crate) fn inflict(
         self,
-        Place { server, link, group }: Place<'_>,
+        Place { server, link, group, spot }: Place<'_>,
         ttl: Duration,
         rng: &mut fastrand::Rng,
         told: impl Fn(NodeFault, u64, u64),
@@ -139,7 +186,10 @@ impl NodeFault {
             return Ok(());
         }
         if let Some(group) = group {
-            return fail_over(group, ttl, rng, |from, to| told(self, from, to));
+            return groups::fail_over(group, ttl, rng, |from, to| told(self, from, to));
+        }
+        if let Some(spot) = spot.filter(|_| !NodeFault::ALL.contains(&self)) {
+            return spot.inflict(self, ttl, rng, told);
         }
         let rate = if rng.bool() { 8_000 } else { -8_000 };
         let mut hold = |from: f64, to: f64| thread::sleep(between(rng, ttl, from, to));
@@ -204,7 +254,7 @@ impl NodeFault {
                 server.command(&["SCRIPT", "FLUSH"])?;
                 told(self, from, boot());
             }
-            other => panic!("{other:?} without a link or a group"),
+            other => panic!("{other:?} without a link, a group or a cluster"),
         }
         Ok(())
     }
@@ -250,32 +300,6 @@ impl NodeFault {
             other => panic!("{other:?} is none of a link"),
         }
     }
-}
-
-/// See [`NodeFault::FailOver`]. The old master becomes a replica.
-fn fail_over(group: &Group, ttl: Duration, rng: &mut fastrand::Rng, told: impl Fn(u64, u64)) -> Result<(), Error> {
-    let old = group.master().ok_or_else(|| Error::new("no master"))?;
-    let from = boot();
-    if rng.bool() {
-        group.cut_replication()?;
-        thread::sleep(between(rng, ttl, 0.0, 1.0));
-    }
-    group.servers[old].kill()?;
-    thread::sleep(between(rng, ttl, 0.0, 1.0));
-    let new = if group.sentinels.is_empty() {
-        let new = (0..group.servers.len()).find(|it| *it != old).unwrap_or(old);
-        group.promote(new)?;
-        new
-    } else {
-        group.fail_over(old)?
-    };
-    told(from, boot());
-    thread::sleep(between(rng, ttl, 0.0, 2.0));
-    group.servers[old].restart()?;
-    group.demote(old, new)?;
-    // The quarantine after it is long: if there were no pause, no majority would ever be left.
-    thread::sleep(between(rng, Duration::from_secs(1), 0.0, if group.sentinels.is_empty() { 3.0 } else { 9.0 }));
-    Ok(())
 }
 
 /// Steps a clock that is behind forward to the system's time. Keys that were set while it was behind would otherwise

@@ -2,7 +2,8 @@
 //!
 //! | who | what |
 //! | --- | --- |
-//! | [`conductor`] | starts servers, clients and the judge, does the [`faults`], heals, and reads the report |
+//! | [`conductor`] | starts [`nodes`], clients and the judge, does the [`faults`], heals, and reads the report |
+//! | [`steps`] | what is done to nodes that are several servers, [`groups`] and [`clusters`] |
 //! | [`client`] | a process with a manager of its own that takes locks, works under them and says what it believes |
 //! | [`registers`], [`readers`], [`transfers`], [`permits`] | the works that clients do: under a mutex, a read-write lock, several names at once, a semaphore |
 //! | [`judge`] | a process with the resource that is to be protected; it writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
@@ -10,7 +11,8 @@
 //! A campaign ends with all servers well. Then every client must get a lock, and when the last is gone no key may be left, not
 //! even one that would expire. [`biting`] shows that the judge objects to what is wrong.
 //!
-//! `cargo test` runs a short campaign of everything at once. With `QUORLOCK_LONG=1` each fault is also done alone.
+//! `cargo test` runs a short campaign of everything at once. With `QUORLOCK_LONG=1` each fault is also done alone, and nodes
+//! are also groups and clusters.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -23,16 +25,22 @@ mod ambush;
 mod biting;
 mod child;
 mod client;
+mod clusters;
 mod conductor;
 mod faults;
 mod grip;
+mod groups;
 mod history;
 mod judge;
+mod last;
 mod mixed;
+mod nodes;
 mod options;
 mod permits;
 mod readers;
 mod registers;
+mod several;
+mod steps;
 mod support;
 mod transfers;
 mod verdict;

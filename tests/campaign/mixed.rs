@@ -63,24 +63,6 @@ fn everything_at_once_over_bad_links() {
     everything(&Work::ALL, 5, true, 25.0, true);
 }
 
-/// The replica that is promoted may lack what the master has granted last.
-#[test]
-fn failovers_of_nodes_that_are_several_servers() {
-    let Some(lasts) = seconds(40.0, true) else { return };
-    let seed = seed();
-    announce(format_args!("failovers: QUORLOCK_CAMPAIGN_SEED={seed}"));
-    let plan = Plan {
-        groups: true,
-        node_faults: vec![NodeFault::FailOver],
-        client_faults: ClientFault::ALL.to_vec(),
-        ..Plan::new("failovers", 3, lasts, seed)
-    };
-    let clients = plan.clients;
-    let outcome = plan.run();
-    outcome.assert_safe(clients);
-    assert!(0 < outcome.done("fail-over"), "it was never done");
-}
-
 #[test]
 fn everything_at_once_to_readers_and_writers() {
     everything(&[Work::Readers], 5, false, 25.0, true);

@@ -8,8 +8,10 @@ use crate::history::Way;
 
 pub(crate) const NAME: &str = "readers";
 
+pub(crate) const REGISTER: &str = "readers/0";
+
 pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
-    let name = format!("{NAME}/0");
+    let name = REGISTER.to_owned();
     let lock = locks.rw_lock(&name).renew(call.renew).fair(call.fair);
     if rng.u8(..3) != 0 {
         let guard = call.ask(|| lock.try_read(), |wait| lock.try_read_for(wait), || lock.read())?;

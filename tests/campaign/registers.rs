@@ -6,9 +6,11 @@ use crate::grip::{Call, Taken};
 
 pub(crate) const NAME: &str = "registers";
 
+pub(crate) const REGISTERS: [&str; 2] = ["registers/0", "registers/1"];
+
 pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
-    let name = format!("{NAME}/{}", rng.u8(..2));
-    let lock = locks.mutex(&name).renew(call.renew).fair(call.fair);
+    let name = REGISTERS[rng.usize(..REGISTERS.len())];
+    let lock = locks.mutex(name).renew(call.renew).fair(call.fair);
     let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
     Ok(Taken::alone(guard, name))
 }

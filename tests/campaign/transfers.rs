@@ -8,17 +8,20 @@ use crate::grip::{Call, Taken};
 
 pub(crate) const NAME: &str = "transfers";
 
+/// The accounts: in one slot of a cluster.
+pub(crate) const ACCOUNTS: [&str; 2] = ["transfers/{both}/0", "transfers/{both}/1"];
+
 pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
-    let mut names: Vec<_> = (0..2).map(|it| format!("{NAME}/{it}")).collect();
+    let mut names = ACCOUNTS;
     rng.shuffle(&mut names);
     if rng.bool() {
-        let lock = locks.multi(&names).renew(call.renew).fair(call.fair);
+        let lock = locks.multi(names).renew(call.renew).fair(call.fair);
         let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
         return Ok(Taken::alone(guard, names.join(",")));
     }
-    let lock = locks.mutex(&names[0]).renew(call.renew).fair(call.fair);
+    let lock = locks.mutex(names[0]).renew(call.renew).fair(call.fair);
     let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
-    Ok(Taken::alone(guard, &names[0]))
+    Ok(Taken::alone(guard, names[0]))
 }
 
 pub(crate) fn work(client: &mut Client, hold: &Hold) {

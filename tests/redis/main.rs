@@ -70,6 +70,7 @@ mod several_waiting;
 mod split_cluster;
 mod starving;
 mod support;
+mod three_clusters;
 mod waiting;
 
 /// These nodes are without TLS. For those with it some of these files are tested once more: see `tests/tls`.

@@ -1,5 +1,7 @@
 //! A master with replicas, and sentinels that watch it.
 
+use std::time::{Duration, Instant};
+
 use crate::client::Reply;
 use crate::wait::wait_for;
 use crate::{Builder, Error, Server, Servers};
@@ -194,23 +196,27 @@ impl Group {
 
     /// Tells the sentinels to promote a replica in place of `old`, which may be gone; blocks until they have; its place.
     pub fn fail_over(&self, old: usize) -> Result<usize, Error> {
-        let begun = || {
-            // It refuses while it has not heard of the replicas for a moment, and while it is at it.
-            self.named_by(0) != Some(old)
-                || self.sentinels[0]
-                    .command(&["SENTINEL", "FAILOVER", MASTER])
-                    .is_err_and(|it| it.to_string().contains("INPROG"))
-        };
-        wait_for(|| "a sentinel begins with a failover".to_owned(), begun)?;
-        self.wait_for_failover(old)
+        let mut told: Option<Instant> = None;
+        self.wait_until_promoted(old, || {
+            // It refuses while it has not heard of the replicas for a moment, and gives up if it has heard nothing good of them.
+            let is_due = told.is_none_or(|it| Duration::from_secs(3) < it.elapsed());
+            if is_due && self.named_by(0) == Some(old) {
+                told = self.sentinels[0].command(&["SENTINEL", "FAILOVER", MASTER]).is_ok().then(Instant::now);
+            }
+        })
     }
 
     /// Blocks until all sentinels that run name a server other than `old`, and it is a master; its place.
     pub fn wait_for_failover(&self, old: usize) -> Result<usize, Error> {
+        self.wait_until_promoted(old, || {})
+    }
+
+    fn wait_until_promoted(&self, old: usize, mut urge: impl FnMut()) -> Result<usize, Error> {
         let mut new = None;
         wait_for(
             || format!("the sentinels promote a replica; they name {new:?}", new = self.named_by(0)),
             || {
+                urge();
                 let running = (0..self.sentinels.len())
                     .filter(|it| self.sentinels[*it].is_running() && !self.sentinels[*it].is_paused());
                 let named: Vec<_> = running.map(|it| self.named_by(it)).collect();

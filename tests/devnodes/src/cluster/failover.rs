@@ -30,11 +30,21 @@ impl Cluster {
         let mut begun: Option<Instant> = None;
         let is_done = || {
             if begun.is_none_or(|it| Duration::from_secs(6) < it.elapsed()) {
+                // Who was not elected, or has voted on the same master, waits for some of these timeouts.
+                if begun.is_some() && self.set_timeout(HASTY).is_err() {
+                    return false;
+                }
                 begun = self.servers[replica].command(command).is_ok().then(Instant::now);
             }
             self.owner(slot) == Some(replica)
         };
-        wait_for(|| format!("{replica} becomes the master\n{}", self.described()), is_done)
+        wait_for(|| format!("{replica} becomes the master\n{}", self.described()), is_done)?;
+        self.set_timeout(PATIENT)
+    }
+
+    fn set_timeout(&self, timeout: &str) -> Result<(), Error> {
+        let set = |it: usize| self.servers[it].command(&["CONFIG", "SET", "cluster-node-timeout", timeout]).map(drop);
+        self.present().try_for_each(set)
     }
 
     /// Kills a master; blocks until the others have noticed and made a replica of it the master, and all know. Returns
@@ -65,20 +75,16 @@ impl Cluster {
     pub fn join_again(&self) -> Result<(), Error> {
         *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.bus.iter().for_each(Bus::join);
-        // Whose replication was cut hears its master again.
-        let password = self.password.as_deref().unwrap_or_default();
-        for it in self.present() {
-            self.servers[it].command(&["CONFIG", "SET", "masterauth", password])?;
-        }
-        self.wait_until_well()
+        self.restore_replication()
     }
 
     fn wait_for_successor(&self, master: usize, slot: u16) -> Result<usize, Error> {
-        let set = |it: usize, name: &str, to: &str| self.servers[it].command(&["CONFIG", "SET", name, to]).map(drop);
-        for it in self.present() {
-            set(it, "cluster-replica-no-failover", "no")?;
-            set(it, "cluster-node-timeout", HASTY)?;
-        }
+        let elect = |no_failover: &str| {
+            let command = ["CONFIG", "SET", "cluster-replica-no-failover", no_failover];
+            self.present().try_for_each(|it| self.servers[it].command(&command).map(drop))
+        };
+        elect("no")?;
+        self.set_timeout(HASTY)?;
         let mut new = None;
         wait_for(
             || format!("a replica takes the place of {master}\n{}", self.described()),
@@ -87,10 +93,8 @@ impl Cluster {
                 new.is_some()
             },
         )?;
-        for it in self.present() {
-            set(it, "cluster-node-timeout", PATIENT)?;
-            set(it, "cluster-replica-no-failover", "yes")?;
-        }
+        self.set_timeout(PATIENT)?;
+        elect("yes")?;
         new.ok_or_else(|| Error::new("no new master"))
     }
 
@@ -107,5 +111,27 @@ impl Cluster {
         }
         let cut = |it: &usize| self.servers[*it].info("master_link_status").as_deref() == Some("down");
         wait_for(|| "the replicas lose their masters".to_owned(), || replicas.iter().all(cut))
+    }
+
+    /// Takes that back; blocks until [all is well](Self::wait_until_well).
+    pub fn restore_replication(&self) -> Result<(), Error> {
+        let password = self.password.as_deref().unwrap_or_default();
+        for it in self.present() {
+            self.servers[it].command(&["CONFIG", "SET", "masterauth", password])?;
+        }
+        self.wait_until_well()
+    }
+
+    /// The server that replicates this master; none if none does.
+    pub fn replica_of(&self, master: usize) -> Option<usize> {
+        let port = self.servers[master].port().to_string();
+        let of = |it: usize, field: &str| self.servers[it].info(field);
+        let mut replicas = self.present().filter(|it| of(*it, "role").as_deref() == Some("slave"));
+        replicas.find(|it| of(*it, "master_port").as_deref() == Some(&port))
+    }
+
+    /// Those that say that they are masters.
+    pub fn masters(&self) -> Vec<usize> {
+        self.present().filter(|it| self.servers[*it].info("role").as_deref() == Some("master")).collect()
     }
 }

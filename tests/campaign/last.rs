@@ -1,0 +1,47 @@
+//! The last locks of a campaign on nodes that are several servers: they are held while every node hands over to other servers,
+//! and released. The keys have come along, and nobody else deletes them.
+
+use std::thread;
+use std::time::Duration;
+
+use quorlock::LockManager;
+
+use crate::nodes::Nodes;
+use crate::support::{boot, ms, nanos, sleep_until};
+use crate::{clusters, groups};
+
+/// So long that no key goes by itself.
+const TTL: Duration = Duration::from_secs(120);
+/// For the releases that have to find their servers.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One of each kind; of the set one of its names.
+const LOCKS: [&str; 4] = ["last/mutex", "last/{set}/0", "last/writer", "last/permits"];
+
+/// The keys that are left when all is released.
+pub(crate) fn left_behind(nodes: &Nodes) -> Vec<String> {
+    // With quarantine it would have to wait for so long: servers have been promoted lately. Nobody else is there any more.
+    let locks = LockManager::builder(nodes.urls()).ttl(TTL).max_ttl(TTL).quarantine(false).build().unwrap();
+    let [mutex, set, writer, permits] = LOCKS;
+    let guards = (
+        locks.mutex(mutex).lock().unwrap(),
+        locks.multi([set, "last/{set}/1"]).lock().unwrap(),
+        locks.rw_lock(writer).write().unwrap(),
+        locks.semaphore(permits, 2).acquire().unwrap(),
+    );
+    thread::scope(|scope| {
+        for cluster in &nodes.clusters {
+            scope.spawn(|| clusters::hand_over(cluster, &LOCKS).unwrap());
+        }
+        for group in &nodes.groups {
+            scope.spawn(|| groups::hand_over(group).unwrap());
+        }
+    });
+    assert!(!nodes.lock_keys().is_empty(), "the keys have come along");
+    drop(guards);
+    let until = boot() + nanos(PATIENCE);
+    while boot() < until && !nodes.lock_keys().is_empty() {
+        sleep_until(until.min(boot() + nanos(ms(50))));
+    }
+    nodes.lock_keys()
+}

@@ -1,0 +1,67 @@
+//! Nodes that are several servers each. Long: see the [campaign's](crate) header.
+
+use std::time::Duration;
+
+use crate::biting::run_until;
+use crate::conductor::Plan;
+use crate::faults::{ClientFault, NodeFault};
+use crate::nodes::Kind;
+use crate::options::{seconds, seed};
+use crate::support::announce;
+
+/// Three nodes, of which most forget at once what they have granted.
+fn plan(name: &str, kind: Kind, lasts: Duration, seed: u64) -> Plan {
+    let (ttl, faults) = match kind {
+        // Sentinels take more than a second to promote one.
+        Kind::Groups => (Duration::from_secs(3), vec![NodeFault::FailOver]),
+        _ => (Duration::from_secs(2), NodeFault::OF_CLUSTERS.to_vec()),
+    };
+    Plan { kind, ttl, node_faults: faults, ..Plan::new(name, 3, lasts, seed) }
+}
+
+fn campaign(name: &str, kind: Kind, usual: f64) {
+    let Some(lasts) = seconds(usual, true) else { return };
+    let seed = seed();
+    announce(format_args!("{name}: QUORLOCK_CAMPAIGN_SEED={seed}"));
+    let plan = Plan { client_faults: ClientFault::ALL.to_vec(), ..plan(name, kind, lasts, seed) };
+    let clients = plan.clients;
+    let outcome = plan.run();
+    outcome.assert_safe(clients);
+    assert!(!outcome.faults.is_empty(), "nothing was done");
+}
+
+#[test]
+fn failovers_of_groups() {
+    campaign("groups", Kind::Groups, 40.0);
+}
+
+#[test]
+fn everything_that_happens_to_clusters() {
+    campaign("clusters", Kind::Clusters, 40.0);
+}
+
+/// Without quarantine, a server votes at once that has taken another's place.
+#[track_caller]
+fn assert_seen_without_quarantine(name: &str, kind: Kind, fault: NodeFault) {
+    let Some(lasts) = seconds(12.0, true) else { return };
+    let planted = Plan { secretive: true, node_faults: vec![fault], ..plan(name, kind, lasts, 1) };
+
+    let report = run_until("overlap", planted);
+
+    assert_eq!(report.objections_to("stale-write"), 0, "{report}");
+}
+
+#[test]
+fn replicas_of_groups_that_vote_as_soon_as_they_are_promoted_are_seen() {
+    assert_seen_without_quarantine("planted: promoted in groups", Kind::Groups, NodeFault::FailOver);
+}
+
+#[test]
+fn replicas_of_clusters_that_vote_as_soon_as_they_are_promoted_are_seen() {
+    assert_seen_without_quarantine("planted: promoted in clusters", Kind::Clusters, NodeFault::TakeOver);
+}
+
+#[test]
+fn masters_that_vote_as_soon_as_they_have_taken_a_slot_are_seen() {
+    assert_seen_without_quarantine("planted: slots taken in clusters", Kind::Clusters, NodeFault::LoseSlot);
+}
