@@ -214,7 +214,7 @@ fn a_hold_outlives_a_failover_by_sentinels_and_the_node_joins_again_after_its_qu
         return Ok(());
     }
     let nodes = Nodes::start(watched(), Group::sentinel_url);
-    let short = |it: Builder| it.ttl(secs(1)).max_ttl(secs(1)).response_timeout(ms(250)).connect_timeout(ms(400));
+    let short = |it: Builder| it.ttl(secs(4)).max_ttl(secs(4)).response_timeout(secs(1)).connect_timeout(ms(400));
     let locks = vouched(short(builder(nodes.urls.clone())));
     let guard = locks.mutex("report").lock()?;
 
