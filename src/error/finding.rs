@@ -57,7 +57,8 @@ pub enum NodeFinding {
         here: u64,
     },
     /// It is a cluster (`redis+cluster://`), and no master of it serves some slots: locks whose names are in one of these have
-    /// no vote there.
+    /// no vote there. Nor has any other, unless the cluster serves the rest then (`cluster-require-full-coverage no`, which is not its
+    /// default).
     #[error("no master of the cluster serves {count} of its 16384 slots: see CLUSTER INFO and CLUSTER NODES there")]
     SlotsNotServed {
         /// How many.

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use devnodes::{Clock, FakeServer, Group, Proxy, Server, Servers, eventually};
+use devnodes::{Clock, Cluster, FakeServer, Group, Proxy, Server, Servers, eventually};
 use quorlock::LockManager;
 use serde_json::Value;
 
@@ -241,6 +241,34 @@ fn nodes_of_several_servers_are_told_what_to_do() -> TestResult {
     };
     assert!(what_to_do("n1").contains("127.0.0.1:1: start it"), "{json}");
     assert!(what_to_do("n3").contains("127.0.0.1:2: start it"), "{json}");
+    Ok(())
+}
+
+#[test]
+fn nodes_that_are_clusters_are_told_what_to_do() -> TestResult {
+    let (partial, whole) = (Cluster::builder(1).partial().start()?, Cluster::builder(1).start()?);
+    let (servers, part) = (Servers::start(1)?, Server::builder().arg("--cluster-enabled", "yes").start()?);
+    partial.drop_slot(7)?;
+    whole.drop_slot(7)?;
+    let urls = [
+        partial.url(),
+        whole.url(),
+        format!("redis+cluster://{}", servers[0].addr()),
+        "redis+cluster://127.0.0.1:1".to_owned(),
+        part.url(),
+    ];
+
+    let (status, json) = looks(&mut quorlock_at(&urls));
+
+    assert_eq!(status, 2, "{json}");
+    assert_finds(&json, "warning", "slots_not_served", Some("n0"));
+    assert_finds(&json, "unfit", "no_slots_served", Some("n1"));
+    assert_finds(&json, "unfit", "no_cluster", Some("n2"));
+    assert_finds(&json, "warning", "no_map", Some("n3"));
+    assert_finds(&json, "unfit", "cluster", Some("n4"));
+    let findings = json["findings"].as_array().unwrap();
+    let of_server = findings.iter().find(|it| it["node"] == "n4").unwrap();
+    assert!(of_server["do"].to_string().contains("redis+cluster://"), "{json}");
     Ok(())
 }
 

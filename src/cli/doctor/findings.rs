@@ -184,9 +184,24 @@ fn advice(failure: &NodeFailure) -> Advice {
         NodeFailure::NotReplicated { .. } => {
             (Warning, "not_replicated", DOWN, "look at its replicas, or ask for fewer with wait_replicas in the URL")
         }
-        NodeFailure::ClusterNode => {
-            (Unfit, "cluster", "nodes of a cluster move keys and promote replicas", "use independent servers")
+        NodeFailure::ClusterNode => (
+            Unfit,
+            "cluster",
+            "nodes of a cluster move keys and promote replicas",
+            "give the cluster as one node, redis+cluster://host,host,…, or use independent servers",
+        ),
+        NodeFailure::NoCluster => {
+            (Unfit, "no_cluster", NEVER, "give it as redis://host, or correct the addresses behind redis+cluster://")
         }
+        NodeFailure::NoMap { .. } => {
+            (Warning, "no_map", DOWN, "start its servers, or correct their addresses: one of them has to answer")
+        }
+        NodeFailure::SlotNotServed { .. } => (
+            Unfit,
+            "no_slots_served",
+            NEVER,
+            "see CLUSTER INFO there: bring the masters back whose slots nobody serves, or redis-cli --cluster fix",
+        ),
         NodeFailure::SameServer { .. } => (
             Unfit,
             "same_server",
@@ -229,7 +244,7 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         ),
         NodeFinding::SlotsNotServed { .. } => (
             "slots_not_served",
-            "locks whose names are in these slots have no vote there",
+            "locks whose names are in these slots have no vote there, and no lock has with cluster-require-full-coverage",
             "CLUSTER INFO and CLUSTER NODES there say which; redis-cli --cluster check, and bring their masters back",
         ),
         NodeFinding::ClockDiffers { .. } => (
