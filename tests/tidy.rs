@@ -320,6 +320,30 @@ fn assert_only_in(what: &str, allowed: impl Fn(&Path) -> bool) {
     }
 }
 
+/// See `tests/again`.
+#[test]
+fn tests_on_servers_run_on_stand_ins_too_or_say_what_they_need() {
+    let read = |file: &str| fs::read_to_string(root().join("tests/again").join(file)).unwrap();
+    let (here, only) = (read("again.rs"), read("on_servers_only.txt"));
+    let only: Vec<_> = only.lines().filter_map(|it| it.split_once(": ")).collect();
+    for file in files(&root().join("tests/redis")) {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        let source = fs::read_to_string(&file).unwrap();
+        let marks: Vec<_> = source.lines().filter(|it| it.contains("stand_ins")).collect();
+        let is_here = here.contains(&format!("\nmod {name};\n"));
+        let is_only = only.iter().any(|it| it.0 == name && !it.1.is_empty());
+        assert!(is_here != is_only || name == "main", "{name} is a module of again.rs or in on_servers_only.txt");
+        assert!(is_here || marks.is_empty(), "{name} stays on servers as a whole: {marks:?}");
+        for mark in marks {
+            let why = mark.strip_prefix("#[cfg_attr(stand_ins, ignore = \"").and_then(|it| it.strip_suffix("\")]"));
+            assert!(why.is_some_and(|it| !it.is_empty()), "{name}: {mark}");
+        }
+    }
+    for (name, _) in only {
+        assert!(root().join(format!("tests/redis/{name}.rs")).exists(), "{name} is gone");
+    }
+}
+
 fn is_in(file: &Path, room: &str) -> bool {
     name(file).is_some_and(|it| it == room || it.starts_with(&format!("{room}/")))
 }

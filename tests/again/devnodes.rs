@@ -1,16 +1,19 @@
 //! Stand-ins as if they were the servers of the crate `devnodes`, with as much of its interface as they can have.
 //!
-//! They have no processes, logs, clocks or configurations of their own, and know few commands. What is asked of them and is
-//! not here does not compile, and what they do not know is an error.
+//! They have no processes, logs or configurations of their own, and know few commands. What is asked of them and is not here
+//! does not compile, and what they do not know is an error.
 
 use std::net::SocketAddr;
 use std::ops::Index;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use quorlock::testing::Nodes;
 
-pub use servers::{ChildProcess, Client, Clock, Error, PATIENCE, Proxy, Reply, eventually, say};
+pub use servers::{
+    ChildProcess, Client, Clock, Error, FakeConn, FakeServer, PATIENCE, Proxy, Reply, client, eventually, fake, say,
+};
 
 /// One stand-in.
 #[derive(Debug)]
@@ -21,14 +24,69 @@ pub struct Server {
     is_paused: AtomicBool,
 }
 
+/// How one is to be started: with options, which stand-ins do not have.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    options: Vec<String>,
+}
+
+impl Builder {
+    fn with(mut self, option: impl Into<String>) -> Self {
+        self.options.push(option.into());
+        self
+    }
+
+    /// An option of a server.
+    pub fn arg(self, name: &str, value: &str) -> Self {
+        self.with(format!("{name} {value}"))
+    }
+
+    /// A password.
+    pub fn password(self, _: &str) -> Self {
+        self.with("password")
+    }
+
+    /// A socket in the file system.
+    pub fn unix_socket(self) -> Self {
+        self.with("socket")
+    }
+
+    /// Data on disk.
+    pub fn appendonly(self) -> Self {
+        self.with("data on disk")
+    }
+
+    /// Each has a time of its own.
+    pub fn stepped_clock(self) -> Self {
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// It was given an option, or there is no port.
+    pub fn start(self) -> Result<Server, Error> {
+        match &self.options[..] {
+            [] => Server::start(),
+            options => Err(Error::new(format!("stand-ins have no {}", options.join(", ")))),
+        }
+    }
+}
+
 impl Server {
+    /// To start one with options.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
     /// Starts it.
     ///
     /// # Errors
     ///
     /// There is no port.
-    pub fn start() -> std::io::Result<Server> {
-        let nodes = Nodes::start(1)?;
+    pub fn start() -> Result<Server, Error> {
+        let nodes = Nodes::start(1).map_err(|it| Error::new(it.to_string()))?;
         Ok(Server { nodes, is_down: AtomicBool::new(false), is_paused: AtomicBool::new(false) })
     }
 
@@ -44,6 +102,39 @@ impl Server {
     /// Never: its URL has one.
     pub fn addr(&self) -> SocketAddr {
         self.url().trim_start_matches("redis://").parse().expect("its URL is an address")
+    }
+
+    /// The port of that.
+    pub fn port(&self) -> u16 {
+        self.addr().port()
+    }
+
+    /// There is none.
+    ///
+    /// # Panics
+    ///
+    /// Always.
+    pub fn unix_url(&self) -> String {
+        panic!("stand-ins have no sockets in the file system")
+    }
+
+    /// Sets its clock forward.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn step_clock_forward(&self, by: Duration) -> Result<(), Error> {
+        self.nodes.advance(by);
+        Ok(())
+    }
+
+    /// Does not set its clock back.
+    ///
+    /// # Errors
+    ///
+    /// Always: time only goes on.
+    pub fn step_clock_back(&self, _: Duration) -> Result<(), Error> {
+        Err(Error::new("the clocks of stand-ins cannot be set back"))
     }
 
     /// Ends it: everything that it has stored is gone.
@@ -197,8 +288,17 @@ impl Servers {
     /// # Errors
     ///
     /// There is no port.
-    pub fn start(n: usize) -> std::io::Result<Servers> {
+    pub fn start(n: usize) -> Result<Servers, Error> {
         (0..n).map(|_| Server::start()).collect::<Result<_, _>>().map(Servers)
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::start`].
+    pub fn start_with(n: usize, options: impl Fn(Builder) -> Builder) -> Result<Self, Error> {
+        (0..n).map(|_| options(Server::builder()).start()).collect::<Result<_, _>>().map(Servers)
     }
 
     /// The URL of each, in order.

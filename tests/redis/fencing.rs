@@ -313,7 +313,8 @@ fn a_minority_of_nonsense_costs_nothing() -> TestResult {
 fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
     const DAY: i64 = 24 * 60 * 60 * 1000;
     let servers = Servers::start(3)?;
-    let (by_default, for_ever) = (manager(&servers), builder(servers.urls()).fencing_ttl(None).build()?);
+    let by_default = connected(builder(servers.urls()), 3);
+    let for_ever = builder(servers.urls()).fencing_ttl(None).build()?;
     let an_hour = builder(servers.urls()).fencing_ttl(Some(secs(3600))).build()?;
     let lives = |name: &str| -> Vec<_> {
         servers.iter().filter(|it| it.exists(fence(name))).map(|it| it.pttl(fence(name))).collect()
@@ -336,6 +337,7 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
         server.command(&["PEXPIRE", &fence("a"), "100000"])?;
     }
     let guard = by_default.mutex("a").try_lock()?;
+    eventually("it is on all nodes", || servers.holders("a") == 3);
     assert!(2 <= lives("a").iter().filter(|it| DAY - 600_000 < **it).count(), "{:?}", lives("a"));
     for server in &servers {
         server.command(&["PEXPIRE", &fence("a"), "100000"])?;

@@ -114,6 +114,8 @@ pub(crate) fn nothing_waits(servers: &Servers) {
 /// Takes the lock; returns once its key is set on every server that can be asked, so that no command of it is still to come.
 #[track_caller]
 pub(crate) fn hold(locks: &LockManager, servers: &Servers, name: &str) -> LockGuard {
+    // A server that the release of an earlier holder has not reached would refuse it.
+    eventually("the lock is free on all servers", || servers.holders(name) == 0);
     let guard = lock_in_the_end(locks, name);
     eventually("the lock is on all servers", || servers.holders(name) == servers.iter().filter(|it| is_up(it)).count());
     guard

@@ -92,6 +92,7 @@ pub(crate) fn down_and_up(child: &mut ChildProcess, server: &Server) -> TestResu
 }
 
 #[test]
+#[cfg_attr(stand_ins, ignore = "passwords")]
 fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
     let mut child = child("log_lines::child_that_logs", &servers.urls());

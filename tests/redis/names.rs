@@ -57,6 +57,7 @@ fn names_that_look_alike_are_different_locks() -> TestResult {
 
 /// Asked of a server that has slots.
 #[test]
+#[cfg_attr(stand_ins, ignore = "clusters")]
 fn what_is_kept_beside_a_lock_is_in_its_slot() -> TestResult {
     let servers = Servers::start(1)?;
     let cluster = Server::builder().arg("--cluster-enabled", "yes").start()?;

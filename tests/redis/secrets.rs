@@ -7,6 +7,7 @@ use crate::liars::speaking_for;
 use crate::support::*;
 
 #[test]
+#[cfg_attr(stand_ins, ignore = "passwords")]
 fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResult {
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
     let builder = builder(servers.urls()).ttl(LONG);
@@ -39,6 +40,7 @@ fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResul
 }
 
 #[test]
+#[cfg_attr(stand_ins, ignore = "passwords")]
 fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -> TestResult {
     let servers = Servers::start_with(3, |it| it.password("hunt/er?2#@%"))?;
     let bare: Vec<_> = servers.iter().map(|it| format!("redis://{}", it.addr())).collect();
