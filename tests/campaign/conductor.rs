@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Clock, Cluster, Proxy, Server, eventually};
+use devnodes::{Clock, Proxy, Server, eventually};
 use tempfile::TempDir;
 
 use crate::child::{self, ChildProcess};
@@ -238,7 +238,10 @@ impl Campaign {
             let server = spot.map(|it| it.server()).or(group.map(|it| &it.servers[0])).unwrap();
             let place = Place { server, link: None, group, spot };
             fault.inflict(place, self.plan.ttl, &mut rng, told)?;
-            cluster.map_or(Ok(()), Cluster::restore_replication)
+            cluster.map_or(Ok(()), |it| {
+                it.end_migrations();
+                it.restore_replication()
+            })
         };
         done().unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
     }

@@ -32,12 +32,12 @@ fn campaign(name: &str, kind: Kind, usual: f64) {
 
 #[test]
 fn failovers_of_groups() {
-    campaign("groups", Kind::Groups, 40.0);
+    campaign("groups", Kind::Groups, 30.0);
 }
 
 #[test]
 fn everything_that_happens_to_clusters() {
-    campaign("clusters", Kind::Clusters, 40.0);
+    campaign("clusters", Kind::Clusters, 30.0);
 }
 
 /// Without quarantine, a server votes at once that has taken another's place.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::client::Reply;
-use crate::wait::wait_for;
+use crate::wait::{wait_for, wait_for_longer};
 use crate::{Builder, Error, Server, Servers};
 
 /// What the sentinels call the master.
@@ -213,7 +213,9 @@ impl Group {
 
     fn wait_until_promoted(&self, old: usize, mut urge: impl FnMut()) -> Result<usize, Error> {
         let mut new = None;
-        wait_for(
+        // Sentinels on a machine that has stood still for two seconds do nothing for half a minute.
+        wait_for_longer(
+            3,
             || format!("the sentinels promote a replica; they name {new:?}", new = self.named_by(0)),
             || {
                 urge();

@@ -28,10 +28,16 @@ pub fn eventually(what: &str, look: impl FnMut() -> bool) {
 
 /// As [`eventually`], for code that returns its errors.
 pub(crate) fn wait_for(what: impl Fn() -> String, look: impl FnMut() -> bool) -> Result<(), Error> {
-    if holds_within(PATIENCE, look) {
+    wait_for_longer(1, what, look)
+}
+
+/// The same with so many times the patience.
+pub(crate) fn wait_for_longer(times: u32, what: impl Fn() -> String, look: impl FnMut() -> bool) -> Result<(), Error> {
+    let patience = PATIENCE.saturating_mul(times);
+    if holds_within(patience, look) {
         Ok(())
     } else {
-        Err(Error::new(format!("waited {PATIENCE:?} in vain: {}", what())))
+        Err(Error::new(format!("waited {patience:?} in vain: {}", what())))
     }
 }
 

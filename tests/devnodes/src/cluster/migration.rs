@@ -1,5 +1,6 @@
 //! A slot on its way from one master to another, step by step.
 
+use crate::client::Reply;
 use crate::{Cluster, Error};
 
 /// What [`Cluster::begin_migration`] begins. A test may stop between any two steps.
@@ -66,5 +67,19 @@ impl Migration<'_> {
         let slot = self.slot.to_string();
         let command: Vec<_> = ["CLUSTER", "SETSLOT", &slot].into_iter().chain(what.iter().copied()).collect();
         self.cluster.servers[server].command(&command).map(drop)
+    }
+}
+
+impl Cluster {
+    /// Ends every migration that a server believes to be under way. Who imports a slot does not hear that another one has it.
+    pub fn end_migrations(&self) {
+        for server in self.present().map(|it| &self.servers[it]) {
+            let said = server.command(&["CLUSTER", "NODES"]).ok();
+            let words = said.as_ref().and_then(Reply::as_str).unwrap_or_default().split_whitespace();
+            for slot in words.filter_map(|it| it.strip_prefix('[')?.split('-').next()) {
+                // A replica has none of its own.
+                let _ = server.command(&["CLUSTER", "SETSLOT", slot, "STABLE"]);
+            }
+        }
     }
 }
