@@ -5,7 +5,7 @@ use crate::faults::{ClientFault, NodeFault};
 use crate::options::{seconds, seed};
 
 /// How long each lasts, if nothing else is asked for.
-const SECONDS: f64 = 5.0;
+const SECONDS: f64 = 3.0;
 
 fn node(fault: NodeFault) {
     let Some(lasts) = seconds(SECONDS, true) else { return };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -78,11 +79,19 @@ impl Plan {
         }
     }
 
-    /// Blocks until it is over. Campaigns of one process wait for each other, but for small ones with a planted defect.
+    /// Blocks until it is over. A process runs two campaigns at a time on single servers, and one on nodes that are several servers,
+    /// which have little to do while these change their roles. Small ones with a planted defect do not count.
     pub(crate) fn run(mut self) -> Outcome {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let is_small = self.kind == Kind::Servers && (self.deaf || self.trusting || self.secretive);
-        let _turn = (!is_small).then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        static ON_SERVERS: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
+        static ON_SEVERAL: Mutex<()> = Mutex::new(());
+        let planted = self.deaf || self.trusting || self.secretive;
+        let turns = match self.kind {
+            Kind::Servers if planted => None,
+            Kind::Servers => Some(&ON_SERVERS[STARTED.fetch_add(1, Ordering::Relaxed) % ON_SERVERS.len()]),
+            _ => Some(&ON_SEVERAL),
+        };
+        let _turn = turns.map(|it| it.lock().unwrap_or_else(PoisonError::into_inner));
         if !Clock::available() {
             announce(format_args!(
                 "{}: clocks cannot be stepped on this system; faults of clocks are left out",

@@ -50,30 +50,30 @@ fn everything_at_once_for_a_short_time() {
 
 #[test]
 fn everything_at_once_on_three_nodes() {
-    everything(&Work::ALL, 3, false, 25.0, true);
+    everything(&Work::ALL, 3, false, 12.0, true);
 }
 
 #[test]
 fn everything_at_once_on_five_nodes() {
-    everything(&Work::ALL, 5, false, 40.0, true);
+    everything(&Work::ALL, 5, false, 20.0, true);
 }
 
 #[test]
 fn everything_at_once_over_bad_links() {
-    everything(&Work::ALL, 5, true, 25.0, true);
+    everything(&Work::ALL, 5, true, 12.0, true);
 }
 
 #[test]
 fn everything_at_once_to_readers_and_writers() {
-    everything(&[Work::Readers], 5, false, 25.0, true);
+    everything(&[Work::Readers], 5, false, 12.0, true);
 }
 
 #[test]
 fn everything_at_once_to_those_who_hold_several_names() {
-    everything(&[Work::Transfers], 5, false, 25.0, true);
+    everything(&[Work::Transfers], 5, false, 12.0, true);
 }
 
 #[test]
 fn everything_at_once_to_those_who_hold_permits() {
-    everything(&[Work::Permits], 5, false, 25.0, true);
+    everything(&[Work::Permits], 5, false, 12.0, true);
 }

@@ -1,4 +1,5 @@
-//! Nodes that are several servers each. Long: see the [campaign's](crate) header.
+//! Nodes that are several servers each. Long: see the [campaign's](crate) header. That the campaign sees what is wrong is shown by
+//! `cargo test --test campaign several -- --ignored`.
 
 use std::time::Duration;
 
@@ -32,18 +33,18 @@ fn campaign(name: &str, kind: Kind, usual: f64) {
 
 #[test]
 fn failovers_of_groups() {
-    campaign("groups", Kind::Groups, 30.0);
+    campaign("groups", Kind::Groups, 20.0);
 }
 
 #[test]
 fn everything_that_happens_to_clusters() {
-    campaign("clusters", Kind::Clusters, 30.0);
+    campaign("clusters", Kind::Clusters, 20.0);
 }
 
 /// Without quarantine, a server votes at once that has taken another's place.
 #[track_caller]
 fn assert_seen_without_quarantine(name: &str, kind: Kind, fault: NodeFault) {
-    let Some(lasts) = seconds(12.0, true) else { return };
+    let lasts = seconds(12.0, false).expect("a length of its own");
     let planted = Plan { secretive: true, node_faults: vec![fault], ..plan(name, kind, lasts, 1) };
 
     let report = run_until("overlap", planted);
@@ -52,16 +53,19 @@ fn assert_seen_without_quarantine(name: &str, kind: Kind, fault: NodeFault) {
 }
 
 #[test]
+#[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn replicas_of_groups_that_vote_as_soon_as_they_are_promoted_are_seen() {
     assert_seen_without_quarantine("planted: promoted in groups", Kind::Groups, NodeFault::FailOver);
 }
 
 #[test]
+#[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn replicas_of_clusters_that_vote_as_soon_as_they_are_promoted_are_seen() {
     assert_seen_without_quarantine("planted: promoted in clusters", Kind::Clusters, NodeFault::TakeOver);
 }
 
 #[test]
+#[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn masters_that_vote_as_soon_as_they_have_taken_a_slot_are_seen() {
     assert_seen_without_quarantine("planted: slots taken in clusters", Kind::Clusters, NodeFault::LoseSlot);
 }
