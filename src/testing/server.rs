@@ -65,6 +65,8 @@ struct Connection {
     stream: TcpStream,
     channels: BTreeSet<Vec<u8>>,
     resp3: bool,
+    /// Nobody reads there any more. What has been sent is run still, as a server does.
+    is_gone: bool,
 }
 
 impl Server {
@@ -177,7 +179,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &str) {
         let number = state.last;
         let Ok(writer) = stream.set_nodelay(true).and_then(|()| stream.try_clone()) else { continue };
         let _ = writer.set_write_timeout(Some(WRITE_TIMEOUT));
-        let connection = Connection { stream: writer, channels: BTreeSet::new(), resp3: false };
+        let connection = Connection { stream: writer, channels: BTreeSet::new(), resp3: false, is_gone: false };
         state.connections.insert(number, connection);
         let theirs = Arc::clone(shared);
         match OwnThread::spawn(name.to_owned(), move || serve(&theirs, number, stream)) {
@@ -342,10 +344,10 @@ impl State {
     }
 
     fn write(&mut self, number: u64, bytes: &[u8]) {
-        let Some(connection) = self.connections.get_mut(&number).filter(|_| !bytes.is_empty()) else { return };
-        if connection.stream.write_all(bytes).is_err() {
-            self.close(number);
-        }
+        let Some(connection) = self.connections.get_mut(&number).filter(|it| !it.is_gone && !bytes.is_empty()) else {
+            return;
+        };
+        connection.is_gone = connection.stream.write_all(bytes).is_err();
     }
 }
 
@@ -360,6 +362,31 @@ mod tests {
         assert_eq!(err.kind(), io::ErrorKind::AddrNotAvailable);
         assert!(err.to_string().starts_with("no port on 192.0.2.1: "), "{err}");
         assert!(err.to_string().contains("needs a loopback interface"), "{err}");
+    }
+
+    #[test]
+    fn what_was_sent_before_a_connection_ended_is_run_though_nobody_reads_the_answers() {
+        let server = Server::start(0, &Ahead::default()).unwrap();
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+        // The end of a connection with an answer that nobody has read is heard at once by who writes to it.
+        while stream.peek(&mut [0; 7]).unwrap() < 7 {}
+        server.state().faults.is_paused = true;
+        let set = |key: &str| format!("*3\r\n$3\r\nSET\r\n$1\r\n{key}\r\n$1\r\nx\r\n");
+        stream.write_all(format!("{}{}{}", set("a"), set("b"), set("c")).as_bytes()).unwrap();
+        drop(stream);
+        {
+            server.state().faults.is_paused = false;
+            server.shared.changed.notify_all();
+        }
+        while server.state().threads.len() != 1 {
+            std::thread::yield_now();
+        }
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.write_all(b"*4\r\n$6\r\nEXISTS\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n").unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b":3\r\n");
     }
 
     #[test]
