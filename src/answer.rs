@@ -52,11 +52,6 @@ impl Answer {
         )
     }
 
-    /// Whether the lock's key is the caller's there for longer, because of this command.
-    pub(crate) fn prolongs(&self) -> bool {
-        self.is_granted() || matches!(self, Answer::Extend(ExtendReply::Extended | ExtendReply::Healed))
-    }
-
     /// Whether it is, and the proposal is the node's counter now.
     pub(crate) fn is_accepted(&self) -> bool {
         matches!(self, Answer::Acquire(AcquireReply::Accepted | AcquireReply::Slot { counter: None, .. }))
@@ -310,8 +305,8 @@ pub(crate) struct ServerInfo {
     pub(crate) replicas: u64,
     /// It does not know what every server does.
     pub(crate) proxied: bool,
-    /// What does not fit what its node was given as.
-    pub(crate) misfits: Vec<NodeFinding>,
+    /// How many sentinels are in the address of its node, if that is too few.
+    pub(crate) few_sentinels: Option<usize>,
     /// What it remembers, if it was asked.
     pub(crate) memory: Option<GreetReply>,
 }
@@ -326,8 +321,9 @@ impl ServerInfo {
             (self.replicas != 0).then_some(NodeFinding::HasReplicas { count: self.replicas }),
             self.would_evict.clone().map(|policy| NodeFinding::WouldEvict { policy }),
             (!self.pushes).then_some(NodeFinding::NoNotices),
+            self.few_sentinels.map(|count| NodeFinding::FewSentinels { count }),
         ];
-        findings.into_iter().flatten().chain(self.misfits.iter().cloned()).collect()
+        findings.into_iter().flatten().collect()
     }
 }
 

@@ -32,8 +32,6 @@ impl LockManager {
     /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port],…/master[/database]`. Or it is a whole
     /// [Redis Cluster](crate::guide::nodes#a-redis-cluster): `redis+cluster://[user:password@]host[:port],host[:port],…`.
     ///
-    /// With `?wait_replicas=1` behind it, what a node grants counts [when a replica has it](crate::guide::nodes#waiting-for-replicas).
-    ///
     /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
     /// apart from the URLs, with [`credentials`](Builder::credentials).
     ///
@@ -506,10 +504,6 @@ impl Builder {
             addresses.iter_mut().for_each(|it| it.log_in_with(login));
         }
         for address in &mut addresses {
-            if let Some(wait) = &mut address.wait {
-                // Its own answer comes behind that.
-                wait.millis = u64::try_from(self.config.response_timeout.as_millis() / 2).unwrap_or(u64::MAX).max(1);
-            }
             if let Place::Group(group) = &address.place {
                 let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
                 let silence = rhythm.silence(matches!(group, Group::Sentinel { .. } | Group::Cluster(_)));
@@ -527,6 +521,25 @@ impl Builder {
             Ok(engine) => Ok(LockManager::of_engine(engine)),
             Err(err) => Err(BuildError::of(vec![BuildProblem::NoThreads { reason: err.to_string() }])),
         }
+    }
+
+    /// The URLs in a text such as an environment variable, with commas or white space between them, for
+    /// [`LockManager::builder`](crate::LockManager::builder).
+    ///
+    /// The URL of a node that is several servers has commas in it. So what comes after a comma and has no `://` belongs to the URL
+    /// before it. White space always ends a URL. No URL is looked at: what is none is refused by [`build`](Builder::build).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let text = "redis+sentinel://s1,s2,s3/b, redis://10.0.0.2,redis://10.0.0.3";
+    /// let urls = quorlock::Builder::split_urls(text);
+    /// assert_eq!(urls, ["redis+sentinel://s1,s2,s3/b", "redis://10.0.0.2", "redis://10.0.0.3"]);
+    /// let locks = quorlock::LockManager::builder(urls).build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    pub fn split_urls(text: &str) -> Vec<String> {
+        urls::split(text)
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::error::BuildProblem;
 use crate::ids::OwnerLabel;
 use crate::observer::Upcall;
-use crate::sys::ahead::Ahead;
 
 /// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
 #[derive(Clone, Debug)]
@@ -28,14 +27,9 @@ pub(crate) struct Config {
     pub(crate) lock_delay: bool,
     pub(crate) shutdown_grace: Duration,
     pub(crate) prefix: Vec<u8>,
-    /// Stands before that: of nodes for tests.
-    #[cfg(feature = "testing")]
-    pub(crate) test_prefix: Vec<u8>,
     /// Made by the builder: it names the process.
     pub(crate) owner_label: OwnerLabel,
     pub(crate) upcall: Upcall,
-    /// By how much the manager's time is ahead of the clocks.
-    pub(crate) ahead: Ahead,
 }
 
 impl Default for Config {
@@ -58,11 +52,8 @@ impl Default for Config {
             lock_delay: false,
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
-            #[cfg(feature = "testing")]
-            test_prefix: Vec::new(),
             owner_label: OwnerLabel::default(),
             upcall: Upcall::default(),
-            ahead: Ahead::default(),
         }
     }
 }

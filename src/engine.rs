@@ -30,7 +30,7 @@ use crate::ids::ClientId;
 use crate::inspection::{Inspection, Listing};
 use crate::stats::Counters;
 use crate::time::{self, Tick};
-use crate::wire::Address;
+use crate::wire::{Address, KeyTtls, Plan};
 
 pub(crate) use crate::engine::hold::held::HeldLock;
 pub use crate::engine::listeners::LostReceiver;
@@ -50,7 +50,6 @@ use crate::engine::schedule::Schedule;
 use crate::engine::shared::Hub;
 use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
-use crate::sys::ahead::Entered;
 use crate::sys::logging::{error, warn};
 use crate::sys::sync::{Condvar, Mutex};
 
@@ -86,10 +85,6 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Starts the threads. Touches no network.
     pub(crate) fn start(config: Config, addresses: Vec<Address>) -> io::Result<Engine> {
-        #[cfg(feature = "testing")]
-        let config = Config { prefix: [&*config.test_prefix, &*config.prefix].concat(), ..config };
-        // So all of its threads work for it.
-        let _ahead = config.ahead.enter();
         let counters = Arc::new(Counters::default());
         let client = ClientId::draw().map_err(io::Error::other)?;
         let queues = Arc::new(Queues::new(client, addresses.len(), &config, Arc::clone(&counters)));
@@ -97,11 +92,6 @@ impl Engine {
         let events: Arc<dyn Events> = Arc::new(Hub { queues: Arc::clone(&queues), schedule: Arc::clone(&schedule) });
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;
         let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
-        #[cfg(feature = "testing")]
-        {
-            let manager = Arc::downgrade(&shared);
-            shared.config.ahead.tell(manager);
-        }
         let for_renewal = Arc::clone(&shared);
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || hold::renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?;
@@ -157,15 +147,21 @@ impl Engine {
 
     /// Says what all nodes store about a lock.
     pub(crate) fn inspect(&self, name: &[u8]) -> Result<Inspection, AcquireError> {
+        self.check_name(name)?;
         let _call = self.begin_inspection()?;
         Ok(self.shared.inspect(name, None))
     }
 
     /// Says what all nodes store about each slot of a semaphore.
     pub(crate) fn inspect_slots(&self, name: &[u8], permits: usize) -> Result<Vec<Inspection>, AcquireError> {
+        self.check_name(name)?;
         let _call = self.begin_inspection()?;
         // A node that has not answered once is not asked before it has: nobody waits for it again.
         Ok((0..=u8::MAX).take(permits).map(|slot| self.shared.inspect(name, Some(slot))).collect())
+    }
+
+    fn check_name(&self, name: &[u8]) -> Result<(), AcquireError> {
+        spec::check_name(&Plan::mutex(&self.shared.config.prefix, name, KeyTtls::default()))
     }
 
     /// Finds all locks and permits that somebody holds and whose name fits.
@@ -174,11 +170,10 @@ impl Engine {
         self.shared.list(pattern, true, &self.shut_down)
     }
 
-    /// Deletes what all locks have left on the nodes that nobody waits for; false if there was nothing.
-    #[cfg(feature = "testing")]
-    pub(crate) fn clean(&self) -> Result<bool, AcquireError> {
+    /// Deletes what locks whose name fits have left on the nodes; false if there was nothing.
+    pub(crate) fn forget_all(&self, pattern: &[u8]) -> Result<bool, AcquireError> {
         let _call = self.begin_inspection()?;
-        let left = self.shared.list(b"*", false, &self.shut_down)?;
+        let left = self.shared.list(pattern, false, &self.shut_down)?;
         for seen in &left.locks {
             self.shared.take_from(seen, false);
             self.shared.forget(&self.shared.inspect(&seen.name, seen.slot));
@@ -208,7 +203,7 @@ impl Engine {
 
     fn count(&self, calls: &mut Calls) -> Call<'_> {
         calls.under_way = calls.under_way.saturating_add(1);
-        Call { engine: self, _ahead: self.shared.config.ahead.enter() }
+        Call { engine: self }
     }
 
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
@@ -218,7 +213,6 @@ impl Engine {
             // The threads are the parent's.
             return;
         }
-        let _ahead = self.shared.config.ahead.enter();
         self.shut_down.give();
         let Some(threads) = self.threads.lock().take() else { return };
         let deadline = time::deadline(grace);
@@ -253,7 +247,6 @@ fn join(thread: OwnThread, deadline: Tick) {
 /// See [`Engine::begin_acquire`] and [`Engine::begin_release`].
 pub(crate) struct Call<'a> {
     engine: &'a Engine,
-    _ahead: Entered,
 }
 
 impl Drop for Call<'_> {

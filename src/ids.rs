@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::sys::fill_random;
+
 /// One configured node, by its place in the list given to the builder.
 ///
 /// Shown as `n0`, `n1`, … in logs and errors.
@@ -132,7 +134,7 @@ impl OwnerToken {
     /// reason the bytes are read here and not by `uuid`, whose generator another crate of the build may exchange.
     pub(crate) fn draw() -> Result<OwnerToken, getrandom::Error> {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)?;
+        fill_random(&mut bytes)?;
         Ok(OwnerToken(uuid::Builder::from_random_bytes(bytes).into_uuid()))
     }
 
@@ -197,8 +199,9 @@ pub(crate) struct ClientId([u8; 16]);
 impl ClientId {
     /// Draws an id from the operating system's generator.
     pub(crate) fn draw() -> Result<ClientId, getrandom::Error> {
-        let mut digits = [0; 16];
-        digits.copy_from_slice(format!("{:016x}", getrandom::u64()?).as_bytes());
+        let (mut bytes, mut digits) = ([0; 8], [0; 16]);
+        fill_random(&mut bytes)?;
+        digits.copy_from_slice(format!("{:016x}", u64::from_ne_bytes(bytes)).as_bytes());
         Ok(ClientId(digits))
     }
 

@@ -79,14 +79,11 @@
 // docs.rs sets this: what needs a feature says so there.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    quorlock_shuttle,
+    all(quorlock_shuttle, test),
     allow(dead_code, unused_imports, reason = "the checker stands in for parts of the crate")
 )]
 #![warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro)]
-
-#[cfg(all(quorlock_shuttle, not(test)))]
-compile_error!("quorlock_shuttle is for the checker's tests only: see src/tests/schedules.rs");
 
 mod answer;
 mod builder;
@@ -103,10 +100,6 @@ mod manager;
 mod observer;
 mod stats;
 mod sys;
-#[cfg(feature = "testing")]
-pub mod testing;
-#[cfg(all(quorlock_shuttle, not(feature = "testing")))]
-mod testing;
 #[cfg(test)]
 mod tests;
 mod time;

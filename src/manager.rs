@@ -7,7 +7,6 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::inspection::{Inspection, Listing};
-use crate::kinds::{MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
 use crate::observer::Hold;
 use crate::stats::Stats;
 
@@ -34,88 +33,6 @@ impl LockManager {
     // Not `new`: rustc would suggest it where a way to make a manager is missing, which is `builder`.
     pub(crate) fn of_engine(engine: Engine) -> LockManager {
         LockManager { engine: Arc::new(engine) }
-    }
-
-    /// Describes the lock called `name`. Does not block; asks no node.
-    ///
-    /// A name is any bytes up to 64 KiB, counted with the [prefix](crate::Builder::prefix), and may be empty. It is the
-    /// Redis key as it is, so that other Redlock clients with the same nodes and the same name are excluded, and exclude
-    /// us. Names that begin with `quorlock:` are reserved. A name that cannot be used is an error when the lock is taken.
-    #[must_use]
-    #[doc(alias = "lock")]
-    #[doc(alias = "get_lock")]
-    #[doc(alias = "create_lock")]
-    pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
-        Mutex::of_engine(Arc::clone(&self.engine), name.as_ref())
-    }
-
-    /// Describes the lock called `name`, for code that may hold it already: the thread that does gets it again. Does not
-    /// block; asks no node.
-    ///
-    /// On the nodes it is the same lock as [`mutex(name)`](LockManager::mutex), and names are as there. Only guards of
-    /// a reentrant mutex are found again: a thread that holds a `mutex` and takes the `reentrant_mutex` of the same name,
-    /// or the other way round, waits for itself.
-    #[must_use]
-    pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
-        ReentrantMutex::of_mutex(self.mutex(name))
-    }
-
-    /// Describes a lock of several names, which are taken together: all of them, or none. Does not block; asks no node.
-    ///
-    /// One to 64 names, and 64 KiB of them together with their [prefixes](crate::Builder::prefix); each is as for
-    /// [`mutex`](LockManager::mutex). Their order does not matter, and a name that is given twice is one: a transfer from an
-    /// account to itself needs no case of its own. Names that cannot be used are an error when the lock is taken.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// let both = locks.multi(["account:7", "account:9"]).lock()?;
-    /// // Nobody else is at either account; a transfer the other way round waits.
-    /// drop(both);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
-    /// ```
-    #[must_use]
-    #[doc(alias = "multi_lock")]
-    #[doc(alias = "lock_all")]
-    #[doc(alias = "mlock")]
-    pub fn multi<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        MultiLock::of_engine(Arc::clone(&self.engine), names)
-    }
-
-    /// Describes the read-write lock called `name`. Does not block; asks no node.
-    ///
-    /// Its writer is the [`mutex(name)`](LockManager::mutex), and names are as there.
-    #[must_use]
-    #[doc(alias = "read_write_lock")]
-    pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
-        RwLock::of_mutex(self.mutex(name))
-    }
-
-    /// Describes a semaphore called `name`, with so many permits for the whole fleet. Does not block; asks no node.
-    ///
-    /// Names are as for [`mutex`](LockManager::mutex), and a semaphore shares nothing with a lock of the same name. One to 256
-    /// permits; another number is an error when a permit is taken. Processes should agree in the number: while they do
-    /// not, the largest counts.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// let permit = locks.semaphore("mail-server", 5).acquire()?;
-    /// // At most five in the fleet are here.
-    /// drop(permit);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
-    /// ```
-    #[must_use]
-    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
-        Semaphore::of_engine(Arc::clone(&self.engine), name.as_ref(), permits)
     }
 
     /// What the manager has done since it was built. Does not block.
@@ -165,8 +82,7 @@ impl LockManager {
     /// }
     /// # Ok(())
     /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
     #[doc(alias = "ping")]
@@ -201,8 +117,7 @@ impl LockManager {
     /// }
     /// # Ok(())
     /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
     pub fn vouch(&self) -> Vec<NodeCheck> {
@@ -234,16 +149,13 @@ impl LockManager {
     /// }
     /// # Ok(())
     /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[doc(alias = "is_locked")]
     #[doc(alias = "status")]
     #[doc(alias = "peek")]
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, AcquireError> {
-        let lock = self.mutex(name);
-        lock.check_name()?;
-        self.engine.inspect(lock.name())
+        self.engine.inspect(name.as_ref())
     }
 
     /// Finds the locks and permits that somebody holds, and looks at each of them. For people and command lines.
@@ -276,8 +188,7 @@ impl LockManager {
     /// }
     /// # Ok(())
     /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[doc(alias = "keys")]
     #[doc(alias = "scan")]
@@ -289,12 +200,6 @@ impl LockManager {
     #[must_use]
     pub fn admin(&self) -> Admin<'_> {
         Admin { engine: &self.engine }
-    }
-
-    /// See [`Engine::clean`].
-    #[cfg(feature = "testing")]
-    pub(crate) fn clean(&self) -> Result<bool, AcquireError> {
-        self.engine.clean()
     }
 
     /// Ends the manager before its last handle goes.
@@ -310,8 +215,7 @@ impl LockManager {
         self.engine.shut_down(self.engine.shared().config.shutdown_grace);
     }
 
-    #[cfg(quorlock_shuttle)]
-    pub(crate) fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 }
@@ -377,8 +281,7 @@ impl Admin<'_> {
     /// locks.admin().release(&seen)?;
     /// # Ok(())
     /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[doc(alias = "force_unlock")]
     #[doc(alias = "break_lock")]
@@ -424,11 +327,29 @@ impl Admin<'_> {
     /// locks.admin().forget(&locks.inspect("measurement-4711")?)?;
     /// # Ok(())
     /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[doc(alias = "delete")]
     pub fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
         self.engine.forget(seen)
+    }
+
+    /// Releases every lock and permit whose name fits `pattern`, and [forgets](Admin::forget) them and those that are free.
+    /// Patterns are as for [`list`](LockManager::list).
+    ///
+    /// For names of tests and measurements that nobody uses any more: what is said there of holders, and of names that are used
+    /// again, applies to each of them. Returns whether it found any. One that is reserved for a waiting call is found again by
+    /// a second call.
+    ///
+    /// Blocks as [`list`](LockManager::list), and for at most the [response timeout](crate::Builder::response_timeout) for each
+    /// lock that it finds.
+    ///
+    /// # Errors
+    ///
+    /// A manager that was [shut down](LockManager::shut_down), before or meanwhile, or a forked process.
+    #[doc(alias = "clean")]
+    #[doc(alias = "purge")]
+    pub fn forget_all(&self, pattern: impl AsRef<[u8]>) -> Result<bool, AcquireError> {
+        self.engine.forget_all(pattern.as_ref())
     }
 }

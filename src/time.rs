@@ -8,16 +8,12 @@
 //!   shorten what a holder believes in, never lengthen it.
 //! - a [`Tick`] says how long to *wait* for something. It is the standard library's monotonic clock, which a step of
 //!   the wall clock does not move: a deadline of five seconds is five seconds of this process' life.
-//!
-//! What a test has [added](crate::sys::ahead) is in each moment, and not in ticks: nodes are waited for in real time. How long
-//! a call waits for a lock is both: see [`call_tick`].
 
 mod shown;
 
 use std::time::Duration;
 
 use crate::sys;
-use crate::sys::ahead::added;
 
 pub(crate) use crate::sys::{Tick, tick};
 pub(crate) use shown::{About, Exactly};
@@ -33,21 +29,6 @@ impl Now {
     pub(crate) fn read() -> Now {
         Now { moment: Moment::now(), tick: tick() }
     }
-}
-
-/// What time it is for a call that waits for a lock: its deadline, and when it asks again, come sooner by what is added.
-pub(crate) fn call_tick() -> Tick {
-    of_call(tick())
-}
-
-/// What time of a call `tick` is.
-pub(crate) fn of_call(tick: Tick) -> Tick {
-    tick.checked_add(added()).unwrap_or(tick)
-}
-
-/// When to wake for something that a call does at `at`, if no more is added.
-pub(crate) fn wake_for(at: Tick) -> Tick {
-    at.checked_sub(added()).unwrap_or(at)
 }
 
 /// The end of a wait that begins now.
@@ -68,8 +49,7 @@ pub(crate) struct Moment {
 impl Moment {
     /// Reads both clocks.
     pub(crate) fn now() -> Moment {
-        let added = added();
-        Moment { boot: sys::boot_clock().saturating_add(added), wall: sys::wall_clock().saturating_add(added) }
+        Moment { boot: sys::boot_clock(), wall: sys::wall_clock() }
     }
 
     /// This moment, `by` later on both clocks; `None` if a clock cannot show it.

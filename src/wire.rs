@@ -12,18 +12,17 @@ mod keys;
 mod plan;
 mod probe;
 mod refusal;
-mod replicas;
 mod reply;
 mod script;
 mod value;
 
 pub(crate) use address::{Address, Group, Login, Place, Security};
 pub(crate) use command::Command;
+#[cfg(all(test, not(quorlock_shuttle)))]
+pub(crate) use command::Form;
 pub(crate) use conn::{Conn, Event};
 pub(crate) use group::parse_url;
-#[cfg(feature = "testing")]
-pub(crate) use keys::beside;
-#[cfg(all(test, quorlock_shuttle))]
+#[cfg(test)]
 pub(crate) use keys::slot_of;
 pub(crate) use plan::{
     FoundName, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet,

@@ -4,12 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The floors, from the ground up: a room may use what is on a lower floor, and nothing that is above or beside it.
+/// The crates of users: the folder of each, the name of its root, and its floors.
+const CRATES: &[(&str, &str, Floors)] =
+    &[("src", "lib", FLOORS), ("cli/src", "main", FLOORS_OF_CLI), ("testing/src", "lib", FLOORS_OF_TESTING)];
+
+/// All folders with source of ours.
+const FOLDERS: &[&str] = &["src", "cli", "testing", "tests", "examples", "benches"];
+
+/// The floors of a crate, from the ground up: a room may use what is on a lower floor, and nothing that is above or beside it.
 ///
-/// A room is a file or a folder of `src`, with all that is in it and has no room of its own: the longest path that fits
-/// counts. To add one, give its path a place here, above all that it uses and below all that use it.
-const FLOORS: &[&[&str]] = &[
-    &["sys", "ids", "testing/store"],
+/// A room is a file or a folder, with all that is in it and has no room of its own: the longest path that fits counts. To add
+/// one, give its path a place here, above all that it uses and below all that use it.
+type Floors = &'static [&'static [&'static str]];
+
+const FLOORS: Floors = &[
+    &["sys"],
+    &["ids"],
     &["time"],
     &["error", "stats"],
     &["inspection", "observer"],
@@ -24,11 +34,21 @@ const FLOORS: &[&[&str]] = &[
     &["engine/hold", "engine/health", "engine/inspect"],
     &["engine"],
     &["lock"],
-    &["kinds"],
     &["manager"],
+    &["kinds"],
     &["builder"],
-    &["guide", "testing"],
+    &["guide"],
 ];
+
+const FLOORS_OF_CLI: Floors = &[
+    &["clock", "exit", "options", "signals", "stderr"],
+    &["ask", "show", "taking"],
+    &["holding", "nodes", "pages", "seen"],
+    &["bench", "doctor", "ls", "release", "status", "vouch", "waiting"],
+    &["args", "hold", "run"],
+];
+
+const FLOORS_OF_TESTING: Floors = &[&["refusal", "store"], &["resp"], &["server"], &["node"], &["nodes"]];
 
 /// The obligations of a lock: the letter of each chapter, and how many it has.
 const OBLIGATIONS: &[(char, usize)] =
@@ -39,38 +59,82 @@ const TEST_MODULES: &[&str] = &["tests", "checked"];
 /// Longer files are split by concern.
 const LINES_MAX: usize = 600;
 
+/// So many existing files may change with a new lock kind.
+const FILES_OF_A_KIND_MAX: usize = 12;
+
+/// More than folders are nested.
+const DEPTH_MAX: usize = 6;
+
 #[test]
 fn no_room_uses_what_is_above_or_beside_it() {
     let mut wrong = Vec::new();
-    for (file, uses) in imports() {
-        let Some(own) = room(&file) else { panic!("{file} has no floor in this table") };
-        for (number, used) in uses {
-            if let Some(other) = room(&used).filter(|it| it.1 != own.1 && own.0 <= it.0) {
-                wrong.push(format!("src/{file}.rs:{number}: {} uses {}", own.1, other.1));
+    for (folder, _, floors) in CRATES {
+        for (file, uses) in imports(folder) {
+            let Some(own) = room(floors, &file) else { panic!("{folder}/{file} has no floor in this table") };
+            for (number, used) in uses {
+                if let Some(other) = room(floors, &used).filter(|other| other.1 != own.1 && own.0 <= other.0) {
+                    wrong.push(format!("{folder}/{file}.rs:{number}: {} uses {}", own.1, other.1));
+                }
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A file that declares modules may name what is in them. Those that are in them name each other by their own paths, and
-/// not by what the file above gives on.
+/// A file that declares modules may name their contents. Those modules name each other by their own paths, and nothing of the
+/// files above them.
 #[test]
-fn no_files_use_each_other_in_a_circle() {
-    let imports: BTreeMap<String, BTreeSet<String>> =
-        imports().into_iter().map(|(file, uses)| (file, uses.into_iter().map(|it| it.1).collect())).collect();
+fn no_file_uses_one_that_declares_it() {
     let mut wrong = Vec::new();
-    for file in imports.keys() {
-        // Everything that it uses, by whatever way.
-        let (mut seen, mut next) = (BTreeSet::new(), vec![file]);
-        while let Some(it) = next.pop() {
-            next.extend(imports[it].iter().filter(|it| seen.insert(*it)));
-        }
-        if seen.contains(file) {
-            wrong.push(format!("src/{file}.rs"));
+    for (folder, crate_root, _) in CRATES {
+        for (file, uses) in imports(folder) {
+            let above = |used: &str| used == *crate_root || file.starts_with(&format!("{used}/"));
+            let uses = uses.into_iter().filter(|(_, used)| above(used));
+            wrong.extend(uses.map(|(number, used)| format!("{folder}/{file}.rs:{number} uses {used}")));
         }
     }
-    assert!(wrong.is_empty(), "these files use themselves, by way of others:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_files_and_no_folders_use_each_other_in_a_circle() {
+    let mut wrong = BTreeSet::new();
+    for (folder, ..) in CRATES {
+        let uses = |uses: Vec<(usize, String)>| uses.into_iter().map(|(_, used)| used).collect();
+        let files = imports(folder).into_iter().map(|(file, used)| (file, uses(used))).collect();
+        for depth in 1..=DEPTH_MAX {
+            let folders = whole_folders(&files, depth);
+            wrong.extend(in_circles(&folders).map(|file| format!("{folder}/{file}")));
+        }
+    }
+    assert!(wrong.is_empty(), "these use themselves, by way of others: {wrong:#?}");
+}
+
+/// Of each file, or folder, which others it uses.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// All that use themselves.
+fn in_circles(uses: &Uses) -> impl Iterator<Item = &String> {
+    uses.keys().filter(|file| {
+        // Everything that it uses, by whatever way.
+        let (mut seen, mut next) = (BTreeSet::new(), vec![*file]);
+        while let Some(file) = next.pop() {
+            next.extend(uses.get(file).into_iter().flatten().filter(|used| seen.insert(*used)));
+        }
+        seen.contains(file)
+    })
+}
+
+/// The same for the folders of a crate that are so deep, each taken as a whole with the file of its name.
+fn whole_folders(files: &Uses, depth: usize) -> Uses {
+    let folder = |file: &str| file.split('/').take(depth).collect::<Vec<_>>().join("/");
+    let mut folders = Uses::new();
+    for (file, uses) in files {
+        let own = folder(file);
+        let others = uses.iter().map(|used| folder(used)).filter(|used| *used != own);
+        folders.entry(own.clone()).or_default().extend(others);
+    }
+    folders
 }
 
 #[test]
@@ -79,20 +143,31 @@ fn the_page_on_architecture_has_a_row_for_each_room_and_names_files_that_exist()
     for room in FLOORS.iter().flat_map(|it| it.iter()) {
         assert!(page.contains(&format!("| `{room}` |")), "there is no row for {room}");
     }
-    let files = page.split('`').filter(|it| it.ends_with(".rs") || it.ends_with(".lua"));
-    for file in files {
+    let is_file = |name: &str| [".rs", ".lua", ".md"].iter().any(|end| name.ends_with(end));
+    for file in page.split('`').filter(|name| is_file(name) || name.contains('/') && name.ends_with('/')) {
         let exists = ["", "src", "src/wire/scripts"].iter().any(|it| root().join(it).join(file).exists());
         assert!(exists, "{file} does not exist");
     }
 }
 
-/// Of each file of the crate, without its tests: which others it uses, and in which lines. Files are named as their modules
+/// A folder in a recipe stands for a new file in it.
+#[test]
+fn a_new_lock_kind_touches_few_existing_files() {
+    let page = fs::read_to_string(root().join("src/guide/architecture.md")).unwrap();
+    let recipe = page.split("\n## ").find(|section| section.starts_with("To add a lock kind\n")).unwrap();
+    let steps = recipe.split_once("\n1. ").unwrap().1;
+    let files: BTreeSet<_> = steps.split('`').filter(|name| root().join(name).is_file()).collect();
+    assert!((8..=FILES_OF_A_KIND_MAX).contains(&files.len()), "{files:?}");
+}
+
+/// Of each file of a crate, without its tests: which others it uses, and in which lines. Files are named as their modules
 /// are, with slashes.
-fn imports() -> BTreeMap<String, Vec<(usize, String)>> {
-    let names: BTreeSet<String> = sources("src").iter().filter_map(|it| name(it)).collect();
+fn imports(folder: &str) -> BTreeMap<String, Vec<(usize, String)>> {
+    let (_, crate_root, _) = CRATES.iter().find(|it| it.0 == folder).unwrap();
+    let names: BTreeSet<String> = sources(folder).iter().filter_map(|file| name(folder, file)).collect();
     let mut imports = BTreeMap::new();
-    for file in sources("src") {
-        let Some(own) = name(&file).filter(|_| !code_lines(&file).is_empty()) else { continue };
+    for file in sources(folder) {
+        let Some(own) = name(folder, &file).filter(|_| !code_lines(&file).is_empty()) else { continue };
         let mut uses = Vec::new();
         let mut lines = code_lines(&file).into_iter();
         while let Some((number, mut line)) = lines.next() {
@@ -104,7 +179,8 @@ fn imports() -> BTreeMap<String, Vec<(usize, String)>> {
                 // The longest beginning of the path that is a file.
                 let parts: Vec<_> = path.split("::").collect();
                 let file = (1..=parts.len()).rev().map(|it| parts[..it].join("/")).find(|it| names.contains(it));
-                uses.extend(file.filter(|it| *it != own).map(|it| (number, it)));
+                let file = file.unwrap_or_else(|| (*crate_root).to_owned());
+                uses.extend(Some((number, file)).filter(|(_, file)| *file != own));
             }
         }
         imports.insert(own, uses);
@@ -156,17 +232,17 @@ fn expand(before: &str, tree: &str, into: &mut Vec<String>) {
 }
 
 /// A file's floor and room.
-fn room(file: &str) -> Option<(usize, &'static str)> {
-    let rooms = FLOORS.iter().enumerate().flat_map(|(floor, rooms)| rooms.iter().map(move |it| (floor, *it)));
+fn room(floors: Floors, file: &str) -> Option<(usize, &'static str)> {
+    let rooms = floors.iter().enumerate().flat_map(|(floor, rooms)| rooms.iter().map(move |it| (floor, *it)));
     let fits = |it: &str| file.strip_prefix(it).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     rooms.filter(|it| fits(it.1)).max_by_key(|it| it.1.len())
 }
 
-/// What a file of the crate is called as a module, with slashes; none for the crate's root.
-fn name(file: &Path) -> Option<String> {
-    let inside = file.strip_prefix(root().join("src")).ok()?.with_extension("");
+/// What a file of a crate is called as a module, with slashes; none for the crate's root.
+fn name(folder: &str, file: &Path) -> Option<String> {
+    let inside = file.strip_prefix(root().join(folder)).ok()?.with_extension("");
     let name = inside.to_str()?.replace('\\', "/");
-    (name != "lib").then_some(name)
+    (!CRATES.iter().any(|it| (it.0, it.1) == (folder, &name))).then_some(name)
 }
 
 #[test]
@@ -182,7 +258,8 @@ fn only_wire_names_the_redis_crate() {
 /// So one switch exchanges it for the checker of schedules.
 #[test]
 fn only_sys_names_the_system() {
-    let system = ["parking_lot", "std::thread", "mio::", "Instant::now", "SystemTime::now", "clock_gettime"];
+    let system =
+        ["parking_lot", "std::thread", "mio::", "Instant::now", "SystemTime::now", "clock_gettime", "getrandom::fill"];
     for name in system {
         assert_only_in(name, |file| is_in(file, "sys"));
     }
@@ -201,6 +278,15 @@ fn decisions_are_pure() {
     }
 }
 
+/// Its time and its bytes are arguments: the checker of schedules has its servers run it.
+#[test]
+fn the_store_of_stand_ins_is_pure() {
+    for effect in ["std::thread", "std::net", "std::io", "Instant", "SystemTime", "quorlock"] {
+        assert_not_in(&sources("testing/src/store"), effect);
+        assert_not_in(&[root().join("testing/src/store.rs")], effect);
+    }
+}
+
 /// See `include` in Cargo.toml: who runs the tests that the package has, has nothing that starts servers.
 #[test]
 fn what_the_package_contains_needs_no_servers() {
@@ -212,8 +298,7 @@ fn what_the_package_contains_needs_no_servers() {
 
 #[test]
 fn files_are_short() {
-    let folders = ["src", "tests", "examples", "benches"];
-    for file in folders.iter().flat_map(|it| sources(it)) {
+    for file in FOLDERS.iter().flat_map(|it| sources(it)) {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
         assert!(lines <= LINES_MAX, "{} has {lines} lines, more than {LINES_MAX}", file.display());
     }
@@ -234,7 +319,7 @@ fn every_option_states_its_default() {
 
 #[test]
 fn every_exception_from_a_lint_gives_its_reason() {
-    for file in sources("src") {
+    for file in FOLDERS.iter().flat_map(|it| sources(it)) {
         for (number, line) in code_lines(&file) {
             let exception = line.contains("#[allow(") || line.contains("#[expect(") || line.contains("#![allow(");
             let joined: String = fs::read_to_string(&file).unwrap().lines().skip(number - 1).take(6).collect();
@@ -272,7 +357,7 @@ fn every_obligation_has_a_row_in_the_guide_and_tests_that_exist() {
 /// their own, and a function that is no test and is not called is a warning.
 fn tests() -> Vec<String> {
     let mut names = Vec::new();
-    for file in ["src", "tests", "examples"].iter().flat_map(|it| sources(it)) {
+    for file in FOLDERS.iter().flat_map(|it| sources(it)) {
         let mut ignored = false;
         for line in fs::read_to_string(file).unwrap().lines().map(str::trim) {
             ignored |= line.starts_with("#[ignore");
@@ -299,8 +384,18 @@ fn the_links_of_the_readme_lead_to_files_and_headings_that_exist() {
 }
 
 #[test]
+fn the_files_that_lints_name_exist() {
+    let text = fs::read_to_string(root().join("clippy.toml")).unwrap();
+    let words: Vec<_> = text.split([' ', '"', ';', ',']).filter(|word| word.ends_with(".rs")).collect();
+    assert!(!words.is_empty());
+    for file in words {
+        assert!(root().join(file).exists(), "clippy.toml: {file} does not exist");
+    }
+}
+
+#[test]
 fn nothing_names_this_machine() {
-    for folder in ["src", "tests", "examples", "benches", ".ci"] {
+    for folder in FOLDERS.iter().chain(&[".ci"]) {
         for file in files(&root().join(folder)) {
             let Ok(text) = fs::read_to_string(&file) else { continue };
             // Put together here, so that this file does not find itself.
@@ -312,40 +407,20 @@ fn nothing_names_this_machine() {
 }
 
 fn assert_only_in(what: &str, allowed: impl Fn(&Path) -> bool) {
-    for file in sources("src").into_iter().filter(|it| !allowed(it)) {
-        for (number, line) in code_lines(&file) {
+    assert_not_in(&sources("src").into_iter().filter(|it| !allowed(it)).collect::<Vec<_>>(), what);
+}
+
+fn assert_not_in(files: &[PathBuf], what: &str) {
+    for file in files {
+        for (number, line) in code_lines(file) {
             let at = line.find(what).filter(|at| !line[..*at].ends_with(|it: char| it.is_alphanumeric() || it == '_'));
             assert!(at.is_none(), "{}:{number}: {what} has another place", file.display());
         }
     }
 }
 
-/// See `tests/again`.
-#[test]
-fn tests_on_servers_run_on_stand_ins_too_or_say_what_they_need() {
-    let read = |file: &str| fs::read_to_string(root().join("tests/again").join(file)).unwrap();
-    let (here, only) = (read("again.rs"), read("on_servers_only.txt"));
-    let only: Vec<_> = only.lines().filter_map(|it| it.split_once(": ")).collect();
-    for file in files(&root().join("tests/redis")) {
-        let name = file.file_stem().unwrap().to_str().unwrap();
-        let source = fs::read_to_string(&file).unwrap();
-        let marks: Vec<_> = source.lines().filter(|it| it.contains("stand_ins")).collect();
-        let is_here = here.contains(&format!("\nmod {name};\n"));
-        let is_only = only.iter().any(|it| it.0 == name && !it.1.is_empty());
-        assert!(is_here != is_only || name == "main", "{name} is a module of again.rs or in on_servers_only.txt");
-        assert!(is_here || marks.is_empty(), "{name} stays on servers as a whole: {marks:?}");
-        for mark in marks {
-            let why = mark.strip_prefix("#[cfg_attr(stand_ins, ignore = \"").and_then(|it| it.strip_suffix("\")]"));
-            assert!(why.is_some_and(|it| !it.is_empty()), "{name}: {mark}");
-        }
-    }
-    for (name, _) in only {
-        assert!(root().join(format!("tests/redis/{name}.rs")).exists(), "{name} is gone");
-    }
-}
-
 fn is_in(file: &Path, room: &str) -> bool {
-    name(file).is_some_and(|it| it == room || it.starts_with(&format!("{room}/")))
+    name("src", file).is_some_and(|it| it == room || it.starts_with(&format!("{room}/")))
 }
 
 /// Lines that are not comments, with their numbers; without the unit tests at the end of a file.
@@ -359,11 +434,9 @@ fn code_lines(file: &Path) -> Vec<(usize, String)> {
     lines.filter(|(_, line)| !line.trim_start().starts_with("//")).collect()
 }
 
-/// Without the command, where `src` is meant: it is a crate of its own, which uses what all others can use.
 fn sources(folder: &str) -> Vec<PathBuf> {
     let is_source = |it: &PathBuf| it.extension().is_some_and(|it| it == "rs");
-    let of_the_command = |it: &PathBuf| folder == "src" && it.starts_with(root().join("src/cli"));
-    files(&root().join(folder)).into_iter().filter(|it| is_source(it) && !of_the_command(it)).collect()
+    files(&root().join(folder)).into_iter().filter(is_source).collect()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

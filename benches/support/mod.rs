@@ -17,6 +17,7 @@ pub(crate) mod servers;
 pub(crate) mod setting;
 pub(crate) mod starter;
 pub(crate) mod stats;
+pub(crate) mod turns;
 pub(crate) mod worker;
 
 /// What a scenario returns: a bench stops at the first thing that goes wrong.

@@ -1,36 +1,18 @@
 //! Several URLs in one text.
 
-use crate::builder::Builder;
-
-impl Builder {
-    /// The URLs in a text such as an environment variable, with commas or white space between them, for
-    /// [`LockManager::builder`](crate::LockManager::builder).
-    ///
-    /// The URL of a node that is several servers has commas in it. So what comes after a comma and has no `://` belongs to the URL
-    /// before it. White space always ends a URL. No URL is looked at: what is none is refused by [`build`](Builder::build).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let text = "redis+sentinel://s1,s2,s3/b, redis://10.0.0.2,redis://10.0.0.3";
-    /// let urls = quorlock::Builder::split_urls(text);
-    /// assert_eq!(urls, ["redis+sentinel://s1,s2,s3/b", "redis://10.0.0.2", "redis://10.0.0.3"]);
-    /// let locks = quorlock::LockManager::builder(urls).build()?;
-    /// # Ok::<(), quorlock::BuildError>(())
-    /// ```
-    pub fn split_urls(text: &str) -> Vec<String> {
-        let mut urls: Vec<String> = Vec::new();
-        for word in text.split_whitespace() {
-            let first = urls.len();
-            for part in word.split(',').filter(|it| !it.is_empty()) {
-                match urls.get_mut(first..).and_then(<[String]>::last_mut) {
-                    Some(url) if !part.contains("://") => *url += &format!(",{part}"),
-                    _ => urls.push(part.to_owned()),
-                }
+/// See `Builder::split_urls`.
+pub(super) fn split(text: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let first = urls.len();
+        for part in word.split(',').filter(|it| !it.is_empty()) {
+            match urls.get_mut(first..).and_then(<[String]>::last_mut) {
+                Some(url) if !part.contains("://") => *url += &format!(",{part}"),
+                _ => urls.push(part.to_owned()),
             }
         }
-        urls
     }
+    urls
 }
 
 #[cfg(test)]
@@ -39,7 +21,6 @@ mod tests {
 
     #[test]
     fn urls_with_commas_or_white_space_between_may_have_commas_themselves() {
-        let split = Builder::split_urls;
         assert_eq!(split(" redis://a,redis://b\n redis://c, "), ["redis://a", "redis://b", "redis://c"]);
         let groups = "redis+sentinel://s1,s2:26380,s3/b,redis+replicated://:p,w@c,d redis+cluster://e,f,redis://g";
         let of_groups =

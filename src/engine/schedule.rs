@@ -37,10 +37,6 @@ pub(crate) trait Due: Send + Sync {
 
     /// The schedule has stopped, so it will never be due.
     fn on_stop(&self);
-
-    /// It is due, and nothing has come of that yet.
-    #[cfg(feature = "testing")]
-    fn is_waited_for(&self) -> bool;
 }
 
 /// Where something is entered in the schedule.
@@ -148,28 +144,6 @@ impl Schedule {
     /// Makes everything due now.
     pub(crate) fn make_all_due(&self) {
         self.notify(|queue| queue.all = true);
-    }
-
-    /// Time was added: makes everything due, whenever that was so last.
-    #[cfg(feature = "testing")]
-    pub(crate) fn on_advance(&self) {
-        self.notify(|queue| (queue.all, queue.all_from) = (true, 0));
-    }
-
-    /// The thread has nothing to do, and nothing waits for what it has sent.
-    #[cfg(feature = "testing")]
-    pub(crate) fn is_settled(&self) -> bool {
-        let entered: Vec<_> = {
-            let queue = self.queue.lock();
-            if queue.stopped {
-                return true;
-            }
-            if !queue.asleep || queue.all || queue.woken {
-                return false;
-            }
-            queue.due.values().map(Arc::clone).collect()
-        };
-        !entered.iter().any(|it| it.is_waited_for())
     }
 
     fn notify(&self, why: impl FnOnce(&mut Queue)) {
@@ -280,11 +254,6 @@ mod tests {
         }
 
         fn on_stop(&self) {}
-
-        #[cfg(feature = "testing")]
-        fn is_waited_for(&self) -> bool {
-            false
-        }
     }
 
     #[test]
@@ -316,17 +285,5 @@ mod tests {
 
         assert_eq!(due.iter().map(|it| it.slot().id).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(schedule.next(&mut Now::read(), Some(Duration::ZERO)).map(|it| it.len()), Some(0));
-    }
-
-    #[cfg(feature = "testing")]
-    #[test]
-    fn when_time_is_added_everything_is_due_however_short_a_time_ago_that_was_so() {
-        let (schedule, mut last) = (Schedule::new(), Now::read());
-        for _ in 0..3 {
-            schedule.plan(Arc::new(Thing(Slot::new(0))), Duration::from_secs(3_600));
-            schedule.on_advance();
-            assert_eq!(schedule.next(&mut last, Some(Duration::ZERO)).map(|it| it.len()), Some(1));
-            assert!(!schedule.is_settled(), "nobody sleeps");
-        }
     }
 }

@@ -1,8 +1,6 @@
 //! What all parts of a manager share.
 
 use std::sync::Arc;
-#[cfg(feature = "testing")]
-use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::listeners::callbacks::Callbacks;
@@ -16,8 +14,6 @@ use crate::ids::NodeId;
 use crate::logic::outage::Outage;
 use crate::logic::wait;
 use crate::stats::Counters;
-#[cfg(feature = "testing")]
-use crate::sys::ahead::OnAdvance;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::wire::Plan;
 
@@ -84,21 +80,5 @@ impl Shared {
     /// See [`Process`].
     pub(crate) fn is_forked(&self) -> bool {
         self.process.is_forked()
-    }
-}
-
-#[cfg(feature = "testing")]
-impl OnAdvance for Shared {
-    /// Quarantines first: who is woken asks the nodes.
-    fn on_advance(&self, by: Duration) {
-        let _ahead = self.config.ahead.enter();
-        self.fanout.on_advance(by);
-        self.schedule.on_advance();
-        self.queues.wake_all();
-    }
-
-    fn is_settled(&self) -> bool {
-        let _ahead = self.config.ahead.enter();
-        self.schedule.is_settled()
     }
 }

@@ -67,18 +67,18 @@ impl LockSpec {
 
     /// Whether there can be such a lock. Asks no node.
     pub(crate) fn check(&self, config: &Config) -> Result<(), AcquireError> {
-        self.check_name()?;
+        check_name(&self.plan)?;
         config.ttl_problem(self.given_ttl).map_or(Ok(()), |problem| Err(AcquireError::BadTtl(problem)))
     }
+}
 
-    /// Whether a lock can be called so.
-    pub(crate) fn check_name(&self) -> Result<(), AcquireError> {
-        if NAME_MAX < self.plan.key_len() {
-            return Err(AcquireError::NameTooLong { len: self.plan.key_len(), max: NAME_MAX });
-        }
-        if self.plan.is_reserved() {
-            return Err(AcquireError::NameReserved);
-        }
-        Ok(())
+/// Whether a lock can be called so.
+pub(crate) fn check_name(plan: &Plan) -> Result<(), AcquireError> {
+    if NAME_MAX < plan.key_len() {
+        return Err(AcquireError::NameTooLong { len: plan.key_len(), max: NAME_MAX });
     }
+    if plan.is_reserved() {
+        return Err(AcquireError::NameReserved);
+    }
+    Ok(())
 }

@@ -78,17 +78,6 @@ pub enum NodeFinding {
         "does not know ROLE, so a proxy stands between that may fail over unseen: give the address of a server itself"
     )]
     Proxied,
-    /// Its address asks for more replicas (`wait_replicas`) than it had when the connection began. Nothing that it grants counts while
-    /// that is so.
-    #[error(
-        "had {connected} replicas, and wait_replicas in its address asks for {needed}: nothing that it grants counts until then"
-    )]
-    TooFewReplicas {
-        /// How many it had.
-        connected: u64,
-        /// How many are needed.
-        needed: u32,
-    },
     /// It is watched by one or two sentinels, of those in its address. With fewer than three, the failure of one costs its vote.
     #[error(
         "{count} in its address of the sentinels that watch it: give all of them, and have three at least, as a majority must answer"
@@ -122,7 +111,6 @@ impl NodeFinding {
             | NodeFinding::SlotsNotServed { .. }
             | NodeFinding::ClockDiffers { .. }
             | NodeFinding::NoNotices
-            | NodeFinding::TooFewReplicas { .. }
             | NodeFinding::FewSentinels { .. }
             | NodeFinding::MembersFail { .. } => false,
         }

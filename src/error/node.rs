@@ -220,15 +220,6 @@ pub enum NodeFailure {
          Builder::sentinel_credentials"
     )]
     SentinelPassword,
-    /// Fewer replicas than [the node's address asks for](crate::guide::nodes#waiting-for-replicas) have said in time that they have
-    /// the lock, so the grant does not count.
-    #[error("{acknowledged} replicas have it, and wait_replicas in its URL asks for {needed}")]
-    NotReplicated {
-        /// How many have.
-        acknowledged: u64,
-        /// How many are needed.
-        needed: u32,
-    },
     /// For too long nobody has confirmed that the server is still the master of the node, which is more than one process.
     #[error("nobody has confirmed lately that it is still the master")]
     Unconfirmed,

@@ -18,7 +18,7 @@ pub enum TlsFailure {
     )]
     NotTls,
     /// The server speaks TLS, and the address is one without.
-    #[error("its port speaks TLS: write rediss:// instead of redis://, with this crate's feature `tls`")]
+    #[error("its port speaks TLS: write rediss:// instead of redis://")]
     SpeaksTls,
     /// The connection was accepted, and the handshake not ended within the [connect timeout](crate::Builder::connect_timeout).
     #[error("no answer to the TLS handshake in time")]

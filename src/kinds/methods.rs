@@ -1,20 +1,36 @@
 //! The methods that every lock kind has, written and documented once.
 //!
-//! A kind has `fn spec(&self) -> &LockSpec`, `fn spec_mut(&mut self) -> &mut LockSpec`, and for each guard that it gives a
+//! A kind has a field `inner`, a description of a lock, and for each guard that it gives a
 //! `fn(&self, Patience) -> Result<Guard, AcquireError>`. It says what its methods are called, with their aliases, and what
 //! their docs add; `made` is how an example gets a lock of the kind from a manager,
 //! `inside` who is in it, and `doing` what that does. Its file imports `AcquireError`.
 
 use std::time::Duration;
 
-use crate::config::Config;
 use crate::error::{ReleaseError, RunError};
 use crate::ids::LockName;
 use crate::lock::Patience;
-use crate::logic::validity;
 use crate::sys::logging::debug;
 use crate::time;
-use crate::wire::KeyTtls;
+
+/// The description in `inner`.
+macro_rules! described {
+    ($kind:ident) => {
+        // A description never changes once it is made: see `LockManager`.
+        impl ::std::panic::UnwindSafe for $kind {}
+        impl ::std::panic::RefUnwindSafe for $kind {}
+
+        impl $kind {
+            pub(super) fn spec(&self) -> &crate::engine::LockSpec {
+                self.inner.spec()
+            }
+
+            pub(super) fn spec_mut(&mut self) -> &mut crate::engine::LockSpec {
+                self.inner.spec_mut()
+            }
+        }
+    };
+}
 
 /// `ttl`, `renew`, `fair`, `class`, `cancelled_by`.
 macro_rules! setters {
@@ -73,7 +89,7 @@ macro_rules! setters {
             ///
             /// Default: none.
             #[must_use]
-            pub fn cancelled_by(mut self, handle: &crate::CancelHandle) -> $kind {
+            pub fn cancelled_by(mut self, handle: &crate::engine::CancelHandle) -> $kind {
                 self.spec_mut().cancel = Some(handle.clone());
                 self
             }
@@ -115,8 +131,7 @@ macro_rules! lock_methods {
             /// drop(guard);
             /// # Ok(())
             /// # }
-            /// # #[cfg(feature = "testing")]
-            /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+            /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
             /// ```
             ///
             /// # Errors
@@ -170,8 +185,7 @@ macro_rules! lock_methods {
             /// }
             /// # Ok(())
             /// # }
-            /// # #[cfg(feature = "testing")]
-            /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+            /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
             /// ```
             $(#[$try_attr])*
             pub fn $try_lock(&self) -> Result<$guard, AcquireError> {
@@ -263,9 +277,9 @@ macro_rules! run_methods {
             ///
             /// # Errors
             ///
-            #[doc = concat!("- [`RunError::NotAcquired`](crate::RunError::NotAcquired): as for [`", stringify!($lock),
+            #[doc = concat!("- [`RunError::NotAcquired`](crate::error::RunError::NotAcquired): as for [`", stringify!($lock),
                 "`](Self::", stringify!($lock), "); `work` was not called.")]
-            /// - [`RunError::Lost`](crate::RunError::Lost): `work` was called and has returned, but the lock was lost
+            /// - [`RunError::Lost`](crate::error::RunError::Lost): `work` was called and has returned, but the lock was lost
             ///   before that; its value is in the error.
             ///
             /// # Examples
@@ -279,14 +293,13 @@ macro_rules! run_methods {
             /// # let _ = pages;
             /// # Ok(())
             /// # }
-            /// # #[cfg(feature = "testing")]
-            /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+            /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
             /// ```
             #[doc(alias = "with_lock")]
             #[doc(alias = "lock_with")]
             #[doc(alias = "with")]
             #[doc(alias = "using")]
-            pub fn run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::RunError<R>> {
+            pub fn run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
                 self.run_with(self.$lock()?, work)
             }
 
@@ -313,10 +326,9 @@ macro_rules! run_methods {
             /// }
             /// # Ok(())
             /// # }
-            /// # #[cfg(feature = "testing")]
-            /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+            /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
             /// ```
-            pub fn try_run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::RunError<R>> {
+            pub fn try_run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
                 self.run_with(self.$try_lock()?, work)
             }
 
@@ -336,7 +348,7 @@ macro_rules! run_methods {
                 &self,
                 timeout: ::std::time::Duration,
                 work: impl FnOnce(&$guard) -> R,
-            ) -> Result<R, crate::RunError<R>> {
+            ) -> Result<R, crate::error::RunError<R>> {
                 self.run_with(self.$try_lock_for(timeout)?, work)
             }
 
@@ -354,11 +366,11 @@ macro_rules! run_methods {
                 &self,
                 deadline: ::std::time::Instant,
                 work: impl FnOnce(&$guard) -> R,
-            ) -> Result<R, crate::RunError<R>> {
+            ) -> Result<R, crate::error::RunError<R>> {
                 self.run_with(self.$try_lock_until(deadline)?, work)
             }
 
-            fn run_with<R>(&self, guard: $guard, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::RunError<R>> {
+            fn run_with<R>(&self, guard: $guard, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
                 let value = work(&guard);
                 crate::kinds::methods::finish_run(&self.spec().name, value, guard.release())
             }
@@ -366,12 +378,7 @@ macro_rules! run_methods {
     };
 }
 
-pub(super) use {lock_methods, mutex_methods, run_methods, setters};
-
-/// How long what a lock leaves on the nodes lasts.
-pub(super) fn key_ttls(config: &Config) -> KeyTtls {
-    KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) }
-}
+pub(super) use {described, lock_methods, mutex_methods, run_methods, setters};
 
 /// A timeout too long for the clock to show is none.
 pub(super) fn patience(timeout: Duration) -> Patience {

@@ -1,13 +1,14 @@
 //! The plain lock: one holder at a time.
 
 use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use crate::engine::{Engine, LockSpec};
+use crate::engine::Engine;
 use crate::error::AcquireError;
-use crate::kinds::methods::{key_ttls, mutex_methods, run_methods, setters};
-use crate::lock::{LockGuard, Patience, acquire};
+use crate::kinds::description::Description;
+use crate::kinds::methods::{described, mutex_methods, run_methods, setters};
+use crate::lock::{LockGuard, Patience};
+use crate::manager::LockManager;
 use crate::wire::Plan;
 
 /// A lock that one holder at a time can have, in the whole fleet.
@@ -21,58 +22,45 @@ use crate::wire::Plan;
 /// [`reentrant_mutex`](crate::LockManager::reentrant_mutex).
 #[derive(Clone)]
 pub struct Mutex {
-    engine: Arc<Engine>,
-    spec: Arc<LockSpec>,
+    inner: Description,
 }
 
-// A description never changes once it is made: see `LockManager`.
-impl UnwindSafe for Mutex {}
-impl RefUnwindSafe for Mutex {}
+impl LockManager {
+    /// Describes the lock called `name`. Does not block; asks no node.
+    ///
+    /// A name is any bytes up to 64 KiB, counted with the [prefix](crate::Builder::prefix), and may be empty. It is the
+    /// Redis key as it is, so that other Redlock clients with the same nodes and the same name are excluded, and exclude
+    /// us. Names that begin with `quorlock:` are reserved. A name that cannot be used is an error when the lock is taken.
+    #[must_use]
+    #[doc(alias = "lock")]
+    #[doc(alias = "get_lock")]
+    #[doc(alias = "create_lock")]
+    pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
+        Mutex::of_engine(self.engine(), name.as_ref())
+    }
+}
 
 impl Mutex {
-    pub(crate) fn of_engine(engine: Arc<Engine>, name: &[u8]) -> Mutex {
-        let config = &engine.shared().config;
-        let ttls = key_ttls(config);
-        let plan = Plan::mutex(&config.prefix, name, ttls).signed(&config.owner_label);
-        let spec = Arc::new(LockSpec::new(config, name, plan));
-        Mutex { engine, spec }
+    pub(super) fn of_engine(engine: &Arc<Engine>, name: &[u8]) -> Mutex {
+        Mutex { inner: Description::new(engine, name, |prefix, ttls| Plan::mutex(prefix, name, ttls)) }
     }
 
     /// The name, without the manager's prefix.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.spec.name.as_bytes()
+        self.inner.name()
     }
 
-    pub(super) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+    pub(super) fn inner(&self) -> &Description {
+        &self.inner
     }
 
-    pub(super) fn spec(&self) -> &LockSpec {
-        &self.spec
-    }
-
-    pub(super) fn spec_mut(&mut self) -> &mut LockSpec {
-        Arc::make_mut(&mut self.spec)
-    }
-
-    /// Whether there can be such a lock. Asks no node.
-    pub(super) fn check(&self) -> Result<(), AcquireError> {
-        self.spec.check(&self.engine.shared().config)
-    }
-
-    /// Whether a lock can be called so. Asks no node.
-    pub(crate) fn check_name(&self) -> Result<(), AcquireError> {
-        self.spec.check_name()
-    }
-
-    // Not `acquire`: rustc would suggest it where `lock` is called by that name.
     pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
-        self.check()?;
-        acquire(&self.engine, &self.spec, patience)
+        self.inner.take(patience)
     }
 }
 
+described!(Mutex);
 setters!(Mutex);
 
 mutex_methods! {
@@ -89,7 +77,7 @@ run_methods! {
 
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (spec, mut f) = (&self.spec, f.debug_struct("Mutex"));
+        let (spec, mut f) = (self.spec(), f.debug_struct("Mutex"));
         f.field("name", &spec.name).field("ttl", &spec.given_ttl).field("renew", &spec.renew).finish_non_exhaustive()
     }
 }

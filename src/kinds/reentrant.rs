@@ -8,12 +8,12 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::engine::LockSpec;
 use crate::error::{AcquireError, Lost, ReleaseError, Released};
-use crate::kinds::methods::{mutex_methods, run_methods, setters};
+use crate::kinds::methods::{described, mutex_methods, run_methods, setters};
 use crate::kinds::mutex::Mutex;
 use crate::kinds::reentrant::holds::{Hold, Key};
 use crate::lock::{LockGuard, Patience};
+use crate::manager::LockManager;
 use crate::sys::logging::debug;
 
 /// A lock that one thread at a time can have, in the whole fleet, and that this thread can take again.
@@ -60,8 +60,7 @@ use crate::sys::logging::debug;
 ///     println!("page {page}, {} guards of this thread", guard.holds());
 ///     Ok(())
 /// }
-/// # #[cfg(feature = "testing")]
-/// # write_report(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+/// # write_report(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct ReentrantMutex {
@@ -70,23 +69,24 @@ pub struct ReentrantMutex {
     holds_max: u32,
 }
 
-impl ReentrantMutex {
-    pub(crate) fn of_mutex(inner: Mutex) -> ReentrantMutex {
-        ReentrantMutex { inner, holds_max: u32::MAX }
+impl LockManager {
+    /// Describes the lock called `name`, for code that may hold it already: the thread that does gets it again. Does not
+    /// block; asks no node.
+    ///
+    /// On the nodes it is the same lock as [`mutex(name)`](LockManager::mutex), and names are as there. Only guards of
+    /// a reentrant mutex are found again: a thread that holds a `mutex` and takes the `reentrant_mutex` of the same name,
+    /// or the other way round, waits for itself.
+    #[must_use]
+    pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
+        ReentrantMutex { inner: self.mutex(name), holds_max: u32::MAX }
     }
+}
 
+impl ReentrantMutex {
     /// The name, without the manager's prefix.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.inner.name()
-    }
-
-    fn spec_mut(&mut self) -> &mut LockSpec {
-        self.inner.spec_mut()
-    }
-
-    fn spec(&self) -> &LockSpec {
-        self.inner.spec()
     }
 
     fn take(&self, patience: Patience) -> Result<ReentrantGuard, AcquireError> {
@@ -99,8 +99,8 @@ impl ReentrantMutex {
         acquire: impl FnOnce(&Mutex) -> Result<LockGuard, AcquireError>,
     ) -> Result<ReentrantGuard, AcquireError> {
         // Also if the thread holds the lock: the same call should not be an error on some days only.
-        self.inner.check()?;
-        let key = Key::new(self.inner.engine(), &self.spec().name);
+        self.inner.inner().check()?;
+        let key = Key::new(self.inner.inner().engine(), &self.spec().name);
         match holds::find(&key)? {
             Some(hold) => self.take_again(ReentrantGuard { hold }),
             None => Ok(ReentrantGuard { hold: holds::enter(key, acquire(&self.inner)?)? }),
@@ -124,6 +124,7 @@ impl ReentrantMutex {
     }
 }
 
+described!(ReentrantMutex);
 setters!(ReentrantMutex);
 
 mutex_methods! {
@@ -245,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::{Engine, HeldLock, Won};
+    use crate::engine::{Engine, HeldLock, LockSpec, Won};
     use crate::ids::{FencingToken, LockName};
     use crate::wire::{Address, KeyTtls, Plan};
 
@@ -266,7 +267,7 @@ mod tests {
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {
-        ReentrantMutex::of_mutex(Mutex::of_engine(Arc::clone(engine), name.as_bytes()))
+        ReentrantMutex { inner: Mutex::of_engine(engine, name.as_bytes()), holds_max: u32::MAX }
     }
 
     fn hold(engine: &Arc<Engine>, name: &str, token: u64) -> ReentrantGuard {

@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::engine::LockSpec;
 use crate::error::{AcquireError, RunError};
+use crate::kinds::description::Description;
 use crate::kinds::methods::{finish_run, lock_methods, setters};
-use crate::kinds::mutex::Mutex;
 use crate::lock::{Patience, ReadGuard, WriteGuard, acquire};
+use crate::manager::LockManager;
 
 /// A lock that any number of readers can have at a time, or one writer, in the whole fleet.
 ///
@@ -49,15 +50,14 @@ use crate::lock::{Patience, ReadGuard, WriteGuard, acquire};
 /// # drop((rows, guard));
 /// # Ok(())
 /// # }
-/// # #[cfg(feature = "testing")]
-/// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+/// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
 /// ```
 #[doc(alias = "RwMutex")]
 #[doc(alias = "ReadWriteLock")]
 #[derive(Clone)]
 pub struct RwLock {
     /// What a writer takes.
-    inner: Mutex,
+    inner: Description,
     /// What a reader takes, once one has been asked for.
     reader: OnceLock<Arc<LockSpec>>,
 }
@@ -66,11 +66,18 @@ pub struct RwLock {
 impl UnwindSafe for RwLock {}
 impl RefUnwindSafe for RwLock {}
 
-impl RwLock {
-    pub(crate) fn of_mutex(inner: Mutex) -> RwLock {
-        RwLock { inner, reader: OnceLock::new() }
+impl LockManager {
+    /// Describes the read-write lock called `name`. Does not block; asks no node.
+    ///
+    /// Its writer is the [`mutex(name)`](LockManager::mutex), and names are as there.
+    #[must_use]
+    #[doc(alias = "read_write_lock")]
+    pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
+        RwLock { inner: self.mutex(name).inner().clone(), reader: OnceLock::new() }
     }
+}
 
+impl RwLock {
     /// The name, without the manager's prefix.
     #[must_use]
     pub fn name(&self) -> &[u8] {

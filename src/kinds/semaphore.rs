@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
 
 use crate::config::PERMITS_MAX;
-use crate::engine::{Engine, LockSpec};
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
-use crate::kinds::methods::{key_ttls, lock_methods, run_methods, setters};
-use crate::lock::{LockGuard, Patience, acquire};
+use crate::kinds::description::Description;
+use crate::kinds::methods::{described, lock_methods, run_methods, setters};
+use crate::lock::{LockGuard, Patience};
+use crate::manager::LockManager;
 use crate::wire::Plan;
 
 /// A number of permits that the whole fleet shares: as many holders at a time can be in, and never more, whatever fails.
@@ -25,42 +24,47 @@ use crate::wire::Plan;
 /// The number is in the description alone. While processes differ in it, the largest counts: at most so many are in.
 #[derive(Clone)]
 pub struct Semaphore {
-    engine: Arc<Engine>,
-    spec: Arc<LockSpec>,
+    inner: Description,
     permits: usize,
 }
 
-// A description never changes once it is made: see `LockManager`.
-impl UnwindSafe for Semaphore {}
-impl RefUnwindSafe for Semaphore {}
+impl LockManager {
+    /// Describes a semaphore called `name`, with so many permits for the whole fleet. Does not block; asks no node.
+    ///
+    /// Names are as for [`mutex`](LockManager::mutex), and a semaphore shares nothing with a lock of the same name. One to 256
+    /// permits; another number is an error when a permit is taken. Processes should agree in the number: while they do
+    /// not, the largest counts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let permit = locks.semaphore("mail-server", 5).acquire()?;
+    /// // At most five in the fleet are here.
+    /// drop(permit);
+    /// # Ok(())
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+    /// ```
+    #[must_use]
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
+        let (name, slots) = (name.as_ref(), permits.min(PERMITS_MAX));
+        let plan = |prefix: &[u8], ttls| Plan::semaphore(prefix, name, slots, ttls);
+        Semaphore { inner: Description::new(self.engine(), name, plan), permits }
+    }
+}
 
 impl Semaphore {
-    pub(crate) fn of_engine(engine: Arc<Engine>, name: &[u8], permits: usize) -> Semaphore {
-        let config = &engine.shared().config;
-        let ttls = key_ttls(config);
-        let plan = Plan::semaphore(&config.prefix, name, permits.min(PERMITS_MAX), ttls).signed(&config.owner_label);
-        let spec = Arc::new(LockSpec::new(config, name, plan));
-        Semaphore { engine, spec, permits }
-    }
-
     /// The name, without the manager's prefix.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.spec.name.as_bytes()
+        self.inner.name()
     }
 
     /// How many permits there are, as far as this description says.
     #[must_use]
     pub fn permits(&self) -> usize {
         self.permits
-    }
-
-    fn spec(&self) -> &LockSpec {
-        &self.spec
-    }
-
-    fn spec_mut(&mut self) -> &mut LockSpec {
-        Arc::make_mut(&mut self.spec)
     }
 
     /// What the nodes store about each slot: who has the permit, and for how long. For people, health pages and command
@@ -87,13 +91,11 @@ impl Semaphore {
     /// println!("{} are free", slots.iter().filter(|it| it.state() == quorlock::LockState::Free).count());
     /// # Ok(())
     /// # }
-    /// # #[cfg(feature = "testing")]
-    /// # run(&quorlock::testing::Nodes::start(3).unwrap().manager().build().unwrap()).unwrap();
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     pub fn inspect(&self) -> Result<Vec<Inspection>, AcquireError> {
         self.check_permits()?;
-        self.spec.check_name()?;
-        self.engine.inspect_slots(self.name(), self.permits)
+        self.inner.engine().inspect_slots(self.name(), self.permits)
     }
 
     fn check_permits(&self) -> Result<(), AcquireError> {
@@ -105,11 +107,11 @@ impl Semaphore {
 
     fn take(&self, patience: Patience) -> Result<Permit, AcquireError> {
         self.check_permits()?;
-        self.spec.check(&self.engine.shared().config)?;
-        acquire(&self.engine, &self.spec, patience).map(|guard| Permit { guard })
+        self.inner.take(patience).map(|guard| Permit { guard })
     }
 }
 
+described!(Semaphore);
 setters!(Semaphore);
 
 lock_methods! {
@@ -133,7 +135,7 @@ run_methods! {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (spec, mut f) = (&self.spec, f.debug_struct("Semaphore"));
+        let (spec, mut f) = (self.spec(), f.debug_struct("Semaphore"));
         f.field("name", &spec.name)
             .field("permits", &self.permits)
             .field("ttl", &spec.given_ttl)

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::config::NAMES_MAX;
-use crate::engine::{Engine, LockSpec};
 use crate::error::AcquireError;
 use crate::ids::LockName;
-use crate::kinds::methods::{key_ttls, mutex_methods, run_methods, setters};
-use crate::lock::{LockGuard, Patience, acquire};
+use crate::kinds::description::Description;
+use crate::kinds::methods::{described, mutex_methods, run_methods, setters};
+use crate::lock::{LockGuard, Patience};
+use crate::manager::LockManager;
 use crate::wire::Plan;
 
 /// Several locks that are taken together: all of them, or none.
@@ -31,56 +31,65 @@ use crate::wire::Plan;
 #[doc(alias = "MultiMutex")]
 #[doc(alias = "RedissonMultiLock")]
 pub struct MultiLock {
-    engine: Arc<Engine>,
-    spec: Arc<LockSpec>,
+    inner: Description,
 }
 
-// A description never changes once it is made: see `LockManager`.
-impl UnwindSafe for MultiLock {}
-impl RefUnwindSafe for MultiLock {}
-
-impl MultiLock {
-    pub(crate) fn of_engine<N: AsRef<[u8]>>(engine: Arc<Engine>, names: impl IntoIterator<Item = N>) -> MultiLock {
-        let config = &engine.shared().config;
-        let ttls = key_ttls(config);
+impl LockManager {
+    /// Describes a lock of several names, which are taken together: all of them, or none. Does not block; asks no node.
+    ///
+    /// One to 64 names, and 64 KiB of them together with their [prefixes](crate::Builder::prefix); each is as for
+    /// [`mutex`](LockManager::mutex). Their order does not matter, and a name that is given twice is one: a transfer from an
+    /// account to itself needs no case of its own. Names that cannot be used are an error when the lock is taken.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let both = locks.multi(["account:7", "account:9"]).lock()?;
+    /// // Nobody else is at either account; a transfer the other way round waits.
+    /// drop(both);
+    /// # Ok(())
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+    /// ```
+    #[must_use]
+    #[doc(alias = "multi_lock")]
+    #[doc(alias = "lock_all")]
+    #[doc(alias = "mlock")]
+    pub fn multi<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         let names: BTreeSet<LockName> = names.into_iter().map(|it| LockName::new(it.as_ref())).collect();
         let names: Arc<[LockName]> = names.into_iter().collect();
-        let plan =
-            Plan::several(&config.prefix, names.iter().map(LockName::as_bytes), ttls).signed(&config.owner_label);
         let together = names.iter().map(LockName::as_bytes).collect::<Vec<_>>().join(&b", "[..]);
-        let spec = LockSpec { names, ..LockSpec::new(config, &together, plan) };
-        MultiLock { engine, spec: Arc::new(spec) }
+        let plan = |prefix: &[u8], ttls| Plan::several(prefix, names.iter().map(LockName::as_bytes), ttls);
+        let mut inner = Description::new(self.engine(), &together, plan);
+        inner.spec_mut().names = names;
+        MultiLock { inner }
     }
+}
 
+impl MultiLock {
     /// The names, sorted and each once, without the manager's prefix.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.spec.names.iter().map(LockName::as_bytes)
-    }
-
-    fn spec(&self) -> &LockSpec {
-        &self.spec
-    }
-
-    fn spec_mut(&mut self) -> &mut LockSpec {
-        Arc::make_mut(&mut self.spec)
+        self.spec().names.iter().map(LockName::as_bytes)
     }
 
     fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
-        let count = self.spec.names.len();
+        let count = self.spec().names.len();
         if count == 0 {
             return Err(AcquireError::NoNames);
         }
         if NAMES_MAX < count {
             return Err(AcquireError::TooManyNames { count, max: NAMES_MAX });
         }
-        self.spec.check(&self.engine.shared().config)?;
-        if self.engine.shared().fanout.has_clusters() && !self.spec.plan.is_in_one_slot() {
+        self.inner.check()?;
+        if self.inner.engine().shared().fanout.has_clusters() && !self.spec().plan.is_in_one_slot() {
             return Err(AcquireError::SeveralSlots);
         }
-        acquire(&self.engine, &self.spec, patience)
+        self.inner.take(patience)
     }
 }
 
+described!(MultiLock);
 setters!(MultiLock);
 
 mutex_methods! {
@@ -102,7 +111,7 @@ run_methods! {
 
 impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (spec, mut f) = (&self.spec, f.debug_struct("MultiLock"));
+        let (spec, mut f) = (self.spec(), f.debug_struct("MultiLock"));
         f.field("names", &spec.names).field("ttl", &spec.given_ttl).field("renew", &spec.renew).finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use crate::engine::{
     Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
-use crate::lock::LockGuard;
+use crate::lock::guard::LockGuard;
 use crate::logic::acquire::LossReason;
 use crate::logic::{outage, wait};
 use crate::observer::Event;
@@ -45,13 +45,9 @@ pub(crate) fn acquire(
         return Err(AcquireError::Forked);
     }
     let Some(_call) = engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
-    let patience = match patience {
-        Patience::Until(until) => Patience::Until(time::of_call(until)),
-        other => other,
-    };
     let upcall = &engine.shared().fanout.upcall;
     upcall.tell(|| Event::Began { lock: spec.observed() });
-    let mut call = Call { engine, spec, began: time::call_tick(), outage: None, lost: None, won: false };
+    let mut call = Call { engine, spec, began: time::tick(), outage: None, lost: None, won: false };
     let now = call.wait_for_contact();
     let result = match patience {
         Patience::None => call.once(true),
@@ -61,7 +57,7 @@ pub(crate) fn acquire(
     };
     if let (Err(error), false) = (&result, call.won) {
         upcall.tell(|| {
-            let waited = time::call_tick().saturating_duration_since(call.began);
+            let waited = time::tick().saturating_duration_since(call.began);
             Event::NotAcquired { lock: spec.observed(), waited, error: error.clone() }
         });
     }
@@ -72,7 +68,6 @@ pub(crate) fn acquire(
 struct Call<'a> {
     engine: &'a Arc<Engine>,
     spec: &'a Arc<LockSpec>,
-    /// As [`time::call_tick`] has shown it.
     began: Tick,
     /// Since when its own attempts have found no majority.
     outage: Option<Tick>,
@@ -88,7 +83,7 @@ impl<'a> Call<'a> {
     fn wait_for_contact(&self) -> Tick {
         let fanout = &self.engine.shared().fanout;
         let waited = fanout.askable().is_some() && fanout.wait_for_contact(&self.signals());
-        if waited { time::call_tick() } else { self.began }
+        if waited { time::tick() } else { self.began }
     }
 
     fn signals(&self) -> Vec<&'a engine::Signal> {
@@ -102,7 +97,7 @@ impl<'a> Call<'a> {
             return Some(AcquireError::ShutDown);
         }
         let cancelled = self.spec.cancel.as_ref().is_some_and(CancelHandle::is_cancelled);
-        cancelled.then(|| AcquireError::Cancelled { waited: time::call_tick().saturating_duration_since(self.began) })
+        cancelled.then(|| AcquireError::Cancelled { waited: time::tick().saturating_duration_since(self.began) })
     }
 
     /// The guard of a lock that was won. `note` notes the hold in the queue of its lock.
@@ -120,7 +115,7 @@ impl<'a> Call<'a> {
         note(id);
         self.won = true;
         shared.fanout.upcall.tell(|| {
-            let waited = time::call_tick().saturating_duration_since(self.began);
+            let waited = time::tick().saturating_duration_since(self.began);
             Event::Acquired { lock: self.spec.observed(), waited, token: lock.token() }
         });
         lock.plan_next(true, Moment::now());
@@ -189,7 +184,7 @@ impl<'a> Call<'a> {
                     drop(place);
                     return Err(self.give_up());
                 }
-                Next::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::call_tick()) => {
+                Next::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) => {
                     warn_at = None;
                     self.note_own_hold();
                     continue;
@@ -302,7 +297,7 @@ impl<'a> Call<'a> {
         }
         let shared = self.engine.shared();
         let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
-        AcquireError::NoQuorum { nodes, waited: time::call_tick().saturating_duration_since(self.began) }
+        AcquireError::NoQuorum { nodes, waited: time::tick().saturating_duration_since(self.began) }
     }
 
     /// Whether waiting is of no use any more.
@@ -323,7 +318,7 @@ impl<'a> Call<'a> {
     /// Only a call that found it so at its beginning can come to that: no thread takes a lock while it waits for it.
     fn note_own_hold(&self) {
         if self.held_by() == HeldBy::ThisThread {
-            let waited = time::call_tick().saturating_duration_since(self.began);
+            let waited = time::tick().saturating_duration_since(self.began);
             warn!(
                 "{}: this thread has waited for {} for a lock that it took itself: if it still has the guard, it waits for \
                  itself; drop the guard first, or use a reentrant mutex",
@@ -337,7 +332,7 @@ impl<'a> Call<'a> {
     /// nothing of the call is left where it can be helped.
     fn give_up(&mut self) -> AcquireError {
         let shared = self.engine.shared();
-        let waited = time::call_tick().saturating_duration_since(self.began);
+        let waited = time::tick().saturating_duration_since(self.began);
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or other calls were first: no node had to be asked.
             let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);

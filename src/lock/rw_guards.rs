@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::engine::LostReceiver;
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
-use crate::lock::LockGuard;
+use crate::lock::guard::LockGuard;
 
 /// Holds a read-write lock for reading until it is dropped: other readers may have it as well, and no writer has.
 ///

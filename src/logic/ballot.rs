@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
-use crate::logic::quorum;
+use crate::logic::quorum::quorum;
 use crate::time::Moment;
 
 /// How a kind of round is decided; a [`Ballot`] does the rest.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::answer::cluster::{Server, View};
 use crate::error::NodeFailure;
-use crate::logic::quorum;
+use crate::logic::quorum::quorum;
 
 /// What a server said when it was asked who serves which slots.
 #[derive(Clone, Debug, Eq, PartialEq)]

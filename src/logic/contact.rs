@@ -1,7 +1,7 @@
 //! Which nodes a manager has heard. Until it has heard a majority, it does not know what time it is for all.
 
 use crate::ids::{NodeId, NodeSet};
-use crate::logic::quorum;
+use crate::logic::quorum::quorum;
 
 /// Which nodes have answered for the first time.
 #[derive(Debug)]

@@ -4,8 +4,6 @@
 //! longest ttl in use has passed, it has expired, or has been extended on a majority without that server. Until then the
 //! node is in quarantine: its grants do not count.
 
-#[cfg(feature = "testing")]
-mod added;
 mod span;
 
 use std::time::Duration;

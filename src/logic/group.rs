@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{MemberAnswer, MemberReport, NodeFailure};
-use crate::logic::quorum;
+use crate::logic::quorum::quorum;
 
 /// How often the members are asked while there is a connection: a third of the ttl, between these.
 const ASKED_EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));

@@ -6,7 +6,7 @@ use crate::answer::{Answer, ExtendReply, ReleaseReply};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Votes};
-use crate::logic::quorum;
+use crate::logic::quorum::quorum;
 use crate::time::Moment;
 
 /// How an extension ends.

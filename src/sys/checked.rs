@@ -34,8 +34,6 @@ pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
 pub(crate) use schedule::{check, set_haste};
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Peer, Socket, WakeFd, Watch, accept, wait_readable};
-#[cfg(feature = "testing")]
-pub(crate) use threads::thread_name;
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 pub(crate) use trace::trace;
 
@@ -48,4 +46,10 @@ shuttle::thread_local! {
     pub(super) static IS_WAITING: Cell<bool> = Cell::new(false);
     pub(super) static WAITING: RefCell<Vec<Work>> = RefCell::new(Vec::new());
     pub(super) static NEXT: RefCell<Option<Vec<Work>>> = RefCell::new(None);
+}
+
+/// Fills it from the generator of the run, so that a run can be repeated.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
+    fastrand::fill(bytes);
+    Ok(())
 }

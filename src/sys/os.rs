@@ -13,8 +13,6 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 
 pub(crate) use clock::{Tick, boot_clock, tick, wall_clock};
 pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Socket, WakeFd, Watch, wait_readable};
-#[cfg(feature = "testing")]
-pub(crate) use threads::thread_name;
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 
 /// What waits until a thread has nothing locked, or has done something else.
@@ -30,4 +28,9 @@ thread_local! {
     pub(super) static WAITING: RefCell<Vec<Work>> = const { RefCell::new(Vec::new()) };
     /// What comes after the work that is done in turn; `None` if there is no such work.
     pub(super) static NEXT: RefCell<Option<Vec<Work>>> = const { RefCell::new(None) };
+}
+
+/// Fills it from the system's generator.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
+    getrandom::fill(bytes)
 }

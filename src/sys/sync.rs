@@ -9,8 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use crate::sys::system as raw;
-use crate::sys::system::{IS_WAITING, LOCKED, NEXT, WAITING};
-use crate::sys::{Tick, is_unwinding};
+use crate::sys::system::{IS_WAITING, LOCKED, NEXT, Tick, WAITING, is_unwinding};
 
 pub(crate) use crate::sys::system::{AtomicBool, AtomicU64, AtomicUsize, Receiver, Sender, fence, unbounded};
 

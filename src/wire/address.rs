@@ -21,8 +21,6 @@ pub(crate) struct Address {
     pub(crate) security: Security,
     /// The name of our connections there.
     pub(crate) client_name: String,
-    /// What is granted there counts once so many replicas have it.
-    pub(crate) wait: Option<WaitFor>,
     /// Of a master of a cluster: one of its slots.
     pub(crate) slot: Option<u16>,
     /// What its certificate is for, where that is not its host.
@@ -56,14 +54,6 @@ pub(crate) enum Security {
     Wanted,
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "no address asks for it without the feature"))]
     Tls(Arc<Setup>),
-}
-
-/// How many replicas have to have what a command sets, and how long the server waits for them.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct WaitFor {
-    pub(crate) replicas: u32,
-    /// Milliseconds.
-    pub(crate) millis: u64,
 }
 
 /// Where to connect to.
@@ -179,7 +169,6 @@ impl Address {
             database: login.db(),
             security,
             client_name: CLIENT_NAME.to_owned(),
-            wait: None,
             slot: None,
             name: None,
             sentinel_login: None,

@@ -17,11 +17,10 @@ use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
 use crate::time::{Now, Tick};
 use crate::tls::Session;
-use crate::wire::address::{Address, WaitFor};
+use crate::wire::address::Address;
 use crate::wire::command::{Command, Form};
 use crate::wire::handshake::{Handshake, Next};
 use crate::wire::inbox::Inbox;
-use crate::wire::replicas;
 use crate::wire::reply::{Push, Reply, push};
 use crate::wire::script::{Kind, Script};
 
@@ -51,26 +50,8 @@ pub(crate) struct Conn<T> {
     subscribed: bool,
     /// The server has refused that.
     is_deaf: bool,
-    /// What is granted counts once so many replicas have it. Then a `WAIT` is behind each batch that can grant something.
-    wait: Option<WaitFor>,
-    /// Something can be granted by what is not in a batch yet.
-    may_grant: bool,
-    /// The next reply is to a `WAIT`.
-    asks_replicas: bool,
-    /// Grants of the batch that is being answered, before its `WAIT` is.
-    held: VecDeque<Held<T>>,
-    /// Those whose `WAIT` was answered.
-    settled: VecDeque<Held<T>>,
     /// Until when a lock can stand there because of any command on this connection.
     stands_until: Option<Tick>,
-}
-
-/// A grant, and its command.
-#[derive(Debug)]
-struct Held<T> {
-    tag: T,
-    asked: Now,
-    reply: Reply,
 }
 
 /// A command that was written, or is about to be, and has no answer yet.
@@ -85,8 +66,6 @@ struct InFlight<T> {
     end: u64,
     /// The last command of a batch that was written at once.
     ends_batch: bool,
-    /// A `WAIT` is behind it.
-    waits: bool,
 }
 
 /// What has come.
@@ -118,11 +97,6 @@ impl<T> Default for Conn<T> {
             pushes: false,
             subscribed: false,
             is_deaf: false,
-            wait: None,
-            may_grant: false,
-            asks_replicas: false,
-            held: VecDeque::new(),
-            settled: VecDeque::new(),
             stands_until: None,
         }
     }
@@ -133,7 +107,7 @@ impl<T: AsRef<Command>> Conn<T> {
     /// what to ask the server for its memory.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>, tls: Option<Session>) -> Conn<T> {
         let (handshake, unsent) = Handshake::begin(address, greet);
-        Conn { tls, login: Some(handshake), unsent, wait: address.wait, slot: address.slot, ..Conn::default() }
+        Conn { tls, login: Some(handshake), unsent, slot: address.slot, ..Conn::default() }
     }
 
     /// One that has logged in.
@@ -142,16 +116,9 @@ impl<T: AsRef<Command>> Conn<T> {
         Conn { pushes, ..Conn::default() }
     }
 
-    /// The same, where grants count once replicas have them.
-    #[cfg(test)]
-    pub(crate) fn that_waits(wait: WaitFor) -> Conn<T> {
-        Conn { wait: Some(wait), ..Conn::default() }
-    }
-
     /// Ends with the connection: what was never answered, in order.
     pub(crate) fn close(self) -> impl Iterator<Item = T> {
-        let held = self.settled.into_iter().chain(self.held).map(|it| it.tag);
-        held.chain(self.in_flight.into_iter().map(|it| it.tag))
+        self.in_flight.into_iter().map(|it| it.tag)
     }
 
     /// What has gone wrong in the login so far: the better reason if the server closes the connection after it.
@@ -176,7 +143,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// How many commands have no answer.
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.len().saturating_add(self.held.len()).saturating_add(self.settled.len())
+        self.in_flight.len()
     }
 
     /// How many batches are under way.
@@ -186,8 +153,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// When the oldest command without an answer was given.
     pub(crate) fn oldest(&self) -> Option<Tick> {
-        let held = self.settled.front().or(self.held.front()).map(|it| it.asked.tick);
-        held.or(self.in_flight.front().map(|it| it.asked.tick))
+        self.in_flight.front().map(|it| it.asked.tick)
     }
 
     /// When the connection is worth nothing any more if no answer comes: the oldest is due for `patience`, and whatever
@@ -284,8 +250,7 @@ impl<T: AsRef<Command>> Conn<T> {
         self.stands_until = self.stands_until.max(asked.tick.checked_add(tag.as_ref().life()));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
         let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
-        self.may_grant |= matches!(tag.as_ref().kind(), Kind::Acquire | Kind::Raise | Kind::Extend);
-        self.in_flight.push_back(InFlight { tag, asked, with_source, end, ends_batch: false, waits: false });
+        self.in_flight.push_back(InFlight { tag, asked, with_source, end, ends_batch: false });
     }
 
     /// What is to be written now; the commands in it are a batch.
@@ -295,11 +260,6 @@ impl<T: AsRef<Command>> Conn<T> {
         {
             last.ends_batch = true;
             self.batches = self.batches.saturating_add(1);
-            // Only behind what can grant something: it holds up the connection.
-            if let Some(wait) = self.wait.filter(|_| std::mem::take(&mut self.may_grant)) {
-                last.waits = true;
-                replicas::write_wait(wait, &mut self.unsent);
-            }
         }
         if let Some(tls) = &mut self.tls {
             if !self.unsent.is_empty() && tls.seal(&self.unsent) {
@@ -314,9 +274,6 @@ impl<T: AsRef<Command>> Conn<T> {
     /// nobody else's. What nobody asked for is passed over.
     pub(crate) fn poll_event(&mut self) -> Result<Option<Event<T>>, NodeFailure> {
         loop {
-            if let Some(Held { tag, asked, reply }) = self.settled.pop_front() {
-                return Ok(Some(Event::Answer { tag, asked, reply }));
-            }
             let Some(reply) = self.inbox.take_reply().map_err(|it| self.nonsense(it))? else {
                 if self.open()? {
                     continue;
@@ -344,28 +301,17 @@ impl<T: AsRef<Command>> Conn<T> {
                 Push::Message(key) => return Ok(Some(Event::Released { key })),
                 Push::Subscribed | Push::Other => continue,
             }
-            if let Some(wait) = self.wait.filter(|_| std::mem::take(&mut self.asks_replicas)) {
-                self.batches = self.batches.saturating_sub(1);
-                let failure = replicas::too_few(frame, wait);
-                self.settled.extend(self.held.drain(..).map(|it| it.judged(failure.as_ref())));
-                continue;
-            }
             // What is answered keeps nobody from sending more: a server that answers without reading could have any
             // number of commands kept here.
             if first.is_some_and(|it| self.sent < it.end) {
                 return Err(protocol("an answer to what was not sent yet".to_owned()));
             }
-            let Some(InFlight { tag, asked, with_source, ends_batch, waits, .. }) = self.in_flight.pop_front() else {
+            let Some(InFlight { tag, asked, with_source, ends_batch, .. }) = self.in_flight.pop_front() else {
                 continue;
             };
-            self.asks_replicas = waits;
-            self.batches = self.batches.saturating_sub(usize::from(ends_batch && !waits));
+            self.batches = self.batches.saturating_sub(usize::from(ends_batch));
             let reply = Reply::read(tag.as_ref().kind(), frame);
             self.is_deaf |= tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
-            if self.wait.is_some() && reply.answer.prolongs() {
-                self.held.push_back(Held { tag, asked, reply });
-                continue;
-            }
             return Ok(Some(match reply.answer {
                 Answer::NoScript if !with_source => Event::UnknownScript { tag, asked },
                 _ => Event::Answer { tag, asked, reply },
@@ -391,15 +337,6 @@ impl<T: AsRef<Command>> Conn<T> {
             return NodeFailure::Tls(TlsFailure::SpeaksTls);
         }
         protocol(reason)
-    }
-}
-
-impl<T> Held<T> {
-    /// What it counts for, once this is known of the replicas.
-    fn judged(self, failure: Option<&NodeFailure>) -> Held<T> {
-        let Reply { answer, time } = self.reply;
-        let answer = failure.map_or(answer, |it| Answer::Failed(it.clone()));
-        Held { reply: Reply { answer, time }, ..self }
     }
 }
 

@@ -1,12 +1,10 @@
 //! URLs of nodes that are more than one process.
 
-use crate::wire::address::{Address, Group, Login, Place, WaitFor};
+use crate::wire::address::{Address, Group, Login, Place};
 
 const SENTINEL_PORT: u16 = 26_379;
 /// More are a mistake: each of them is asked, again and again.
 const MEMBERS_MAX: usize = 16;
-/// Until the builder knows how long answers may take.
-const WAIT_MILLIS: u64 = 50;
 
 const REPLICATED: &str = "expected redis[s]+replicated://[user:password@]host[:port],host[:port],…[/database]";
 const SENTINEL: &str =
@@ -15,7 +13,7 @@ const SENTINEL_TLS: &str = "sentinel_tls=no says that sentinels speak no TLS alt
                             rediss+sentinel:// only, and sentinels with TLS are what that means without it";
 const CLUSTER: &str = "expected redis[s]+cluster://[user:password@]host[:port],host[:port],…";
 const NO_DATABASE: &str = "a Redis Cluster has no databases: take out what stands behind the servers";
-const NOT_WITH_CLUSTER: &str = "wait_replicas and options of sentinels do not belong to redis+cluster://";
+const NO_CLUSTER_OPTIONS: &str = "redis+cluster:// takes no options";
 const EMPTY: &str = "an empty place in the list of servers: take out the comma that is too many";
 const TWICE: &str = "one server is in the list twice";
 const TOO_MANY: &str = "more than 16 servers for one node";
@@ -24,27 +22,21 @@ const NO_MASTER: &str = "no name of a master: write redis+sentinel://host,host,h
 const BAD_NAME: &str = "the name of the master is not UTF-8 when its percent signs are read, or has a space in it";
 const BAD_DATABASE: &str = "the database is not a number of 0 or more";
 const NOT_WITH_REPLICATED: &str = "sentinel_user, sentinel_password and sentinel_tls belong to redis+sentinel:// only";
-const NO_OPTIONS: &str = "the only options here are sentinel_user, sentinel_password, sentinel_tls and wait_replicas";
+const NO_OPTIONS: &str = "the only options here are sentinel_user, sentinel_password and sentinel_tls";
 const LONELY_USER: &str = "a sentinel_user without a sentinel_password";
 const PERCENT: &str = "sentinel_user or sentinel_password is not UTF-8 when its percent signs are read: write a percent sign \
                        as %25, or give both with Builder::sentinel_credentials";
 const NOT_FOR_ONE: &str = "several servers in one URL: give each a URL of its own if each is a node, or write \
                            redis+replicated://, redis+sentinel:// or redis+cluster:// if they are one node together";
+const NO_WAIT: &str = "WAIT and WAITAOF are not offered, as they make no lock safe: see guide::nodes";
 
-const BAD_WAIT: &str = "wait_replicas is how many replicas have to have a lock before it counts: 1 to 16";
-const NO_WAITAOF: &str = "WAITAOF is not offered: with appendfsync everysec each lock would take up to a second, with always it \
-                          is needless, and with no it fails; what a restart loses the quarantine covers; wait_replicas is for \
-                          replicas";
-
-/// Reads the URL of any node. The error never repeats it.
-pub(crate) fn parse_url(url: &str) -> Result<Address, String> {
-    let (url, wait) = wait_in(url)?;
-    let mut address = parse_the_rest(&url)?;
-    if wait.is_some() && matches!(address.place, Place::Group(Group::Cluster(_))) {
-        return Err(NOT_WITH_CLUSTER.to_owned());
-    }
-    address.wait = wait;
-    Ok(address)
+/// Of one server.
+fn one(url: &str) -> Result<Address, String> {
+    let address = Address::parse(url)?;
+    let options = url.rsplit_once('?').map_or("", |(_, options)| options);
+    // The parser passes over options that it does not know.
+    let waits = options.split('&').any(|option| option.to_ascii_lowercase().starts_with("wait"));
+    if waits { Err(NO_WAIT.to_owned()) } else { Ok(address) }
 }
 
 /// Of a cluster: what stands behind the scheme, which is `server` and that it is one.
@@ -59,7 +51,7 @@ fn cluster(server: &str, rest: &str) -> Result<Address, String> {
         return Err(NO_DATABASE.to_owned());
     }
     if !options.is_empty() {
-        return Err(NOT_WITH_CLUSTER.to_owned());
+        return Err(NO_CLUSTER_OPTIONS.to_owned());
     }
     let (login, members) = match authority.rsplit_once('@') {
         Some((login, members)) => (format!("{login}@"), members),
@@ -71,29 +63,8 @@ fn cluster(server: &str, rest: &str) -> Result<Address, String> {
     Ok(address.at(Place::Group(Group::Cluster(members))))
 }
 
-/// The option `wait_replicas`, and the URL without it.
-fn wait_in(url: &str) -> Result<(String, Option<WaitFor>), String> {
-    let Some((rest, options)) = url.rsplit_once('?') else { return Ok((url.to_owned(), None)) };
-    let is_wait = |it: &&str| it.to_ascii_lowercase().starts_with("wait");
-    let (ours, others): (Vec<_>, Vec<_>) = options.split('&').partition(is_wait);
-    let mut wait = None;
-    for option in &ours {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        if name != "wait_replicas" {
-            return Err(if name.contains("aof") { NO_WAITAOF } else { NO_OPTIONS }.to_owned());
-        }
-        let replicas = value.parse().ok().filter(|it| (1..=MEMBERS_MAX).contains(it)).ok_or(BAD_WAIT)?;
-        wait = Some(WaitFor { replicas: u32::try_from(replicas).unwrap_or(1), millis: WAIT_MILLIS });
-    }
-    let url = match others.join("&") {
-        _ if ours.is_empty() => url.to_owned(),
-        none if none.is_empty() => rest.to_owned(),
-        others => format!("{rest}?{others}"),
-    };
-    Ok((url, wait))
-}
-
-fn parse_the_rest(url: &str) -> Result<Address, String> {
+/// Reads the URL of any node. The error never repeats it.
+pub(crate) fn parse_url(url: &str) -> Result<Address, String> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let scheme = scheme.to_ascii_lowercase();
     let (server, kind) = scheme.split_once('+').unwrap_or((&scheme, ""));
@@ -104,7 +75,7 @@ fn parse_the_rest(url: &str) -> Result<Address, String> {
         ("redis" | "valkey" | "rediss" | "valkeys", "") if hosts(rest).contains(',') => {
             return Err(NOT_FOR_ONE.to_owned());
         }
-        _ => return Address::parse(url),
+        _ => return one(url),
     };
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -295,11 +266,16 @@ mod tests {
             #[cfg(feature = "tls")]
             ("rediss+cluster://a,b/3", NO_DATABASE),
             #[cfg(feature = "tls")]
-            ("rediss+cluster://a?sentinel_tls=no", NOT_WITH_CLUSTER),
+            ("rediss+cluster://a?sentinel_tls=no", NO_CLUSTER_OPTIONS),
             ("redis+cluster://a,b/3", NO_DATABASE),
             ("redis+cluster://a,b/x", NO_DATABASE),
-            ("redis+cluster://a,b?wait_replicas=1", NOT_WITH_CLUSTER),
-            ("redis+cluster://a?sentinel_password=secret", NOT_WITH_CLUSTER),
+            ("redis+cluster://a,b?wait_replicas=1", NO_CLUSTER_OPTIONS),
+            ("redis+replicated://a,b?wait_replicas=1", NO_OPTIONS),
+            ("redis+sentinel://a/m?sentinel_password=x&wait_replicas=1", NO_OPTIONS),
+            ("redis://host?wait_replicas=1", NO_WAIT),
+            ("redis://:a@host/3?waitaof=1", NO_WAIT),
+            ("redis+unix:///a.sock?db=2&wait_replicas=1&pass=wait", NO_WAIT),
+            ("redis+cluster://a?sentinel_password=secret", NO_CLUSTER_OPTIONS),
             ("redis+cluster://a,a:6379", TWICE),
             ("redis+cluster://a,,b", EMPTY),
             ("redis://u:secret@a,b,c", NOT_FOR_ONE),
@@ -358,28 +334,6 @@ mod tests {
         assert_eq!(secured("redis+sentinel://a/m"), (false, false));
         assert_eq!(secured("rediss+sentinel://a/m?sentinel_password=x&sentinel_tls=no"), (false, true));
         assert_eq!(parse_url("rediss+sentinel://s1,[::1]:7/m").unwrap().hosts(), ["s1", "::1"]);
-    }
-
-    #[test]
-    fn any_node_may_have_to_wait_for_replicas() {
-        let replicas = |url| parse_url(url).unwrap().wait.map(|it| it.replicas);
-        assert_eq!(replicas("redis://:a@host/3?wait_replicas=2"), Some(2));
-        assert_eq!(replicas("redis+replicated://a,b?wait_replicas=1"), Some(1));
-        assert_eq!(replicas("redis+sentinel://a/m?sentinel_password=x&wait_replicas=16"), Some(16));
-        assert_eq!(replicas("redis+sentinel://a/m?sentinel_password=x"), None);
-        let address = parse_url("redis+unix:///a.sock?db=2&wait_replicas=1&pass=wait").unwrap();
-        assert_eq!((address.database, address.password.as_deref(), address.wait.is_some()), (2, Some("wait"), true));
-        for (url, reason) in [
-            ("redis://host?wait_replicas=0", BAD_WAIT),
-            ("redis://host?wait_replicas=17", BAD_WAIT),
-            ("redis://host?wait_replicas", BAD_WAIT),
-            ("redis://host?wait_replicas=-1", BAD_WAIT),
-            ("redis://host?waitaof=1", NO_WAITAOF),
-            ("redis+sentinel://a/m?wait_aof=1", NO_WAITAOF),
-            ("redis://host?wait=1", NO_OPTIONS),
-        ] {
-            assert_eq!(parse_url(url).unwrap_err(), reason, "{url}");
-        }
     }
 
     #[test]

@@ -8,9 +8,11 @@ use redis::{Cmd, ServerError, Value, cmd};
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
+use crate::wire::address::Address;
 use crate::wire::command::{Command, Form};
+use crate::wire::reply::Reply;
 use crate::wire::script::{Kind, Script};
-use crate::wire::{Address, Reply, refusal, value};
+use crate::wire::{refusal, value};
 
 /// What comes next.
 #[derive(Debug, Eq, PartialEq)]

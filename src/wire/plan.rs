@@ -37,76 +37,67 @@ const SET: &[u8] = b"quorlock:set";
 /// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    form: AnyForm,
+    /// What the lock is on the nodes.
+    form: Arc<dyn Form>,
     ttls: KeyTtls,
     label: OwnerLabel,
 }
 
-/// What a lock is on the nodes.
-#[derive(Clone, Debug)]
-enum AnyForm {
-    Exclusive(LockKeys),
-    Several(Several),
-    Shared(Shared),
-    Slots(Slots),
-}
-
+/// The forms: one for each kind of lock that has scripts of its own.
 impl Plan {
     /// A mutex called `name`.
     pub(crate) fn mutex(prefix: &[u8], name: &[u8], ttls: KeyTtls) -> Plan {
-        Plan::of(AnyForm::Exclusive(LockKeys::of([prefix, name].concat().into())), ttls)
+        Plan::of(LockKeys::of([prefix, name].concat().into()), ttls)
     }
 
     /// Several locks that are taken together; `names`: sorted, and none of them twice.
     pub(crate) fn several<'a>(prefix: &[u8], names: impl Iterator<Item = &'a [u8]>, ttls: KeyTtls) -> Plan {
-        let locks = names.map(|it| [prefix, it].concat().into());
-        Plan::of(AnyForm::Several(Several::new(locks)), ttls)
+        Plan::of(Several::new(names.map(|it| [prefix, it].concat().into())), ttls)
     }
 
     /// A semaphore with so many permits, 1 to 256.
     pub(crate) fn semaphore(prefix: &[u8], name: &[u8], permits: usize, ttls: KeyTtls) -> Plan {
-        Plan::of(AnyForm::Slots(Slots::new([prefix, name].concat().into(), permits)), ttls)
+        Plan::of(Slots::new([prefix, name].concat().into(), permits), ttls)
     }
 
-    fn of(form: AnyForm, ttls: KeyTtls) -> Plan {
-        Plan { form, ttls, label: OwnerLabel::default() }
+    /// The lock of a mutex, for one of several readers at a time.
+    pub(crate) fn to_read(&self) -> Plan {
+        Plan { form: Arc::new(Shared::of(LockKeys::of(Arc::clone(self.key())))), ..self.clone() }
     }
 
-    fn form(&self) -> &dyn Form {
-        match &self.form {
-            AnyForm::Exclusive(it) => it,
-            AnyForm::Several(it) => it,
-            AnyForm::Shared(it) => it,
-            AnyForm::Slots(it) => it,
-        }
+    /// A hold of each form, for what is true of all of them.
+    #[cfg(test)]
+    fn of_each_form(ttls: KeyTtls) -> [Plan; 4] {
+        let mutex = Plan::mutex(b"", b"a", ttls);
+        let several = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), ttls);
+        [mutex.to_read(), mutex, several, Plan::semaphore(b"", b"s", 2, ttls).of_slot(1)]
     }
+}
 
-    fn slots(&self) -> Option<&Slots> {
-        if let AnyForm::Slots(it) = &self.form { Some(it) } else { None }
+impl Plan {
+    fn of(form: impl Form + 'static, ttls: KeyTtls) -> Plan {
+        Plan { form: Arc::new(form), ttls, label: OwnerLabel::default() }
     }
 
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(&self, slot: u8) -> Plan {
-        let mut plan = self.clone();
-        if let AnyForm::Slots(it) = &mut plan.form {
-            it.own = Some(slot);
-        }
-        plan
+        let form = self.form.of_slot(slot).unwrap_or_else(|| Arc::clone(&self.form));
+        Plan { form, ..self.clone() }
     }
 
     /// The slot of a hold, of a semaphore.
     pub(crate) fn slot(&self) -> Option<u8> {
-        self.slots()?.own
+        self.form.slot()
     }
 
     /// Whether the manager's queue notes who holds it. Not of a semaphore: nobody waits because of that.
     pub(crate) fn is_noted(&self) -> bool {
-        self.slots().is_none()
+        self.form.is_noted()
     }
 
     /// Whether its key is not that of a lock, and so does not say in which waiting lists its calls are.
     pub(crate) fn has_lists_of_its_own(&self) -> bool {
-        matches!(self.form, AnyForm::Several(_) | AnyForm::Slots(_))
+        self.key().starts_with(RESERVED)
     }
 
     /// Writes `label` behind the owner token, in the value of the lock.
@@ -114,33 +105,24 @@ impl Plan {
         Plan { label: label.clone(), ..self }
     }
 
-    /// The same lock for one of several readers at a time. What has several names has no readers, and stays as it is.
-    pub(crate) fn to_read(&self) -> Plan {
-        match &self.form {
-            AnyForm::Exclusive(keys) => Plan { form: AnyForm::Shared(Shared::of(keys.clone())), ..self.clone() },
-            AnyForm::Shared(_) | AnyForm::Several(_) | AnyForm::Slots(_) => self.clone(),
-        }
-    }
-
     /// Whether several may hold it at a time.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.form, AnyForm::Shared(_))
+        self.form.is_shared()
     }
 
     /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
     pub(crate) fn key(&self) -> &Arc<[u8]> {
-        self.form().key()
+        self.form.key()
     }
 
     /// Of a lock that has several names, the key of each; none otherwise.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Arc<[u8]>> {
-        let several = if let AnyForm::Several(it) = &self.form { Some(it) } else { None };
-        several.into_iter().flat_map(Several::locks)
+        self.form.parts().iter().map(|it| &it.lock)
     }
 
     /// Whether all of its names have the same slot, in a cluster.
     pub(crate) fn is_in_one_slot(&self) -> bool {
-        let names = self.form().names();
+        let names = self.form.names();
         let mut slots = names.iter().map(|it| slot_of(it));
         let first = slots.next();
         slots.all(|it| Some(it) == first)
@@ -148,12 +130,12 @@ impl Plan {
 
     /// Length of the names with the prefix, in bytes.
     pub(crate) fn key_len(&self) -> usize {
-        self.form().names().iter().map(|it| it.len()).fold(0, usize::saturating_add)
+        self.form.names().iter().map(|it| it.len()).fold(0, usize::saturating_add)
     }
 
     /// Whether a name with the prefix looks like one of the keys that are kept beside locks.
     pub(crate) fn is_reserved(&self) -> bool {
-        self.form().names().iter().any(|it| it.starts_with(RESERVED))
+        self.form.names().iter().any(|it| it.starts_with(RESERVED))
     }
 
     /// The value of a lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
@@ -176,7 +158,7 @@ impl Plan {
         quarantine: u64,
         policy: &QueuePolicy,
     ) -> Command {
-        let form = self.form();
+        let form = &self.form;
         let Call { script, keys, more } = form.acquire(owner, policy);
         let mut args = vec![self.value(owner)];
         args.extend([ttl_ms, proposal, self.ttls.fence, quarantine].map(digits));
@@ -188,7 +170,7 @@ impl Plan {
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let Call { script, keys, .. } = self.form().raise();
+        let Call { script, keys, .. } = self.form.raise();
         Command::of_script(script, &keys, &[&self.value(owner), &digits(token), &digits(self.ttls.fence)])
     }
 
@@ -210,7 +192,7 @@ impl Plan {
         quarantine: u64,
         more: Option<&str>,
     ) -> Command {
-        let Call { script, keys, .. } = self.form().extend();
+        let Call { script, keys, .. } = self.form.extend();
         let mut args = vec![self.value(owner)];
         args.extend([ttl_ms, token, self.ttls.fence, quarantine].map(digits));
         args.extend(more.map(|it| it.as_bytes().to_vec()));
@@ -219,21 +201,20 @@ impl Plan {
 
     /// `raised`: the owner's fencing token, if its acquire has proposed another one to the nodes.
     pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, update: QueueUpdate) -> Command {
-        self.give_back(self.form().release(raised.map(digits), digits(self.ttls.fence)), owner, update)
+        self.give_back(self.form.release(raised.map(digits), digits(self.ttls.fence)), owner, update)
     }
 
     /// Gives back what nodes have granted besides the slot of a hold, and leaves their waiting lists; nothing where there are
     /// no slots.
     pub(crate) fn keep(&self, owner: OwnerToken, waiter: Option<Waiter>) -> Option<Command> {
-        let slots = self.slots()?;
-        let call = slots.give_back(slots.own, None, digits(self.ttls.fence));
+        let call = self.form.release_others(digits(self.ttls.fence))?;
         Some(self.give_back(call, owner, waiter.map_or(QueueUpdate::None, QueueUpdate::Leave)))
     }
 
     fn give_back(&self, Call { script, keys, more }: Call<'_>, owner: OwnerToken, update: QueueUpdate) -> Command {
-        let form = self.form();
+        let form = &self.form;
         let always = [vec![self.value(owner)], more].concat();
-        let more = update.args(|it| form.member(it), form.has_several_lists());
+        let more = update.args(|it| form.member(it), !form.parts().is_empty());
         let always = slices(&always);
         let command = Command::of_script(script, &keys, &[&always[..], &slices(&more)].concat());
         match update {

@@ -53,109 +53,110 @@ pub(crate) enum Kind {
     Time,
 }
 
-/// A script.
+/// When a server gets the source of a script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Script {
-    Acquire,
-    Raise,
-    Extend,
-    Release,
-    AcquireMany,
-    RaiseMany,
-    ExtendMany,
-    ReleaseMany,
-    AcquireSlot,
-    ReleaseSlots,
-    Greet,
-    Meet,
-    AcquireShared,
-    RaiseShared,
-    ExtendShared,
-    ReleaseShared,
-    Inspect,
-    Probe,
-    List,
-    Present,
+enum Sent {
+    /// In the login, if the server does not know it: every lock needs it.
+    InLogin,
+    /// Likewise, with quarantine.
+    InLoginOfQuarantine,
+    /// With the first command on a connection that runs it. This takes no longer.
+    WithCommand,
+}
+
+/// What there is to say of a script.
+struct Row {
+    kind: Kind,
+    sent: Sent,
+    text: &'static str,
+    /// The SHA-1 of the source in hex: 40 digits.
+    hash: OnceLock<String>,
+}
+
+/// The table of all scripts: the kind of each, when it is sent, and its file.
+macro_rules! scripts {
+    ($($name:ident: $kind:ident, $sent:ident, $file:literal;)*) => {
+        /// A script.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub(crate) enum Script {
+            $($name),*
+        }
+
+        impl Script {
+            pub(crate) const ALL: [Script; [$($file),*].len()] = [$(Script::$name),*];
+
+            fn row(self) -> &'static Row {
+                match self {
+                    $(Script::$name => {
+                        const TEXT: &str = include_str!(concat!("scripts/", $file));
+                        static ROW: Row =
+                            Row { kind: Kind::$kind, sent: Sent::$sent, text: TEXT, hash: OnceLock::new() };
+                        &ROW
+                    })*
+                }
+            }
+        }
+    };
+}
+
+scripts! {
+    Acquire: Acquire, InLogin, "acquire.lua";
+    Raise: Raise, WithCommand, "raise.lua";
+    Extend: Extend, InLogin, "extend.lua";
+    Release: Release, InLogin, "release.lua";
+    AcquireMany: Acquire, WithCommand, "acquire_many.lua";
+    RaiseMany: Raise, WithCommand, "raise_many.lua";
+    ExtendMany: Extend, WithCommand, "extend_many.lua";
+    ReleaseMany: Release, WithCommand, "release_many.lua";
+    AcquireShared: Acquire, WithCommand, "acquire_shared.lua";
+    RaiseShared: Raise, WithCommand, "raise_shared.lua";
+    ExtendShared: Extend, WithCommand, "extend_shared.lua";
+    ReleaseShared: Release, WithCommand, "release_shared.lua";
+    AcquireSlot: Acquire, WithCommand, "acquire_slot.lua";
+    ReleaseSlots: Release, WithCommand, "release_slots.lua";
+    Meet: Meet, InLoginOfQuarantine, "meet.lua";
+    Greet: Greet, InLoginOfQuarantine, "greet.lua";
+    Inspect: Inspect, WithCommand, "inspect.lua";
+    Probe: Probe, WithCommand, "probe.lua";
+    List: List, WithCommand, "list.lua";
+    Present: Present, WithCommand, "present.lua";
 }
 
 impl Script {
-    /// The scripts that every lock needs, and those that quarantine needs: a server that does not know them is given them in
-    /// the login. The first command of another script on a connection carries its source instead, and takes no longer for that.
-    const OF_LOCKS: [Script; 3] = [Script::Acquire, Script::Extend, Script::Release];
-    const OF_QUARANTINE: [Script; 2] = [Script::Meet, Script::Greet];
-
-    pub(crate) const ALL: [Script; 20] = [
-        Script::Acquire,
-        Script::Raise,
-        Script::Extend,
-        Script::Release,
-        Script::AcquireMany,
-        Script::RaiseMany,
-        Script::ExtendMany,
-        Script::ReleaseMany,
-        Script::AcquireShared,
-        Script::RaiseShared,
-        Script::ExtendShared,
-        Script::ReleaseShared,
-        Script::AcquireSlot,
-        Script::ReleaseSlots,
-        Script::Greet,
-        Script::Meet,
-        Script::Inspect,
-        Script::Probe,
-        Script::List,
-        Script::Present,
-    ];
-
     /// What a command does that runs it.
     pub(crate) fn kind(self) -> Kind {
-        match self {
-            Script::Acquire | Script::AcquireMany | Script::AcquireShared | Script::AcquireSlot => Kind::Acquire,
-            Script::Raise | Script::RaiseMany | Script::RaiseShared => Kind::Raise,
-            Script::Extend | Script::ExtendMany | Script::ExtendShared => Kind::Extend,
-            Script::Release | Script::ReleaseMany | Script::ReleaseShared | Script::ReleaseSlots => Kind::Release,
-            Script::Greet => Kind::Greet,
-            Script::Meet => Kind::Meet,
-            Script::Inspect => Kind::Inspect,
-            Script::Probe => Kind::Probe,
-            Script::List => Kind::List,
-            Script::Present => Kind::Present,
-        }
+        self.row().kind
     }
 
     /// The scripts that a server has to know before it may vote.
     pub(crate) fn needed(with_quarantine: bool) -> Vec<Script> {
-        let of_quarantine = Script::OF_QUARANTINE.into_iter().filter(|_| with_quarantine);
-        Script::OF_LOCKS.into_iter().chain(of_quarantine).collect()
+        let of_quarantine = |it: &Script| with_quarantine && it.row().sent == Sent::InLoginOfQuarantine;
+        let needed = |it: &Script| it.row().sent == Sent::InLogin || of_quarantine(it);
+        Script::ALL.into_iter().filter(needed).collect()
     }
 
     /// Whether its first command on a connection carries the source.
     pub(crate) fn is_introduced(self) -> bool {
-        !Script::OF_LOCKS.contains(&self) && !Script::OF_QUARANTINE.contains(&self)
+        self.row().sent == Sent::WithCommand
     }
 
     pub(crate) fn source(self) -> String {
         self.lines().collect()
     }
 
-    /// The SHA-1 of the source in hex: 40 digits.
-    ///
     /// Of scripts that are used alone, and without their source in one piece: it is on the way to the first lock of a program.
     pub(crate) fn hash(self) -> &'static str {
-        static HASHES: [OnceLock<String>; Script::ALL.len()] = [const { OnceLock::new() }; Script::ALL.len()];
-        let hash = || {
+        self.row().hash.get_or_init(|| {
             let mut sha = Sha1::new();
             self.lines().for_each(|it| sha.update(it.as_bytes()));
             sha.digest().to_string()
-        };
-        let place = Script::ALL.iter().position(|it| *it == self).and_then(|it| HASHES.get(it));
-        place.map_or("", |it| it.get_or_init(hash))
+        })
     }
 
     /// The lines of the source, and the parts that it has in common with others: servers have no means for scripts to share
     /// code. Without comments, which are half of it: each program hashes it, and servers are sent it and keep it.
     fn lines(self) -> impl Iterator<Item = &'static str> {
-        let with_parts = self.text().split_inclusive('\n').flat_map(|line| {
+        let with_parts = self.row().text.split_inclusive('\n').flat_map(|line| {
             let part = match line.trim() {
                 "-- include reservation.lua" => include_str!("scripts/reservation.lua"),
                 "-- include canary.lua" => include_str!("scripts/canary.lua"),
@@ -165,31 +166,6 @@ impl Script {
             part.split_inclusive('\n')
         });
         with_parts.filter(|it| !it.trim_start().starts_with("--"))
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Script::Acquire => include_str!("scripts/acquire.lua"),
-            Script::AcquireMany => include_str!("scripts/acquire_many.lua"),
-            Script::Raise => include_str!("scripts/raise.lua"),
-            Script::RaiseMany => include_str!("scripts/raise_many.lua"),
-            Script::Extend => include_str!("scripts/extend.lua"),
-            Script::ExtendMany => include_str!("scripts/extend_many.lua"),
-            Script::Release => include_str!("scripts/release.lua"),
-            Script::ReleaseMany => include_str!("scripts/release_many.lua"),
-            Script::AcquireSlot => include_str!("scripts/acquire_slot.lua"),
-            Script::ReleaseSlots => include_str!("scripts/release_slots.lua"),
-            Script::Greet => include_str!("scripts/greet.lua"),
-            Script::Meet => include_str!("scripts/meet.lua"),
-            Script::AcquireShared => include_str!("scripts/acquire_shared.lua"),
-            Script::RaiseShared => include_str!("scripts/raise_shared.lua"),
-            Script::ExtendShared => include_str!("scripts/extend_shared.lua"),
-            Script::ReleaseShared => include_str!("scripts/release_shared.lua"),
-            Script::Inspect => include_str!("scripts/inspect.lua"),
-            Script::Probe => include_str!("scripts/probe.lua"),
-            Script::List => include_str!("scripts/list.lua"),
-            Script::Present => include_str!("scripts/present.lua"),
-        }
     }
 }
 
@@ -232,7 +208,7 @@ mod tests {
             assert!(PROBED.contains(&&*command), "{command}");
         }
         for command in PROBED {
-            assert!(Script::Probe.text().contains(&format!("(\"{command}\", ")), "{command}");
+            assert!(Script::Probe.row().text.contains(&format!("(\"{command}\", ")), "{command}");
         }
     }
 
@@ -250,7 +226,7 @@ mod tests {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/scripts");
         let mut included = 0;
         for script in Script::ALL {
-            for name in script.text().lines().filter_map(|it| it.trim().strip_prefix("-- include ")) {
+            for name in script.row().text.lines().filter_map(|it| it.trim().strip_prefix("-- include ")) {
                 let part = fs::read_to_string(scripts.join(name)).unwrap();
                 let is_code = |it: &&str| !it.trim_start().starts_with("--");
                 let code: String = part.split_inclusive('\n').filter(is_code).collect();
@@ -264,7 +240,7 @@ mod tests {
     #[test]
     fn every_script_states_its_interface() {
         for script in Script::ALL {
-            let text = script.text();
+            let text = script.row().text;
             assert!(text.starts_with("-- ") && text.contains("-- KEYS[1]") && text.contains("-- Returns"));
         }
     }

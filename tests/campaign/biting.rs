@@ -1,7 +1,6 @@
 //! The judge objects to what is wrong, and only to that: told histories first, then real clients with a planted defect.
 //! What is peculiar to a work is in its own file.
 
-use crate::client::Work;
 use crate::conductor::Plan;
 use crate::faults::{ClientFault, NodeFault};
 use crate::history::Effect;
@@ -9,6 +8,7 @@ use crate::judge::{Judge, Manner};
 use crate::options::seconds;
 use crate::support::{boot, ms};
 use crate::verdict::{RULES, Report};
+use crate::works::Work;
 
 /// A ttl in the histories below, in nanoseconds.
 pub(crate) const TTL: u64 = 1_000_000_000;

@@ -19,45 +19,7 @@ use crate::history::Way;
 use crate::judge::Line;
 use crate::options::{QUARANTINE, builder};
 use crate::support::{between, boot, nanos, times};
-use crate::{permits, readers, registers, transfers};
-
-/// What locks are taken for; each has a file. Its resources, and so its locks, are named after it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Work {
-    Registers,
-    Readers,
-    Transfers,
-    Permits,
-}
-
-impl Work {
-    pub(crate) const ALL: [Work; 4] = [Work::Registers, Work::Readers, Work::Transfers, Work::Permits];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Work::Registers => registers::NAME,
-            Work::Readers => readers::NAME,
-            Work::Transfers => transfers::NAME,
-            Work::Permits => permits::NAME,
-        }
-    }
-
-    /// What all clients do now. Slow ones stay with it for longer than they hold a lock.
-    pub(crate) fn of_now(works: &[Work], ttl: Duration, slow: bool) -> Work {
-        let turns = boot() / nanos(if slow { ttl * 2 } else { ttl / 2 });
-        works[usize::try_from(turns).unwrap() % works.len()]
-    }
-
-    /// The locks, or one of those that are in the same slot of a cluster.
-    pub(crate) fn locks(self) -> &'static [&'static str] {
-        match self {
-            Work::Registers => &registers::REGISTERS,
-            Work::Readers => &[readers::REGISTER],
-            Work::Transfers => &[transfers::ACCOUNTS[0]],
-            Work::Permits => &[permits::NAME],
-        }
-    }
-}
+use crate::works::Work;
 
 /// How a client is to be; told in one line.
 #[derive(Clone, Debug)]
@@ -168,29 +130,13 @@ impl Client {
 
         self.ambush.enter(Phase::Acquire);
         let asked = boot();
-        let taken = match work {
-            Work::Registers => registers::take(&self.locks, &mut self.rng, &call),
-            Work::Readers => readers::take(&self.locks, &mut self.rng, &call),
-            Work::Transfers => transfers::take(&self.locks, &mut self.rng, &call),
-            Work::Permits => permits::take(&self.locks, &call),
-        };
+        let taken = work.take(&self.locks, &mut self.rng, &call);
         let acquired = boot();
         self.ambush.enter(Phase::Renewal);
         match taken {
             Ok(taken) => {
                 let hold = self.claim(taken, extends, extended, asked, acquired);
-                let hold = match work {
-                    Work::Registers | Work::Permits => {
-                        self.update(&hold);
-                        Some(hold)
-                    }
-                    Work::Readers => readers::work(self, hold),
-                    Work::Transfers => {
-                        transfers::work(self, &hold);
-                        Some(hold)
-                    }
-                };
-                if let Some(hold) = hold {
+                if let Some(hold) = work.work(self, hold) {
                     self.end(hold);
                 }
             }

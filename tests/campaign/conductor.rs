@@ -11,7 +11,7 @@ use devnodes::{Clock, Proxy, Server, eventually};
 use tempfile::TempDir;
 
 use crate::child::{self, ChildProcess};
-use crate::client::{Role, Work};
+use crate::client::Role;
 use crate::clusters::Spot;
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::judge::{Judge, Manner};
@@ -21,6 +21,7 @@ use crate::options::QUARANTINE;
 use crate::steps::Steps;
 use crate::support::*;
 use crate::verdict::{RULES, Report};
+use crate::works::Work;
 
 /// What is to be done.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 //! | [`conductor`] | starts [`nodes`], clients and the judge, does the [`faults`], heals, and reads the report |
 //! | [`steps`] | what is done to nodes that are several servers, [`groups`] and [`clusters`] |
 //! | [`client`] | a process with a manager of its own that takes locks, works under them and says what it believes |
-//! | [`registers`], [`readers`], [`transfers`], [`permits`] | the works that clients do: under a mutex, a read-write lock, several names at once, a semaphore |
+//! | [`works`] | what clients do under each kind of lock |
 //! | [`judge`] | a process with the resource that is to be protected; it writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
 //!
 //! A campaign ends with all servers well. Then every client must get a lock, and when the last is gone no key may be left, not
@@ -36,11 +36,8 @@ mod last;
 mod mixed;
 mod nodes;
 mod options;
-mod permits;
-mod readers;
-mod registers;
 mod several;
 mod steps;
 mod support;
-mod transfers;
 mod verdict;
+mod works;

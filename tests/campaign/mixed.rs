@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use devnodes::Clock;
 
-use crate::client::Work;
 use crate::conductor::{Outcome, Plan};
 use crate::faults::{ClientFault, NodeFault};
 use crate::options::{seconds, seed};
 use crate::support::{announce, ms};
+use crate::works::Work;
 
 /// Long enough to do everything to clients that can be done to them.
 const TO_SEE_ALL: Duration = Duration::from_secs(25);

@@ -282,7 +282,8 @@ fn fails_with(result: Result<LockGuard, AcquireError>, looks: impl Fn(&NodeFailu
 }
 
 #[test]
-fn the_access_list_of_the_guide_is_enough() {
+fn the_access_list_of_the_guide_is_enough() -> TestResult {
+    needs!(AccessLists);
     let place = Place::new();
     for claim in CLAIMS {
         place.set_user("");
@@ -291,10 +292,12 @@ fn the_access_list_of_the_guide_is_enough() {
     // Nothing that was refused was only not noticed.
     let log = place.server.command(&["ACL", "LOG"]).unwrap();
     assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
+    Ok(())
 }
 
 #[test]
-fn no_command_on_the_access_list_of_the_guide_is_too_much() {
+fn no_command_on_the_access_list_of_the_guide_is_too_much() -> TestResult {
+    needs!(AccessLists);
     let listed: Vec<String> = lines().into_iter().flatten().filter(|it| it.starts_with('+')).collect();
     let known: Vec<&str> = NEEDED_FOR.iter().map(|it| it.0).collect();
     assert!(known.iter().all(|it| listed.iter().any(|word| word == it)), "not in the guide any more: {known:?}");
@@ -309,10 +312,12 @@ fn no_command_on_the_access_list_of_the_guide_is_too_much() {
         let (_, claim) = needed.unwrap_or_else(|| panic!("{command} is in the guide and has no row here"));
         assert!(!claim.holds(&place), "{claim:?} also without {command}");
     }
+    Ok(())
 }
 
 #[test]
 fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -> TestResult {
+    needs!(AccessLists);
     let place = Place::new();
     let waiting = lines().pop().unwrap();
     assert!(waiting.contains(&"+subscribe".to_owned()) && waiting.contains(&"+zadd".to_owned()), "{waiting:?}");
@@ -336,6 +341,7 @@ fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -
 
 #[test]
 fn a_command_that_the_access_list_forbids_in_a_script_is_called_not_permitted() -> TestResult {
+    needs!(AccessLists);
     let place = Place::new();
     place.set_user("+set");
 
@@ -348,6 +354,7 @@ fn a_command_that_the_access_list_forbids_in_a_script_is_called_not_permitted() 
 
 #[test]
 fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
+    needs!(AccessLists);
     let place = Place::new();
     place.set_user("");
     set(&place.server, "of another application", "precious");
@@ -395,6 +402,7 @@ fn of_readers() -> Vec<String> {
 
 #[test]
 fn i7_readers_say_which_permission_they_lack() -> TestResult {
+    needs!(AccessLists);
     let place = Place::new();
     let more = of_readers();
     let allow = |words: &[String]| {

@@ -196,8 +196,8 @@ fn a_key_without_expiry_is_held_and_never_taken_for_free() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "commands are watched")]
 fn a5_every_attempt_of_a_waiting_call_has_a_token_of_its_own() -> TestResult {
+    needs!(CommandMonitor);
     let servers = Servers::start(1)?;
     set(&servers[0], "report", "foreign");
     let locks = connected(builder(servers.urls()), 1);

@@ -150,8 +150,8 @@ fn g4_a_server_that_was_made_to_count_thousands_of_errors_keeps_its_vote() -> Te
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "passwords")]
 fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
+    needs!(Passwords);
     let servers = Servers::start_with(3, |it| it.password("s3cret/+ pw"))?;
     let at = |login: &str| -> Vec<_> { servers.iter().map(|it| format!("redis://{login}{}", it.addr())).collect() };
     for server in &servers {
@@ -188,8 +188,8 @@ fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "passwords")]
 fn a_password_that_is_changed_later_counts_from_the_next_connection_on() -> TestResult {
+    needs!(Passwords);
     let servers = Servers::start(1)?;
     let locks = connected(builder(servers.urls()), 1);
 
@@ -205,8 +205,8 @@ fn a_password_that_is_changed_later_counts_from_the_next_connection_on() -> Test
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "databases")]
 fn a_database_number_is_where_the_keys_are() -> TestResult {
+    needs!(Databases);
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls().iter().map(|it| format!("{it}/3"))).build()?;
 
@@ -227,8 +227,8 @@ fn a_database_number_is_where_the_keys_are() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "databases")]
 fn a_database_that_does_not_exist_is_said_to_be_wrong() -> TestResult {
+    needs!(Databases);
     let servers = Servers::start(1)?;
     let locks = builder([format!("{}/99", servers[0].url())]).build()?;
 
@@ -241,8 +241,8 @@ fn a_database_that_does_not_exist_is_said_to_be_wrong() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "Unix sockets")]
 fn unix_sockets_work_like_any_other_address() -> TestResult {
+    needs!(UnixSockets);
     let servers = Servers::start_with(3, |it| it.unix_socket().password("pw"))?;
     let urls: Vec<_> = servers.iter().map(Server::unix_url).collect();
     let (by_path, by_port) = (builder(&urls).build()?, manager(&servers));
@@ -265,8 +265,8 @@ fn unix_sockets_work_like_any_other_address() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "replicas")]
 fn b2_replicas_have_no_vote_not_even_writable_ones() -> TestResult {
+    needs!(Replicas);
     let servers = Servers::start(3)?;
     let master = Server::start()?;
     let before = connected(builder(servers.urls()).ttl(LONG), 3);
@@ -301,8 +301,8 @@ fn b2_replicas_have_no_vote_not_even_writable_ones() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn e5_servers_out_of_memory_grant_nothing_and_still_release_and_extend() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     let guard = locks.mutex("report").lock()?;
@@ -324,8 +324,8 @@ fn e5_servers_out_of_memory_grant_nothing_and_still_release_and_extend() -> Test
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     for i in 0..2 {
@@ -345,8 +345,8 @@ fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResul
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn e5_a_release_that_is_refused_is_not_confirmed() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
     let guard = locks.mutex("report").renew(false).lock()?;
@@ -366,8 +366,8 @@ fn e5_a_release_that_is_refused_is_not_confirmed() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "clusters")]
 fn b3_cluster_nodes_have_no_vote() -> TestResult {
+    needs!(Clusters);
     let servers = Servers::start_with(2, |it| it.arg("--cluster-enabled", "yes"))?;
 
     let err = manager(&servers).mutex("report").try_lock().unwrap_err();
@@ -465,8 +465,8 @@ fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "scripts of a test")]
 fn servers_busy_with_a_script_are_told_apart_and_come_back() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(3)?;
     let locks: LockManager = connected(builder(servers.urls()).ttl(LONG), 3);
     let endless = [make_busy(&servers[0]), make_busy(&servers[1])];
@@ -485,8 +485,8 @@ fn servers_busy_with_a_script_are_told_apart_and_come_back() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "scripts of a test")]
 fn e5_a_release_that_a_busy_server_refuses_is_sent_again() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(3)?;
     let locks: LockManager = connected(builder(servers.urls()).ttl(LONG), 3);
     let guard = locks.mutex("report").lock()?;

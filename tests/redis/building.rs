@@ -28,8 +28,8 @@ fn building_touches_no_network() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "ports that nobody listens on")]
 fn a_manager_is_built_while_all_nodes_are_down_and_works_once_they_are_up() -> TestResult {
+    needs!(ClosedPorts);
     let servers = Servers::start(3)?;
     for server in &servers {
         server.kill()?;

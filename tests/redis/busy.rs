@@ -130,7 +130,7 @@ fn h6_the_death_of_any_one_node_of_a_busy_machine_loses_no_lock() -> TestResult 
     let (threads, held) = (16, 200);
     for run in 0..20 {
         let servers = Servers::start(3)?;
-        let locks = connected(LockManager::builder(servers.urls()).ttl(secs(6)).quarantine(false), 3);
+        let locks = connected(crate::builder_for(servers.urls()).ttl(secs(6)).quarantine(false), 3);
         let busy = Busy::start(&locks, threads, 2);
         let guards: Vec<LockGuard> = (0..held).map(|i| locks.mutex(name(i)).lock()).collect::<Result<_, _>>()?;
         // At the latest when each has been renewed.

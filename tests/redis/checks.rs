@@ -3,7 +3,7 @@
 use devnodes::{Clock, Proxy, Server, Servers, eventually};
 use quorlock::{NodeCheck, NodeFailure, NodeFinding};
 
-use crate::clocks;
+use crate::log_lines;
 use crate::support::*;
 
 /// Makes `server` a replica of `master` and promotes it.
@@ -40,6 +40,7 @@ fn disqualified(finding: NodeFinding) -> Option<NodeFailure> {
 
 #[test]
 fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
+    needs!(Settings);
     let (servers, master) = (Servers::start(2)?, Server::start()?);
     promote(&servers[0], &master)?;
     for server in &servers {
@@ -53,14 +54,14 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     assert!(locks.mutex("report").try_lock()?.is_valid());
 
     servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
-    let mut child = child("clocks::child_that_looks_at_its_nodes", &servers.urls());
+    let mut child = child("log_lines::child_that_looks_at_its_nodes", &servers.urls());
     assert_eq!(child.hear(), "looked");
     for server in &servers {
         server.command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
     }
     child.go_on();
     // Once each, although it has connected twice.
-    let lines = clocks::warnings(&child);
+    let lines = log_lines::warnings(&child);
     let one = |node: &str, says: &str| lines.iter().filter(|it| it.starts_with(node) && it.contains(says)).count() == 1;
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(one("WARN n0: ", "has been promoted") && one("WARN n1: ", "would evict locks"), "{lines:?}");
@@ -69,6 +70,7 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
 
 #[test]
 fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> TestResult {
+    needs!(Settings);
     let fresh = Server::start;
     let (fine, promoted, would_evict, has_replica, replica, mute, silent) =
         (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, without_hello()?);
@@ -109,6 +111,7 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
 
 #[test]
 fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start_with(3, |it| it.arg("--maxmemory-policy", "allkeys-lru"))?;
     for server in servers.iter().take(2) {
         server.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
@@ -136,6 +139,7 @@ fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() ->
 
 #[test]
 fn a_look_says_what_runs_there_since_when_how_far_it_is_and_which_commands_it_forbids() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(2)?;
     servers[1].command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd", "-pubsub|numsub"])?;
     let proxy = Proxy::start(servers[0].addr())?;
@@ -169,6 +173,7 @@ fn a_look_says_what_runs_there_since_when_how_far_it_is_and_which_commands_it_fo
 
 #[test]
 fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).response_timeout(ms(500)), 3);
     servers[1].pause()?;
@@ -183,6 +188,8 @@ fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are()
 
 #[test]
 fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestResult {
+    needs!(Settings);
+    needs!(ClosedPorts);
     let fresh = Server::start;
     let (fine, promoted, would_evict, evicts, has_replica) = (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
     let (unverifiable, replica, down) = (fresh()?, fresh()?, fresh()?);
@@ -242,18 +249,18 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     }
     assert!(!checks.iter().any(|it| it.is_fine()), "{all}");
 
-    let begins = |node: usize, addr: std::net::SocketAddr, rest: &str| {
-        let line = format!("n{node} ({addr}): {rest}");
+    let begins = |node: usize, server: &Server, rest: &str| {
+        let line = format!("n{node} ({}): {rest}", shown_address(server));
         assert!(shown[node].starts_with(&line), "{}\n{line}", shown[node]);
     };
-    begins(1, promoted.addr(), "votes; was a replica and has been promoted");
-    begins(2, would_evict.addr(), "votes; would evict locks");
-    begins(3, evicts.addr(), "no vote: may evict locks");
-    begins(4, has_replica.addr(), "votes; has replicas, 1 now");
-    begins(5, replica.addr(), "no vote: a replica");
-    begins(6, silent.addr(), "votes; announces no releases");
-    begins(7, down.addr(), "no vote: cannot connect");
-    begins(8, unverifiable.addr(), "votes; forbids INFO");
+    begins(1, &promoted, "votes; was a replica and has been promoted");
+    begins(2, &would_evict, "votes; would evict locks");
+    begins(3, &evicts, "no vote: may evict locks");
+    begins(4, &has_replica, "votes; has replicas, 1 now");
+    begins(5, &replica, "no vote: a replica");
+    begins(6, &silent, "votes; announces no releases");
+    begins(7, &down, "no vote: cannot connect");
+    begins(8, &unverifiable, "votes; forbids INFO");
     assert!(shown.iter().all(|it| !it.contains('\n') && !it.contains("pw")), "{all}");
     assert!(checks.iter().enumerate().all(|(i, it)| it.node.index() == i));
 
@@ -266,11 +273,12 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
 
 #[test]
 fn a_look_says_which_servers_log_what_they_store_and_the_longest_quarantine_that_any_program_needs() -> TestResult {
+    needs!(Settings);
     let servers = [Server::start()?, Server::builder().appendonly().start()?];
     let urls = || servers.iter().map(Server::url);
-    let of_an_hour = quorlock::LockManager::builder(urls()).max_ttl(secs(3_600)).response_timeout(secs(2)).build()?;
+    let of_an_hour = crate::builder_for(urls()).max_ttl(secs(3_600)).response_timeout(secs(2)).build()?;
     eventually("both are told", || of_an_hour.check_nodes().iter().all(|it| it.longest_quarantine.is_some()));
-    let ours = quorlock::LockManager::builder(urls()).max_ttl(secs(20)).response_timeout(secs(2)).build()?;
+    let ours = crate::builder_for(urls()).max_ttl(secs(20)).response_timeout(secs(2)).build()?;
 
     eventually("both can be asked", || ours.check_nodes().iter().all(|it| it.append_only.is_some()));
 

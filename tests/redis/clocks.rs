@@ -6,11 +6,9 @@ use devnodes::{Clock, PATIENCE, Server, Servers, eventually};
 use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost, NodeFailure, NodeFinding};
 
 use crate::each_kind::KINDS;
-use crate::log_lines;
+use crate::log_lines::{self, QUARANTINE};
 use crate::support::*;
 
-/// The length of quarantines here: so long that none ends while a test runs.
-const QUARANTINE: Duration = secs(600);
 const HOUR: Duration = secs(3_600);
 
 /// Servers with clocks of their own; none where that is not possible, and then there is nothing to test.
@@ -70,7 +68,6 @@ fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "clocks that are set back")]
 fn c4_a_step_back_is_counted_and_costs_no_vote() -> TestResult {
     let Some(servers) = servers(3) else { return Ok(()) };
     age(&servers);
@@ -353,18 +350,17 @@ fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "clocks that are set back")]
 fn c4_steps_are_in_the_log() -> TestResult {
     let Some(servers) = servers(2) else { return Ok(()) };
     age(&servers);
-    let mut child = child("clocks::child_that_looks_at_its_nodes", &servers.urls());
+    let mut child = child("log_lines::child_that_looks_at_its_nodes", &servers.urls());
     assert_eq!(child.hear(), "looked");
 
     servers[0].step_clock_forward(secs(40))?;
     servers[1].step_clock_back(secs(40))?;
     child.go_on();
 
-    let lines = warnings(&child);
+    let lines = log_lines::warnings(&child);
     let all = lines.join("\n");
     assert_eq!(lines.len(), 2, "{all}");
     assert!(lines[0].starts_with("WARN n0: ") && lines[1].starts_with("WARN n1: "), "{all}");
@@ -377,7 +373,7 @@ fn c4_steps_are_in_the_log() -> TestResult {
 fn c4_a_clock_that_is_set_all_the_time_is_in_the_log_once_a_minute() -> TestResult {
     let Some(servers) = servers(1) else { return Ok(()) };
     age(&servers);
-    let mut child = child("clocks::child_that_looks_at_its_nodes", &servers.urls());
+    let mut child = child("log_lines::child_that_looks_at_its_nodes", &servers.urls());
 
     for _ in 0..5 {
         assert_eq!(child.hear(), "looked");
@@ -387,42 +383,10 @@ fn c4_a_clock_that_is_set_all_the_time_is_in_the_log_once_a_minute() -> TestResu
     assert_eq!(child.hear(), "looked");
     child.go_on();
 
-    let lines = warnings(&child);
+    let lines = log_lines::warnings(&child);
     assert_eq!(lines.len(), 1, "{}", lines.join("\n"));
     assert!(lines[0].contains("set forward by 4"), "{lines:?}");
     Ok(())
-}
-
-/// The warnings of [`child_that_looks_at_its_nodes`], in the order of the nodes.
-pub(crate) fn warnings(child: &ChildProcess) -> Vec<String> {
-    let mut lines = log_lines::told(child);
-    lines.sort();
-    lines
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_looks_at_its_nodes() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    log_lines::listen();
-    let locks = builder(&urls).quarantine(true).max_ttl(QUARANTINE).build().unwrap();
-    let nodes = u64::try_from(urls.len()).unwrap();
-    eventually("all nodes are connected", || {
-        let _seen = locks.check_nodes();
-        nodes <= locks.stats().connections
-    });
-    let mut goes_on = true;
-    while goes_on {
-        say("looked");
-        goes_on = hear_parent().as_deref() == Some("look again");
-        for _ in 0..3 {
-            let _seen = locks.check_nodes();
-        }
-    }
-    log_lines::tell(log_lines::heard().into_iter().filter(|it| it.starts_with("WARN")));
 }
 
 /// A client whose wall clock is ten days ahead takes the lock, as long as it takes; what it says about that.
@@ -496,7 +460,6 @@ fn c6_a_client_whose_clock_is_far_ahead_gets_the_lock_and_does_not_pull_the_coun
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "clocks that are set back")]
 fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() -> TestResult {
     let Some(servers) = servers(3) else { return Ok(()) };
     servers[0].step_clock_back(5 * HOUR)?;
@@ -520,7 +483,6 @@ fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() 
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "clocks that are set back")]
 fn c6_with_most_clocks_hours_behind_the_time_of_most_counts() -> TestResult {
     let Some(servers) = servers(3) else { return Ok(()) };
     let back = |it: &Server| it.step_clock_back(5 * HOUR);

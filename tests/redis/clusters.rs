@@ -13,18 +13,9 @@ fn one(cluster: &Cluster) -> Builder {
     builder([cluster.url()])
 }
 
-/// Whether a key is on the server that serves its slot.
-fn is_at(cluster: &Cluster, server: usize, key: &str) -> bool {
-    cluster.servers[server].command(&["EXISTS", key]).is_ok_and(|it| it.as_int() == Some(1))
-}
-
-/// Names that each have another master.
-fn names(cluster: &Cluster) -> [String; 3] {
-    [0, 1, 2].map(|it| cluster.name_at(it, "report"))
-}
-
 #[test]
 fn quarantine_costs_a_new_slot_nothing_once_the_cluster_is_vouched_for() -> TestResult {
+    needs!(Clusters);
     if !long_tests() {
         return Ok(());
     }
@@ -83,22 +74,23 @@ fn assert_nobody_gets(name: &str, managers: &[&LockManager]) {
 
 #[test]
 fn a_slot_that_was_taken_without_its_keys_makes_no_second_holder() -> TestResult {
+    needs!(Clusters);
     let cluster = Cluster::start(3)?;
     let (here, there) = (vouched(one(&cluster)), vouched(one(&cluster)));
-    let [name, ..] = names(&cluster);
+    let [name, ..] = cluster.names::<3>("report");
     // Both know the slot, and the master that is about to take it.
     for locks in [&here, &there] {
-        names(&cluster).iter().for_each(|it| drop(lock_in_the_end(locks, it)));
+        cluster.names::<3>("report").iter().for_each(|it| drop(lock_in_the_end(locks, it)));
     }
     let _guard = here.mutex(&name).renew(false).try_lock()?;
 
     cluster.take_slot(cluster.slot_of(&name), 1)?;
 
-    assert!(!is_at(&cluster, 1, &name), "nobody remembers it");
+    assert!(!cluster.is_at(1, &name), "nobody remembers it");
     let fresh = one(&cluster).quarantine(true).build()?;
     assert_nobody_gets(&name, &[&there, &fresh]);
     // Other slots of both are as they were.
-    for other in &names(&cluster)[1..] {
+    for other in &cluster.names::<3>("report")[1..] {
         drop(there.mutex(other).try_lock()?);
     }
     Ok(())
@@ -106,9 +98,10 @@ fn a_slot_that_was_taken_without_its_keys_makes_no_second_holder() -> TestResult
 
 #[test]
 fn a_promoted_replica_makes_no_second_holder() -> TestResult {
+    needs!(Clusters);
     let cluster = Cluster::builder(3).replicas(1).start()?;
     let (here, there) = (vouched(one(&cluster)), vouched(one(&cluster)));
-    let [name, manual, killed] = names(&cluster);
+    let [name, manual, killed] = cluster.names::<3>("report");
     for name in [&name, &manual, &killed] {
         drop(lock_in_the_end(&there, name));
     }
@@ -133,13 +126,14 @@ fn a_promoted_replica_makes_no_second_holder() -> TestResult {
 
 #[test]
 fn a_lock_outlives_a_failover_and_the_migration_of_its_slot_on_the_other_nodes() -> TestResult {
+    needs!(Clusters);
     if !long_tests() {
         return Ok(());
     }
     let nodes = Nodes::start();
     let cluster = &nodes.cluster;
     let (here, there) = (vouched(nodes.builder()), vouched(nodes.builder()));
-    let [killed, moved, _] = names(cluster);
+    let [killed, moved, _] = cluster.names::<3>("report");
     let guards = [&killed, &moved].map(|it| here.mutex(it).lock().unwrap());
 
     cluster.kill(0)?;
@@ -163,12 +157,13 @@ fn a_lock_outlives_a_failover_and_the_migration_of_its_slot_on_the_other_nodes()
 
 #[test]
 fn a_server_that_has_lost_a_slot_is_not_told_of_a_release_again_and_again() -> TestResult {
+    needs!(Clusters);
     if !long_tests() {
         return Ok(());
     }
     let cluster = Cluster::start(3)?;
     let locks = one(&cluster).build()?;
-    let [name, ..] = names(&cluster);
+    let [name, ..] = cluster.names::<3>("report");
     let guard = locks.mutex(&name).ttl(LONG).renew(false).try_lock()?;
     cluster.migrate(cluster.slot_of(&name), 1)?;
     // The map is known by then.
@@ -176,15 +171,15 @@ fn a_server_that_has_lost_a_slot_is_not_told_of_a_release_again_and_again() -> T
 
     drop(guard);
 
-    eventually("the key is gone", || !is_at(&cluster, 1, &name));
+    eventually("the key is gone", || !cluster.is_at(1, &name));
     let refused = || cluster.servers[0].info("errorstat_MOVED");
-    let clock = &names(&cluster)[2];
+    let clock = &cluster.names::<3>("report")[2];
     eventually(
         "for as long as several pauses between releases that are sent again the old owner hears nothing",
         || {
             let before = refused();
             cluster.servers[2].command(&["SET", clock, "", "PX", "700"]).expect("a server that runs");
-            eventually("time passes", || !is_at(&cluster, 2, clock));
+            eventually("time passes", || !cluster.is_at(2, clock));
             refused() == before
         },
     );
@@ -193,12 +188,13 @@ fn a_server_that_has_lost_a_slot_is_not_told_of_a_release_again_and_again() -> T
 
 #[test]
 fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
+    needs!(Clusters);
     if !long_tests() {
         return Ok(());
     }
     let nodes = Nodes::start();
     let cluster = &nodes.cluster;
-    let [name, ..] = names(cluster);
+    let [name, ..] = cluster.names::<3>("report");
     let slot = cluster.slot_of(&name);
     let (holders, turns, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let managers = [vouched(nodes.builder()), vouched(nodes.builder())];
@@ -231,9 +227,10 @@ fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
 
 #[test]
 fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts() -> TestResult {
+    needs!(Clusters);
     let cluster = Cluster::start(3)?;
     let locks = one(&cluster).connect_timeout(ms(400)).build()?;
-    let [name, ..] = names(&cluster);
+    let [name, ..] = cluster.names::<3>("report");
     drop(lock_in_the_end(&locks, &name));
 
     // It goes on serving for the cluster's own timeout, which is a minute here.

@@ -20,6 +20,7 @@ fn quick(it: Builder) -> Builder {
 
 #[test]
 fn who_was_stopped_while_another_master_was_promoted_is_granted_nothing_by_the_old_one() -> TestResult {
+    needs!(Replicas);
     let group = Group::start(1)?;
     let proxy = Proxy::start(group.servers[1].addr())?;
     let url = format!("redis+replicated://{},{}", group.servers[0].addr(), proxy.addr());
@@ -61,6 +62,7 @@ fn child_that_asks_the_old_master() {
 
 #[test]
 fn a_holder_that_is_stopped_across_a_failover_has_lost_its_lock_when_another_has_it() -> TestResult {
+    needs!(Sentinels);
     if !long_tests() {
         return Ok(());
     }
@@ -120,6 +122,7 @@ fn told(servers: [u16; 2], has_heard: &Arc<AtomicBool>) -> FakeServer {
 
 #[test]
 fn who_is_cut_off_together_with_the_old_master_has_lost_its_lock_before_the_other_side_can_have_it() -> TestResult {
+    needs!(Sentinels);
     if !long_tests() {
         return Ok(());
     }
@@ -159,6 +162,7 @@ fn who_is_cut_off_together_with_the_old_master_has_lost_its_lock_before_the_othe
 /// The tests of such nodes once more, on servers of other makes, which are fetched.
 #[test]
 fn nodes_of_several_servers_do_as_well_on_redis_6_2_and_on_valkey() -> TestResult {
+    needs!(Sentinels);
     if !long_tests() {
         return Ok(());
     }

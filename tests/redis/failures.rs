@@ -9,8 +9,8 @@ use quorlock::{AcquireError, LockManager, Mutex, NodeAnswer, NodeFailure, Releas
 use crate::support::*;
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "ports that nobody listens on")]
 fn two_of_five_nodes_may_die_and_three_may_not() -> TestResult {
+    needs!(ClosedPorts);
     let servers = Servers::start(5)?;
     let (first, second) = (manager(&servers), manager(&servers));
     connect(&first, 5);

@@ -19,6 +19,7 @@ fn check_in_the_end(locks: &LockManager, holds: impl Fn(&NodeCheck) -> bool) -> 
 
 #[test]
 fn a_sentinel_that_is_down_is_found_while_the_others_are_enough() -> TestResult {
+    needs!(Sentinels);
     let group = Group::builder(1).sentinels(3).start()?;
     let locks = builder([group.sentinel_url()]).strict(true).build()?;
     let check = check_in_the_end(&locks, NodeCheck::is_fine);
@@ -38,6 +39,7 @@ fn a_sentinel_that_is_down_is_found_while_the_others_are_enough() -> TestResult 
 
 #[test]
 fn fewer_than_three_sentinels_in_an_address_are_found() -> TestResult {
+    needs!(Sentinels);
     let group = Group::builder(0).sentinels(1).start()?;
     let locks = builder([group.sentinel_url()]).strict(true).build()?;
     let check = check_in_the_end(&locks, |it| it.failure.is_none());
@@ -47,21 +49,8 @@ fn fewer_than_three_sentinels_in_an_address_are_found() -> TestResult {
 }
 
 #[test]
-fn a_node_that_has_fewer_replicas_than_its_address_asks_for_is_found() -> TestResult {
-    let group = Group::start(1)?;
-    let url = |replicas| format!("{}?wait_replicas={replicas}", group.replicated_url());
-    let enough = check_in_the_end(&builder([url(1)]).build()?, |it| it.version.is_some());
-    assert!(enough.is_fine(), "{enough}");
-
-    let locks = impatient([url(2)]).build()?;
-    let check = check_in_the_end(&locks, |it| it.version.is_some());
-    assert_eq!(check.findings, [NodeFinding::TooFewReplicas { connected: 1, needed: 2 }]);
-    failure_in_the_end(&locks, |it| matches!(it, NodeFailure::NotReplicated { needed: 2, .. }));
-    Ok(())
-}
-
-#[test]
 fn what_does_not_know_role_is_taken_for_a_proxy_and_has_no_vote_with_strict() -> TestResult {
+    needs!(Replicas);
     // As it is where something stands between. The other option makes the number of words even.
     let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
     let server = Server::builder().arg("--rename-command", "ROLE").arg("", limit[0]).arg(limit[1], limit[2]);

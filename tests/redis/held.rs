@@ -68,14 +68,14 @@ fn a_hold_that_was_lost_is_not_listed_and_a_write_lock_that_became_a_read_lock_i
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn of_each_node_is_known_whether_it_is_there_and_what_it_has_answered() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).response_timeout(ms(250)).ttl(LONG).build()?;
     let before = locks.stats().nodes;
     assert!(before.iter().all(|it| !it.up && it.connections == 0 && it.answers == 0), "{before:?}");
     for (index, node) in before.iter().enumerate() {
-        assert_eq!((node.node.index(), &*node.address), (index, &*servers[index].addr().to_string()));
+        assert_eq!((node.node.index(), &*node.address), (index, &*shown_address(&servers[index])));
     }
 
     connect(&locks, 3);

@@ -66,8 +66,8 @@ fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "names of connections")]
 fn a_manager_that_does_not_want_to_say_who_it_is_has_a_random_number_as_value_and_a_plain_name() -> TestResult {
+    needs!(ConnectionNames);
     let servers = Servers::start(1)?;
     let locks = builder(servers.urls()).owner_label(None).build()?;
     let _guard = locks.mutex("report").lock()?;
@@ -83,8 +83,8 @@ fn a_manager_that_does_not_want_to_say_who_it_is_has_a_random_number_as_value_an
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "names of connections")]
 fn connections_are_called_by_who_keeps_them_whatever_the_label_is_and_whatever_a_user_may_do() -> TestResult {
+    needs!(ConnectionNames);
     let server = Server::start()?;
     let rule = "on nopass ~* &* +@all -client".split(' ');
     server.command(&["ACL", "SETUSER", "locks"].into_iter().chain(rule).collect::<Vec<_>>())?;

@@ -196,8 +196,8 @@ fn readers_and_keys_without_expiry_are_taken_away_too() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_waits_and_reads() -> TestResult {
+    needs!(AccessLists);
     let servers = Servers::start(1)?;
     let server = &servers[0];
     let list = "on >secret ~* &* -@all +hello +auth +script|exists +script|load +evalsha +eval +info +role +get +mget +set \
@@ -207,7 +207,7 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
         server.command(&[&["ACL", "SETUSER", "eyes", "reset"], &words[..]].concat()).unwrap();
     };
     set_user("");
-    let url = server.url().replacen("redis://", "redis://eyes:secret@", 1);
+    let url = server.url().replacen("://", "://eyes:secret@", 1);
     let eyes = connected(builder([url]), 1);
     let (locks, other) = (manager(&servers), manager(&servers));
     let reader = locks.rw_lock("report").read()?;

@@ -59,7 +59,6 @@ fn a4_grants_whose_answers_came_too_late_are_taken_back() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "commands are counted")]
 fn e3_a_script_that_was_forgotten_is_not_sent_again_for_a_round_that_is_over() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);

@@ -61,8 +61,8 @@ const LASTING: [(&str, &str); 12] = [
 ];
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn what_never_heals_by_itself_is_a_warning_once_however_often_it_is_tried_again() -> TestResult {
+    needs!(Settings);
     let chapters = chapters("levels::child_that_meets_servers_that_never_heal", &["none".to_owned()]);
 
     for (case, expected) in LASTING {

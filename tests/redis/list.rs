@@ -91,14 +91,15 @@ fn keys_without_expiry_and_keys_on_a_minority_are_found_and_told_apart() -> Test
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestResult {
+    needs!(AccessLists);
+    needs!(ClosedPorts);
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
     let _guard = locks.mutex("report").lock()?;
     found(&locks, "*", &["report"]);
     servers[2].command(&["ACL", "SETUSER", "eyes", "on", ">secret", "~*", "&*", "+@all", "-scan"])?;
-    let restricted = servers[2].url().replacen("redis://", "redis://eyes:secret@", 1);
+    let restricted = servers[2].url().replacen("://", "://eyes:secret@", 1);
     let eyes = connected(builder([servers[0].url(), servers[1].url(), restricted]), 3);
     servers[0].kill()?;
     let is_down = || matches!(eyes.check_nodes()[0].failure, Some(NodeFailure::Connect { .. }));
@@ -117,8 +118,8 @@ fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestRe
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestResult {
+    needs!(AccessLists);
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
     let _guards = (locks.mutex("app:report").lock()?, locks.mutex("other:report").lock()?);
@@ -126,7 +127,7 @@ fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestR
                 +get +exists +pttl +time +zrange +scan";
     let words: Vec<_> = ["ACL", "SETUSER", "eyes"].into_iter().chain(user.split_whitespace()).collect();
     servers[0].command(&words)?;
-    let url = servers[0].url().replacen("redis://", "redis://eyes:secret@", 1);
+    let url = servers[0].url().replacen("://", "://eyes:secret@", 1);
 
     let with_prefix = builder([&url]).prefix("app:").build()?.list("*")?;
     let with_pattern = builder([&url]).build()?.list("app:*")?;
@@ -140,7 +141,6 @@ fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestR
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "commands are counted")]
 fn nodes_are_looked_through_side_by_side() -> TestResult {
     let servers = Servers::start(3)?;
     let proxies = servers.iter().map(|it| Proxy::start(it.addr())).collect::<Result<Vec<_>, _>>()?;
@@ -162,7 +162,6 @@ fn nodes_are_looked_through_side_by_side() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "scripts of a test")]
 fn a_shutdown_ends_the_search() -> TestResult {
     let server = Server::start()?;
     populate(&server, 40_000);
@@ -181,7 +180,6 @@ fn a_shutdown_ends_the_search() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "scripts of a test")]
 fn more_names_than_fit_into_an_answer_are_all_found() -> TestResult {
     let server = Server::start()?;
     let locks = builder([server.url()]).build()?;
@@ -227,13 +225,12 @@ fn is_no_burden(keys: u64) -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "scripts of a test")]
 fn a_search_among_many_keys_of_others_is_no_burden_to_the_server() -> TestResult {
+    needs!(Settings);
     is_no_burden(50_000)
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "scripts of a test")]
 fn a_search_among_a_million_keys_of_others_is_no_burden_to_the_server() -> TestResult {
     if !long_tests() {
         return Ok(());

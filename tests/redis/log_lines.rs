@@ -10,6 +10,9 @@ use log::{LevelFilter, Log, Metadata, Record};
 use crate::secrets;
 use crate::support::*;
 
+/// The length of quarantines here and in `clocks`: so long that none ends while a test runs.
+pub(crate) const QUARANTINE: std::time::Duration = secs(600);
+
 struct Lines(Mutex<Vec<String>>);
 
 static LINES: Lines = Lines(Mutex::new(Vec::new()));
@@ -80,6 +83,38 @@ pub(crate) fn told(child: &ChildProcess) -> Vec<String> {
     std::iter::from_fn(line).collect()
 }
 
+/// The warnings of [`child_that_looks_at_its_nodes`], in the order of the nodes.
+pub(crate) fn warnings(child: &ChildProcess) -> Vec<String> {
+    let mut lines = told(child);
+    lines.sort();
+    lines
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_looks_at_its_nodes() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    let locks = builder(&urls).quarantine(true).max_ttl(QUARANTINE).build().unwrap();
+    let nodes = u64::try_from(urls.len()).unwrap();
+    eventually("all nodes are connected", || {
+        let _seen = locks.check_nodes();
+        nodes <= locks.stats().connections
+    });
+    let mut goes_on = true;
+    while goes_on {
+        say("looked");
+        goes_on = hear_parent().as_deref() == Some("look again");
+        for _ in 0..3 {
+            let _seen = locks.check_nodes();
+        }
+    }
+    tell(heard().into_iter().filter(|it| it.starts_with("WARN")));
+}
+
 /// Kills a server of the child, and starts it again, each when the child has seen what was before.
 pub(crate) fn down_and_up(child: &mut ChildProcess, server: &Server) -> TestResult {
     server.kill()?;
@@ -92,8 +127,8 @@ pub(crate) fn down_and_up(child: &mut ChildProcess, server: &Server) -> TestResu
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "passwords")]
 fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
+    needs!(Passwords);
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
     let mut child = child("log_lines::child_that_logs", &servers.urls());
 
@@ -199,7 +234,7 @@ fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestRes
         assert!(
             warning.contains(" s more, because ")
                 && warning.contains(" of 3 servers, new or restarted lately, ")
-                && servers.iter().filter(|it| warning.contains(&format!(" ({})", it.addr()))).count() >= 2,
+                && servers.iter().filter(|it| warning.contains(&format!(" ({})", shown_address(it)))).count() >= 2,
             "{all}"
         );
         assert!(warning.contains("an operator may call LockManager::vouch"), "{all}");

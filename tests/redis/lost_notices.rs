@@ -209,8 +209,8 @@ const RULES: [(&str, &[&str]); 6] = [
 ];
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn users_who_may_not_list_publish_or_subscribe_wait_by_asking_again() -> TestResult {
+    needs!(AccessLists);
     let servers = Servers::start(3)?;
     for (who, rules) in RULES {
         eprintln!("{who}");
@@ -231,8 +231,8 @@ fn users_who_may_not_list_publish_or_subscribe_wait_by_asking_again() -> TestRes
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "older protocols")]
 fn servers_without_the_newer_protocol_are_waited_at_by_asking_again() -> TestResult {
+    needs!(OldProtocol);
     // What a server that is too old for `HELLO` answers. The other option is there to make the words even.
     let old = |it: devnodes::Builder| {
         let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
@@ -267,7 +267,6 @@ fn replace(server: &Server, key: &str, words: &[&str]) {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "scripts of a test")]
 fn keys_of_another_type_in_the_place_of_lists_and_turns_keep_nobody_out_for_ever() -> TestResult {
     let kinds: [(&str, &[&str]); 4] = [
         ("a string", &["SET", "x"]),

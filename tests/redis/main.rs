@@ -2,6 +2,9 @@
 //!
 //! Each test starts servers of its own and shares nothing with the others. A test's name is the claim; where it starts
 //! with a letter and a number, that is the hazard it belongs to.
+//!
+//! `QUORLOCK_TEST_BACKEND` chooses what the servers are: see `devnodes::Backend`. A test begins with `needs!` for what a backend
+//! lacks.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
 
 mod access;
@@ -73,11 +76,25 @@ mod support;
 mod three_clusters;
 mod waiting;
 
-/// These nodes are without TLS. For those with it some of these files are tested once more: see `tests/tls`.
+/// On the backend `tls` it trusts the certificates of the servers.
 fn builder_for<I>(urls: I) -> quorlock::Builder
 where
     I: IntoIterator,
     I::Item: AsRef<str>,
 {
-    quorlock::LockManager::builder(urls)
+    let urls: Vec<String> = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
+    let builder = quorlock::LockManager::builder(&urls);
+    if !urls.iter().any(|url| url.starts_with("rediss://")) {
+        return builder;
+    }
+    #[cfg(not(feature = "tls"))]
+    panic!("QUORLOCK_TEST_BACKEND=tls needs `cargo test --features tls`");
+    #[cfg(feature = "tls")]
+    builder.tls(quorlock::Tls::with_ca_pem(devnodes::tls::authority_pem()))
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_is_a_stand_in() {
+    devnodes::stand_in::run_if_asked();
 }

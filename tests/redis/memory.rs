@@ -72,8 +72,8 @@ fn quarantined(err: &AcquireError) -> std::time::Duration {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "data on disk")]
 fn h16_a_server_that_came_back_with_its_data_is_silent_for_clients_that_never_knew_it() -> TestResult {
+    needs!(DataOnDisk);
     if !Clock::available() {
         eprintln!("left out: clocks of servers can be stepped on Linux only");
         return Ok(());
@@ -91,8 +91,8 @@ fn h16_a_server_that_came_back_with_its_data_is_silent_for_clients_that_never_kn
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "data on disk")]
 fn h16_a_snapshot_that_was_restored_elsewhere_or_a_swapped_disk_proves_nothing() -> TestResult {
+    needs!(DataOnDisk);
     let Some(servers) = aged(2, |it| it) else { return Ok(()) };
     remember(&servers[0], 0, 0, 0);
     let snapshot = servers[0].command(&["DUMP", CANARY])?;
@@ -332,8 +332,8 @@ fn h15_a_number_that_nobody_has_used_for_a_day_fades_and_is_not_kept_alive_by_be
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn a_server_that_cannot_write_says_what_it_remembers_all_the_same() -> TestResult {
+    needs!(Settings);
     let Some(servers) = aged(1, |it| it) else { return Ok(()) };
     let server = &servers[0];
     remember(server, 0, 0, 0);
@@ -387,8 +387,8 @@ fn g5_on_every_connection_the_node_is_asked_what_it_remembers_before_anything_ca
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> TestResult {
+    needs!(AccessLists);
     let Some(servers) = aged(1, |it| it) else { return Ok(()) };
     let server = &servers[0];
     remember(server, 0, 0, 0);
@@ -544,8 +544,8 @@ fn connected_to_all(builder: Builder) -> LockManager {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() -> TestResult {
+    needs!(Settings);
     let server = Server::start()?;
     server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
     let locks = strict([server.url()]).build()?;
@@ -561,8 +561,8 @@ fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() 
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn where_nobody_may_ask_who_the_server_is_nobody_can_vouch_for_it() -> TestResult {
+    needs!(AccessLists);
     let server = Server::start()?;
     server.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
     let mute = strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())]).build()?;

@@ -57,8 +57,8 @@ fn names_that_look_alike_are_different_locks() -> TestResult {
 
 /// Asked of a server that has slots.
 #[test]
-#[cfg_attr(stand_ins, ignore = "clusters")]
 fn what_is_kept_beside_a_lock_is_in_its_slot() -> TestResult {
+    needs!(Clusters);
     let servers = Servers::start(1)?;
     let cluster = Server::builder().arg("--cluster-enabled", "yes").start()?;
     let slot = |key: &[u8]| cluster.command(&[b"CLUSTER", &b"KEYSLOT"[..], key]).map(|it| it.as_int());

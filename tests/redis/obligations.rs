@@ -62,7 +62,6 @@ fn a1_every_attempt_of_a_waiting_call_counts_from_its_own_beginning() -> TestRes
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "commands are counted")]
 fn a6_an_attempt_that_is_sent_twice_counts_from_its_first_sending() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
@@ -82,8 +81,8 @@ fn a6_an_attempt_that_is_sent_twice_counts_from_its_first_sending() -> TestResul
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "commands are watched")]
 fn a6_a_command_that_is_executed_twice_neither_lengthens_the_keys_life_nor_takes_the_token_again() -> TestResult {
+    needs!(CommandMonitor);
     let servers = Servers::start(1)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 1);
     let mut monitor = servers[0].client()?;
@@ -184,8 +183,8 @@ fn b7_clients_with_different_nodes_do_not_exclude_each_other() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "ports that nobody listens on")]
 fn b7_growing_from_three_to_five_nodes_while_locks_are_held_breaks_them() -> TestResult {
+    needs!(ClosedPorts);
     let servers = Servers::start(5)?;
     servers[2].kill()?;
     let three = builder(&servers.urls()[..3]).build()?;
@@ -256,8 +255,8 @@ fn b8_a_proxy_that_passes_connections_on_changes_nothing() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "data on disk")]
 fn b9_killing_servers_loses_no_lock_whatever_their_fsync_and_so_proves_nothing_about_power_cuts() -> TestResult {
+    needs!(DataOnDisk);
     for fsync in ["always", "everysec", "no"] {
         let servers = Servers::start_with(3, |it| it.appendonly().arg("--appendfsync", fsync))?;
         let guard = builder(servers.urls()).ttl(LONG).build()?.mutex("report").lock()?;

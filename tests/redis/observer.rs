@@ -243,7 +243,7 @@ fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestR
     servers[1].resume()?;
     cycle_until("it answers", &|it| matches!(it, Event::NodeAnswers { node, .. } if node.index() == 1));
 
-    let addresses: Vec<_> = servers.iter().map(|it| it.addr().to_string()).collect();
+    let addresses: Vec<_> = servers.iter().map(shown_address).collect();
     for event in told.all() {
         if let Event::NodeUp { node, address, .. } | Event::NodeDown { node, address, .. } = event {
             assert_eq!(*address, *addresses[node.index()]);
@@ -256,8 +256,8 @@ fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestR
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn every_answer_is_told_with_its_node_and_why_it_does_not_count() -> TestResult {
+    needs!(Settings);
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
     for node in 0..3 {
@@ -295,7 +295,6 @@ fn a_quarantine_is_told_with_its_reason() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "clocks that are set back")]
 fn a_step_of_a_nodes_clock_is_told_with_its_direction() -> TestResult {
     if !Clock::available() {
         eprintln!("left out: clocks of servers can be stepped on Linux only");

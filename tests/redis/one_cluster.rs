@@ -20,11 +20,6 @@ fn shared() -> &'static Cluster {
     &CLUSTER
 }
 
-/// Names that each have another master.
-fn names(cluster: &Cluster, begin: &str) -> [String; 3] {
-    [0, 1, 2].map(|it| cluster.name_at(it, begin))
-}
-
 fn one(cluster: &Cluster) -> LockManager {
     builder([cluster.url()]).build().unwrap()
 }
@@ -51,6 +46,7 @@ fn nothing_is_left_of(cluster: &Cluster, name: &str) {
 
 #[test]
 fn one_seed_that_answers_is_enough_whatever_the_others_are() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let (stranger, garbage, down) = (Server::start()?, FakeServer::garbage()?, Server::start()?);
     down.kill()?;
@@ -67,6 +63,7 @@ fn one_seed_that_answers_is_enough_whatever_the_others_are() -> TestResult {
 
 #[test]
 fn calls_of_other_managers_are_let_in_by_notices_in_their_order() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     // It asks again after nearly a minute at the earliest.
     let far = || builder([cluster.url()]).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
@@ -104,6 +101,7 @@ fn calls_of_other_managers_are_let_in_by_notices_in_their_order() -> TestResult 
 
 #[test]
 fn readers_writers_and_permits_live_in_a_cluster() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let (first, second) = (one(cluster), one(cluster));
     for server in 0..3 {
@@ -139,6 +137,7 @@ fn near(cluster: &Cluster) -> Builder {
 
 #[test]
 fn a_lock_that_is_held_and_wanted_moves_with_its_slot_and_is_handed_over_there() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let (first, second) = (near(cluster).build()?, near(cluster).build()?);
     let name = cluster.name_at(0, "moving");
@@ -162,6 +161,7 @@ fn a_lock_that_is_held_and_wanted_moves_with_its_slot_and_is_handed_over_there()
 
 #[test]
 fn while_keys_of_a_lock_are_on_both_sides_it_is_neither_taken_nor_lost_and_released_in_the_end() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let (first, second) = (near(cluster).build()?, near(cluster).build()?);
     let name = cluster.name_at(1, "between");
@@ -183,6 +183,7 @@ fn while_keys_of_a_lock_are_on_both_sides_it_is_neither_taken_nor_lost_and_relea
 
 #[test]
 fn a_slot_that_is_taken_without_its_keys_loses_its_locks_and_their_holders_hear_of_it() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let locks = near(cluster).build()?;
     let name = cluster.name_at(2, "taken");
@@ -199,9 +200,10 @@ fn a_slot_that_is_taken_without_its_keys_loses_its_locks_and_their_holders_hear_
 
 #[test]
 fn a_lock_is_on_the_master_of_its_slot_and_nowhere_else() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let locks = one(cluster);
-    for (index, name) in names(cluster, "there").iter().enumerate() {
+    for (index, name) in cluster.names::<3>("there").iter().enumerate() {
         let guard = locks.mutex(name).try_lock()?;
         assert!(cluster.servers[index].exists(name));
         assert!(locks.mutex(name).try_lock().is_err());
@@ -214,6 +216,7 @@ fn a_lock_is_on_the_master_of_its_slot_and_nowhere_else() -> TestResult {
 
 #[test]
 fn every_kind_of_lock_has_all_its_keys_in_one_slot_whatever_it_is_called() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let locks = one(cluster);
     for name in ["a", "", "{", "}", "{}", "a}b", "{a}", "{a", "a{b}c", "{}{x}", "x{y}{z}", "a{b{c}d}"] {
@@ -230,15 +233,16 @@ fn every_kind_of_lock_has_all_its_keys_in_one_slot_whatever_it_is_called() -> Te
 
 #[test]
 fn a_cluster_is_one_node_among_others() -> TestResult {
+    needs!(Clusters);
     let (cluster, singles) = (shared(), Servers::start(2)?);
     let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
     let locks = connected(builder(&urls), 3);
-    for name in names(cluster, "among") {
+    for name in cluster.names::<3>("among") {
         let guard = locks.mutex(&name).lock()?;
         assert_eq!(guard.release()?.nodes, 3);
     }
     singles[0].kill()?;
-    for name in names(cluster, "among") {
+    for name in cluster.names::<3>("among") {
         let guard = lock_in_the_end(&locks, &name);
         assert_eq!(guard.release()?.confirmed, 2);
     }
@@ -247,19 +251,12 @@ fn a_cluster_is_one_node_among_others() -> TestResult {
 
 #[test]
 fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
-    let locks = one(cluster);
+    let locks = near(cluster).build()?;
     let name = cluster.name_at(0, "followed");
     let slot = cluster.slot_of(&name);
-    let take = |locks: &LockManager| {
-        let mut guard = None;
-        eventually("the lock can be taken", || {
-            guard = locks.mutex(&name).ttl(LONG).renew(false).try_lock().ok();
-            guard.is_some()
-        });
-        guard
-    };
-    let guard = take(&locks);
+    let guard = lock_in_the_end(&locks, &name);
     cluster.migrate(slot, 1)?;
     assert!(has(cluster, 1, &name));
 
@@ -267,7 +264,7 @@ fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
 
     nothing_is_left_of(cluster, &name);
     // In the middle of it nobody has all keys: the release is refused, and comes again.
-    let guard = take(&locks);
+    let guard = lock_in_the_end(&locks, &name);
     let migration = cluster.begin_migration(slot, 2)?;
     migration.move_key(&name)?;
     drop(guard);
@@ -278,6 +275,7 @@ fn a_release_finds_the_key_where_its_slot_has_gone() -> TestResult {
 
 #[test]
 fn several_names_have_to_be_in_one_slot_where_a_node_is_a_cluster() -> TestResult {
+    needs!(Clusters);
     let (cluster, singles) = (shared(), Servers::start(1)?);
     let locks = one(cluster);
     let err = locks.multi(["a", "b"]).try_lock().unwrap_err();
@@ -293,9 +291,10 @@ fn several_names_have_to_be_in_one_slot_where_a_node_is_a_cluster() -> TestResul
 
 #[test]
 fn operators_see_the_locks_on_all_masters() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let locks = one(cluster);
-    let names = names(cluster, "seen");
+    let names = cluster.names::<3>("seen");
     let _guards: Vec<_> = names.iter().map(|it| locks.mutex(it).try_lock().unwrap()).collect();
     let _permit = locks.semaphore("seen-permits", 2).try_acquire()?;
 
@@ -317,6 +316,7 @@ fn operators_see_the_locks_on_all_masters() -> TestResult {
 
 #[test]
 fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
+    needs!(Clusters);
     let cluster = shared();
     let locks = one(cluster);
     let (name, other) = (cluster.name_at(0, "hole"), cluster.name_at(1, "hole"));
@@ -338,6 +338,7 @@ fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
 
 #[test]
 fn a_server_that_is_no_cluster_and_a_cluster_that_was_given_as_a_server_are_told_apart() -> TestResult {
+    needs!(Clusters);
     let (cluster, singles) = (shared(), Servers::start(1)?);
     let said = |url: String| {
         let locks = builder([url]).build().unwrap();
@@ -358,6 +359,7 @@ fn a_server_that_is_no_cluster_and_a_cluster_that_was_given_as_a_server_are_told
 /// this fails, what is tested there proves nothing.
 #[test]
 fn without_quarantine_a_failover_in_a_cluster_makes_two_holders() -> TestResult {
+    needs!(Clusters);
     let (cluster, singles) = (Cluster::start(1)?, Servers::start(2)?);
     let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
     let other = connected(builder(&urls), 3);

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use crate::log_lines::{heard, listen};
 use crate::support::{
-    self, LONG, TestResult, child, child_urls, connected, lock_in_the_end, ms, proxies, say, secs, set,
+    self, LONG, TestResult, child, child_urls, connected, lock_in_the_end, ms, needs, proxies, say, secs, set,
 };
 
 const PAGE: &str = include_str!("../../src/guide/operations.md");
@@ -265,8 +265,8 @@ fn try_once(locks: &LockManager) {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "ports that nobody listens on")]
 fn a_server_that_was_killed_is_recognised() -> TestResult {
+    needs!(ClosedPorts);
     play(0)
 }
 
@@ -355,8 +355,8 @@ fn slow(page: &mut Section) {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "settings of a server")]
 fn a_server_that_is_full_is_recognised() -> TestResult {
+    needs!(Settings);
     play(4)
 }
 
@@ -504,8 +504,8 @@ fn leaked(page: &mut Section) {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "passwords")]
 fn a_wrong_password_is_recognised() -> TestResult {
+    needs!(Passwords);
     play(9)
 }
 

@@ -232,7 +232,7 @@ fn h5_thousands_of_threads_on_slow_servers_get_all_their_locks() -> TestResult {
     }
     for (managers, threads) in [(1, 10), (1, 100), (1, 1000), (1, 4000), (4, 500)] {
         let servers = Arc::new(Servers::start(5)?);
-        let build = || LockManager::builder(servers.urls()).ttl(secs(60)).quarantine(false).build().unwrap();
+        let build = || crate::builder_for(servers.urls()).ttl(secs(60)).quarantine(false).build().unwrap();
         let managers: Vec<_> = (0..managers).map(|_| build()).collect();
         let work = || {
             let pairs = |number: usize| -> Result<(), AcquireError> {

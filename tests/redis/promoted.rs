@@ -7,6 +7,7 @@ use crate::support::*;
 
 #[test]
 fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_never_knew_it() -> TestResult {
+    needs!(Replicas);
     // Else a master waits five seconds for more replicas.
     let Some(servers) = aged(2, |it| it.arg("--repl-diskless-sync-delay", "0")) else { return Ok(()) };
     let (master, replica) = (&servers[0], &servers[1]);
@@ -37,6 +38,7 @@ fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_n
 /// Of what the master in between has granted it knows nothing, and its canary is its own.
 #[test]
 fn h16_a_master_that_was_a_replica_in_between_is_silent_although_it_was_never_restarted() -> TestResult {
+    needs!(Replicas);
     let Some(servers) = aged(1, |it| it) else { return Ok(()) };
     let server = &servers[0];
     remember(server, 0, 0, 0);
@@ -54,6 +56,7 @@ fn h16_a_master_that_was_a_replica_in_between_is_silent_although_it_was_never_re
 
 #[test]
 fn a_server_that_forgets_after_an_hour_that_it_was_promoted_is_the_same() -> TestResult {
+    needs!(Replicas);
     let Some(servers) = aged(1, |it| it) else { return Ok(()) };
     let server = &servers[0];
     set(server, CANARY, &format!("1 1 {}{} 0 0 0 old", run_id(server), "7".repeat(40)));

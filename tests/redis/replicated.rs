@@ -52,6 +52,7 @@ pub(crate) fn vouched(builder: Builder) -> LockManager {
 
 #[test]
 fn the_master_among_replicas_is_found_wherever_it_stands_in_the_list() -> TestResult {
+    needs!(Replicas);
     let group = Group::start(2)?;
     let [a, b, c] = [0, 1, 2].map(|it| group.servers[it].addr());
     for list in [format!("{a},{b},{c}"), format!("{c},{b},{a}"), format!("{b},{a}"), format!("{a}")] {
@@ -68,6 +69,7 @@ fn the_master_among_replicas_is_found_wherever_it_stands_in_the_list() -> TestRe
 
 #[test]
 fn the_servers_of_a_node_share_a_login_and_a_database() -> TestResult {
+    needs!(Replicas);
     let group = Group::builder(1).password("s3cret").start()?;
     let locks = builder([format!("{}/3", group.replicated_url())]).build()?;
     let _guard = locks.mutex("report").try_lock()?;
@@ -83,6 +85,7 @@ fn the_servers_of_a_node_share_a_login_and_a_database() -> TestResult {
 
 #[test]
 fn a_promoted_replica_is_found_at_the_next_connection() -> TestResult {
+    needs!(Replicas);
     let group = Group::start(1)?;
     let locks = one(&group);
     drop(locks.mutex("report").try_lock()?);
@@ -99,6 +102,7 @@ fn a_promoted_replica_is_found_at_the_next_connection() -> TestResult {
 
 #[test]
 fn a_master_that_is_made_a_replica_under_its_clients_loses_them_to_the_new_one() -> TestResult {
+    needs!(Replicas);
     let group = Group::start(1)?;
     let locks = one(&group);
     drop(locks.mutex("report").try_lock()?);
@@ -114,6 +118,7 @@ fn a_master_that_is_made_a_replica_under_its_clients_loses_them_to_the_new_one()
 
 #[test]
 fn of_two_masters_neither_counts_and_the_error_names_them() -> TestResult {
+    needs!(Replicas);
     let group = Group::start(1)?;
     let locks = one(&group);
     drop(locks.mutex("another").try_lock()?);
@@ -136,6 +141,7 @@ fn of_two_masters_neither_counts_and_the_error_names_them() -> TestResult {
 
 #[test]
 fn two_masters_are_worth_a_warning() -> TestResult {
+    needs!(Replicas);
     let group = Group::start(1)?;
     group.promote(1)?;
     let child = child("replicated::child_that_sees_two_masters", &[group.replicated_url()]);
@@ -164,6 +170,7 @@ fn child_that_sees_two_masters() {
 
 #[test]
 fn a_member_that_hangs_or_is_down_or_talks_nonsense_costs_nothing_but_the_connect_timeout() -> TestResult {
+    needs!(Replicas);
     let group = Group::start(1)?;
     group.servers[1].pause()?;
     let (silent, garbage, down) = (FakeServer::silent()?, FakeServer::garbage()?, Server::start()?);
@@ -185,6 +192,7 @@ fn a_member_that_hangs_or_is_down_or_talks_nonsense_costs_nothing_but_the_connec
 
 #[test]
 fn a_group_without_a_master_costs_the_others_nothing_and_says_what_its_servers_are() -> TestResult {
+    needs!(Replicas);
     let nodes = Nodes::start(Group::start(1)?, Group::replicated_url);
     nodes.group.servers[0].kill()?;
     let locks = builder(nodes.urls.clone()).build()?;
@@ -203,6 +211,7 @@ fn a_group_without_a_master_costs_the_others_nothing_and_says_what_its_servers_a
 
 #[test]
 fn the_same_server_by_two_names_has_one_vote() -> TestResult {
+    needs!(Replicas);
     let group = Group::start(1)?;
     let server = Server::start()?;
     let master = &group.servers[0];
@@ -245,6 +254,7 @@ fn promote(group: &Group) {
 /// The hole that `greet` closes: if this fails, the test below proves nothing.
 #[test]
 fn without_quarantine_a_failover_makes_two_holders() -> TestResult {
+    needs!(Replicas);
     let nodes = Nodes::start(Group::start(1)?, Group::replicated_url);
     let (other, guard) = fails_over(&nodes, |it| it.quarantine(false), promote);
 
@@ -256,6 +266,7 @@ fn without_quarantine_a_failover_makes_two_holders() -> TestResult {
 
 #[test]
 fn h16_a_promoted_replica_does_not_help_to_break_a_lock() -> TestResult {
+    needs!(Replicas);
     let nodes = Nodes::start(Group::start(1)?, Group::replicated_url);
     let (other, guard) = fails_over(&nodes, |it| it.quarantine(true).max_ttl(QUARANTINE), promote);
 
@@ -280,6 +291,7 @@ pub(crate) fn assert_no_second_holder(nodes: &Nodes, other: &LockManager, guard:
 
 #[test]
 fn a_hold_outlives_the_failover_of_one_node_which_joins_again_after_its_quarantine() -> TestResult {
+    needs!(Replicas);
     let nodes = Nodes::start(Group::start(1)?, Group::replicated_url);
     let short = |it: Builder| it.ttl(secs(1)).max_ttl(secs(1)).response_timeout(ms(250)).connect_timeout(ms(400));
     let locks = vouched(short(builder(nodes.urls.clone())));
@@ -300,39 +312,5 @@ fn a_hold_outlives_the_failover_of_one_node_which_joins_again_after_its_quaranti
     nodes.singles[0].kill()?;
     let _guard = locks.mutex("report").lock()?;
     assert!(nodes.group.servers[1].exists("report"));
-    Ok(())
-}
-
-#[test]
-fn with_wait_replicas_a_lock_that_was_taken_is_on_a_replica() -> TestResult {
-    let group = Group::start(1)?;
-    let single = group.servers[0].url();
-    for url in [group.replicated_url(), single] {
-        let locks = builder([format!("{url}?wait_replicas=1")]).build()?;
-        for round in 0..20 {
-            let name = format!("report {round}");
-            let guard = locks.mutex(&name).try_lock()?;
-            assert!(group.servers[1].exists(&name));
-            guard.release()?;
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn what_too_few_replicas_have_is_not_granted_and_given_back() -> TestResult {
-    let group = Group::start(1)?;
-    let url = format!("{}?wait_replicas=1", group.replicated_url());
-    let locks = impatient([url]).build()?;
-    let guard = lock_in_the_end(&locks, "first");
-
-    group.servers[1].pause()?;
-    let failure = failure_in_the_end(&locks, |it| matches!(it, NodeFailure::NotReplicated { .. }));
-    assert_eq!(failure, NodeFailure::NotReplicated { acknowledged: 0, needed: 1 });
-    eventually("it is given back", || !group.servers[0].exists("report"));
-
-    group.servers[1].resume()?;
-    drop(lock_in_the_end(&locks, "report"));
-    assert!(guard.is_valid());
     Ok(())
 }

@@ -238,8 +238,8 @@ fn a_release_that_finds_no_key_tells_the_head_all_the_same() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn a_holder_who_may_not_publish_strikes_nobody_from_the_lists() -> TestResult {
+    needs!(AccessLists);
     let servers = Servers::start(3)?;
     for server in &servers {
         server.command(&["ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish"])?;
@@ -387,8 +387,8 @@ fn a_manager_that_is_told_while_none_of_its_calls_waits_passes_it_on() -> TestRe
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn a_waiter_that_may_not_listen_asks_often() -> TestResult {
+    needs!(AccessLists);
     let servers = Servers::start(3)?;
     for server in &servers {
         server.command(&["ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "&*", "+@all", "-subscribe"])?;
@@ -408,8 +408,8 @@ fn a_waiter_that_may_not_listen_asks_often() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "commands are watched")]
 fn a_waiter_listens_before_it_is_on_a_list() -> TestResult {
+    needs!(CommandMonitor);
     let servers = Servers::start(1)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);

@@ -18,6 +18,8 @@ use store::{AT_FIRST, Entered, StoreError, Tickets};
 
 #[test]
 fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_resource() -> TestResult {
+    needs!(PlainUrls);
+    needs!(Storage);
     let (servers, data) = (Servers::start(3)?, Server::start()?);
     let urls = [servers.urls(), vec![data.url()]].concat();
     let mut child = child("resource::child_that_is_stopped_before_it_writes", &urls);
@@ -62,6 +64,8 @@ fn child_that_is_stopped_before_it_writes() {
 
 #[test]
 fn f6_a_lock_that_ran_out_is_refused_by_the_resource_until_it_is_taken_again() -> TestResult {
+    needs!(PlainUrls);
+    needs!(Storage);
     let (servers, data) = (Servers::start(3)?, Server::start()?);
     let (first, second) = (connected(builder(servers.urls()), 3), manager(&servers));
     let mut stores = [Tickets::open(&data.url())?, Tickets::open(&data.url())?];
@@ -87,6 +91,8 @@ fn f6_a_lock_that_ran_out_is_refused_by_the_resource_until_it_is_taken_again() -
 
 #[test]
 fn f6_no_accepted_write_is_lost_however_holders_overlap() -> TestResult {
+    needs!(PlainUrls);
+    needs!(Storage);
     let data = Server::start()?;
     let url = data.url();
     let (tokens, sold, refused) = (AtomicU64::new(1), AtomicI64::new(0), AtomicI64::new(0));

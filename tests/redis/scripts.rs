@@ -43,6 +43,7 @@ fn use_a_lock_for(locks: &LockManager, ttl: Duration) -> TestResult {
 
 #[test]
 fn a_server_is_given_what_every_lock_needs_by_its_first_connection_and_by_no_other() -> TestResult {
+    needs!(ErrorCounts);
     let servers = Servers::start(1)?;
     for connections in 1..=2 {
         use_a_lock(&connected(builder(servers.urls()), 1))?;
@@ -56,6 +57,7 @@ fn a_server_is_given_what_every_lock_needs_by_its_first_connection_and_by_no_oth
 
 #[test]
 fn with_quarantine_a_server_is_given_its_scripts_once_too_and_asked_again_for_what_it_could_not_say() -> TestResult {
+    needs!(ErrorCounts);
     let servers = Servers::start(1)?;
     // An operator's word that it has forgotten nothing.
     set(&servers[0], "quorlock:canary", "0");
@@ -74,6 +76,7 @@ fn with_quarantine_a_server_is_given_its_scripts_once_too_and_asked_again_for_wh
 
 #[test]
 fn a_server_that_was_restarted_or_has_forgotten_its_scripts_is_given_them_by_the_next_connection() -> TestResult {
+    needs!(ErrorCounts);
     let servers = Servers::start(1)?;
     use_a_lock(&connected(builder(servers.urls()), 1))?;
     servers[0].command(&["SCRIPT", "FLUSH"])?;
@@ -90,6 +93,7 @@ fn a_server_that_was_restarted_or_has_forgotten_its_scripts_is_given_them_by_the
 
 #[test]
 fn another_script_goes_along_with_the_first_command_of_a_connection_that_needs_it() -> TestResult {
+    needs!(ErrorCounts);
     let servers = Servers::start(3)?;
     for connection in 1..=2 {
         let locks = connected(builder(servers.urls()), 3);
@@ -110,6 +114,7 @@ fn another_script_goes_along_with_the_first_command_of_a_connection_that_needs_i
 
 #[test]
 fn a_script_that_was_sent_along_and_forgotten_is_sent_again() -> TestResult {
+    needs!(ErrorCounts);
     let servers = Servers::start(1)?;
     let locks = connected(builder(servers.urls()), 1);
     for raises in 1..=3 {

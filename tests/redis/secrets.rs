@@ -7,8 +7,8 @@ use crate::liars::speaking_for;
 use crate::support::*;
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "passwords")]
 fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResult {
+    needs!(Passwords);
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
     let builder = builder(servers.urls()).ttl(LONG);
     let mut shown = format!("{builder:?}");
@@ -31,7 +31,7 @@ fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResul
     let err = guard.release().unwrap_err();
     shown += &format!("{err:?} {err}");
 
-    assert!(shown.contains("report") && shown.contains(&servers[0].port().to_string()), "{shown}");
+    assert!(shown.contains("report") && shown.contains(&shown_address(&servers[0])), "{shown}");
     assert!(shown.contains(&format!("held by {holder}")), "{shown}");
     for secret in ["hunter2", &token[..9], &token[8..]] {
         assert!(!shown.contains(secret), "{shown}");
@@ -40,8 +40,8 @@ fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResul
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "passwords")]
 fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -> TestResult {
+    needs!(Passwords);
     let servers = Servers::start_with(3, |it| it.password("hunt/er?2#@%"))?;
     let bare: Vec<_> = servers.iter().map(|it| format!("redis://{}", it.addr())).collect();
     let builder = |urls: &[String]| builder(urls).credentials(Some("default"), "hunt/er?2#@%");

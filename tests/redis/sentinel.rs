@@ -50,6 +50,7 @@ fn fail_over(group: &Group) {
 
 #[test]
 fn the_master_that_sentinels_name_has_the_node_s_vote() -> TestResult {
+    needs!(Sentinels);
     let group = watched();
     let locks = builder([group.sentinel_url()]).strict(true).build()?;
     let guard = locks.mutex("report").try_lock()?;
@@ -63,6 +64,7 @@ fn the_master_that_sentinels_name_has_the_node_s_vote() -> TestResult {
 
 #[test]
 fn sentinels_and_servers_have_passwords_of_their_own() -> TestResult {
+    needs!(Sentinels);
     let group = Group::builder(1).sentinels(3).password("s3rver").sentinel_password("s3ntinel").start()?;
     drop(one(&group).mutex("report").try_lock()?);
 
@@ -84,6 +86,7 @@ fn sentinels_and_servers_have_passwords_of_their_own() -> TestResult {
 
 #[test]
 fn sentinels_may_give_names_in_place_of_addresses() -> TestResult {
+    needs!(Sentinels);
     let group = Group::builder(1).sentinels(1).by_name().start()?;
     let reply = group.sentinels[0].command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "locks"])?;
     assert_eq!(reply.as_array().unwrap()[0].as_str(), Some("localhost"));
@@ -96,6 +99,7 @@ fn sentinels_may_give_names_in_place_of_addresses() -> TestResult {
 
 #[test]
 fn a_sentinel_that_is_behind_or_down_or_hangs_changes_nothing() -> TestResult {
+    needs!(Sentinels);
     let group = watched();
     let old = stuck(&group.servers[1], 0);
     let mut sentinels = places(&group.sentinels);
@@ -117,6 +121,7 @@ fn a_sentinel_that_is_behind_or_down_or_hangs_changes_nothing() -> TestResult {
 
 #[test]
 fn while_only_some_sentinels_know_the_newest_master_nobody_is_the_master() -> TestResult {
+    needs!(Sentinels);
     let servers = Servers::start(2)?;
     let (new, old) = (stuck(&servers[1], 8), [stuck(&servers[0], 7), stuck(&servers[0], 7)]);
     let sentinels = [&new, &old[0], &old[1]].map(|it| it.addr().to_string());
@@ -132,6 +137,7 @@ fn while_only_some_sentinels_know_the_newest_master_nobody_is_the_master() -> Te
 
 #[test]
 fn a_replica_that_sentinels_name_as_the_master_has_no_vote() -> TestResult {
+    needs!(Sentinels);
     let group = Group::start(1)?;
     let wrong = stuck(&group.servers[1], 1);
     let locks = builder([url_of(&[wrong.addr().to_string()])]).build()?;
@@ -145,6 +151,7 @@ fn a_replica_that_sentinels_name_as_the_master_has_no_vote() -> TestResult {
 
 #[test]
 fn sentinels_that_know_no_such_master_and_servers_that_are_no_sentinels_say_so() -> TestResult {
+    needs!(Sentinels);
     let group = watched();
     let url = group.sentinel_url().replace("/locks", "/other");
     let failure = failure_in_the_end(&builder([url]).build()?, |_| true);
@@ -163,6 +170,7 @@ fn sentinels_that_know_no_such_master_and_servers_that_are_no_sentinels_say_so()
 
 #[test]
 fn a_node_whose_sentinels_cannot_be_reached_has_no_vote_after_a_while_although_its_master_lives() -> TestResult {
+    needs!(Sentinels);
     let group = Group::builder(1).sentinels(3).start()?;
     let proxies: Vec<_> = group.sentinels.iter().map(|it| Proxy::start(it.addr()).unwrap()).collect();
     let sentinels: Vec<_> = proxies.iter().map(|it| it.addr().to_string()).collect();
@@ -188,6 +196,7 @@ fn a_node_whose_sentinels_cannot_be_reached_has_no_vote_after_a_while_although_i
 /// The hole that `greet` closes: if this fails, the test below proves nothing.
 #[test]
 fn without_quarantine_a_failover_by_sentinels_makes_two_holders() -> TestResult {
+    needs!(Sentinels);
     let nodes = Nodes::start(watched(), Group::sentinel_url);
     let (other, guard) = fails_over(&nodes, |it| it.quarantine(false), fail_over);
 
@@ -199,6 +208,7 @@ fn without_quarantine_a_failover_by_sentinels_makes_two_holders() -> TestResult 
 
 #[test]
 fn h16_a_replica_that_sentinels_promoted_does_not_help_to_break_a_lock() -> TestResult {
+    needs!(Sentinels);
     let nodes = Nodes::start(watched(), Group::sentinel_url);
     let (other, guard) = fails_over(&nodes, |it| it.quarantine(true).max_ttl(QUARANTINE), fail_over);
 
@@ -210,6 +220,7 @@ fn h16_a_replica_that_sentinels_promoted_does_not_help_to_break_a_lock() -> Test
 
 #[test]
 fn a_hold_outlives_a_failover_by_sentinels_and_the_node_joins_again_after_its_quarantine() -> TestResult {
+    needs!(Sentinels);
     if !long_tests() {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use devnodes::{Server, Servers, eventually};
 use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, NodeFinding};
 
-use crate::clocks;
+use crate::log_lines;
 use crate::support::*;
 
 const SET: &str = "quorlock:set";
@@ -98,10 +98,10 @@ fn h15_the_log_warns_of_programs_with_other_nodes_once() -> TestResult {
     assert_eq!(found(&one), none(2));
     let urls = program(&servers, &[0, 1, 2]).build().map(|_| servers.urls())?;
 
-    let mut child = child("clocks::child_that_looks_at_its_nodes", &urls);
+    let mut child = child("log_lines::child_that_looks_at_its_nodes", &urls);
     assert_eq!(child.hear(), "looked");
     child.go_on();
-    let lines = clocks::warnings(&child);
+    let lines = log_lines::warnings(&child);
 
     assert!(matches!(&lines[..], [it] if it.contains("another set: 2 nodes there, 3 here")), "{lines:?}");
     Ok(())
@@ -113,7 +113,7 @@ fn h15_nobody_is_warned_when_a_node_loses_everything() -> TestResult {
     let servers = Servers::start(3)?;
     let one = program(&servers, &[0, 1, 2]).build()?;
     assert_eq!(found(&one), none(3));
-    let mut child = child("clocks::child_that_looks_at_its_nodes", &servers.urls());
+    let mut child = child("log_lines::child_that_looks_at_its_nodes", &servers.urls());
     assert_eq!(child.hear(), "looked");
 
     servers[0].restart_empty()?;
@@ -123,7 +123,7 @@ fn h15_nobody_is_warned_when_a_node_loses_everything() -> TestResult {
     assert_eq!(child.hear(), "looked");
 
     child.go_on();
-    let lines = clocks::warnings(&child);
+    let lines = log_lines::warnings(&child);
     assert!(!lines.iter().any(|it| it.contains("another set")), "{lines:?}");
     assert_eq!(found(&one), none(3));
     Ok(())

@@ -261,7 +261,6 @@ fn count_live(server: &Server, names: &[&str]) -> i64 {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "a script of its own")]
 fn a14_no_node_ever_has_some_of_the_names_also_where_a_holder_is_killed() -> TestResult {
     let servers = Servers::start(3)?;
     let done = AtomicBool::new(false);

@@ -84,6 +84,7 @@ fn is_silent(err: &AcquireError) -> bool {
 #[test]
 fn while_an_old_master_of_a_cluster_and_the_new_one_serve_side_by_side_nobody_else_gets_what_is_held_at_the_old_one()
 -> TestResult {
+    needs!(Clusters);
     if !long_tests() {
         return Ok(());
     }
@@ -116,6 +117,7 @@ fn while_an_old_master_of_a_cluster_and_the_new_one_serve_side_by_side_nobody_el
 #[test]
 fn who_is_cut_off_together_with_an_old_master_of_a_cluster_has_lost_its_lock_before_the_other_side_can_have_it()
 -> TestResult {
+    needs!(Clusters);
     if !long_tests() {
         return Ok(());
     }

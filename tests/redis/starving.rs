@@ -102,8 +102,8 @@ fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn h3_a_process_that_cannot_be_told_gets_its_turns() -> TestResult {
+    needs!(AccessLists);
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
     // May not use channels, as every new user of Redis 7; or may not subscribe.
@@ -115,8 +115,8 @@ fn h3_a_process_that_cannot_be_told_gets_its_turns() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "older protocols")]
 fn h3_a_process_that_speaks_the_older_protocol_gets_its_turns() -> TestResult {
+    needs!(OldProtocol);
     // What a server that is too old for `HELLO` answers. The other option is there to make the words even.
     let old = |it: devnodes::Builder| {
         let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
@@ -130,8 +130,8 @@ fn h3_a_process_that_speaks_the_older_protocol_gets_its_turns() -> TestResult {
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn h3_threads_that_hand_the_lock_to_each_other_let_in_a_process_that_cannot_be_told() -> TestResult {
+    needs!(AccessLists);
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, near);
     let waiting = connected(builder(log_in_as(&servers, &["~*", "resetchannels", "+@all"])).ttl(LONG), 3);
@@ -187,8 +187,8 @@ fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestR
 }
 
 #[test]
-#[cfg_attr(stand_ins, ignore = "access lists")]
 fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestResult {
+    needs!(AccessLists);
     let servers = Servers::start(3)?;
     let mute = connected(builder(log_in_as(&servers, &["~*", "&*", "+@all", "-publish"])).ttl(LONG), 3);
     let waiting = on_all(&servers, near);

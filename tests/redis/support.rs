@@ -69,6 +69,11 @@ pub(crate) fn proxies(servers: &Servers) -> (Vec<Proxy>, Vec<String>) {
     (proxies, urls)
 }
 
+/// The address in the server's URL, which logs and errors show.
+pub(crate) fn shown_address(server: &Server) -> String {
+    server.url().rsplit(['/', '@']).next().unwrap().to_owned()
+}
+
 /// Keys of the server that are locks: not the counters that stay beside them.
 pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).unwrap();
@@ -180,6 +185,16 @@ pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
     eventually("a thread ends", || thread.is_finished());
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
+
+/// Ends the test at once on a backend without what it needs: `needs!(AccessLists);`
+macro_rules! needs {
+    ($need:ident) => {
+        if devnodes::lacks(devnodes::Need::$need) {
+            return Ok(());
+        }
+    };
+}
+pub(crate) use needs;
 
 /// Whether the tests that take long were asked for; says so if not.
 pub(crate) fn long_tests() -> bool {

@@ -12,6 +12,7 @@ use crate::support::*;
 #[test]
 fn a_lock_outlives_a_failover_in_one_of_three_clusters_and_the_end_of_another_and_its_release_leaves_nothing()
 -> TestResult {
+    needs!(Clusters);
     if !long_tests() {
         return Ok(());
     }

@@ -17,20 +17,11 @@ fn of_three(authority: &Authority, certificate: &Certificate) -> ClusterBuilder 
 }
 
 fn secured(cluster: ClusterBuilder, authority: &Authority, certificate: &Certificate) -> ClusterBuilder {
-    cluster.own_tls(&certificate.chain, &certificate.key, authority.pem())
+    cluster.own_tls(certificate, authority)
 }
 
 fn to(cluster: &Cluster, authority: &Authority) -> Builder {
     patient(&[cluster.tls_url()]).tls(Tls::with_ca_pem(authority.pem()))
-}
-
-/// Names that each have another master.
-fn names(cluster: &Cluster) -> [String; 3] {
-    [0, 1, 2].map(|it| cluster.name_at(it, "report"))
-}
-
-fn is_at(cluster: &Cluster, server: usize, key: &str) -> bool {
-    cluster.servers[server].command(&["EXISTS", key]).is_ok_and(|it| it.as_int() == Some(1))
 }
 
 /// Has a server show another certificate from the next connection on.
@@ -64,23 +55,23 @@ fn a_lock_is_taken_by_tls_from_the_master_of_its_slot_and_follows_the_slot() -> 
     let authority = Authority::generate();
     let Some(cluster) = started(of_three(&authority, &right(&authority)).start()) else { return Ok(()) };
     let locks = to(&cluster, &authority).build()?;
-    let names = names(&cluster);
+    let names = cluster.names::<3>("report");
     for (index, name) in names.iter().enumerate() {
         let guard = locks.mutex(name).try_lock()?;
-        assert!(is_at(&cluster, index, name));
+        assert!(cluster.is_at(index, name));
         assert!(locks.mutex(name).try_lock().is_err());
         guard.extend(LONG)?;
         guard.release()?;
-        assert!(!is_at(&cluster, index, name));
+        assert!(!cluster.is_at(index, name));
     }
 
     let guard = locks.mutex(&names[0]).renew(false).try_lock()?;
     cluster.migrate(cluster.slot_of(&names[0]), 1)?;
-    assert!(is_at(&cluster, 1, &names[0]));
+    assert!(cluster.is_at(1, &names[0]));
     drop(guard);
-    eventually("the release finds it", || !is_at(&cluster, 1, &names[0]));
+    eventually("the release finds it", || !cluster.is_at(1, &names[0]));
     let _guard = lock_in_the_end(&locks, &names[0]);
-    assert!(is_at(&cluster, 1, &names[0]));
+    assert!(cluster.is_at(1, &names[0]));
     Ok(())
 }
 
@@ -132,13 +123,13 @@ fn a_master_whose_certificate_is_wrong_costs_the_names_in_its_slots_only() -> Te
     let folder = tempfile::tempdir()?;
     show(&cluster.servers[2], &folder, &right(&Authority::generate()));
     let locks = to(&cluster, &authority).build()?;
-    let [one, other, wrong] = names(&cluster);
+    let [one, other, wrong] = cluster.names::<3>("report");
 
     for name in [&one, &other] {
         drop(lock_in_the_end(&locks, name));
     }
     assert_eq!(said_of(&locks, &wrong), TlsFailure::UnknownIssuer);
-    assert!(!is_at(&cluster, 2, &wrong));
+    assert!(!cluster.is_at(2, &wrong));
 
     show(&cluster.servers[2], &folder, &right(&authority));
     drop(lock_in_the_end(&locks, &wrong));
@@ -156,7 +147,7 @@ fn the_certificate_of_a_master_is_for_the_name_that_it_announces_or_for_its_addr
     // The others are learned from it.
     let url = [format!("rediss+cluster://localhost:{}", cluster.servers[0].tls_addr().port())];
     let trusting = || Tls::with_ca_pem(authority.pem());
-    let [first, second, _] = names(&cluster);
+    let [first, second, _] = cluster.names::<3>("report");
     let announce = |name| cluster.servers[0].command(&["CONFIG", "SET", "cluster-announce-hostname", name]);
 
     if announces {
@@ -184,7 +175,7 @@ fn a_cluster_that_names_ports_without_tls_says_so() -> TestResult {
     let cluster = of_three(&authority, &right(&authority)).plain_bus().start();
     let Some(cluster) = started(cluster) else { return Ok(()) };
     let locks = to(&cluster, &authority).connect_timeout(Duration::from_secs(2)).build()?;
-    let [name, ..] = names(&cluster);
+    let [name, ..] = cluster.names::<3>("report");
     let version = server_version()?;
     let tells = !["6.", "7.0."].iter().any(|it| version.starts_with(it));
 
@@ -213,7 +204,7 @@ fn a_failover_in_a_cluster_with_tls_costs_no_lock() -> TestResult {
     let urls: Vec<_> = [cluster.tls_url()].into_iter().chain(singles.urls()).collect();
     let locks = patient(&urls).tls(Tls::with_ca_pem(authority.pem()));
     let locks = locks.node_tls(1, singles.tls()).node_tls(2, singles.tls()).build()?;
-    let [agreed, killed, _] = names(&cluster);
+    let [agreed, killed, _] = cluster.names::<3>("report");
     let guards = [&agreed, &killed].map(|it| locks.mutex(it).lock().unwrap());
 
     cluster.fail_over(3)?;
@@ -226,7 +217,7 @@ fn a_failover_in_a_cluster_with_tls_costs_no_lock() -> TestResult {
     for (name, server) in [(&agreed, 3), (&killed, promoted)] {
         eventually("the promoted server grants it", || {
             let guard = locks.mutex(name).try_lock();
-            guard.is_ok() && is_at(&cluster, server, name)
+            guard.is_ok() && cluster.is_at(server, name)
         });
     }
     Ok(())

@@ -23,10 +23,7 @@ pub(crate) fn started<T>(result: Result<T, Error>) -> Option<T> {
 fn start(authority: &Authority, asks_for_ours: bool) -> Option<(Server, String)> {
     let certificate = right(authority);
     let asks = if asks_for_ours { "yes" } else { "no" };
-    let server = Server::builder()
-        .own_tls(&certificate.chain, &certificate.key, authority.pem())
-        .arg("--tls-auth-clients", asks)
-        .start();
+    let server = Server::builder().own_tls(&certificate, authority).arg("--tls-auth-clients", asks).start();
     started(server).map(|it| {
         let address = it.tls_addr().to_string();
         (it, address)
@@ -92,7 +89,7 @@ fn an_address_without_tls_of_a_port_with_it_says_what_that_may_be() -> TestResul
 /// A master with a replica and three sentinels, which talk by TLS to each other.
 fn watched(authority: &Authority) -> Option<Group> {
     let certificate = right(authority);
-    started(Group::builder(1).sentinels(3).own_tls(&certificate.chain, &certificate.key, authority.pem()).start())
+    started(Group::builder(1).sentinels(3).own_tls(&certificate, authority).start())
 }
 
 fn list<'a>(servers: impl IntoIterator<Item = &'a Server>, addr: fn(&Server) -> std::net::SocketAddr) -> String {

@@ -6,42 +6,19 @@
 
 use crate::support::Result;
 use crate::support::ours::Ours;
-use crate::support::runs::Runs;
 use crate::support::servers::Nodes;
 use crate::support::setting::{Setting, Target};
-use crate::support::stats::{Table, median, num};
-
-/// Pairs in a block.
-const BLOCK: usize = 50;
+use crate::support::stats::{Table, num};
+use crate::support::turns;
 
 const NOBODY: usize = 0;
 const COUNTS: usize = 1;
 
-/// The median block of a run.
-struct Run {
-    median_us: f64,
-    client_us: f64,
-}
-
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
-    let (count, cycles) = (setting.runs(), setting.size(60, 20));
-    setting.begin(&format!("observer: one thread, {count} runs of {cycles} cycles of {BLOCK} pairs each, in turns"));
     let ours = [Ours::open(&nodes.urls())?, Ours::open_observed(&nodes.urls())?];
-    let mut runs = Runs::new(["nobody listens", "an observer that counts"]);
-    for _ in 0..count {
-        let mut blocks = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
-        for cycle in 0..cycles {
-            for who in [cycle % 2, 1 - cycle % 2] {
-                let block = ours[who].pairs(BLOCK, "bench:observed");
-                blocks[who].0.push(block.samples.median_us());
-                blocks[who].1.push(block.cpu_us_per_pair());
-            }
-        }
-        for (who, (medians, client)) in blocks.into_iter().enumerate() {
-            runs.push(who, Run { median_us: median(&medians), client_us: median(&client) });
-        }
-    }
+    let names = ["nobody listens", "an observer that counts"];
+    let runs = turns::compare(setting, "observer", setting.size(60, 20), names, &ours, "bench:observed");
     let mut table = Table::new(&["", "median us", "x nobody", "client us", "x nobody"]);
     for (who, name) in runs.names() {
         table.row([

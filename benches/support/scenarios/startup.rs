@@ -26,7 +26,7 @@ pub(crate) fn run(setting: &Setting) -> Result {
         times * rounds
     ));
     println!("building the command");
-    let program = match build("\"name\":\"quorlock\"", &["--bin", "quorlock", "--features", "cli"]) {
+    let program = match build("\"name\":\"quorlock\"", &["--package", "quorlock-cli"]) {
         Ok(program) => program.display().to_string(),
         Err(err) => {
             println!("it cannot be built, going on without it: {err}");

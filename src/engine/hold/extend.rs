@@ -92,14 +92,6 @@ impl Due for HeldLock {
     fn on_stop(&self) {
         self.lose(Lost::ShutDown);
     }
-
-    /// Not once an extension has failed: the next one may fail as well.
-    #[cfg(feature = "testing")]
-    fn is_waited_for(&self) -> bool {
-        let (state, now) = (self.state.lock(), Moment::now());
-        let due = state.renewed_at.checked_add(lease::renew_after(self.spec.ttl())).unwrap_or(now);
-        state.lease.is_held() && !state.said_not_extended && state.lease.next_event(due, now).is_zero()
-    }
 }
 
 impl HeldLock {
@@ -148,7 +140,6 @@ impl HeldLock {
         if let Some(problem) = self.shared.config.ttl_problem(ttl) {
             return Err(ExtendError::BadTtl(problem));
         }
-        let _ahead = self.shared.config.ahead.enter();
         let ttl = validity::whole_millis(ttl);
         let sent = self.extension(ttl, Now::read());
         let (pending, enqueued) = {
@@ -202,8 +193,6 @@ impl HeldLock {
     /// Noted as it is sent: a node that it does not come to has the time of many others.
     fn keeps_counter(&self, state: &mut State, tick: Tick) -> bool {
         let Some(life) = self.shared.config.fencing_ttl else { return false };
-        // On the nodes it counts what was added as well.
-        let tick = time::of_call(tick);
         let keep = lease::keep_counter_after(life) <= tick.saturating_duration_since(state.counter_kept);
         if keep {
             state.counter_kept = tick;

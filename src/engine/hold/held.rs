@@ -154,7 +154,6 @@ impl HeldLock {
         if self.shared.is_forked() {
             return Err(Lost::Forked);
         }
-        let _ahead = self.shared.config.ahead.enter();
         let now = Moment::now();
         let (valid, loss) = {
             let mut state = self.state.lock();

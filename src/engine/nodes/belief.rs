@@ -24,14 +24,6 @@ impl Node {
         self.believed_until.load(Ordering::Acquire) != u64::MAX
     }
 
-    /// Time was added, so quarantines end earlier.
-    #[cfg(feature = "testing")]
-    pub(super) fn on_advance(&self, by: Duration) {
-        let mut eligibility = self.eligibility.lock();
-        eligibility.on_advance(by);
-        self.publish_eligibility(&eligibility, None, crate::time::tick());
-    }
-
     /// For how long what it grants does not count yet, and why: of a lane, of slots that were never used.
     pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, Quarantine)> {
         let left = self.status.quarantine_left(now);

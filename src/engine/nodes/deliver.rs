@@ -62,7 +62,8 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
                     let kept = matches!(answer, Answer::Greet(GreetReply { kept: true, .. }));
                     node.link.with(|it| it.greetings.plan(length, kept, asked.moment));
                 }
-                let refusal = if let Answer::Failed(failure) = &answer { Some(failure.clone()) } else { None };
+                let is_taken = !matches!(answer, Answer::Failed(_));
+                let retries = matches!(&answer, Answer::Failed(failure) if job.is_worth_retrying(failure, now.tick));
                 match &answer {
                     // Another one was promoted in its place.
                     Answer::Failed(NodeFailure::Replica) if node.is_group() => {
@@ -78,11 +79,12 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
                 if !job.answer(node.id, answer, true) {
                     count(&node.counters.late_answers);
                 }
-                match refusal {
-                    None if job.was_refused => node.retry_now(),
+                if is_taken && job.was_refused {
+                    node.retry_now();
+                }
+                if retries {
                     // A server that is busy or cannot write refuses releases as well, and the key would stay for its ttl.
-                    Some(failure) if job.is_worth_retrying(&failure, now.tick) => node.retry_later(job, now.tick),
-                    _ => {}
+                    node.retry_later(job, now.tick);
                 }
             }
         }
@@ -123,8 +125,6 @@ fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, 
             return Answer::Failed(NodeFailure::ClusterNode);
         }
         Answer::Acquire(AcquireReply::Forgot { left }) => {
-            #[cfg(feature = "testing")]
-            let left = left.saturating_sub(times.added());
             let known = eligibility.quarantine_left(times.answered);
             if known < left {
                 eligibility.quarantine(left, times.answered);
@@ -198,7 +198,7 @@ fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, 
 
 /// What is left of the quarantine of the command's slot, in a cluster, and why it is in one.
 fn of_slot(node: &Node, job: &Job, times: Times) -> (Duration, Quarantine) {
-    // Looked at first: the slot is read from the command, and is none of the others' business.
+    // Looked at first: only lanes need the slot, which has to be read from the command.
     if node.lane.is_some()
         && let (Some(length), Some(slot)) = (node.quarantine_length(), job.command.slot())
     {

@@ -182,12 +182,6 @@ impl Fanout {
         Ok((fanout, threads))
     }
 
-    /// Time was added. Lanes of clusters need not hear of it: it is added to stand-ins only, and none of these is a cluster.
-    #[cfg(feature = "testing")]
-    pub(crate) fn on_advance(&self, by: Duration) {
-        self.nodes().iter().for_each(|it| it.on_advance(by));
-    }
-
     /// Which other node showed the same run id as this one, if one did.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
         self.run_ids.lock().double_of(node)

@@ -64,15 +64,7 @@ impl Job {
 
     /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
     pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
-        Job {
-            command,
-            handed: None,
-            sink,
-            keep_until: Some(keep_until),
-            was_refused: false,
-            step: None,
-            is_for_past_owner: false,
-        }
+        Job { keep_until: Some(keep_until), ..Job::new(command, sink) }
     }
 
     /// A question about a slot.

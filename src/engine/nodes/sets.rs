@@ -9,6 +9,7 @@ use crate::error::NodeFailure;
 use crate::error::NodeFinding;
 use crate::ids::NodeId;
 use crate::logic::sets::Ids;
+use crate::sys::fill_random;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::time::Tick;
 use crate::wire::{self, Command};
@@ -50,7 +51,9 @@ impl Sets {
 
     /// What a node is asked and told; nothing where the system has no random numbers.
     fn meet(&self) -> Option<Command> {
-        let id = getrandom::u64().ok()? % IDS;
+        let mut bytes = [0; 8];
+        fill_random(&mut bytes).ok()?;
+        let id = u64::from_ne_bytes(bytes) % IDS;
         let (set, earlier) = self.ids.lock().leave();
         Some(wire::meet(id.max(1), set, self.nodes, &earlier))
     }

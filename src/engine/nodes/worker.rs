@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, Canary, GreetReply, ServerInfo};
+use crate::answer::{Answer, Canary, GreetReply};
 use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
@@ -282,7 +282,7 @@ impl Worker {
     }
 
     fn come_up(&mut self, Opened { socket, conn, mut server_info, asked, said_time }: Opened) {
-        server_info.misfits = self.misfits(&server_info);
+        server_info.few_sentinels = self.few_sentinels();
         if self.finder.is_some() || self.node.lane.is_some() {
             // That is what the node was given as.
             (server_info.replicas, server_info.promoted) = (0, false);
@@ -346,20 +346,12 @@ impl Worker {
         self.phase = Phase::Open;
     }
 
-    /// What does not fit how the node was given.
-    fn misfits(&self, server_info: &ServerInfo) -> Vec<NodeFinding> {
-        let too_few = self
-            .address
-            .wait
-            .filter(|it| server_info.replicas < u64::from(it.replicas))
-            .map(|it| NodeFinding::TooFewReplicas { connected: server_info.replicas, needed: it.replicas });
-        let few_sentinels = match &self.address.place {
-            Place::Group(Group::Sentinel { sentinels, .. }) if sentinels.len() < 3 => {
-                Some(NodeFinding::FewSentinels { count: sentinels.len() })
-            }
+    /// How many sentinels are in the node's address, if that is too few.
+    fn few_sentinels(&self) -> Option<usize> {
+        match &self.address.place {
+            Place::Group(Group::Sentinel { sentinels, .. }) => Some(sentinels.len()).filter(|count| *count < 3),
             _ => None,
-        };
-        [too_few, few_sentinels].into_iter().flatten().collect()
+        }
     }
 
     fn claim(&self, run_id: &str) -> Result<(), Double> {

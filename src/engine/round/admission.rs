@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use crate::engine::park::{Parker, Signal};
 use crate::logic::admission::{Limit, Sample};
-use crate::sys::ahead::UnderWay;
 use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use crate::time::{self, Tick};
 
@@ -51,7 +50,6 @@ pub(crate) struct Slot {
     admission: Arc<Admission>,
     /// How long it was waited for.
     waited: Duration,
-    _under_way: UnderWay,
 }
 
 /// A place among the calls that wait for a slot, given up when it is dropped.
@@ -112,7 +110,7 @@ impl Admission {
     }
 
     fn slot(self: &Arc<Self>, waited: Duration) -> Slot {
-        Slot { admission: Arc::clone(self), waited, _under_way: UnderWay::begin() }
+        Slot { admission: Arc::clone(self), waited }
     }
 
     /// Waits for a slot. `parker` is woken when it is there: see [`Waiting::take`].

@@ -16,7 +16,6 @@ use crate::ids::NodeSet;
 use crate::logic::quorum;
 use crate::logic::wait;
 use crate::stats::count;
-use crate::sys;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 
@@ -54,8 +53,6 @@ pub(crate) struct Place<'a> {
     ticket: Arc<Ticket>,
     tries: u32,
     pause: Duration,
-    /// By how much the call was ahead of the clocks when it began, or planned its next try.
-    added: Duration,
     /// Nodes that may have the call in their waiting lists.
     listed: NodeSet,
     /// To begin a round.
@@ -92,7 +89,6 @@ impl<'a> Place<'a> {
             ticket,
             tries: 0,
             pause: Duration::ZERO,
-            added: sys::ahead::added(),
             listed: NodeSet::default(),
             turn: Turn::default(),
             reads: false,
@@ -110,7 +106,7 @@ impl<'a> Place<'a> {
     }
 
     /// Waits until the nodes may be asked and asks them, or until an attempt was made for the call and has ended; until
-    /// `until`, as [`time::call_tick`] shows it, or until one of `signals` is given.
+    /// `until`, or until one of `signals` is given.
     pub(crate) fn next(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Next {
         match self.wait(until, signals) {
             Woken::Try(slot) => Next::Ended(self.try_now(slot)),
@@ -147,7 +143,7 @@ impl<'a> Place<'a> {
                 {
                     return Woken::GivenUp(LostAttempt::clone(lost));
                 }
-                let now = time::call_tick();
+                let now = time::tick();
                 if until.is_some_and(|it| it <= now) || signals.iter().any(|it| it.is_given()) {
                     return Woken::Stopped;
                 }
@@ -162,7 +158,6 @@ impl<'a> Place<'a> {
             if let Some(slot) = self.turn.wait(asks, self.admission, &parker) {
                 return Woken::Try(slot);
             }
-            let wake_at = wake_at.map(time::wake_for);
             match &mut self.driver {
                 Some(driver) => {
                     if !driver.listen(wake_at, &parker) {
@@ -224,10 +219,7 @@ impl<'a> Place<'a> {
         state.asks = false;
         state.known = known;
         let pause = if known.only.is_some() { Duration::ZERO } else { pause };
-        // What was added since the last time is taken off: a node may have said before that for how long it is not free.
-        let added = sys::ahead::added();
-        let pause = pause.saturating_sub(added.saturating_sub(std::mem::replace(&mut self.added, added)));
-        state.try_at = time::call_tick().checked_add(pause);
+        state.try_at = time::tick().checked_add(pause);
         state.grace = wait::grace(lost.took);
         // It knows something newer.
         state.given_up = None;

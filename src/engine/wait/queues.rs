@@ -156,12 +156,6 @@ impl Queues {
         fanout.send(leave, None, None, time::tick()).finish();
     }
 
-    /// Time was added: calls that wait look at what they wait for.
-    #[cfg(feature = "testing")]
-    pub(crate) fn wake_all(&self) {
-        self.by_key.lock().values().flat_map(|it| &it.tickets).for_each(|it| it.wake());
-    }
-
     /// No call waits, and the manager holds nothing.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {

@@ -31,9 +31,9 @@ pub(super) struct State {
     pub(super) may_ask: bool,
     /// An attempt of it is under way, and not only handed over.
     pub(super) asks: bool,
-    /// When it asks them next if it hears of nothing, as [`time::call_tick`] shows it; at once if `None`.
+    /// When it asks them next if it hears of nothing; at once if `None`.
     pub(super) try_at: Option<Tick>,
-    /// Nodes that have announced a release since the last attempt began, and when the first of them did, on the same clock.
+    /// Nodes that have announced a release since the last attempt began, and when the first of them did.
     pub(super) announced: NodeSet,
     pub(super) announced_at: Option<Tick>,
     /// How long the others are waited for after that.
@@ -69,7 +69,7 @@ impl Ticket {
     pub(super) fn released(&self, node: NodeId) {
         let mut state = self.state.lock();
         state.announced.insert(node);
-        state.announced_at.get_or_insert_with(time::call_tick);
+        state.announced_at.get_or_insert_with(time::tick);
         drop(state);
         self.parker.wake();
     }

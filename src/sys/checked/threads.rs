@@ -63,11 +63,6 @@ impl OwnThread {
     }
 }
 
-#[cfg(feature = "testing")]
-pub(crate) fn thread_name() -> Option<String> {
-    None
-}
-
 pub(crate) fn this_thread() -> ThreadId {
     shuttle::thread::current().id()
 }

@@ -9,7 +9,6 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use super::clock::{Tick, tick};
-use crate::sys::ahead;
 
 /// A thread that is joined within a bound.
 #[derive(Debug)]
@@ -21,13 +20,10 @@ pub(crate) struct OwnThread {
 }
 
 impl OwnThread {
-    /// The thread works for whom the calling one does.
     pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<OwnThread> {
         let (end, ended): (Sender<()>, _) = bounded(0);
-        let ahead = ahead::here();
         let handle = thread::Builder::new().name(name.clone()).spawn(move || {
             let _end = end;
-            let _ahead = ahead.enter();
             work();
         })?;
         Ok(OwnThread { name, handle, ended })
@@ -60,12 +56,6 @@ impl OwnThread {
 /// The calling thread, to be told from others.
 pub(crate) fn this_thread() -> ThreadId {
     thread::current().id()
-}
-
-/// What the calling thread is called: a test, by its name.
-#[cfg(feature = "testing")]
-pub(crate) fn thread_name() -> Option<String> {
-    thread::current().name().map(str::to_owned)
 }
 
 /// Whether a panic is going through this thread.

@@ -16,6 +16,7 @@ mod ablations;
 mod clients;
 mod nodes;
 mod proofs;
+mod recorded;
 mod search;
 mod state;
 

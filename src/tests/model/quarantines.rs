@@ -6,8 +6,10 @@
 //! [`LONG`] is over. The holder comes back to nodes that restarted, or is cut off from them for good; and there may be a
 //! witness: a third client, with a short ttl, that has known the nodes from before.
 //!
-//! What clients know and pass on is the shipped [`Longest`]; nodes do what `greet.lua` and `canary.lua` do. All states that
-//! can be reached are visited.
+//! What clients know and pass on is the shipped [`Longest`]; a node stands for `greet.lua` and `canary.lua`; `recorded` compares
+//! them. On purpose: no days. All states that can be reached are visited.
+
+mod recorded;
 
 use std::collections::HashSet;
 
@@ -118,8 +120,15 @@ impl Findings {
     }
 }
 
+impl Canary {
+    /// Whether the node votes for a name without a counter, for a client that needs a quarantine of this length.
+    fn is_old_enough(&self, now: u64, length: u64) -> bool {
+        self.since.is_none_or(|since| since + length.max(self.longest) <= now)
+    }
+}
+
 impl World {
-    fn search(&self) -> Findings {
+    fn start(&self) -> State {
         let node = |it: usize| Node {
             restarted_at: None,
             canary: Some(Canary {
@@ -131,7 +140,11 @@ impl World {
             begun: None,
         };
         let known = [0, 1, 2].map(|it| if self.witness && self.told[it] { LONG } else { 0 });
-        let start = State { now: 0, nodes: [0, 1, 2].map(node), heard: [[0; NODES], known, [0; NODES]] };
+        State { now: 0, nodes: [0, 1, 2].map(node), heard: [[0; NODES], known, [0; NODES]] }
+    }
+
+    fn search(&self) -> Findings {
+        let start = self.start();
         let mut seen = HashSet::from([start]);
         let mut open = vec![start];
         let mut got_it_at: Option<u64> = None;
@@ -154,9 +167,7 @@ impl World {
             let it = state.nodes[node];
             if it.restarted_at.is_none() && restarted < self.restarts && state.now <= LAST_RESTART {
                 let mut next = *state;
-                let canary = it.canary.filter(|_| self.comeback == Comeback::WithAnOldCopy);
-                let canary = canary.map(|it| Canary { is_of_this_process: self.flaw == Flaw::NoRunId, ..it });
-                next.nodes[node] = Node { restarted_at: Some(state.now), canary, greeted: [false; 3], begun: None };
+                next.nodes[node] = self.restarted(state, node);
                 visit(next);
             }
             for client in [HOLDER, WITNESS, OTHER] {
@@ -177,6 +188,13 @@ impl World {
         if state.now < END && !waits {
             visit(State { now: state.now + 1, ..*state });
         }
+    }
+
+    /// The node as another process.
+    fn restarted(&self, state: &State, node: usize) -> Node {
+        let canary = state.nodes[node].canary.filter(|_| self.comeback == Comeback::WithAnOldCopy);
+        let canary = canary.map(|it| Canary { is_of_this_process: self.flaw == Flaw::NoRunId, ..it });
+        Node { restarted_at: Some(state.now), canary, greeted: [false; 3], begun: None }
     }
 
     fn longest(&self, state: &State, client: usize) -> Longest {
@@ -226,8 +244,7 @@ impl World {
             it.begun.is_none_or(|(since, length)| since + if lengthened { known } else { length } <= state.now);
         // Only a node that has no counter looks at its canary again.
         let looks = it.restarted_at.is_some() && self.comeback == Comeback::Empty && lengthened;
-        let node = canary.since.filter(|_| looks).is_none_or(|it| it + known.max(canary.longest) <= state.now);
-        client && node
+        client && (!looks || canary.is_old_enough(state.now, known))
     }
 }
 

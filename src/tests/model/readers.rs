@@ -21,6 +21,7 @@
 
 mod nodes;
 mod proofs;
+mod recorded;
 
 use super::walk::World as _;
 use super::*;

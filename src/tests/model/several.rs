@@ -5,8 +5,13 @@
 //! lasts as long as the attempt that counts on it, and may be gone any time after that. All states that can be reached are
 //! visited.
 //!
+//! A node stands for `acquire_many.lua`, `raise_many.lua`, `extend_many.lua` and `release_many.lua`; `recorded` compares them. On
+//! purpose: no waiting lists, and no release that brings a token along.
+//!
 //! That the rules of one name hold for each of several is the claim here. The rules themselves, with clocks, restarts and
 //! lost counters, are searched in `fencing`.
+
+mod recorded;
 
 use super::walk::World as _;
 use super::*;
@@ -188,11 +193,7 @@ impl<const A: usize> World<A> {
                 }
             }
             EXTEND => {
-                for it in self.names(me) {
-                    if Self::is_mine(node, me, it) && node.counters[it] <= token {
-                        node.keys[it] = Some(Key { owner, life: 1 });
-                    }
-                }
+                self.prolong(node, me, token);
                 if !has_all(node) && self.flaw != Flaw::CountsWithOneMissing {
                     Said::Gone
                 } else if token < counter {
@@ -203,6 +204,7 @@ impl<const A: usize> World<A> {
                 }
             }
             HEAL => {
+                self.prolong(node, me, token);
                 if !self.names(me).any(|it| is_others(node, it)) && counter <= token {
                     self.names(me).for_each(|it| {
                         node.keys[it] = Some(Key { owner, life: 1 });
@@ -219,6 +221,15 @@ impl<const A: usize> World<A> {
                     }
                 }
                 Said::Nothing
+            }
+        }
+    }
+
+    /// Gives each key that is there its full life, but not where the counter is ahead.
+    fn prolong(&self, node: &mut Node<A>, me: usize, token: u8) {
+        for it in self.names(me) {
+            if Self::is_mine(node, me, it) && node.counters[it] <= token {
+                node.keys[it] = Some(Key { owner: u8::try_from(me).unwrap(), life: 1 });
             }
         }
     }

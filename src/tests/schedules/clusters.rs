@@ -66,6 +66,17 @@ fn take(locks: &LockManager, name: &str) -> LockGuard {
     }
 }
 
+/// Side by side, and no time passes meanwhile.
+fn each_is_taken_at_once<const N: usize>(locks: &LockManager, names: [&'static str; N]) {
+    join(names.map(|name| {
+        let lock = locks.mutex(name);
+        spawn(name, move || {
+            lock.try_lock().unwrap().release().unwrap();
+        })
+    }));
+    assert_eq!(checked::now(), ms(0), "somebody slept for too long");
+}
+
 #[test]
 fn a_slot_that_moves_while_callers_ask_keeps_nobody_waiting_and_the_newest_map_counts() {
     patiently(400, || {
@@ -98,16 +109,7 @@ fn one_seed_is_enough_for_the_first_call_and_nobody_waits_for_the_next_look() {
     patiently(200, || {
         let masters = Masters::new(3);
         let locks = masters.manager(|it| it);
-        let each = ["a", "b", "c"].map(|name| {
-            let lock = locks.mutex(name);
-            spawn(name, move || {
-                lock.try_lock().unwrap().release().unwrap();
-            })
-        });
-
-        join(each);
-
-        assert_eq!(checked::now(), ms(0), "somebody slept for too long");
+        each_is_taken_at_once(&locks, ["a", "b", "c"]);
         masters.end(locks);
     });
 }
@@ -140,16 +142,7 @@ fn what_waits_for_the_map_goes_to_its_lane_in_order() {
     patiently(400, || {
         let masters = Masters::beside(2, 2);
         let locks = masters.manager(|it| it);
-        let each = ["a", "b"].map(|name| {
-            let lock = locks.mutex(name);
-            spawn(name, move || {
-                lock.try_lock().unwrap().release().unwrap();
-            })
-        });
-
-        join(each);
-
-        assert_eq!(checked::now(), ms(0), "somebody slept for too long");
+        each_is_taken_at_once(&locks, ["a", "b"]);
         masters.end(locks);
     });
 }

@@ -1,13 +1,14 @@
 //! A server for the checker: a store behind the checker's sockets. It keeps a log of what it has run.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
+
+use quorlock_testing::resp::{parse, push};
+use quorlock_testing::store::{Notice, Reply, Store, Value};
 
 use super::slots::Slots;
 use crate::sys::checked::{self, OwnThread, Peer, Sleeper};
-use crate::testing::bytes::{parse, push};
-use crate::testing::store::{Notice, Reply, Store, Value};
 use crate::wire::{Kind, Script, slot_of};
 
 pub(super) const FIRST_PORT: u16 = 7000;
@@ -59,7 +60,7 @@ impl Server {
     pub(super) fn start_in(index: u16, room: usize, slots: Option<&Arc<Slots>>) -> Server {
         let data: Arc<Mutex<Data>> = Arc::default();
         data.lock().unwrap().cluster = slots.map(|it| (usize::from(index), Arc::clone(it)));
-        data.lock().unwrap().store.learn_scripts();
+        data.lock().unwrap().learn(&Script::ALL);
         let port = FIRST_PORT + index;
         let peers = checked::accept(port, &Sleeper::new());
         assert!(peers.is_empty());
@@ -127,9 +128,8 @@ impl Server {
         checked::point();
         let mut data = self.data.lock().unwrap();
         data.say(&[b"SCRIPT", b"FLUSH"]);
-        for script in Script::ALL.into_iter().filter(|it| !scripts.contains(it)) {
-            data.say(&[b"SCRIPT", b"LOAD", script.source().as_bytes()]);
-        }
+        let others: Vec<_> = Script::ALL.into_iter().filter(|it| !scripts.contains(it)).collect();
+        data.learn(&others);
     }
 
     /// Loses all locks, as if their keys had been deleted.
@@ -228,7 +228,7 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
         for number in 0..clients.len() {
             let client = &mut clients[number];
             if client.peer.is_over() {
-                data.lock().unwrap().channels.retain(|_, it| *it != number);
+                data.lock().unwrap().leave(number);
                 continue;
             }
             client.bytes.extend(client.peer.read());
@@ -296,7 +296,7 @@ impl Data {
     }
 
     /// Takes out what is in these slots: key, value, and until it ends in milliseconds.
-    fn take_keys(&mut self, moved: &dyn Fn(u16) -> bool) -> Vec<(Vec<u8>, Value, Option<f64>)> {
+    fn take_keys(&mut self, moved: &dyn Fn(u16) -> bool) -> Vec<(Vec<u8>, Value, Option<i64>)> {
         let now = self.now();
         let found = self.store.contents(now).filter(|it| moved(slot_of(it.0)));
         let found: Vec<_> = found.map(|(key, it)| (key.to_vec(), it.value.clone(), it.left)).collect();
@@ -304,30 +304,45 @@ impl Data {
         found
     }
 
+    /// This connection is over.
+    fn leave(&mut self, number: usize) {
+        let left = self.channels.extract_if(|_, it| *it == number);
+        left.for_each(|(channel, _)| self.store.set_listeners(&channel, 0));
+    }
+
     fn is_waited_for(&mut self) -> bool {
         let now = self.now();
         self.store.contents(now).any(|(_, it)| matches!(it.value, Value::Sorted(_)))
     }
 
+    /// The server is sent these scripts.
+    fn learn(&mut self, scripts: &[Script]) {
+        static SOURCES: OnceLock<Vec<String>> = OnceLock::new();
+        let sources = SOURCES.get_or_init(|| Script::ALL.iter().map(|it| it.source()).collect());
+        for (script, source) in Script::ALL.iter().zip(sources).filter(|it| scripts.contains(it.0)) {
+            assert_eq!(self.say(&[b"SCRIPT", b"LOAD", source.as_bytes()]), Reply::Bulk(script.hash().into()));
+        }
+    }
+
     /// As somebody who is not on one of its connections.
     fn say(&mut self, command: &[&[u8]]) -> Reply {
-        let command: Vec<_> = command.iter().map(|it| it.to_vec()).collect();
         let now = self.now();
-        self.store.execute(&command, now, &|_| 0).reply
+        self.store.execute(command, now).reply
     }
 
     /// Runs one command of connection `from`; what is to be written, and to which connection.
     fn run(&mut self, from: usize, args: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
         if args[0] == b"SUBSCRIBE" {
             self.channels.insert(args[1].clone(), from);
+            self.store.set_listeners(&args[1], 1);
             let mut confirmed = Vec::new();
             push(&mut confirmed, true, [b"subscribe", &args[1]], Some(1));
             return vec![(from, confirmed)];
         }
         let (now, channels) = (self.now(), &self.channels);
-        let done = self.store.execute(args, now, &|it| usize::from(channels.contains_key(it)));
-        if let Some(twin) = done.ran {
-            let kind = Script::ALL.into_iter().find(|it| it.hash() == twin.hash).unwrap().kind();
+        let done = self.store.execute(args, now);
+        if let Some(sha) = done.ran {
+            let kind = Script::ALL.into_iter().find(|it| it.hash() == sha).unwrap().kind();
             let keys: usize = std::str::from_utf8(&args[2]).unwrap().parse().unwrap();
             let owner = args[3 + keys].clone();
             let status = match &done.reply {

@@ -2,7 +2,6 @@
 
 #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
 
-mod replicas;
 #[cfg(feature = "tls")]
 mod secured;
 

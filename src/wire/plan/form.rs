@@ -2,6 +2,7 @@
 //!
 //! The arguments are the same for all forms of locks, and `plan.rs` makes them; a form says what it adds.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::ids::OwnerToken;
@@ -27,8 +28,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// See the module.
-pub(super) trait Form {
+/// See the module. What most forms have in common is a default.
+pub(super) trait Form: fmt::Debug + Send + Sync {
     /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
     fn key(&self) -> &Arc<[u8]>;
 
@@ -37,14 +38,40 @@ pub(super) trait Form {
         vec![self.key()]
     }
 
+    /// Of a lock that has several names, the keys of each. A release has the lists of all of them, so a call that stays in one
+    /// says in which.
+    fn parts(&self) -> &[LockKeys] {
+        &[]
+    }
+
+    /// Whether several readers may hold it at a time.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Whether the manager's queue notes who holds it: calls wait because of that.
+    fn is_noted(&self) -> bool {
+        true
+    }
+
+    /// The slot of a hold, of a semaphore.
+    fn slot(&self) -> Option<u8> {
+        None
+    }
+
+    /// The same for a hold of this slot; `None` where there are no slots.
+    fn of_slot(&self, _slot: u8) -> Option<Arc<dyn Form>> {
+        None
+    }
+
+    /// As [`release`](Form::release), of all slots but that of the hold; `None` where there are no slots.
+    fn release_others(&self, _fencing_ttl: Vec<u8>) -> Option<Call<'_>> {
+        None
+    }
+
     /// What stands in a waiting list for `waiter`.
     fn member(&self, waiter: Waiter) -> Vec<u8> {
         waiter.to_value()
-    }
-
-    /// Whether a call that stays in a list says in which: a release has the lists of several locks.
-    fn has_several_lists(&self) -> bool {
-        false
     }
 
     /// Adds what comes after the policy.

@@ -27,10 +27,6 @@ impl Several {
         Several { locks, together }
     }
 
-    pub(super) fn locks(&self) -> impl Iterator<Item = &Arc<[u8]>> {
-        self.locks.iter().map(|it| &it.lock)
-    }
-
     /// The keys of all locks, kind by kind.
     fn keys<const N: usize>(&self, kinds: [fn(&LockKeys) -> &[u8]; N]) -> impl Iterator<Item = &[u8]> {
         kinds.into_iter().flat_map(|kind| self.locks.iter().map(kind))
@@ -51,8 +47,8 @@ impl Form for Several {
         waiter.to_value_for(&self.together)
     }
 
-    fn has_several_lists(&self) -> bool {
-        true
+    fn parts(&self) -> &[LockKeys] {
+        &self.locks
     }
 
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> Call<'_> {

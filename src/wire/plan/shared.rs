@@ -13,8 +13,8 @@ use crate::wire::script::Script;
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     /// What the lock is to a writer.
-    pub(super) keys: LockKeys,
-    pub(super) readers: Vec<u8>,
+    keys: LockKeys,
+    readers: Vec<u8>,
 }
 
 impl Shared {
@@ -28,6 +28,10 @@ impl Shared {
 impl Form for Shared {
     fn key(&self) -> &Arc<[u8]> {
         &self.keys.lock
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> Call<'_> {

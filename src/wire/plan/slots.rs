@@ -18,7 +18,7 @@ pub(crate) struct Slots {
     keys: Arc<Keys>,
     together: Arc<[u8]>,
     /// The slot of a hold, from 0.
-    pub(super) own: Option<u8>,
+    own: Option<u8>,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Slots {
     }
 
     /// As [`Form::release`], of all slots but `keep`.
-    pub(super) fn give_back(&self, keep: Option<u8>, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {
+    fn give_back(&self, keep: Option<u8>, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {
         let keep = digits(keep.map_or(0, |it| u64::from(it).saturating_add(1)));
         Call::new(Script::ReleaseSlots, self.keys()).with([keep, raised.unwrap_or_default(), fencing_ttl])
     }
@@ -69,6 +69,23 @@ impl Form for Slots {
 
     fn member(&self, waiter: Waiter) -> Vec<u8> {
         waiter.to_value_for(&self.together)
+    }
+
+    /// Calls wait for any slot.
+    fn is_noted(&self) -> bool {
+        false
+    }
+
+    fn slot(&self) -> Option<u8> {
+        self.own
+    }
+
+    fn of_slot(&self, slot: u8) -> Option<Arc<dyn Form>> {
+        Some(Arc::new(Slots { own: Some(slot), ..self.clone() }))
+    }
+
+    fn release_others(&self, fencing_ttl: Vec<u8>) -> Option<Call<'_>> {
+        Some(self.give_back(self.own, None, fencing_ttl))
     }
 
     fn acquire(&self, owner: OwnerToken, policy: &QueuePolicy) -> Call<'_> {

@@ -7,8 +7,6 @@ use crate::answer::Which;
 fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
     let plan = Plan::mutex(b"app:", b"report", KeyTtls::default());
     assert_eq!(**plan.key(), *b"app:report");
-    let AnyForm::Exclusive(keys) = &plan.form else { panic!("another form") };
-    assert_eq!(keys.fence, b"quorlock:fence:{app:report}");
 }
 
 const TTLS: KeyTtls = KeyTtls { fence: 604_800_000 };
@@ -28,7 +26,7 @@ fn staying(entry: QueueEntry, which: Which) -> QueueUpdate {
     QueueUpdate::Stay { entry, since: 5, which }
 }
 
-fn assert_sent(command: &Command, script: Script, keys: &[&str], args: &[&str]) {
+pub(super) fn assert_sent(command: &Command, script: Script, keys: &[&str], args: &[&str]) {
     let (mut sent, mut expected) = (Vec::new(), Vec::new());
     command.write_to(&mut sent, true);
     let [keys, args] = [keys, args].map(|it| it.iter().map(|it| it.as_bytes()).collect::<Vec<_>>());
@@ -187,7 +185,7 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
 fn only_a_semaphore_has_slots_and_only_others_are_noted() {
     let several = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
     let mutex = Plan::mutex(b"", b"a", TTLS);
-    for plan in [mutex.to_read(), several.to_read(), mutex, several] {
+    for plan in [mutex.to_read(), mutex, several] {
         assert!(plan.is_noted() && plan.slot().is_none() && plan.of_slot(1).slot().is_none(), "{plan:?}");
         assert!(plan.keep(OwnerToken::nobody(), None).is_none(), "{plan:?}");
     }
@@ -251,22 +249,19 @@ fn reserved_names_are_recognised_with_their_prefix() {
     }
 }
 
-/// A hold of each form of lock.
-fn of_each_form() -> [Plan; 4] {
-    let mutex = Plan::mutex(b"", b"a", TTLS);
-    let several = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
-    [mutex.to_read(), mutex, several, Plan::semaphore(b"", b"s", 2, TTLS).of_slot(1)]
-}
-
 #[test]
 fn only_a_readers_lock_is_shared() {
-    assert_eq!(of_each_form().map(|it| it.is_shared()), [true, false, false, false]);
-    assert_eq!(of_each_form().map(|it| it.to_read().is_shared()), [true, true, false, false]);
+    assert_eq!(Plan::of_each_form(TTLS).iter().filter(|plan| plan.is_shared()).count(), 1);
+    assert!(Plan::mutex(b"", b"a", TTLS).to_read().is_shared());
 }
 
 #[test]
-fn only_several_names_and_a_semaphore_have_lists_that_their_key_does_not_tell() {
-    assert_eq!(of_each_form().map(|it| it.has_lists_of_its_own()), [false, false, true, true]);
+fn a_key_that_no_lock_is_called_by_does_not_tell_the_lists() {
+    let of_its_own = |plan: Plan| plan.has_lists_of_its_own();
+    assert!(of_its_own(Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS)));
+    assert!(of_its_own(Plan::semaphore(b"", b"s", 2, TTLS).of_slot(1)));
+    let mutex = Plan::mutex(b"", b"a", TTLS);
+    assert!(!of_its_own(mutex.to_read()) && !of_its_own(mutex));
 }
 
 #[test]
@@ -276,8 +271,8 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
     let token = text(&owner.to_value());
     let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
     let full = format!("{token} web-3/4711/nightly");
-    let signed = of_each_form().map(|it| (it.signed(&label), &full));
-    for (plan, value) in of_each_form().map(|it| (it, &token)).into_iter().chain(signed) {
+    let signed = Plan::of_each_form(TTLS).map(|it| (it.signed(&label), &full));
+    for (plan, value) in Plan::of_each_form(TTLS).map(|it| (it, &token)).into_iter().chain(signed) {
         for command in [
             plan.acquire(owner, 1, 1, 0, &policy),
             plan.raise(owner, 1),
@@ -298,7 +293,7 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
     let owner = OwnerToken::nobody();
     let waiter = Waiter::Client(ClientId::draw().unwrap());
     let entry = QueueEntry { waiter, life: 9_999 };
-    for plan in of_each_form() {
+    for plan in Plan::of_each_form(TTLS) {
         let alone = QueuePolicy { entry: None, enters: false, ..entering(entry) };
         for (policy, waits) in [(alone, false), (entering(entry), true), (entering(entry).without_place(), true)] {
             let command = plan.acquire(owner, 1_500, 1, 0, &policy);
@@ -325,7 +320,7 @@ fn h3_a_release_that_is_sent_again_says_nothing_of_the_list_unless_the_call_stay
     let owner = OwnerToken::draw().unwrap();
     let waiter = Waiter::Client(ClientId::draw().unwrap());
     let entry = QueueEntry { waiter, life: 9_999 };
-    for plan in of_each_form() {
+    for plan in Plan::of_each_form(TTLS) {
         let again = |update| {
             let mut bytes = Vec::new();
             plan.release(owner, Some(8), update).write_again_to(&mut bytes, true);

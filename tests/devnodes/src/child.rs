@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::front::for_children;
+use crate::tls::for_children;
 use crate::wait::{PATIENCE, eventually};
 
 /// What every line that is meant for the parent begins with.

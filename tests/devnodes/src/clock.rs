@@ -13,7 +13,7 @@ use crate::Error;
 /// The wall clock of the processes that are started with its [environment](Clock::environment): the system's, plus an
 /// offset that can be changed at any time. It goes on where it is when such a process starts again.
 ///
-/// Works by a library that is preloaded, `tests/clockshim`, so on Linux only, and only in processes that ask the C
+/// Works by a library that is preloaded, `tests/unsafe_parts/clockshim.rs`, so on Linux only, and only in processes that ask the C
 /// library for the time. Other clocks than the wall clock are not touched.
 #[derive(Debug)]
 pub struct Clock {
@@ -23,7 +23,7 @@ pub struct Clock {
     set: Mutex<Set>,
 }
 
-/// What the file says; see `tests/clockshim`. Nanoseconds.
+/// What the file says; see `tests/unsafe_parts/clockshim.rs`. Nanoseconds.
 #[derive(Debug, Default)]
 struct Set {
     writes: i64,

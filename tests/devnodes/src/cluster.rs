@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::server::OwnTls;
+use crate::tls::{Authority, Certificate};
 use crate::wait::wait_for;
 use crate::{Builder, Error, Servers};
 
@@ -30,8 +32,7 @@ pub struct ClusterBuilder {
     password: Option<String>,
     partial: bool,
     args: Vec<(String, String)>,
-    own_tls: Option<[String; 3]>,
-    plain_bus: bool,
+    own_tls: Option<OwnTls>,
     bus: bool,
 }
 
@@ -76,14 +77,14 @@ impl ClusterBuilder {
     }
 
     /// All of them speak TLS too, and among each other nothing else: see [`Builder::own_tls`].
-    pub fn own_tls(mut self, chain: &str, key: &str, authority: &str) -> Self {
-        self.own_tls = Some([chain, key, authority].map(str::to_owned));
+    pub fn own_tls(mut self, certificate: &Certificate, authority: &Authority) -> Self {
+        self.own_tls = Some(OwnTls::new(certificate, authority));
         self
     }
 
-    /// They speak it with clients only (`tls-cluster no`).
+    /// They speak it with clients only (`tls-cluster no`). Called after [`own_tls`](Self::own_tls).
     pub fn plain_bus(mut self) -> Self {
-        self.plain_bus = true;
+        self.own_tls.iter_mut().for_each(|tls| tls.among_servers = false);
         self
     }
 
@@ -125,11 +126,7 @@ impl ClusterBuilder {
             // It waits five seconds for further replicas otherwise.
             .arg("--repl-diskless-sync-delay", "0");
         let it = self.args.iter().fold(it, |it, (name, value)| it.arg(name, value));
-        let it = match &self.own_tls {
-            Some([chain, key, authority]) => it.own_tls(chain, key, authority),
-            None => it,
-        };
-        let it = if self.plain_bus { it.plain_among_servers() } else { it };
+        let it = Builder { own_tls: self.own_tls.clone(), ..it };
         let it = if self.bus { it.own_source() } else { it };
         match &self.password {
             Some(password) => it.password(password).arg("--masterauth", password),
@@ -148,7 +145,6 @@ impl Cluster {
             partial: false,
             args: Vec::new(),
             own_tls: None,
-            plain_bus: false,
             bus: false,
         }
     }
@@ -252,6 +248,17 @@ impl Cluster {
     pub fn name_at(&self, server: usize, begin: &str) -> String {
         let mut names = (0..10_000).map(|it| format!("{begin}-{it}"));
         names.find(|it| self.owner_of(it) == Some(server)).expect("a name in a slot of that server")
+    }
+
+    /// Names that begin with this, of which each is in a slot of another one of the first masters.
+    #[track_caller]
+    pub fn names<const N: usize>(&self, begin: &str) -> [String; N] {
+        std::array::from_fn(|it| self.name_at(it, begin))
+    }
+
+    /// Whether a server serves the slot of a key, and has the key.
+    pub fn is_at(&self, server: usize, key: &str) -> bool {
+        self.servers[server].command(&["EXISTS", key]).is_ok_and(|it| it.as_int() == Some(1))
     }
 
     /// Blocks until all servers that run agree who owns what, serve it, reach each other, and replicas have their master's

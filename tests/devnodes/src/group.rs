@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::client::Reply;
+use crate::server::OwnTls;
+use crate::tls::{Authority, Certificate};
 use crate::wait::{wait_for, wait_for_longer};
 use crate::{Builder, Error, Server, Servers};
 
@@ -17,7 +19,7 @@ pub struct GroupBuilder {
     password: Option<String>,
     sentinel_password: Option<String>,
     by_name: bool,
-    own_tls: Option<[String; 3]>,
+    own_tls: Option<OwnTls>,
 }
 
 /// A master, its replicas, and sentinels that promote one of them where the master is gone.
@@ -57,16 +59,13 @@ impl GroupBuilder {
     }
 
     /// All of them speak TLS too, and among each other nothing else: see [`Builder::own_tls`].
-    pub fn own_tls(mut self, chain: &str, key: &str, authority: &str) -> Self {
-        self.own_tls = Some([chain, key, authority].map(str::to_owned));
+    pub fn own_tls(mut self, certificate: &Certificate, authority: &Authority) -> Self {
+        self.own_tls = Some(OwnTls::new(certificate, authority));
         self
     }
 
     fn secured(&self, server: Builder) -> Builder {
-        match &self.own_tls {
-            Some([chain, key, authority]) => server.own_tls(chain, key, authority),
-            None => server,
-        }
+        Builder { own_tls: self.own_tls.clone(), ..server }
     }
 
     /// Starts everything; blocks until the replicas have the master's data and the sentinels know each other.

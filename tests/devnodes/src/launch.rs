@@ -15,6 +15,7 @@ use crate::client::{Client, Reply};
 use crate::find::Found;
 use crate::port::Port;
 use crate::server::{Builder, OwnTls};
+use crate::stand_in;
 use crate::wait::wait_for;
 use crate::watchdog::Watchdog;
 
@@ -71,7 +72,15 @@ fn spawn(
         OpenOptions::new().append(true).create(true).open(log_path(folder)).map_err(|e| Error::of(trying(), e))?;
     let log_too = log.try_clone().map_err(|e| Error::of(trying(), e))?;
     let mut command = Command::new("sh");
-    command.args(["-c", GATE, "devnodes-gate"]).arg(&binary.binary);
+    command.args(["-c", GATE, "devnodes-gate"]);
+    command.envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::piped()).stdout(log).stderr(log_too);
+    command.process_group(0); // Ctrl-C is for the test; the watchdog then sees to the server
+    if stand_in::is_wanted(spec) {
+        stand_in::add_to(&mut command, port.number()).map_err(|e| Error::of(trying(), e))?;
+        return command.spawn().map_err(|e| Error::of(trying(), e));
+    }
+    command.arg(&binary.binary);
     if let Some(conf) = &spec.sentinel {
         // It writes into it what it learns, and has it after a restart.
         let path = folder.join("sentinel.conf");
@@ -103,7 +112,7 @@ fn spawn(
     if spec.unix_socket {
         command.arg("--unixsocket").arg(socket_path(folder));
     }
-    if let (Some(OwnTls { chain, key, authority, among_servers }), Some(port)) = (&spec.own_tls, tls_port) {
+    if let (Some(OwnTls { certificate, authority, among_servers }), Some(port)) = (&spec.own_tls, tls_port) {
         let among_servers = if *among_servers { "yes" } else { "no" };
         command.args([
             "--tls-port",
@@ -117,8 +126,8 @@ fn spawn(
             command.args(["--tls-cluster", among_servers]);
         }
         for (option, name, pem) in [
-            ("--tls-cert-file", "chain.pem", chain),
-            ("--tls-key-file", "key.pem", key),
+            ("--tls-cert-file", "chain.pem", &certificate.chain),
+            ("--tls-key-file", "key.pem", &certificate.key),
             ("--tls-ca-cert-file", "ca.pem", authority),
         ] {
             let path = folder.join(name);
@@ -126,15 +135,7 @@ fn spawn(
             command.arg(option).arg(path);
         }
     }
-    command
-        .args(&spec.args)
-        .envs(spec.env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .stdout(log)
-        .stderr(log_too)
-        .process_group(0) // Ctrl-C is for the test; the watchdog then sees to the server
-        .spawn()
-        .map_err(|e| Error::of(trying(), e))
+    command.args(&spec.args).spawn().map_err(|e| Error::of(trying(), e))
 }
 
 /// The address on loopback from which a server connects to others, if it has one of its own.

@@ -11,13 +11,14 @@
 //!
 //! | to get | use |
 //! | --- | --- |
+//! | what servers are in this run, and how they are reached | [`backend`] |
 //! | a real server, paused, killed, restarted | [`Server`], several: [`Servers`] |
 //! | a master with replicas and sentinels | [`Group`] |
 //! | a cluster of masters and replicas | [`Cluster`] |
 //! | a wall clock that is stepped while its process runs | [`Builder::stepped_clock`], [`Clock`] |
 //! | a slow, cut or mute network in front of one | [`Proxy`] |
 //! | a server that answers nonsense | [`fake::FakeServer`] |
-//! | TLS in front of one, and certificates | `tls`, with the feature `tls` |
+//! | TLS in front of one, and certificates | [`tls`] |
 //! | another process of the same test program, to stop and to kill | [`ChildProcess`] |
 //! | a command sent from the test's side | [`Server::command`], [`client::Client`] |
 //! | the server binary, found or fetched | [`find::server_binary`] |
@@ -25,6 +26,7 @@
 //! Servers die with the process that started them, even if that is killed with SIGKILL. What waits here waits up to
 //! [`PATIENCE`] and then says what it waited for.
 
+mod backend;
 mod child;
 pub mod client;
 mod clock;
@@ -35,22 +37,16 @@ mod fetch;
 pub mod find;
 mod group;
 mod launch;
-#[cfg(not(feature = "tls"))]
-mod plain;
 mod port;
 mod proxy;
 mod server;
 mod servers;
-#[cfg(feature = "tls")]
+pub mod stand_in;
 pub mod tls;
 mod wait;
 mod watchdog;
 
-#[cfg(not(feature = "tls"))]
-use plain as front;
-#[cfg(feature = "tls")]
-use tls as front;
-
+pub use backend::{Backend, Need, backend, lacks};
 pub use child::{ChildProcess, say};
 pub use client::{Client, Reply};
 pub use clock::Clock;

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::front::in_front_of;
 use crate::port::Acceptor;
+use crate::tls::in_front_of;
 
 /// Stands between a client and a server. Every setting takes effect at once, also on open connections, unless it says
 /// otherwise. Dropping it closes everything.

@@ -16,9 +16,9 @@ use crate::Clock;
 use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::{self, Found};
-use crate::front::{Terminator, in_front_of, put_in_front_of};
 use crate::launch::{Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path, source_of};
 use crate::port::{BUS, Port};
+use crate::tls::{Authority, Certificate, Terminator, in_front_of, put_in_front_of};
 use crate::wait::wait_for;
 use crate::watchdog::Watchdog;
 
@@ -35,18 +35,24 @@ pub struct Builder {
     pub(crate) cluster: bool,
     /// It connects to others from an address of its own: see [`Server::source`].
     pub(crate) own_source: bool,
-    stepped_clock: bool,
+    pub(crate) stepped_clock: bool,
     pub(crate) own_tls: Option<OwnTls>,
 }
 
-/// The certificate, the key and the authority of a server with TLS of its own, as PEM.
+/// Of a server with TLS of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnTls {
-    pub(crate) chain: String,
-    pub(crate) key: String,
+    pub(crate) certificate: Certificate,
+    /// As PEM.
     pub(crate) authority: String,
     /// Servers talk to each other by it, and not without.
     pub(crate) among_servers: bool,
+}
+
+impl OwnTls {
+    pub(crate) fn new(certificate: &Certificate, authority: &Authority) -> Self {
+        Self { certificate: certificate.clone(), authority: authority.pem().to_owned(), among_servers: true }
+    }
 }
 
 impl Builder {
@@ -86,18 +92,17 @@ impl Builder {
         self
     }
 
-    /// Also speaks TLS, on [another port](Server::tls_addr), with this certificate and key; trusts the authority, and asks clients
-    /// for no certificate. All as PEM. A server that was built without TLS does not start: the error is [`Error::is_no_tls`].
-    pub fn own_tls(mut self, chain: &str, key: &str, authority: &str) -> Self {
-        let [chain, key, authority] = [chain, key, authority].map(str::to_owned);
-        self.own_tls = Some(OwnTls { chain, key, authority, among_servers: true });
+    /// Also speaks TLS, on [another port](Server::tls_addr), with this certificate; trusts the authority, and asks clients for no
+    /// certificate. A server that was built without TLS does not start: the error is [`Error::is_no_tls`].
+    pub fn own_tls(mut self, certificate: &Certificate, authority: &Authority) -> Self {
+        self.own_tls = Some(OwnTls::new(certificate, authority));
         self
     }
 
-    /// Servers talk to each other without TLS, although they speak it.
-    pub(crate) fn plain_among_servers(mut self) -> Self {
-        self.own_tls.iter_mut().for_each(|it| it.among_servers = false);
-        self
+    /// Whether it is as [`Server::start`] starts it, but for its clock.
+    pub(crate) fn has_no_options(&self) -> bool {
+        let is_alone = self.sentinel.is_none() && !self.cluster && !self.own_source && self.own_tls.is_none();
+        is_alone && self.args.is_empty() && self.password.is_none() && !self.unix_socket
     }
 
     /// Starts the server; blocks until it answers.

@@ -1,7 +1,6 @@
-//! TLS in front of servers, and certificates that are made as they are needed. With the feature `tls` only.
+//! TLS in front of servers, and certificates that are made as they are needed.
 //!
-//! With `QUORLOCK_TEST_TLS` set, every [`Server`](crate::Server) has a [`Terminator`] in front of it, and the URLs of servers and of
-//! proxies in front of them begin with `rediss://`.
+//! On the backend [`Tls`](Backend::Tls) every [`Server`](crate::Server) has a [`Terminator`] in front of it.
 
 use std::collections::HashMap;
 use std::env;
@@ -21,21 +20,19 @@ use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use rustls::version::TLS12;
 use rustls::{ALL_VERSIONS, HandshakeKind, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
-use crate::Error;
 use crate::port::Acceptor;
+use crate::{Backend, Error, backend};
 
-const VARIABLE: &str = "QUORLOCK_TEST_TLS";
 /// Where a [`ChildProcess`](crate::ChildProcess) finds the certificate of its parent's authority.
 const AUTHORITY: &str = "QUORLOCK_TEST_AUTHORITY";
 
-/// Whether servers are to be reached by TLS.
-pub fn is_wanted() -> bool {
-    env::var_os(VARIABLE).is_some_and(|it| !it.is_empty())
+fn is_wanted() -> bool {
+    backend() == Backend::Tls
 }
 
-/// The authority that has signed what [`is_wanted`] puts in front of servers, as PEM.
+/// The authorities of the certificates on the backend [`Tls`](Backend::Tls), as PEM: this process', and its parent's.
 pub fn authority_pem() -> String {
-    env::var(AUTHORITY).unwrap_or_else(|_| own_authority().pem().to_owned())
+    env::var(AUTHORITY).unwrap_or_default() + own_authority().pem()
 }
 
 /// What a child process must know.

@@ -1,4 +1,7 @@
-//! What nodes do: the scripts in `src/wire/scripts`, and the accidents that befall a node.
+//! What nodes do, and the accidents that befall a node.
+//!
+//! Stands for `acquire.lua`, `raise.lua`, `extend.lua`, `release.lua` and `canary.lua`; `recorded` compares them. On purpose: no
+//! waiting lists; in quarantine a node refuses without a look at who holds the lock; a heal finds its own key gone.
 
 use super::*;
 
@@ -55,7 +58,7 @@ impl<const A: usize> World<A> {
     /// Whether an answer does not count that was given in quarantine.
     ///
     /// Of an extension the node itself knows by the counter that is missing: neither extensions nor heals create it.
-    fn is_quarantined(&self, answer: Said, counter: u8) -> bool {
+    pub(super) fn is_quarantined(&self, answer: Said, counter: u8) -> bool {
         match answer {
             // A canary keeps none of those out: an acquire sets nothing where there is no counter, and where there is one
             // nobody looks at it.
@@ -66,7 +69,7 @@ impl<const A: usize> World<A> {
         }
     }
 
-    fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
+    pub(super) fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
         let (value, proposal) = (self.value(me), state.attempts[me].proposal);
         let node = &mut state.nodes[node];
         if self.guard == Guard::Canary && node.counter == 0 && node.is_quarantined() {
@@ -94,7 +97,7 @@ impl<const A: usize> World<A> {
     }
 
     /// The release of a holder brings its token along.
-    fn release(&self, state: &mut State<A>, me: usize, node: usize) {
+    pub(super) fn release(&self, state: &mut State<A>, me: usize, node: usize) {
         let Attempt { phase, token, .. } = state.attempts[me];
         let node = &mut state.nodes[node];
         let mine = node.key == Some(self.value(me));
@@ -107,7 +110,7 @@ impl<const A: usize> World<A> {
         }
     }
 
-    fn raise(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
+    pub(super) fn raise(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
         let (value, token) = (self.value(me), state.attempts[me].token);
         let node = &mut state.nodes[node];
         let counter = node.counter;
@@ -121,7 +124,7 @@ impl<const A: usize> World<A> {
         }
     }
 
-    fn extend(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Said {
+    pub(super) fn extend(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Said {
         let (value, token) = (self.value(me), state.attempts[me].token);
         let node = &mut state.nodes[node];
         if node.key != Some(value) {
@@ -135,7 +138,7 @@ impl<const A: usize> World<A> {
         Said::Extended
     }
 
-    fn heal(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Option<Violation> {
+    pub(super) fn heal(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Option<Violation> {
         let (value, token) = (self.value(me), state.attempts[me].token);
         let revives = state.newer(me).any(|other| state.nodes[node].lines[other].counted);
         let healed = &mut state.nodes[node];

@@ -1,4 +1,8 @@
-//! What nodes do: the scripts in `src/wire/scripts`, and the accidents that befall a node.
+//! What nodes do, and the accidents that befall a node.
+//!
+//! Stands for `acquire.lua`, `raise.lua`, `extend.lua`, `release.lua`, `acquire_shared.lua`, `raise_shared.lua`,
+//! `extend_shared.lua`, `release_shared.lua` and `canary.lua`; `recorded` compares them. On purpose: no waiting lists, and an order
+//! of ends in place of times.
 
 use super::*;
 
@@ -83,8 +87,14 @@ impl<const A: usize> World<A> {
         let proposal = self.proposal(state, me);
         let is_silent = self.flaw != Flaw::NoSilence && state.nodes[node].is_silent(&state.attempts);
         let node = &mut state.nodes[node];
+        // A node that refuses a lock does not look at its canary.
+        let in_the_way = match node.lock {
+            Lock::Absent => false,
+            Lock::Writer(_) => true,
+            Lock::Shared => self.rules[me] == Rule::Exclusive,
+        };
         match (command, attempt.reads) {
-            (ACQUIRE, _) if node.lock == Lock::Absent && node.counter == 0 && is_silent => Said::Silent,
+            (ACQUIRE, _) if !in_the_way && node.counter == 0 && is_silent => Said::Silent,
             (ACQUIRE, _) if self.rules[me] == Rule::Shared => self.acquire_shared(node, me, proposal),
             (ACQUIRE, _) => Self::acquire(node, me, proposal),
             (RAISE, _) if self.rules[me] == Rule::Shared => self.raise_shared(node, me, attempt.token),

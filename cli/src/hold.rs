@@ -1,0 +1,159 @@
+//! `quorlock hold`: holds a lock for whoever reads what it says.
+
+use std::io::{self, Read};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use quorlock::{CancelHandle, Lost, ReleaseError};
+use serde_json::{Value, json};
+
+use crate::exit::{Exit, Failed};
+use crate::holding::Hold;
+use crate::options::NodeArgs;
+use crate::taking::Held;
+use crate::{nodes, show, signals, waiting};
+
+/// So often it is looked whether the lock was extended.
+const LOOKS: Duration = Duration::from_millis(250);
+
+/// What ends the wait, and the hold.
+enum End {
+    Stdin,
+    Signal(u8),
+    Lost(Lost),
+}
+
+/// The status is 0 if the lock was held and released.
+pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
+    let locks = nodes::with_locks(args)?.builder.build()?;
+    let (cancel, (ends, ended)) = (CancelHandle::new(), channel());
+    listen(hold, &cancel, &ends)?;
+    let held = waiting::take(&hold.taking, &locks, &cancel);
+    let held = match held {
+        Ok(held) => held,
+        Err(failed) if !cancel.is_cancelled() => return hold.taking.end(failed, hold.json),
+        // A signal or stdin ended the wait, whatever its error says.
+        Err(_) => {
+            let failed = match ended.recv() {
+                Ok(End::Signal(number)) => Failed::new(Exit::signal(number), "a signal ended the wait"),
+                _ => Failed::new(Exit::HELD, "stdin ended during the wait"),
+            };
+            return hold.taking.end(failed, hold.json);
+        }
+    };
+    held.on_lost(move |lost| drop(ends.send(End::Lost(lost))));
+    say(hold, &event(&held, "held"))?;
+    let end = wait(hold, &held, &ended)?;
+    // A loss that is found just now counts like one before.
+    let lost = match end {
+        End::Lost(lost) => Some(lost),
+        End::Stdin | End::Signal(_) => match held.release() {
+            Err(ReleaseError::Lost(lost)) => Some(lost),
+            // The keys expire where it was not confirmed.
+            Ok(_) | Err(_) => None,
+        },
+    };
+    let (event, status) = match lost {
+        Some(lost) => (json!({ "quorlock": 1, "event": "lost", "reason": reason(lost) }), Exit::LOST.code()),
+        None => (json!({ "quorlock": 1, "event": "released" }), ExitCode::SUCCESS),
+    };
+    say(hold, &event)?;
+    Ok(status)
+}
+
+/// From now on signals end the wait and the hold, and so does the end of stdin.
+fn listen(hold: &Hold, cancel: &CancelHandle, ends: &Sender<End>) -> Result<(), Failed> {
+    let (on_signal, told) = (cancel.clone(), ends.clone());
+    let tell = move |signal| {
+        let _ = told.send(End::Signal(u8::try_from(signal).unwrap_or(0)));
+        on_signal.cancel();
+    };
+    signals::on_each(signals::ENDING, tell)?;
+    if hold.until_signal || is_in_background(&io::stdin()) {
+        return Ok(());
+    }
+    if has_ended(&io::stdin()) {
+        let reason = "stdin has ended already: give --until-signal to hold until a signal comes";
+        return Err(Failed::new(Exit::USAGE, reason));
+    }
+    let (cancel, ends) = (cancel.clone(), ends.clone());
+    let read = move || {
+        // What comes does not matter. An error ends it as well: nobody can end it by stdin then.
+        let mut buffer = [0; 4096];
+        let mut stdin = io::stdin().lock();
+        loop {
+            match stdin.read(&mut buffer) {
+                Ok(0) => break,
+                Err(err) if err.kind() != io::ErrorKind::Interrupted => break,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let _ = ends.send(End::Stdin);
+        cancel.cancel();
+    };
+    thread::Builder::new().name("stdin".into()).spawn(read)?;
+    Ok(())
+}
+
+/// Whether there is nothing to read and never will be: as a rule nobody wanted that. What is read here is lost.
+fn has_ended(stdin: &io::Stdin) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec::default();
+    let ready = poll(&mut [PollFd::new(stdin, PollFlags::IN)], Some(&now)).is_ok_and(|it| it != 0);
+    ready && matches!(stdin.lock().read(&mut [0]), Ok(0))
+}
+
+/// Whether stdin is a terminal that others read: who reads it all the same is stopped, and a lock that nobody extends expires.
+fn is_in_background(stdin: &io::Stdin) -> bool {
+    rustix::termios::tcgetpgrp(stdin).is_ok_and(|it| it != rustix::process::getpgrp())
+}
+
+/// Waits for the end; says meanwhile when the lock was extended, to programs.
+fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> {
+    if !hold.json {
+        return ended.recv().map_err(|err| Failed::new(Exit::INTERNAL, err));
+    }
+    let mut before = held.remaining();
+    loop {
+        match ended.recv_timeout(LOOKS) {
+            Ok(end) => return Ok(end),
+            Err(RecvTimeoutError::Disconnected) => return Err(Failed::new(Exit::INTERNAL, "a thread has ended")),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // It only ever becomes more by an extension.
+        let now = held.remaining();
+        if before < now {
+            say(hold, &event(held, "renewed"))?;
+        }
+        before = now;
+    }
+}
+
+/// Why it was lost: that it was is said already.
+fn reason(lost: Lost) -> String {
+    let text = lost.to_string();
+    text.strip_prefix("lock lost: ").unwrap_or(&text).to_owned()
+}
+
+fn event(held: &Held, what: &str) -> Value {
+    let shared = matches!(held, Held::Read(_));
+    let token = held.token();
+    json!({
+        "quorlock": 1, "event": what,
+        "token": (!shared).then_some(token), "last_writer": shared.then_some(token), "slot": held.slot(),
+        "left": held.remaining().as_secs_f64(),
+    })
+}
+
+fn say(hold: &Hold, event: &Value) -> Result<(), Failed> {
+    if hold.json {
+        return show::say(&event.to_string());
+    }
+    let words = ["event", "token", "last_writer", "reason"].map(|it| &event[it]);
+    let words = words.into_iter().filter(|it| !it.is_null());
+    let word = |it: &Value| it.as_str().map_or_else(|| it.to_string(), str::to_owned);
+    let slot = event["slot"].as_u64().map(|it| format!("slot {it}"));
+    show::say(&words.map(word).chain(slot).collect::<Vec<_>>().join(" "))
+}

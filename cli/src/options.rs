@@ -1,0 +1,101 @@
+//! The options of all commands: which servers. And the forms that values have.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+
+/// Which servers, and how they are talked to.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Servers")]
+pub(crate) struct NodeArgs {
+    /// A Redis server, as redis://host:port/database: once for each
+    ///
+    /// A password belongs into a file or a variable: everybody on this machine can see the options of a command.
+    #[arg(long = "node", value_name = "URL", global = true)]
+    pub(crate) nodes: Vec<String>,
+    /// The servers, with spaces or commas between
+    #[arg(
+        long = "nodes",
+        value_name = "URLS",
+        env = "QUORLOCK_NODES",
+        hide_env_values = true,
+        global = true,
+        hide = true
+    )]
+    pub(crate) list: Option<String>,
+    /// A file with a server in each line
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_NODES_FILE", global = true)]
+    pub(crate) nodes_file: Option<PathBuf>,
+    /// A file of options: nodes, user, password-file, prefix, ttl, …
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_CONFIG", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// The user for all servers
+    #[arg(long, value_name = "NAME", env = "QUORLOCK_USER", global = true)]
+    pub(crate) user: Option<String>,
+    /// A file with the password for all servers, in its first line
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_PASSWORD_FILE", global = true)]
+    pub(crate) password_file: Option<PathBuf>,
+    /// The password for all servers: as a variable
+    #[arg(long, env = "QUORLOCK_PASSWORD", hide_env_values = true, global = true, hide = true)]
+    pub(crate) password: Option<String>,
+    /// What stands before each name, in the keys on the servers
+    #[arg(long, value_name = "TEXT", env = "QUORLOCK_PREFIX", global = true)]
+    pub(crate) prefix: Option<String>,
+    /// How long a lock lives that nobody extends: 30, 1.5s, 200ms, 2m [default: 30s]
+    #[arg(long, value_name = "TIME", env = "QUORLOCK_TTL", value_parser = duration, global = true)]
+    pub(crate) ttl: Option<Duration>,
+    /// The longest ttl that any program uses with these servers [default: the ttl]
+    #[arg(long, value_name = "TIME", env = "QUORLOCK_MAX_TTL", value_parser = duration, global = true)]
+    pub(crate) max_ttl: Option<Duration>,
+    /// How long a server may take for an answer [default: 500ms]
+    #[arg(long, value_name = "TIME", env = "QUORLOCK_RESPONSE_TIMEOUT", value_parser = duration, global = true)]
+    pub(crate) response_timeout: Option<Duration>,
+    /// How long it may take to connect to a server [default: 2s]
+    #[arg(long, value_name = "TIME", env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration, global = true)]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// Servers that were started lately, or were emptied, vote at once: for servers that are there for a test
+    #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true, value_parser = switch())]
+    pub(crate) no_quarantine: bool,
+}
+
+/// Of an option without a value: its variable says yes, unless it is empty or says `0`, `false`, `no` or `off`.
+pub(crate) fn switch() -> FalseyValueParser {
+    FalseyValueParser::new()
+}
+
+/// A time: a number, and `ms`, `s`, `m` or `h`; seconds without one.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no time: give a number of seconds, or one with ms, s, m or h behind it");
+    let number_ends = text.find(|it: char| it.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(number_ends);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit() || it == b'.') {
+        return Err(wrong());
+    }
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_seconds_or_have_a_unit() {
+        for (text, millis) in
+            [("30", 30_000), ("1.5s", 1_500), ("200ms", 200), ("2m", 120_000), ("1h", 3_600_000), ("0", 0)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "s", "-1", "1d", "1 s", "inf", "nan", "1e3", "1.2.3", "99999999999999999999h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

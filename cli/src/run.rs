@@ -1,0 +1,129 @@
+//! `quorlock run`: a command under a lock; and `quorlock check`, for its steps.
+
+mod group;
+mod guardian;
+mod job;
+mod lease;
+mod signals;
+mod terminal;
+mod times;
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use quorlock::{CancelHandle, LockManager, ReleaseError};
+
+use crate::exit::{Exit, Failed};
+use crate::holding::{Check, Run};
+use crate::options::NodeArgs;
+use crate::run::job::Job;
+use crate::run::signals::{Event, Events};
+use crate::run::times::Times;
+use crate::stderr::say;
+use crate::taking::Held;
+use crate::{clock, nodes, show, waiting};
+
+/// The status is that of the command.
+pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
+    let settings = nodes::with_locks(args)?;
+    let times = Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
+    let cancel = CancelHandle::new();
+    let events = signals::listen(&cancel)?;
+    let locks = settings.builder.build()?;
+    let held = match take(run, &locks, &cancel, &events) {
+        Err(failed) => return run.taking.end(failed, false),
+        Ok(held) => held,
+    };
+    let told = events.sender.clone();
+    held.on_lost(move |_| {
+        let _ = told.send(Event::Lost);
+    });
+    let ended = Job::start(run, &held, &events, times).map_err(Failed::from).and_then(Job::finish);
+    release(run, held, ended).map(ExitCode::from)
+}
+
+fn take(run: &Run, locks: &LockManager, cancel: &CancelHandle, events: &Events) -> Result<Held, Failed> {
+    let held = waiting::take(&run.taking, locks, cancel);
+    // RACE: a signal that comes with the lock ends us as well. Behind this line it is the command's.
+    if cancel.is_cancelled()
+        && let Some(number) = events.signal()
+    {
+        return Err(Failed::new(Exit::signal(number), "a signal ended the wait"));
+    }
+    held
+}
+
+/// Gives the lock back, now that nobody needs it. That it was gone before counts as a loss.
+fn release(run: &Run, held: Held, ended: Result<u8, Failed>) -> Result<u8, Failed> {
+    match held.release() {
+        Err(ReleaseError::Lost(lost)) => ended.and_then(|status| {
+            let reason = format!("{lost}, before the command had ended, with {status}");
+            Err(Failed::new(Exit::LOST, reason))
+        }),
+        Err(err) if run.taking.verbose => {
+            say(&err.to_string());
+            ended
+        }
+        Ok(_) | Err(_) => ended,
+    }
+}
+
+/// What a helper does, if this process is one of them.
+pub(crate) fn help() -> Option<ExitCode> {
+    let mut arguments = env::args_os().skip(1);
+    let task = arguments.next()?;
+    if task == guardian::TASK {
+        Some(guardian::guard(arguments))
+    } else if task == job::TASK {
+        Some(become_command(arguments))
+    } else {
+        None
+    }
+}
+
+/// Becomes the command, when it may begin.
+fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let (Some(program), Some(path)) = (arguments.next(), lease_path()) else { return Exit::USAGE.code() };
+    match lease::wait_for_gate(&path) {
+        Ok(Some(kill_at)) if clock::now() < kill_at => {}
+        // Whoever holds the lock was killed, or it took too long.
+        Ok(_) => return Exit::LOST.code(),
+        Err(err) => {
+            say(&format!("{}: {err}", path.display()));
+            return Exit::INTERNAL.code();
+        }
+    }
+    let err = Command::new(&program).args(arguments).exec();
+    say(&format!("{}: {err}", program.display()));
+    match err.kind() {
+        std::io::ErrorKind::NotFound => Exit::NOT_FOUND.code(),
+        _ => Exit::NOT_EXECUTABLE.code(),
+    }
+}
+
+/// `quorlock check`: whether the command may go on. Says why not.
+pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
+    let at_least = check.at_least.unwrap_or(Duration::ZERO);
+    let Some(path) = lease_path() else {
+        let reason = format!("{} is not set: this is for commands of quorlock run", lease::VARIABLE);
+        return Err(Failed::new(Exit::USAGE, reason));
+    };
+    let kill_at = lease::read(&path).ok().flatten();
+    let left = kill_at.map_or(Duration::ZERO, |it| it.saturating_sub(clock::now()));
+    if left.is_zero() || left < at_least {
+        let reason = match kill_at {
+            Some(_) if !left.is_zero() => format!("the lock is held for {} only", show::time(left)),
+            _ => "the lock is not held any more".to_owned(),
+        };
+        return Err(Failed::new(Exit::LOST, reason));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lease_path() -> Option<PathBuf> {
+    env::var_os(lease::VARIABLE).filter(|it| !it.is_empty()).map(PathBuf::from)
+}

@@ -1,0 +1,172 @@
+//! The process that ends the command's group if we cannot: killed with KILL, stopped, hung or starved.
+//!
+//! It is started from the same program, in a group of its own, and holds the end of a pipe. In the first line it hears of
+//! the group, then with each extension of the new time at which the group has to be gone. If that passes, or the pipe ends
+//! without a word, it kills the group.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+
+use crate::clock;
+use crate::exit::Exit;
+use crate::run::group::{Group, ourselves};
+use crate::stderr::say;
+
+/// What the program is called with.
+pub(crate) const TASK: &str = "__guard";
+
+/// The last line that it hears.
+const DONE: &str = "done";
+
+/// Waiting does not count time in which the machine sleeps: it looks at the clock so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Our end.
+#[derive(Debug)]
+pub(crate) struct Guardian {
+    process: Child,
+}
+
+impl Guardian {
+    /// Starts it, for this group. It removes the file `lease` if it has to end the group.
+    pub(crate) fn start(lease: &Path, group: Group, kill_at: Duration) -> io::Result<Guardian> {
+        let mut command = ourselves(TASK)?;
+        // Nothing of ours is its business, and no secret.
+        let process =
+            command.arg(lease).env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        let mut guardian = Guardian { process };
+        let first = format!("{}\n{}\n", group.0.as_raw_nonzero(), kill_at.as_nanos());
+        guardian.write(&first)?;
+        Ok(guardian)
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// The group has to be gone at another time. If the guardian has ended, we hear of that as of every process of ours.
+    pub(crate) fn set(&mut self, kill_at: Duration) {
+        let _ = self.write(&format!("{}\n", kill_at.as_nanos()));
+    }
+
+    /// The group is gone.
+    pub(crate) fn dismiss(mut self) {
+        let _ = self.write(&format!("{DONE}\n"));
+        // One that was stopped would never hear it, and would stay for ever.
+        let _ = kill_process(self.pid(), Signal::CONT);
+    }
+
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        match &mut self.process.stdin {
+            Some(pipe) => pipe.write_all(line.as_bytes()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+/// The other end: what the process does.
+pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let lease = arguments.next().map(PathBuf::from);
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGUSR1, SIGUSR2] {
+        // Noted and never looked at. It can fail for signals that cannot be caught, and these can.
+        let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
+    }
+    let mut heard = Heard::default();
+    let why = loop {
+        match heard.listen() {
+            Ok(true) => {}
+            Ok(false) if heard.done => return ExitCode::SUCCESS,
+            Ok(false) => break "quorlock has ended without a word",
+            Err(_) => break "quorlock cannot be heard any more",
+        }
+        if heard.done {
+            return ExitCode::SUCCESS;
+        }
+        if heard.kill_at.is_some_and(|it| it <= clock::now()) {
+            break "quorlock stands still, and the lock cannot be relied upon any more";
+        }
+    };
+    let Some(group) = heard.group else { return ExitCode::SUCCESS };
+    // Fails only if there is nobody to kill, or nobody that we may.
+    let _ = group.signal(Signal::KILL);
+    if let Some(lease) = lease {
+        let _ = fs::remove_file(lease);
+    }
+    say(&format!("{why}: its command was killed"));
+    Exit::LOST.code()
+}
+
+/// What has been heard.
+#[derive(Debug, Default)]
+struct Heard {
+    /// The beginning of a line.
+    rest: Vec<u8>,
+    group: Option<Group>,
+    kill_at: Option<Duration>,
+    done: bool,
+}
+
+impl Heard {
+    /// Waits for lines, until something has to be done. False once there will be none.
+    fn listen(&mut self) -> io::Result<bool> {
+        let stdin = io::stdin();
+        let wait = self.kill_at.map_or(LOOK, |it| it.saturating_sub(clock::now()).min(LOOK));
+        let wait = Timespec::try_from(wait).unwrap_or_default();
+        let ready = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&wait));
+        let mut bytes = [0; 4096];
+        let read = match ready {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(true),
+            Ok(_) => rustix::io::read(&stdin, &mut bytes),
+            Err(err) => Err(err),
+        };
+        match read {
+            Ok(0) => return Ok(false),
+            Ok(n) => bytes.iter().take(n).for_each(|it| self.take(*it)),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(err) => return Err(err.into()),
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, byte: u8) {
+        if byte != b'\n' {
+            return self.rest.push(byte);
+        }
+        let line = std::mem::take(&mut self.rest);
+        let line = String::from_utf8_lossy(&line);
+        if line == DONE {
+            self.done = true;
+        } else if self.group.is_none() {
+            self.group = line.parse().ok().and_then(Pid::from_raw).map(Group);
+        } else {
+            self.kill_at = line.parse().ok().map(Duration::from_nanos).or(self.kill_at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_heard_in_whatever_pieces_they_come() {
+        let mut heard = Heard::default();
+        b"4711\n1000\n20".iter().for_each(|it| heard.take(*it));
+        assert_eq!(heard.group, Pid::from_raw(4711).map(Group));
+        assert_eq!(heard.kill_at, Some(Duration::from_nanos(1000)), "half a line is none");
+        b"00\nnonsense\n".iter().for_each(|it| heard.take(*it));
+        assert_eq!((heard.kill_at, heard.done), (Some(Duration::from_nanos(2000)), false));
+        b"done\n".iter().for_each(|it| heard.take(*it));
+        assert!(heard.done);
+    }
+}

@@ -1,0 +1,363 @@
+//! A command while it runs: its processes, the guardian, and the lock, until all of the processes are gone.
+
+use std::io;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use quorlock::Lost;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+
+use crate::clock;
+use crate::exit::{Exit, Failed};
+use crate::holding::Run;
+use crate::run::group::{Group, ourselves, shell};
+use crate::run::guardian::Guardian;
+use crate::run::lease::{Lease, VARIABLE};
+use crate::run::signals::{Event, Events};
+use crate::run::terminal::Terminal;
+use crate::run::times::Times;
+use crate::stderr::say;
+use crate::taking::Held;
+
+/// What the program is called with to become the command.
+pub(crate) const TASK: &str = "__start";
+
+/// The end of a group is not announced where others wait for its processes.
+const GROUP_LOOK: Duration = Duration::from_millis(20);
+
+/// Less is no extension: two readings of the clock differ.
+const GRAIN: Duration = Duration::from_millis(10);
+
+/// What a process that was killed may take to be gone. One that is not waited for by anybody never is.
+const GONE_AFTER: Duration = Duration::from_secs(1);
+
+/// Why the command has to end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Why {
+    /// The lock was lost, or could not be extended.
+    Lost,
+    /// Nobody would kill it if we could not.
+    NoGuardian,
+    /// It has ended, and has left processes behind.
+    Left,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    why: Why,
+    kill_at: Duration,
+    killed: bool,
+}
+
+pub(crate) struct Job<'a> {
+    run: &'a Run,
+    held: &'a Held,
+    events: &'a Events,
+    times: Times,
+    lease: Lease,
+    guardian: Guardian,
+    replaced: bool,
+    group: Group,
+    terminal: Terminal,
+    /// It was stopped because it reads the terminal, which is not ours to give.
+    wants_terminal: bool,
+    kill_at: Duration,
+    ending: Option<Ending>,
+    said_lost: bool,
+    on_lost: Option<Pid>,
+    /// How the command ended.
+    status: Option<WaitStatus>,
+}
+
+impl<'a> Job<'a> {
+    /// Starts the command, under the eyes of a guardian.
+    pub(crate) fn start(run: &'a Run, held: &'a Held, events: &'a Events, times: Times) -> io::Result<Job<'a>> {
+        adopt_orphans();
+        events.hold_on()?;
+        let mut lease = Lease::create()?;
+        let mut command = ourselves(TASK)?;
+        match &run.line {
+            Some(line) => command.args(parts(&shell(line))),
+            None => command.args(&run.command),
+        };
+        tell_of_lock(&mut command, run, held).env(VARIABLE, lease.path());
+        let group = Group(Pid::from_child(&command.spawn()?));
+        let kill_at = times.kill_at(clock::now(), held.remaining());
+        let give_up = |_: &io::Error| {
+            let _ = group.signal(Signal::KILL);
+        };
+        // RACE: we can be killed at any of these lines. The command begins only when the guardian knows it; if we end before
+        // that, the gate stays closed, see `lease`.
+        let guardian = Guardian::start(lease.path(), group, times.guardian_at(kill_at)).inspect_err(give_up)?;
+        let mut terminal = Terminal::ours();
+        terminal.give_if_used(group);
+        lease.open_gate(kill_at).inspect_err(give_up)?;
+        Ok(Job {
+            run,
+            held,
+            events,
+            times,
+            lease,
+            guardian,
+            replaced: false,
+            group,
+            terminal,
+            wants_terminal: false,
+            kill_at,
+            ending: None,
+            said_lost: false,
+            on_lost: None,
+            status: None,
+        })
+    }
+
+    /// Waits until all processes of the command are gone. Its status, or why it was ended.
+    pub(crate) fn finish(mut self) -> Result<u8, Failed> {
+        // A loss, or an end, may have come before.
+        self.reap();
+        while !(self.status.is_some() && self.group_is_gone()) {
+            self.look();
+            match self.events.receiver.recv_timeout(self.pause()) {
+                Ok(Event::Signal(number)) => self.forward(number),
+                Ok(Event::Stop) => self.say("a job that holds a lock cannot be suspended"),
+                Ok(Event::Child) => self.reap(),
+                Ok(Event::Lost) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+        }
+        self.terminal.take_back();
+        self.wait_for_on_lost();
+        let status = self.status;
+        // The guardian was faster.
+        let killed = status.and_then(WaitStatus::terminating_signal) == Some(Signal::KILL.as_raw());
+        let overdue = killed && self.kill_at <= clock::now() + GRAIN;
+        let why = self.ending.map(|it| it.why).or_else(|| overdue.then_some(Why::Lost));
+        self.guardian.dismiss();
+        match why {
+            Some(Why::Lost) => Err(Failed::new(Exit::LOST, "the lock was lost while the command ran; it was ended")),
+            Some(Why::NoGuardian) => {
+                Err(Failed::new(Exit::INTERNAL, "the guardian was killed twice; the command was ended"))
+            }
+            Some(Why::Left) | None => Ok(status.map_or(0, number)),
+        }
+    }
+
+    /// Looks at the clock and the lock.
+    fn look(&mut self) {
+        // Before the lock is asked: see `Times::kill_at`.
+        let now = clock::now();
+        if let Err(lost) = self.held.check() {
+            self.lose(now, lost);
+        } else if self.ending.is_none() {
+            let kill_at = self.times.kill_at(now, self.held.remaining());
+            if GRAIN < kill_at.abs_diff(self.kill_at) {
+                self.set_kill_at(kill_at);
+            }
+            if self.times.term_at(self.kill_at) <= now {
+                self.end(Why::Lost, self.kill_at, "not extended");
+                self.say("no majority of the servers has extended the lock: the command is ended");
+            }
+        }
+        if let Some(ending) = &mut self.ending
+            && ending.kill_at <= now
+        {
+            let first = !ending.killed;
+            ending.killed = true;
+            if self.group.signal(Signal::KILL) == Err(Errno::PERM) && first {
+                self.say("the processes of the command are another user's, and cannot be killed");
+            }
+        }
+        if self.wants_terminal && self.terminal.give(self.group) {
+            self.wants_terminal = false;
+            self.group.go_on();
+        }
+    }
+
+    fn set_kill_at(&mut self, kill_at: Duration) {
+        self.kill_at = kill_at;
+        self.guardian.set(self.times.guardian_at(kill_at));
+        if let Err(err) = self.lease.set(kill_at)
+            && self.run.taking.verbose
+        {
+            // `quorlock check` says too early that the lock is lost, and never too late.
+            self.say(&format!("{}: {err}", self.lease.path().display()));
+        }
+    }
+
+    /// The lock is not ours any more.
+    fn lose(&mut self, now: Duration, lost: Lost) {
+        if self.said_lost {
+            return;
+        }
+        self.said_lost = true;
+        let kill_at = self.times.kill_lost(now, lost, self.kill_at);
+        // First who can act if we hang at a file, and what the command asks when it is told.
+        self.guardian.set(self.times.guardian_at(kill_at));
+        self.lease.end();
+        self.end(Why::Lost, kill_at, &lost.to_string());
+        let overlap = if now < kill_at { ", and somebody else may hold it before that" } else { "" };
+        self.say(&format!("{lost}: the command is ended{overlap}"));
+    }
+
+    /// TERM now, KILL then. A loss counts above all other reasons.
+    fn end(&mut self, why: Why, kill_at: Duration, reason: &str) {
+        let before = self.ending;
+        let kill_at = before.map_or(kill_at, |it| it.kill_at.min(kill_at));
+        let why = if before.is_none() || why == Why::Lost { why } else { before.map_or(why, |it| it.why) };
+        self.ending = Some(Ending { why, kill_at, killed: false });
+        if why == Why::Lost {
+            self.guardian.set(self.times.guardian_at(kill_at));
+        }
+        if why == Why::Lost && before.is_none_or(|it| it.why != Why::Lost) {
+            self.start_on_lost(reason);
+        }
+        // Who is not to be found has ended.
+        let _ = self.group.signal(Signal::TERM);
+    }
+
+    /// How long nothing has to be done.
+    fn pause(&self) -> Duration {
+        let until = |time: Duration| time.saturating_sub(clock::now());
+        let pause = match self.ending {
+            None => until(self.times.term_at(self.kill_at)),
+            Some(ending) if ending.killed => GROUP_LOOK,
+            Some(ending) => until(ending.kill_at),
+        };
+        pause.min(if self.status.is_some() { GROUP_LOOK } else { self.times.look() })
+    }
+
+    /// Whether nobody of the group is left, now that the command itself has ended. Who is left is ended.
+    fn group_is_gone(&mut self) -> bool {
+        if !self.group.exists() {
+            return true;
+        }
+        let now = clock::now();
+        match self.ending {
+            None => {
+                if self.run.taking.verbose {
+                    self.say("the command has left processes behind: they are ended");
+                }
+                self.end(Why::Left, self.times.kill_soon(now, self.kill_at), "");
+                false
+            }
+            // They are dead, and whoever should wait for them does not.
+            Some(ending) => ending.killed && ending.kill_at + GONE_AFTER < now,
+        }
+    }
+
+    fn forward(&self, number: i32) {
+        if let Some(signal) = Signal::from_named_raw(number) {
+            let _ = self.group.signal(signal);
+        }
+    }
+
+    /// Looks which processes of ours have ended or stopped.
+    fn reap(&mut self) {
+        loop {
+            let (pid, status) = match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some(it)) => it,
+                Err(Errno::INTR) => continue,
+                Ok(None) | Err(_) => return,
+            };
+            let stopped = status.stopping_signal();
+            if pid == self.group.0 {
+                match stopped {
+                    Some(signal) => self.on_stop(signal),
+                    None => self.status = Some(status),
+                }
+            } else if pid == self.guardian.pid() {
+                match stopped {
+                    Some(_) => drop(kill_process(pid, Signal::CONT)),
+                    None => self.on_guardian_end(status),
+                }
+            } else if self.on_lost == Some(pid) && stopped.is_none() {
+                self.on_lost = None;
+            }
+        }
+    }
+
+    fn on_stop(&mut self, signal: i32) {
+        let reads_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|it| it.as_raw() == signal);
+        if reads_terminal && !self.terminal.give(self.group) {
+            if !self.wants_terminal {
+                self.say("the command wants the terminal, and is in the background");
+            }
+            self.wants_terminal = true;
+            return;
+        }
+        if !reads_terminal {
+            self.say("a command that holds a lock cannot be suspended");
+        }
+        self.group.go_on();
+    }
+
+    fn on_guardian_end(&mut self, status: WaitStatus) {
+        let now = clock::now();
+        if status.exit_status() == Some(i32::from(Exit::LOST.number())) {
+            // It said so itself. We stood still until then.
+            self.lease.end();
+            self.said_lost = true;
+            return self.end(Why::Lost, now, "not extended");
+        }
+        let kill_at = self.ending.filter(|it| it.why == Why::Lost).map_or(self.kill_at, |it| it.kill_at);
+        let guardian_at = self.times.guardian_at(kill_at);
+        let another = (!self.replaced).then(|| Guardian::start(self.lease.path(), self.group, guardian_at));
+        self.replaced = true;
+        match another {
+            Some(Ok(guardian)) => self.guardian = guardian,
+            Some(Err(_)) | None => self.end(Why::NoGuardian, self.times.kill_soon(now, self.kill_at), ""),
+        }
+    }
+
+    fn start_on_lost(&mut self, reason: &str) {
+        let Some(line) = &self.run.on_lost else { return };
+        let mut command = shell(line);
+        tell_of_lock(&mut command, self.run, self.held).env("QUORLOCK_LOST", reason);
+        command.stdin(Stdio::null());
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        match command.spawn() {
+            Ok(child) => self.on_lost = Some(Pid::from_child(&child)),
+            Err(err) => self.say(&format!("--on-lost: {err}")),
+        }
+    }
+
+    /// It is not killed. A signal ends the wait for it.
+    fn wait_for_on_lost(&mut self) {
+        while self.on_lost.is_some() {
+            match self.events.receiver.recv() {
+                Ok(Event::Signal(_)) | Err(_) => return,
+                Ok(_) => self.reap(),
+            }
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if !self.run.taking.quiet {
+            say(text);
+        }
+    }
+}
+
+/// The program and its arguments.
+fn parts(command: &Command) -> Vec<&std::ffi::OsStr> {
+    std::iter::once(command.get_program()).chain(command.get_args()).collect()
+}
+
+fn tell_of_lock<'c>(command: &'c mut Command, run: &Run, held: &Held) -> &'c mut Command {
+    let (names, token) = (run.taking.names.join(" "), held.token().to_string());
+    command.env("QUORLOCK_NAME", names).env("QUORLOCK_FENCING_TOKEN", token)
+}
+
+/// As shells count it.
+fn number(status: WaitStatus) -> u8 {
+    let signal = status.terminating_signal().map(|it| it + 128);
+    status.exit_status().or(signal).and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX)
+}
+
+/// Processes whose parent has ended become ours, so that somebody waits for them, and a group that is dead is gone.
+fn adopt_orphans() {
+    // Where this cannot be asked for, it is done by the first process of the machine.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}

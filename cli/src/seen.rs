@@ -1,0 +1,148 @@
+//! What was seen of a lock, for people and for programs.
+
+use std::time::Duration;
+
+use comfy_table::Table;
+use quorlock::{AcquireError, InspectedNode, Inspection, LockManager, LockState, StoredKey, StoredLock};
+use serde_json::{Value, json};
+
+use crate::show;
+
+/// Looks at a lock, or at each permit of a semaphore with so many.
+pub(crate) fn of(locks: &LockManager, name: &str, permits: Option<usize>) -> Result<Vec<Inspection>, AcquireError> {
+    match permits {
+        Some(permits) => locks.semaphore(name, permits).inspect(),
+        None => Ok(vec![locks.inspect(name)?]),
+    }
+}
+
+/// A line about the lock, and a table of the nodes.
+pub(crate) fn text(seen: &Inspection) -> String {
+    format!("{}: {}\n{}", name(seen), seen.state(), table(seen).trim_fmt())
+}
+
+pub(crate) fn name(seen: &Inspection) -> String {
+    seen.name().escape_ascii().to_string()
+}
+
+/// Its name, and which slot it is.
+pub(crate) fn label(seen: &Inspection) -> String {
+    match seen.slot() {
+        Some(slot) => format!("{} (slot {slot})", name(seen)),
+        None => name(seen),
+    }
+}
+
+fn table(seen: &Inspection) -> Table {
+    let mut table = show::table(&["NODE", "ADDRESS", "LOCK", "LEFT", "COUNTER", "WAITING"]);
+    for row in seen.nodes() {
+        table.add_row(cells(row));
+    }
+    table
+}
+
+fn cells(row: &InspectedNode) -> Vec<String> {
+    let mut cells = vec![row.node.to_string(), row.address.to_string()];
+    match &row.stored {
+        Err(failure) => cells.push(failure.to_string()),
+        Ok(stored) => {
+            cells.push(holder(&stored.key));
+            cells.push(if stored.key == StoredKey::Missing { String::new() } else { left(stored.left) });
+            cells.push(stored.counter.map(|it| it.to_string()).unwrap_or_default());
+            cells.push(waiting(stored));
+        }
+    }
+    cells
+}
+
+fn holder(key: &StoredKey) -> String {
+    match key {
+        StoredKey::Missing => "free".to_owned(),
+        StoredKey::Held { holder, .. } => holder.as_deref().unwrap_or("another client's").to_owned(),
+        StoredKey::Read { count, .. } => format!("readers: {count}"),
+        _ => "no lock's".to_owned(),
+    }
+}
+
+pub(crate) fn left(left: Option<Duration>) -> String {
+    left.map_or_else(|| "no expiry".to_owned(), show::time)
+}
+
+fn waiting(stored: &StoredLock) -> String {
+    match stored.waiting_for {
+        Some(time) => format!("{}, {}", stored.waiting, show::time(time)),
+        None => stored.waiting.to_string(),
+    }
+}
+
+/// Of several locks, or slots: a line each.
+pub(crate) fn lines(first: &str, seen: &[&Inspection], label: impl Fn(&Inspection) -> String) -> String {
+    let mut table = show::table(&[first, "STATE", "LEFT", "NODES", "WAITING"]);
+    for it in seen {
+        let (state, time) = match it.state() {
+            LockState::Free => ("free".to_owned(), String::new()),
+            LockState::Held { holder, left: time } => {
+                (format!("held by {}", holder.as_deref().unwrap_or("another client")), left(time))
+            }
+            LockState::Read { readers, left: time } => (format!("readers: {readers}"), left(time)),
+            other => (other.to_string(), String::new()),
+        };
+        let stored = || it.nodes().iter().filter_map(|it| it.stored.as_ref().ok());
+        let with_key = stored().filter(|it| it.key != StoredKey::Missing).count();
+        let waits = stored().max_by_key(|it| it.waiting).map(waiting).unwrap_or_default();
+        let marks = [(is_leaked(it), ", WITHOUT EXPIRY"), (is_on_a_minority(it), ", ON A MINORITY")];
+        let state = marks.into_iter().filter(|(is_so, _)| *is_so).fold(state, |state, (_, mark)| state + mark);
+        table.add_row(vec![label(it), state, time, format!("{with_key} of {}", it.nodes().len()), waits]);
+    }
+    table.trim_fmt()
+}
+
+/// Whether a key stands on some node that nothing will ever remove.
+pub(crate) fn is_leaked(seen: &Inspection) -> bool {
+    seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(|it| it.key != StoredKey::Missing && it.left.is_none()))
+}
+
+/// Whether a key stands on some node, and nobody has the lock.
+pub(crate) fn is_on_a_minority(seen: &Inspection) -> bool {
+    let is_held = matches!(seen.state(), LockState::Held { .. } | LockState::Read { .. } | LockState::Unknown);
+    !is_held && seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(|it| it.key != StoredKey::Missing))
+}
+
+/// For programs: see the documented schema.
+pub(crate) fn object(seen: &Inspection) -> Value {
+    let node = |row: &InspectedNode| {
+        let of = |mut value: Value| {
+            value["node"] = row.node.to_string().into();
+            value["address"] = (*row.address).into();
+            value
+        };
+        match &row.stored {
+            Err(failure) => of(json!({ "failure": failure.to_string() })),
+            Ok(stored) => {
+                let (lock, holder, readers) = match &stored.key {
+                    StoredKey::Missing => ("free", None, None),
+                    StoredKey::Held { holder, .. } => ("held", holder.as_deref(), None),
+                    StoredKey::Read { count, .. } => ("read", None, Some(*count)),
+                    _ => ("foreign", None, None),
+                };
+                of(json!({
+                    "lock": lock, "holder": holder, "readers": readers, "left": show::seconds(stored.left),
+                    "counter": stored.counter, "waiting": stored.waiting, "waiting_for": show::seconds(stored.waiting_for),
+                    "reserved": show::seconds(stored.reserved),
+                }))
+            }
+        }
+    };
+    let (state, holder, left) = match seen.state() {
+        LockState::Free => ("free", None, None),
+        LockState::Held { holder, left } => ("held", holder, left),
+        LockState::Read { left, .. } => ("read", None, left),
+        LockState::NoMajority => ("no_majority", None, None),
+        _ => ("unknown", None, None),
+    };
+    json!({
+        "quorlock": 1, "name": name(seen), "slot": seen.slot(), "state": state, "holder": holder.as_deref(),
+        "left": show::seconds(left), "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
+        "nodes": seen.nodes().iter().map(node).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,46 @@
+//! Signals, and a thread that hears of them.
+
+use std::fs;
+use std::io;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+/// What asks a program to end.
+pub(crate) const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// From now on each of `signals` is told to `tell`, on a thread of its own, but for those that were ignored when we were started:
+/// they stay so, as for a command of `nohup`.
+pub(crate) fn on_each(
+    signals: impl IntoIterator<Item = i32>,
+    mut tell: impl FnMut(i32) + Send + 'static,
+) -> io::Result<Handle> {
+    let mut signals = Signals::new(signals.into_iter().filter(|it| !is_ignored(*it)))?;
+    let handle = signals.handle();
+    thread::Builder::new().name("signals".into()).spawn(move || signals.forever().for_each(&mut tell))?;
+    Ok(handle)
+}
+
+/// Whether this process ignores a signal, as one that `nohup` has started does.
+fn is_ignored(signal: i32) -> bool {
+    // Nothing is ignored where the system does not say.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bits = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
+    bits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).is_some_and(|it| is_in(it, signal))
+}
+
+fn is_in(signals: u64, signal: i32) -> bool {
+    u32::try_from(signal - 1).ok().and_then(|it| signals.checked_shr(it)).is_some_and(|it| it & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_counted_from_one() {
+        assert!(is_in(0b1, SIGHUP) && is_in(0b10, SIGINT) && is_in(1 << 14, SIGTERM));
+        assert!(!is_in(0b1, SIGINT) && !is_in(u64::MAX, 65) && !is_in(u64::MAX, 0));
+    }
+}

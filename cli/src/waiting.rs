@@ -1,0 +1,97 @@
+//! Waiting for a lock: a terminal is told who is in the way, and for how long.
+
+use std::io::{self, IsTerminal};
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::Duration;
+
+use quorlock::{CancelHandle, Inspection, LockManager, LockState};
+
+use crate::exit::Failed;
+use crate::stderr::say;
+use crate::taking::{Held, Taking};
+use crate::{clock, seen, show};
+
+/// Who waits for less long than this need not know for whom.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// So often it is looked who it is, and said if it is somebody else. Each look asks all servers.
+const LOOKS: Duration = Duration::from_secs(5);
+
+/// So many are named at most.
+const NAMED: usize = 5;
+
+/// Takes what is wanted, and says meanwhile what it waits for; afterwards how long it took, to whoever wants to know.
+pub(crate) fn take(taking: &Taking, locks: &LockManager, cancel: &CancelHandle) -> Result<Held, Failed> {
+    let began = clock::now();
+    let notice = notice(taking, locks);
+    let held = taking.take(locks, cancel)?;
+    drop(notice);
+    if taking.verbose {
+        let (token, waited) = (held.token(), show::time(clock::now() - began));
+        say(&format!("{}: held with token {token}, after {waited}", taking.names.join(", ")));
+    }
+    Ok(held)
+}
+
+/// Says it until it is dropped.
+struct Notice(#[expect(dead_code, reason = "its end is what it is for")] Sender<()>);
+
+/// Begins to look, if there is somebody to tell.
+fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
+    if taking.quiet || !io::stderr().is_terminal() {
+        return None;
+    }
+    let (sender, done) = channel();
+    let (names, permits) = (taking.names.clone(), taking.permits);
+    let (locks, began) = (locks.clone(), clock::now());
+    let look = move || {
+        let (mut pause, mut said, mut again) = (FIRST, String::new(), Duration::ZERO);
+        while done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            pause = LOOKS;
+            let found: Result<Vec<_>, _> = names.iter().map(|name| seen::of(&locks, name, permits)).collect();
+            let Ok(found) = found.map(|it| it.concat()) else { continue };
+            let (who, until) = in_the_way(&found, permits.is_some());
+            let waited = clock::now().saturating_sub(began);
+            // Else only as long waits go on: each line when the wait is twice as long.
+            if (said != who || again <= waited) && done.try_recv() != Err(TryRecvError::Disconnected) {
+                say(&format!("{}: waiting for {}, {who}{until}", names.join(", "), show::time(waited)));
+                (said, again) = (who, waited * 2);
+            }
+        }
+    };
+    // Without it the wait is as good.
+    thread::Builder::new().name("notice".into()).spawn(look).ok().map(|_| Notice(sender))
+}
+
+/// Who it is, without times, which change all the while; and until when.
+fn in_the_way(found: &[Inspection], are_permits: bool) -> (String, String) {
+    let (mut who, mut until, mut unknown) = (Vec::new(), None, false);
+    for it in found {
+        let (holder, left) = match it.state() {
+            LockState::Held { holder: Some(holder), left } => (holder.to_string(), left),
+            LockState::Held { holder: None, left } => ("another client".to_owned(), left),
+            LockState::Read { left, .. } => ("readers".to_owned(), left),
+            LockState::Free | LockState::NoMajority => continue,
+            _ => {
+                unknown = true;
+                continue;
+            }
+        };
+        let name = if found.len() == 1 || are_permits { String::new() } else { format!("{} ", seen::name(it)) };
+        who.push(format!("{name}held by {holder}"));
+        // Permits are waited for until one of them is there, and locks until all are.
+        let left = left.unwrap_or(Duration::MAX);
+        until = Some(until.map_or(left, |it: Duration| if are_permits { it.min(left) } else { it.max(left) }));
+    }
+    let text = match who.len() {
+        0 if unknown => "no majority of the servers can be asked".to_owned(),
+        0 => "for others that came first".to_owned(),
+        _ => show::some(&who, NAMED),
+    };
+    let until = until.map(|it| match it {
+        Duration::MAX => ", without an end".to_owned(),
+        left => format!(", for another {} unless that is extended", show::time(left)),
+    });
+    (text, until.unwrap_or_default())
+}

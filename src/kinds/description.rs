@@ -1,0 +1,54 @@
+//! What all kinds have in common: a lock, and the manager that takes it.
+
+use std::sync::Arc;
+
+use crate::engine::{Engine, LockSpec};
+use crate::error::AcquireError;
+use crate::lock::{LockGuard, Patience, acquire};
+use crate::logic::validity;
+use crate::wire::{KeyTtls, Plan};
+
+/// A lock, and the manager that takes it.
+#[derive(Clone)]
+pub(super) struct Description {
+    engine: Arc<Engine>,
+    spec: Arc<LockSpec>,
+}
+
+impl Description {
+    /// The lock called `name`. `plan` gets the manager's prefix.
+    pub(super) fn new(engine: &Arc<Engine>, name: &[u8], plan: impl FnOnce(&[u8], KeyTtls) -> Plan) -> Description {
+        let config = &engine.shared().config;
+        let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
+        let plan = plan(&config.prefix, ttls).signed(&config.owner_label);
+        let spec = Arc::new(LockSpec::new(config, name, plan));
+        Description { engine: Arc::clone(engine), spec }
+    }
+
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(super) fn spec(&self) -> &LockSpec {
+        &self.spec
+    }
+
+    pub(super) fn spec_mut(&mut self) -> &mut LockSpec {
+        Arc::make_mut(&mut self.spec)
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        self.spec.name.as_bytes()
+    }
+
+    /// Whether there can be such a lock. Asks no node.
+    pub(super) fn check(&self) -> Result<(), AcquireError> {
+        self.spec.check(&self.engine.shared().config)
+    }
+
+    // Not `acquire`: rustc would suggest it where `lock` is called by that name.
+    pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+        self.check()?;
+        acquire(&self.engine, &self.spec, patience)
+    }
+}

@@ -1,0 +1,162 @@
+//! The nodes of this model beside the scripts of a mutex and of readers.
+
+use super::*;
+use crate::ids::OwnerToken;
+use crate::tests::model::recorded::{ALONE, BEGIN, LIFE, Real, draw, millis, number, of_model, token, walk};
+use crate::wire::{self, KeyTtls, Plan, QueueUpdate};
+
+const CLIENTS: usize = 4;
+/// Of a node that has lost its data: it ends at [`FLOOR`].
+const QUARANTINE: u8 = 6;
+/// It is silent for this one.
+const WITNESS: usize = 0;
+const LOCK: &str = "a";
+const COUNTER: &str = "quorlock:fence:{a}";
+const READERS: &str = "quorlock:readers:{a}";
+
+struct Beside {
+    world: World<CLIENTS>,
+    model: State<CLIENTS>,
+    real: Real,
+    plan: Plan,
+    owners: [OwnerToken; CLIENTS],
+    /// Attempts that have sent anything.
+    begun: [bool; CLIENTS],
+}
+
+impl Beside {
+    fn new() -> Beside {
+        let world = World {
+            rules: [Rule::Exclusive, Rule::Shared, Rule::Shared, Rule::Exclusive],
+            proposals: [0; CLIENTS],
+            counters: [0; NODES],
+            extensions: [1; CLIENTS],
+            downgrades: true,
+            losses: 0,
+            crashes: 0,
+            to_the_end: true,
+            whole: true,
+            flaw: Flaw::None,
+        };
+        // Greeted a day ago: it has kept all data for long.
+        let mut real = Real::at(BEGIN - 86_400_000_000);
+        real.send(&wire::greet(millis(QUARANTINE), 0, 0));
+        real.go_to(FLOOR - QUARANTINE);
+        let plan = Plan::mutex(b"", LOCK.as_bytes(), KeyTtls::default());
+        let (model, owners) = (world.start(), [(); CLIENTS].map(|()| draw()));
+        Beside { world, model, real, plan, owners, begun: [false; CLIENTS] }
+    }
+
+    fn step(&mut self, random: &mut fastrand::Rng) {
+        let (me, token) = (random.usize(0..CLIENTS), token(random, self.model.nodes[0].counter, 24));
+        let before = self.model;
+        let was_made_a_reader = self.model.attempts[me].reads != (self.world.rules[me] == Rule::Shared);
+        match random.u8(0..24) {
+            // The first command of an attempt, and once.
+            0..=4 if !self.begun[me] && !was_made_a_reader => {
+                self.world.proposals[me] = token;
+                self.run(me, ACQUIRE, token);
+            }
+            5 | 6 if !was_made_a_reader => self.run(me, RAISE, token),
+            7..=9 => self.run(me, EXTEND, token),
+            10 | 11 => self.run(me, HEAL, token),
+            12 | 13 => self.run(me, RELEASE, token),
+            14 | 15 => self.model.attempts[me].reads = true,
+            // Another attempt.
+            16 | 17 if !self.model.nodes[0].has(me) && self.model.nodes[0].entries[me] == 0 => {
+                self.begun[me] = false;
+                self.owners[me] = draw();
+                self.model.attempts[me].reads = self.world.rules[me] == Rule::Shared;
+            }
+            18 if self.model.nodes[0].entries[me] != 0 => {
+                // Its time is over, and it is still in the set.
+                self.model.nodes[0].entries[me] = 0;
+                let now = (self.real.now() / 1_000).to_string();
+                let owner = self.owners[me].to_value();
+                self.real.plain(&[b"ZADD", READERS.as_bytes(), b"XX", now.as_bytes(), &owner]);
+            }
+            19 => {
+                self.model.nodes[0].lock = Lock::Absent;
+                self.real.delete(LOCK);
+            }
+            20 => {
+                self.model.nodes[0].entries = [0; CLIENTS];
+                self.real.delete(READERS);
+            }
+            21 if self.model.nodes[0].floor == 0 => {
+                let node = &mut self.model.nodes[0];
+                (node.lock, node.entries, node.counter, node.floor) = (Lock::Absent, [0; CLIENTS], 0, FLOOR);
+                node.forgot[WITNESS] = 1;
+                self.model.attempts[WITNESS].phase = Phase::Holding;
+                self.real.restart(false);
+                self.real.send(&wire::greet(millis(QUARANTINE), 0, 0));
+            }
+            22 if self.model.nodes[0].floor != 0 => {
+                self.model.attempts[WITNESS].phase = Phase::Over;
+                self.real.go_to(FLOOR);
+            }
+            _ => {}
+        }
+        let node = &self.model.nodes[0];
+        let lock = match self.real.text(LOCK).as_deref() {
+            None => Lock::Absent,
+            Some("quorlock:shared") => Lock::Shared,
+            Some(_) => Lock::Writer(self.real.owner(LOCK, &self.owners).unwrap()),
+        };
+        assert_eq!((lock, self.real.counter(COUNTER)), (node.lock, node.counter), "behind {before:?}");
+        if lock == Lock::Shared {
+            let standing = self.real.standing(READERS);
+            let stands = [0, 1, 2, 3].map(|it| standing.contains(&self.owners[it].to_value().to_vec()));
+            assert_eq!(stands, node.entries.map(|it| it != 0), "behind {before:?}");
+        }
+    }
+
+    fn run(&mut self, me: usize, command: u8, token: u8) {
+        let before = self.model;
+        self.begun[me] = true;
+        let attempt = &mut self.model.attempts[me];
+        (attempt.token, attempt.won) = (token, token.is_multiple_of(2));
+        let (owner, reads, won) = (self.owners[me], attempt.reads, attempt.won);
+        let plan = if reads { self.plan.to_read() } else { self.plan.clone() };
+        let (expected, token) = (self.world.run(&mut self.model, me, 0, command), number(token));
+        let quarantine = millis(QUARANTINE);
+        let sent = match command {
+            ACQUIRE => plan.acquire(owner, LIFE, token, quarantine, &ALONE),
+            RAISE => plan.raise(owner, token),
+            EXTEND => plan.extend(owner, LIFE, token, quarantine, false),
+            HEAL => plan.heal(owner, LIFE, token, quarantine),
+            _ => plan.release(owner, won.then_some(token), QueueUpdate::None),
+        };
+        let found = self.real.send(&sent);
+        if command != RELEASE {
+            let context = format!("{:?} of {me} in {before:?}", sent.kind());
+            // A key that was set again in quarantine is reported as one that was set again.
+            let is_silent = expected == Said::Silent && command == HEAL && found == Vote::Extend(ExtendReply::Healed);
+            let expected = if is_silent { Said::Extended } else { expected };
+            assert_eq!(said(found), expected, "{context}");
+        }
+    }
+}
+
+fn said(vote: Vote) -> Said {
+    match vote {
+        Vote::Acquire(AcquireReply::Accepted) => Said::Accepted,
+        Vote::Acquire(AcquireReply::Behind { counter }) => Said::Behind(of_model(counter)),
+        Vote::Acquire(AcquireReply::Shared { counter }) => Said::Shared(of_model(counter)),
+        Vote::Acquire(AcquireReply::Held { counter, .. } | AcquireReply::HeldByReaders { counter, .. }) => {
+            Said::Held(of_model(counter))
+        }
+        Vote::Acquire(AcquireReply::Forgot { .. }) | Vote::Extend(ExtendReply::Forgot { .. }) => Said::Silent,
+        Vote::Raise(RaiseReply::Taken) => Said::Taken,
+        Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),
+        Vote::Extend(ExtendReply::Extended | ExtendReply::Healed) => Said::Extended,
+        Vote::Extend(ExtendReply::Superseded) => Said::Superseded,
+        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Gone | ExtendReply::Taken) => Said::Gone,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nodes_do_what_the_scripts_of_a_mutex_and_of_readers_do() {
+    walk(|_| Beside::new(), Beside::step);
+}

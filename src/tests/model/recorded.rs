@@ -1,0 +1,174 @@
+//! Nodes of models beside nodes that run the scripts.
+//!
+//! A model visits millions of states, so its node is a few bytes and does by hand what a script does. Here both take the same
+//! random steps, at the same times. Each answer is compared, and what is stored behind it. The library's own plans make the
+//! commands, and its own parser reads the replies.
+//!
+//! No model has waiting lists: they decide who comes first, and nothing about who holds a lock.
+
+use fastrand::Rng;
+use quorlock_testing::resp;
+use quorlock_testing::store::{Store, Value};
+
+use super::*;
+use crate::ids::OwnerToken;
+use crate::wire::{Command, Form, Kind, QueuePolicy, Reply};
+
+/// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
+pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
+/// Between a model's times, and its tokens: a second.
+const UNIT: u64 = 1_000_000;
+/// Longer than a walk: milliseconds.
+pub(super) const LIFE: u64 = 3_600_000;
+
+const WALKS: u64 = 150;
+const STEPS: usize = 60;
+
+/// Of a call without a place in a list.
+pub(super) const ALONE: QueuePolicy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
+
+/// Random walks from what `begin` returns, the same in each run but for the secrets of owners.
+pub(super) fn walk<W>(begin: impl Fn(&mut Rng) -> W, step: impl Fn(&mut W, &mut Rng)) {
+    for seed in 0..if long() { 20 * WALKS } else { WALKS } {
+        let mut random = Rng::with_seed(seed);
+        let mut world = begin(&mut random);
+        (0..STEPS).for_each(|_| step(&mut world, &mut random));
+    }
+}
+
+/// A token up to `max`: as often as not the number of a counter, or one beside it.
+pub(super) fn token(random: &mut Rng, counter: u8, max: u8) -> u8 {
+    let near = (counter + random.u8(0..3)).saturating_sub(1);
+    if random.bool() { near.clamp(1, max) } else { random.u8(1..=max) }
+}
+
+/// The token that stands for a model's number, or the time. 0 stands for none.
+pub(super) fn number(of_model: u8) -> u64 {
+    if of_model == 0 { 0 } else { BEGIN + UNIT * u64::from(of_model) }
+}
+
+/// The model's number.
+pub(super) fn of_model(number: u64) -> u8 {
+    let units = number.checked_sub(BEGIN).map_or(0, |it| it / UNIT);
+    assert_eq!(self::number(u8::try_from(units).unwrap()), number, "no number of the model");
+    u8::try_from(units).unwrap()
+}
+
+pub(super) fn millis(units: u8) -> u64 {
+    UNIT / 1_000 * u64::from(units)
+}
+
+pub(super) fn draw() -> OwnerToken {
+    OwnerToken::draw().unwrap()
+}
+
+/// A node with the scripts.
+pub(super) struct Real {
+    store: Store,
+    /// Microseconds since 1970.
+    now: u64,
+    starts: u32,
+}
+
+impl Real {
+    /// With nothing stored, when the model's clock shows `at`.
+    pub(super) fn new(at: u8) -> Real {
+        Real { store: Store::new("run0"), now: BEGIN + UNIT * u64::from(at), starts: 0 }
+    }
+
+    pub(super) fn at(now: u64) -> Real {
+        Real { now, ..Real::new(0) }
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The model's clock shows this.
+    pub(super) fn go_to(&mut self, at: u8) {
+        self.now = BEGIN + UNIT * u64::from(at);
+    }
+
+    pub(super) fn go_to_micros(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// Another process, which has what this one has stored if `memory`.
+    pub(super) fn restart(&mut self, memory: bool) {
+        let kept = if memory { self.contents() } else { Vec::new() };
+        self.starts += 1;
+        self.store = Store::new(&format!("run{}", self.starts));
+        for (key, text) in kept {
+            self.plain(&[b"SET", &key, &text]);
+        }
+    }
+
+    /// All strings.
+    pub(super) fn contents(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let text = |value: &Value| if let Value::Text(text) = value { Some(text.clone()) } else { None };
+        let now = Duration::from_micros(self.now);
+        self.store.contents(now).filter_map(|(key, it)| Some((key.to_vec(), text(it.value)?))).collect()
+    }
+
+    pub(super) fn send(&mut self, command: &Command) -> Vote {
+        let mut bytes = Vec::new();
+        command.write_with_source_to(&mut bytes, true);
+        self.run(command.kind(), &bytes)
+    }
+
+    /// As a master of a cluster that serves the slot `own`.
+    pub(super) fn send_in_cluster(&mut self, command: &Command, own: u16) -> Vote {
+        let mut bytes = Vec::new();
+        command.write_in_cluster(&mut bytes, true, Form::Source, own);
+        self.run(command.kind(), &bytes)
+    }
+
+    fn run(&mut self, kind: Kind, bytes: &[u8]) -> Vote {
+        let (args, _) = resp::parse(bytes).unwrap().unwrap();
+        let done = self.store.execute(&args, Duration::from_micros(self.now));
+        let mut frame = Vec::new();
+        done.reply.write_to(&mut frame, true);
+        Reply::read(kind, &frame).answer
+    }
+
+    /// A command that is no script.
+    pub(super) fn plain(&mut self, command: &[&[u8]]) {
+        drop(self.store.execute(command, Duration::from_micros(self.now)));
+    }
+
+    pub(super) fn delete(&mut self, key: &str) {
+        self.plain(&[b"DEL", key.as_bytes()]);
+    }
+
+    pub(super) fn text(&mut self, key: &str) -> Option<String> {
+        let found = self.contents().into_iter().find(|(name, _)| name == key.as_bytes());
+        found.map(|(_, text)| String::from_utf8(text).unwrap())
+    }
+
+    /// A counter as the model has it.
+    pub(super) fn counter(&mut self, key: &str) -> u8 {
+        self.text(key).map_or(0, |text| of_model(text.parse().unwrap()))
+    }
+
+    /// Whose value a key has.
+    pub(super) fn owner(&mut self, key: &str, owners: &[OwnerToken]) -> Option<u8> {
+        let found = self.text(key)?;
+        let place = owners.iter().position(|it| it.to_value() == found.as_bytes());
+        Some(u8::try_from(place.unwrap_or_else(|| panic!("{found} is nobody's"))).unwrap())
+    }
+
+    /// For how many milliseconds a key is there.
+    pub(super) fn left(&mut self, key: &str) -> Option<i64> {
+        let now = Duration::from_micros(self.now);
+        self.store.contents(now).find(|(name, _)| *name == key.as_bytes())?.1.left
+    }
+
+    /// The members of a sorted set with a larger score than its clock shows, in milliseconds.
+    pub(super) fn standing(&mut self, key: &str) -> Vec<Vec<u8>> {
+        let now = self.now;
+        let found = self.store.contents(Duration::from_micros(now)).find(|(name, _)| *name == key.as_bytes());
+        let Some(Value::Sorted(members)) = found.map(|(_, it)| it.value) else { return Vec::new() };
+        let ms = (now / 1_000) as f64;
+        members.iter().filter(|(_, end)| **end > ms).map(|(member, _)| member.clone()).collect()
+    }
+}

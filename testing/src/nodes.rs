@@ -1,0 +1,504 @@
+//! What users hold of the stand-ins.
+
+use std::fmt;
+use std::io;
+use std::ops::Index;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quorlock::{Builder, Inspection, LockManager, LockState, StoredKey};
+use uuid::Uuid;
+
+use crate::node::Node;
+use crate::server::Server;
+use crate::store::Reply;
+
+/// The variable with the URLs of servers for tests, with commas or spaces between them.
+const NODES: &str = "QUORLOCK_TEST_NODES";
+
+/// Time-outs that a busy machine keeps.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long servers keep the counters of a test: twice the longest ttl.
+const FENCING_TTL: Duration = Duration::from_secs(2 * 60 * 60);
+/// How long a lock lasts that was taken by [`Nodes::lose`]: milliseconds.
+const HOLD_MAX: &[u8] = b"3600000";
+/// How long something is waited for that a test expects, and how often it is looked for.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(1);
+/// The same for what is left on servers.
+const CLEAN_MAX: Duration = Duration::from_secs(2);
+const CLEAN_PAUSE: Duration = Duration::from_millis(20);
+
+/// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them. Or
+/// [servers](Nodes::from_env), which have no faults.
+///
+/// See the [crate](crate) for an example. As many as a test needs can run side by side, each with nodes of its own.
+pub struct Nodes {
+    /// Takes locks for somebody else, where faults do not matter. Ends before the stand-ins do.
+    others: OnceLock<LockManager>,
+    nodes: Vec<Node>,
+    /// Instead of `nodes`.
+    servers: Option<Servers>,
+}
+
+/// Servers in place of stand-ins.
+struct Servers {
+    urls: Vec<String>,
+    /// Drawn for this value, so that nobody else uses the same names.
+    prefix: String,
+}
+
+/// These are servers, not stand-ins: see [`Nodes::from_env`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("these are servers, given by QUORLOCK_TEST_NODES: only stand-ins have faults")]
+#[non_exhaustive]
+pub struct NotStandIns;
+
+/// Who holds a lock: see [`Nodes::holder`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// What the manager [calls itself](Builder::owner_label): `host/process`, and its own label behind a slash. Empty if it
+    /// gives no name, and of readers.
+    pub label: String,
+    /// On how many nodes.
+    pub nodes: usize,
+    /// Until the first of these nodes would let it go; `None` if none of them does by itself.
+    pub remaining: Option<Duration>,
+}
+
+impl Nodes {
+    /// Starts `n` stand-ins. They answer when this returns, which takes a few milliseconds.
+    ///
+    /// # Panics
+    ///
+    /// As [`try_start`](Nodes::try_start) fails.
+    #[must_use]
+    #[track_caller]
+    pub fn start(n: usize) -> Nodes {
+        Nodes::try_start(n).unwrap_or_else(|err| panic!("no stand-ins: {err}"))
+    }
+
+    /// Starts `n` stand-ins.
+    ///
+    /// # Errors
+    ///
+    /// There is no port on loopback, no file descriptor, or no thread. The text names what is needed.
+    pub fn try_start(n: usize) -> io::Result<Nodes> {
+        let servers = (0..n).map(Server::start).collect::<io::Result<Vec<_>>>()?;
+        Ok(Nodes { others: OnceLock::new(), nodes: servers.into_iter().map(Node::new).collect(), servers: None })
+    }
+
+    /// The servers in the environment variable `QUORLOCK_TEST_NODES`, URLs with commas or spaces
+    /// [between them](Builder::split_urls); `n` stand-ins if it is not set. So a test that needs no faults runs on both.
+    ///
+    /// Names on servers get a prefix that is drawn for this value: [`prefix`](Nodes::prefix). Dropping the value deletes
+    /// everything with that prefix, which blocks for a few round trips, and for about two seconds at most; what managers leave
+    /// behind later expires within two hours.
+    ///
+    /// Servers cannot be broken from here. [`node`](Nodes::node) and [`are_stand_ins`](Nodes::are_stand_ins) are errors;
+    /// `nodes[0]` and [`iter`](Nodes::iter) panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_start`](Nodes::try_start), or the URLs are wrong. Servers are not asked whether they answer.
+    ///
+    /// ```
+    /// use quorlock_testing::Nodes;
+    ///
+    /// let nodes = Nodes::from_env(3)?;
+    /// let locks = nodes.manager().build()?;
+    /// let other = nodes.hold("report");
+    /// assert!(locks.mutex("report").try_lock().unwrap_err().is_held());
+    /// drop(other);
+    /// nodes.node(0)?.down(); // an error on servers: such a test ends here
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_env(n: usize) -> io::Result<Nodes> {
+        let urls = Builder::split_urls(&std::env::var(NODES).unwrap_or_default());
+        if urls.is_empty() {
+            return Nodes::try_start(n);
+        }
+        let prefix = format!("quorlock-test-{}:", Uuid::new_v4().simple());
+        let nodes = Nodes { others: OnceLock::new(), nodes: Vec::new(), servers: Some(Servers { urls, prefix }) };
+        nodes.try_others().map_err(|err| io::Error::new(io::ErrorKind::InvalidInput, format!("{NODES}: {err}")))?;
+        Ok(nodes)
+    }
+
+    /// One of them, in order, and its faults.
+    ///
+    /// # Errors
+    ///
+    /// It is a [server](Nodes::from_env).
+    ///
+    /// # Panics
+    ///
+    /// There is no such node.
+    pub fn node(&self, index: usize) -> Result<&Node, NotStandIns> {
+        self.are_stand_ins().map(|()| &self[index])
+    }
+
+    /// Whether they have faults.
+    ///
+    /// # Errors
+    ///
+    /// They are [servers](Nodes::from_env).
+    pub fn are_stand_ins(&self) -> Result<(), NotStandIns> {
+        if self.servers.is_some() { Err(NotStandIns) } else { Ok(()) }
+    }
+
+    #[track_caller]
+    fn stand_ins(&self) -> &[Node] {
+        if let Err(err) = self.are_stand_ins() {
+            panic!("{err}");
+        }
+        &self.nodes
+    }
+
+    /// Begins to build a manager for them: without [quarantine](Builder::quarantine), because they are new, and with time-outs
+    /// that a busy machine keeps.
+    ///
+    /// Response timeout: 2 s. Connect timeout: 5 s. Ttl: 10 s. All can be set otherwise: the shorter the ttl, the sooner a
+    /// guard learns of a [loss](Nodes::lose). On servers it has a [prefix](Nodes::prefix) as well.
+    pub fn manager(&self) -> Builder {
+        self.builder(self.urls())
+    }
+
+    fn builder(&self, urls: Vec<String>) -> Builder {
+        let builder = LockManager::builder(urls)
+            .quarantine(false)
+            .response_timeout(RESPONSE_TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT);
+        if self.servers.is_none() {
+            return builder;
+        }
+        // What should stay nevertheless does not stay for a day.
+        builder.prefix(self.prefix("")).fencing_ttl(Some(FENCING_TTL))
+    }
+
+    /// The prefix for a manager that would have `own`: the same on stand-ins, with more before it on
+    /// [servers](Nodes::from_env). Only for managers with a prefix of their own: `nodes.manager().prefix(nodes.prefix("app:"))`.
+    #[must_use]
+    pub fn prefix(&self, own: &str) -> String {
+        self.servers.iter().map(|it| &it.prefix[..]).chain([own]).collect()
+    }
+
+    /// The URL of each, in order: `redis://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        match &self.servers {
+            Some(servers) => servers.urls.clone(),
+            None => self.nodes.iter().map(Node::url).collect(),
+        }
+    }
+
+    /// All of them, in order.
+    ///
+    /// # Panics
+    ///
+    /// They are [servers](Nodes::from_env).
+    #[track_caller]
+    pub fn iter(&self) -> impl Iterator<Item = &Node> {
+        self.stand_ins().iter()
+    }
+
+    /// Takes the lock for somebody else: a mutex, a [writer](quorlock::RwLock::write), one name of
+    /// [several](LockManager::multi). Dropping the result releases the lock, and waiting calls are notified.
+    ///
+    /// The name is with the manager's [prefix](Builder::prefix). Faults do not matter: this is as fast on stand-ins that are
+    /// down.
+    ///
+    /// # Panics
+    ///
+    /// The lock is not free. [`try_hold`](Nodes::try_hold) returns `None` then.
+    #[track_caller]
+    pub fn hold(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
+        let name = name.as_ref();
+        self.try_hold(name).unwrap_or_else(|| self.not_free("a hold", name))
+    }
+
+    /// [`hold`](Nodes::hold), or `None` if the lock is not free.
+    pub fn try_hold(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
+        self.others().mutex(name).try_lock().ok().map(Hold::of)
+    }
+
+    /// Takes the lock for somebody else as a [reader](quorlock::RwLock::read).
+    ///
+    /// # Panics
+    ///
+    /// The lock is neither free nor shared. [`try_hold_shared`](Nodes::try_hold_shared) returns `None` then.
+    #[track_caller]
+    pub fn hold_shared(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
+        let name = name.as_ref();
+        self.try_hold_shared(name).unwrap_or_else(|| self.not_free("a shared hold", name))
+    }
+
+    /// [`hold_shared`](Nodes::hold_shared), or `None` if the lock is neither free nor shared.
+    pub fn try_hold_shared(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
+        self.others().rw_lock(name).try_read().ok().map(Hold::of)
+    }
+
+    /// Takes a permit for somebody else, of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
+    ///
+    /// # Panics
+    ///
+    /// All permits are taken. [`try_hold_permit`](Nodes::try_hold_permit) returns `None` then.
+    #[track_caller]
+    pub fn hold_permit(&self, name: impl AsRef<[u8]>, permits: usize) -> Hold<'_> {
+        let name = name.as_ref();
+        let permit = self.try_hold_permit(name, permits);
+        permit.unwrap_or_else(|| panic!("no permit of {:?} is free: all {permits} are taken", shown(name)))
+    }
+
+    /// [`hold_permit`](Nodes::hold_permit), or `None` if all permits are taken.
+    pub fn try_hold_permit(&self, name: impl AsRef<[u8]>, permits: usize) -> Option<Hold<'_>> {
+        self.others().semaphore(name, permits).try_acquire().ok().map(Hold::of)
+    }
+
+    /// Deletes the lock, as if its time had run out everywhere: anybody may take it, and nobody is notified. Its holder learns of
+    /// the loss by the next extension of the guard, after a third of the ttl, or by its release.
+    ///
+    /// Of a mutex, of readers and writers, and of each name of several; for permits there is
+    /// [`expire_permits`](Nodes::expire_permits). The name is with the manager's prefix.
+    pub fn expire(&self, name: impl AsRef<[u8]>) {
+        let name = name.as_ref();
+        if self.servers.is_some() {
+            self.release_all(self.others().inspect(name));
+        }
+        self.nodes.iter().for_each(|node| drop(node.server().execute(&[b"DEL", name])));
+    }
+
+    /// [`expire`](Nodes::expire) for all permits of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
+    /// [`hold_permit`](Nodes::hold_permit) then takes one for somebody else.
+    pub fn expire_permits(&self, name: impl AsRef<[u8]>, permits: usize) {
+        self.release_all(self.others().semaphore(name, permits).inspect().into_iter().flatten());
+    }
+
+    fn release_all(&self, seen: impl IntoIterator<Item = Inspection>) {
+        seen.into_iter().for_each(|seen| drop(self.others().admin().release(&seen)));
+    }
+
+    /// Somebody else takes the lock from whoever has it. The name is with the manager's prefix.
+    ///
+    /// # Panics
+    ///
+    /// Only on [servers](Nodes::from_env): somebody else was faster. [`try_lose`](Nodes::try_lose) returns `None` then.
+    #[track_caller]
+    pub fn lose(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
+        let name = name.as_ref();
+        self.try_lose(name).unwrap_or_else(|| self.not_free("a loss", name))
+    }
+
+    /// [`lose`](Nodes::lose), or `None` if somebody else was faster, which happens on [servers](Nodes::from_env) only.
+    pub fn try_lose(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
+        let name = name.as_ref();
+        if self.servers.is_some() {
+            self.expire(name);
+            return self.try_hold(name);
+        }
+        // As a plain client writes it, whatever stands there: in one step on each node, so that no waiting call comes between.
+        let value = format!("{} stand-in/{}", Uuid::new_v4().simple(), std::process::id());
+        let set = [&b"SET"[..], name, value.as_bytes(), b"PX", HOLD_MAX];
+        self.nodes.iter().for_each(|node| drop(node.server().execute(&set)));
+        Some(Hold { held: Held::Taken { nodes: self, name: name.to_vec(), value: value.into_bytes() } })
+    }
+
+    /// Who holds the lock on a majority of the nodes; `None` if nobody does. The name is with the manager's prefix. For
+    /// each node and each reader see [`LockManager::inspect`].
+    #[must_use]
+    pub fn holder(&self, name: impl AsRef<[u8]>) -> Option<Holder> {
+        let seen = self.others().inspect(name).ok()?;
+        let (label, remaining) = match seen.state() {
+            LockState::Held { holder, left } => (holder.as_deref().unwrap_or_default().to_owned(), left),
+            LockState::Read { left, .. } => (String::new(), left),
+            _ => return None,
+        };
+        Some(Holder { label, nodes: nodes_with_key(&seen), remaining })
+    }
+
+    /// Whether no node stores the lock any more.
+    #[must_use]
+    pub fn is_free(&self, name: impl AsRef<[u8]>) -> bool {
+        self.others().inspect(name).is_ok_and(|seen| nodes_with_key(&seen) == 0)
+    }
+
+    /// Blocks until no node stores the lock any more. A release returns as soon as a majority has it, and the drop of a guard on
+    /// another thread takes a moment: this waits for both.
+    ///
+    /// # Panics
+    ///
+    /// The lock is still there after 30 s.
+    #[track_caller]
+    pub fn wait_until_free(&self, name: impl AsRef<[u8]>) {
+        let name = name.as_ref();
+        if !eventually(|| self.is_free(name)) {
+            panic!("{:?} is not free after 30 s: {}", shown(name), self.state(name));
+        }
+    }
+
+    /// Blocks until `n` callers wait for locks, whatever their names.
+    ///
+    /// Stand-ins see what servers see: a manager that waits for a lock is one caller, whatever the number of its threads, and
+    /// each call for a shared lock is one. A caller that waits for several names is one for each held name. To count the
+    /// calls of one manager, use [`stats`](LockManager::stats).
+    ///
+    /// # Panics
+    ///
+    /// Fewer wait after 30 s.
+    #[track_caller]
+    pub fn wait_until_waiting(&self, n: usize) {
+        let mut waiting = 0;
+        let is_so = eventually(|| {
+            waiting = self.waiting();
+            n <= waiting
+        });
+        assert!(
+            is_so,
+            "{waiting} callers wait after 30 s, and not {n}: threads of one manager count once for each lock"
+        );
+    }
+
+    /// How many callers wait on a majority of the nodes.
+    fn waiting(&self) -> usize {
+        let found = self.others().list("*").map(|it| it.locks().to_vec()).unwrap_or_default();
+        let on_majority = |seen: &Inspection| {
+            let mut counts: Vec<_> =
+                seen.nodes().iter().map(|node| node.stored.as_ref().map_or(0, |stored| stored.waiting)).collect();
+            counts.sort_unstable();
+            // The largest number that more than half of the nodes reach.
+            counts.get(counts.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+        };
+        // The slots of a semaphore share a list.
+        let lists = found.chunk_by(|a, b| a.name() == b.name());
+        let waiting: u64 = lists.map(|slots| slots.iter().map(on_majority).max().unwrap_or_default()).sum();
+        usize::try_from(waiting).unwrap_or(usize::MAX)
+    }
+
+    /// How many scripts all of them have run for their clients, or refused; 0 of servers.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.nodes.iter().map(Node::commands).sum()
+    }
+
+    fn others(&self) -> &LockManager {
+        self.try_others().unwrap_or_else(|err| panic!("no manager for the stand-ins: {err}"))
+    }
+
+    fn try_others(&self) -> Result<&LockManager, Box<dyn std::error::Error>> {
+        if let Some(others) = self.others.get() {
+            return Ok(others);
+        }
+        let urls = match &self.servers {
+            Some(servers) => servers.urls.clone(),
+            None => self.nodes.iter().map(Node::open_back).collect::<io::Result<_>>()?,
+        };
+        let others = self.builder(urls).owner_label(Some("stand-in")).build()?;
+        Ok(self.others.get_or_init(|| others))
+    }
+
+    fn state(&self, name: &[u8]) -> String {
+        self.others().inspect(name).map_or_else(|err| err.to_string(), |seen| seen.state().to_string())
+    }
+
+    #[track_caller]
+    fn not_free(&self, what: &str, name: &[u8]) -> ! {
+        panic!("{what} of {:?} is impossible: {}", shown(name), self.state(name))
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.urls()).finish()
+    }
+}
+
+/// Deletes what stands on servers. Waiting lists expire within seconds.
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        let (Some(_), Some(others)) = (&self.servers, self.others.get()) else { return };
+        let until = Instant::now() + CLEAN_MAX;
+        // What is reserved for a waiting call stays until that is over.
+        while matches!(others.admin().forget_all("*"), Ok(true)) && Instant::now() < until {
+            thread::sleep(CLEAN_PAUSE);
+        }
+    }
+}
+
+/// `nodes[0]` is the first.
+///
+/// # Panics
+///
+/// There is no such node, or they are [servers](Nodes::from_env).
+impl Index<usize> for Nodes {
+    type Output = Node;
+
+    #[track_caller]
+    fn index(&self, index: usize) -> &Node {
+        &self.stand_ins()[index]
+    }
+}
+
+/// A lock that somebody else holds: see [`Nodes::hold`]. Dropping it releases the lock.
+#[must_use = "the lock is released when this is dropped"]
+pub struct Hold<'a> {
+    held: Held<'a>,
+}
+
+enum Held<'a> {
+    /// A guard, which releases by itself.
+    ByGuard {
+        _guard: Box<dyn Send + 'a>,
+    },
+    Taken {
+        nodes: &'a Nodes,
+        name: Vec<u8>,
+        value: Vec<u8>,
+    },
+}
+
+impl<'a> Hold<'a> {
+    fn of(guard: impl Send + 'a) -> Hold<'a> {
+        Hold { held: Held::ByGuard { _guard: Box::new(guard) } }
+    }
+}
+
+impl fmt::Debug for Hold<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let Held::Taken { nodes, name, value } = &self.held else { return };
+        let ours = Reply::Bulk(value.clone());
+        let left = nodes.nodes.iter().filter(|node| node.server().execute(&[b"GET", name]) == ours).count();
+        // Fewer are nobody's lock, and another may have it on the others.
+        if nodes.nodes.len() / 2 < left {
+            nodes.release_all(nodes.others().inspect(name));
+        }
+    }
+}
+
+fn nodes_with_key(seen: &Inspection) -> usize {
+    let is_there = |key: &StoredKey| !matches!(key, StoredKey::Missing);
+    seen.nodes().iter().filter(|node| node.stored.as_ref().is_ok_and(|stored| is_there(&stored.key))).count()
+}
+
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Whether it becomes so in time.
+fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        if until < Instant::now() {
+            return false;
+        }
+        thread::sleep(PAUSE);
+    }
+    true
+}

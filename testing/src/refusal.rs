@@ -1,0 +1,30 @@
+//! Errors that a stand-in returns instead of running a script.
+
+/// Why a stand-in refuses to run scripts: see [`Node::refuse`](super::Node::refuse).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Its memory is full: [`NodeFailure::OutOfMemory`](quorlock::NodeFailure::OutOfMemory).
+    OutOfMemory,
+    /// It has become a replica: [`NodeFailure::Replica`](quorlock::NodeFailure::Replica).
+    Replica,
+    /// It is still loading its data: [`NodeFailure::Loading`](quorlock::NodeFailure::Loading).
+    Loading,
+    /// It runs somebody's endless script: [`NodeFailure::Busy`](quorlock::NodeFailure::Busy).
+    Busy,
+    /// Its access list forbids it: [`NodeFailure::NoPermission`](quorlock::NodeFailure::NoPermission).
+    NoPermission,
+}
+
+impl Refusal {
+    /// As servers report it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Refusal::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            Refusal::Replica => "READONLY You can't write against a read only replica.",
+            Refusal::Loading => "LOADING Redis is loading the dataset in memory",
+            Refusal::Busy => "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            Refusal::NoPermission => "NOPERM User default has no permissions to run the 'evalsha' command",
+        }
+    }
+}

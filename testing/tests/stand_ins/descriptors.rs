@@ -1,0 +1,53 @@
+//! A process that has no file descriptors left.
+
+use std::fs::{self, File};
+
+use devnodes::{ChildProcess, say};
+use quorlock_testing::Nodes;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::{connected, patient};
+
+const URLS: &str = "QUORLOCK_CHILD_DESCRIPTORS";
+const DESCRIPTORS: u64 = 64;
+
+#[test]
+fn without_descriptors_nodes_do_not_start_and_say_what_they_need_and_those_that_run_can_end() {
+    let name = "descriptors::child_without_descriptors";
+    let mut child = ChildProcess::start(name, [(URLS.into(), "1".into())]);
+    let said = child.hear();
+    assert!(said.contains("file descriptors (ulimit -n)"), "{said}");
+    assert_eq!(child.hear(), "a lock was taken");
+    assert_eq!(child.hear(), "ended");
+    assert!(child.wait().success());
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_without_descriptors() {
+    if std::env::var_os(URLS).is_none() {
+        return;
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) }).unwrap();
+    say(Nodes::try_start(1_000).unwrap_err());
+
+    let nodes = Nodes::start(3);
+    {
+        let locks = connected(patient(&nodes), 3);
+        drop(locks.mutex("report").try_lock().unwrap());
+        say("a lock was taken");
+    }
+    let all: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert!(!all.is_empty());
+    drop(nodes);
+    drop(all);
+    assert_eq!(threads_of_stand_ins(), [""; 0]);
+    say("ended");
+}
+
+/// Their names, where the system tells.
+fn threads_of_stand_ins() -> Vec<String> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    let names = threads.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok());
+    names.filter(|it| it.starts_with("quorlock-test")).collect()
+}

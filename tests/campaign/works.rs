@@ -1,0 +1,76 @@
+//! What locks are taken for: a work for each kind of lock, in a file of its own.
+
+mod permits;
+mod readers;
+mod registers;
+mod transfers;
+
+use std::time::Duration;
+
+use quorlock::{AcquireError, LockManager};
+
+use crate::client::{Client, Hold};
+use crate::grip::{Call, Taken};
+use crate::support::{boot, nanos};
+
+/// Its resources, and so its locks, are named after it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Work {
+    Registers,
+    Readers,
+    Transfers,
+    Permits,
+}
+
+struct Parts {
+    name: &'static str,
+    /// The locks, or one of those that are in the same slot of a cluster.
+    locks: &'static [&'static str],
+    take: fn(&LockManager, &mut fastrand::Rng, &Call) -> Result<Taken, AcquireError>,
+    /// What is done under the lock, and what is left of the hold.
+    work: fn(&mut Client, Hold) -> Option<Hold>,
+}
+
+/// The parts of a work, from its file.
+macro_rules! parts {
+    ($file:ident) => {
+        Parts { name: $file::NAME, locks: &$file::LOCKS, take: $file::take, work: $file::work }
+    };
+}
+
+impl Work {
+    pub(crate) const ALL: [Work; 4] = [Work::Registers, Work::Readers, Work::Transfers, Work::Permits];
+
+    fn parts(self) -> Parts {
+        match self {
+            Work::Registers => parts!(registers),
+            Work::Readers => parts!(readers),
+            Work::Transfers => parts!(transfers),
+            Work::Permits => parts!(permits),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.parts().name
+    }
+
+    /// What all clients do now. Slow ones stay with it for longer than they hold a lock.
+    pub(crate) fn of_now(works: &[Work], ttl: Duration, slow: bool) -> Work {
+        let turns = boot() / nanos(if slow { ttl * 2 } else { ttl / 2 });
+        works[usize::try_from(turns).unwrap() % works.len()]
+    }
+
+    /// The locks, or one of those that are in the same slot of a cluster.
+    pub(crate) fn locks(self) -> &'static [&'static str] {
+        self.parts().locks
+    }
+
+    pub(crate) fn take(self, locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+        (self.parts().take)(locks, rng, call)
+    }
+
+    /// What is done under the lock, and what is left of the hold.
+    pub(crate) fn work(self, client: &mut Client, hold: Hold) -> Option<Hold> {
+        (self.parts().work)(client, hold)
+    }
+}

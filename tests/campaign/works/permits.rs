@@ -1,0 +1,66 @@
+//! The work of a semaphore: each permit has a register of its own, and no more are in than there are permits.
+
+use quorlock::{AcquireError, LockManager};
+
+use crate::client::{Client, Hold};
+use crate::grip::{Call, Grip, Taken};
+use crate::history::Way;
+
+pub(crate) const NAME: &str = "permits";
+
+pub(crate) const LOCKS: [&str; 1] = [NAME];
+
+/// Fewer than clients.
+const PERMITS: usize = 2;
+
+pub(crate) fn take(locks: &LockManager, _rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+    let lock = locks.semaphore(NAME, PERMITS).renew(call.renew).fair(call.fair);
+    let permit = call.ask(|| lock.try_acquire(), |wait| lock.try_acquire_for(wait), || lock.acquire())?;
+    let names = format!("{NAME}/{}", permit.slot());
+    Ok(Taken { grip: Grip::Permit(permit), way: Way::OneOf(PERMITS), names })
+}
+
+pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
+    client.update(&hold);
+    Some(hold)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::biting::{Tale, run_until};
+    use crate::conductor::Plan;
+    use crate::history::Effect;
+    use crate::judge::Manner;
+    use crate::options::seconds;
+    use crate::works::Work;
+
+    #[test]
+    fn as_many_as_there_are_permits_are_right_and_one_more_is_seen() {
+        let tale = Tale::begin(Manner::default());
+        tale.hold_as("one-of-2 permits/0", 1, 10, 0, 5);
+        tale.hold_as("one-of-2 permits/1", 2, 10, 0, 6);
+        assert_eq!(tale.assert_objections(&[]).count("permits-together"), 1);
+
+        // Of a slot that there should not be.
+        tale.hold_as("one-of-2 permits/2", 3, 10, 60, 70);
+        tale.assert_objections(&["crowd"]);
+        tale.fault(Effect::Hastens, 50);
+        assert_eq!(tale.assert_objections(&[]).excused("crowd"), 1);
+    }
+
+    #[test]
+    fn two_holders_of_one_slot_are_seen() {
+        let tale = Tale::begin(Manner::default());
+        tale.hold_as("one-of-2 permits/0", 1, 10, 0, 5);
+        tale.hold_as("one-of-2 permits/0", 2, 11, 0, 6);
+
+        tale.assert_objections(&["overlap"]);
+    }
+
+    #[test]
+    fn holders_of_permits_that_trust_their_locks_for_too_long_are_seen() {
+        let Some(lasts) = seconds(3.0, true) else { return };
+        let works = vec![Work::Permits];
+        run_until("crowd", Plan { deaf: true, works, ..Plan::new("planted: deaf", 3, lasts, 1) });
+    }
+}

@@ -1,0 +1,140 @@
+//! The work of a read-write lock: readers read twice what writers write anew. Who writes may go on as a reader.
+
+use quorlock::{AcquireError, LockManager};
+
+use crate::client::{Client, Hold};
+use crate::grip::{Call, Grip, Taken};
+use crate::history::Way;
+
+pub(crate) const NAME: &str = "readers";
+
+pub(crate) const LOCKS: [&str; 1] = ["readers/0"];
+
+pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+    let name = LOCKS[0].to_owned();
+    let lock = locks.rw_lock(&name).renew(call.renew).fair(call.fair);
+    if rng.u8(..3) != 0 {
+        let guard = call.ask(|| lock.try_read(), |wait| lock.try_read_for(wait), || lock.read())?;
+        return Ok(Taken { grip: Grip::Read(guard), way: Way::Beside, names: name });
+    }
+    if rng.u8(..4) == 0 {
+        // The same lock by another name.
+        let lock = locks.mutex(&name).renew(call.renew).fair(call.fair);
+        let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
+        return Ok(Taken::alone(guard, name));
+    }
+    let guard = call.ask(|| lock.try_write(), |wait| lock.try_write_for(wait), || lock.write())?;
+    Ok(Taken { grip: Grip::Write(guard), way: Way::Alone, names: name })
+}
+
+/// What is left of the hold.
+pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
+    match hold.grip {
+        Grip::Read(_) => client.compare(&hold),
+        Grip::Write(_) if client.rng.u8(..3) == 0 => {
+            client.update(&hold);
+            let hold = client.downgrade(hold)?;
+            client.compare(&hold);
+            return Some(hold);
+        }
+        _ => client.update(&hold),
+    }
+    Some(hold)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::biting::{Tale, run_until};
+    use crate::conductor::Plan;
+    use crate::judge::Manner;
+    use crate::options::seconds;
+    use crate::works::Work;
+
+    const READS: &str = "beside readers/0";
+    const WRITES: &str = "alone readers/0";
+
+    #[test]
+    fn readers_together_behind_a_writer_are_right() {
+        let tale = Tale::begin(Manner::default());
+        let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
+        tale.release(&writer, 50);
+        // They have its number; one that knows of a writer that got no majority has a larger one.
+        let readers = [(2, 10, 51), (3, 12, 52), (4, 10, 53)]
+            .map(|(client, number, from)| tale.hold_as(READS, client, number, 20, from));
+        for reader in &readers {
+            assert_eq!(tale.tell(format!("register {reader}")), "ok 0");
+            assert_eq!(tale.tell(format!("read {reader}")), "ok 0");
+        }
+        tale.hold_as(WRITES, 5, 13, 60, 154);
+
+        assert_eq!(tale.assert_objections(&[]).count("readers-together"), 2);
+    }
+
+    #[test]
+    fn a_writer_beside_a_reader_is_seen() {
+        let tale = Tale::begin(Manner::default());
+        tale.hold_as(READS, 1, 10, 0, 5);
+        tale.hold_as(WRITES, 2, 11, 0, 99);
+        tale.assert_objections(&["overlap"]);
+
+        let tale = Tale::begin(Manner::default());
+        tale.hold_as(WRITES, 1, 10, 0, 5);
+        tale.hold_as(READS, 2, 10, 0, 99);
+        tale.assert_objections(&["overlap"]);
+    }
+
+    #[test]
+    fn a_number_of_a_reader_that_is_below_the_last_writer_or_not_below_the_next_is_seen() {
+        let told = |first: (&str, u64), second: (&str, u64)| {
+            let tale = Tale::begin(Manner::default());
+            let before = tale.hold_as(first.0, 1, first.1, 0, 5);
+            tale.release(&before, 10);
+            tale.hold_as(second.0, 2, second.1, 15, 20);
+            tale
+        };
+        told((WRITES, 10), (READS, 10)).assert_objections(&[]);
+        told((WRITES, 10), (READS, 9)).assert_objections(&["late-start", "order"]);
+        told((READS, 10), (WRITES, 11)).assert_objections(&[]);
+        told((READS, 10), (WRITES, 10)).assert_objections(&["late-start", "order"]);
+    }
+
+    #[test]
+    fn a_writer_that_writes_after_a_reader_has_registered_is_refused() {
+        let tale = Tale::begin(Manner::default());
+        let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
+        tale.tell(format!("register {writer}"));
+        // The writer was stopped for longer than its lock lasts.
+        let reader = tale.hold_as(READS, 2, 10, 90, 110);
+        assert_eq!(tale.tell(format!("register {reader}")), "ok 0");
+        assert_eq!(tale.tell(format!("read {reader}")), "ok 0");
+
+        assert_eq!(tale.tell(format!("write {writer} 0")), "stale");
+        assert_eq!(tale.tell(format!("read {reader}")), "ok 0");
+        tale.assert_objections(&[]);
+    }
+
+    #[test]
+    fn two_versions_under_a_guard_that_is_valid_are_seen() {
+        let tale = Tale::begin(Manner { trusting: true, ..Manner::default() });
+        let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
+        tale.tell(format!("register {writer}"));
+        let reader = tale.tell(format!("lease 2 {READS} 10 1000000000 true 1100000000 1100000000"));
+        tale.tell(format!("register {reader}"));
+        assert_eq!(tale.tell(format!("read {reader}")), "ok 0");
+        assert_eq!(tale.tell(format!("write {writer} 0")), "ok 1");
+        assert_eq!(tale.tell(format!("read {reader}")), "ok 1");
+        // If it was not valid any more it has seen that itself.
+        tale.assert_objections(&["stale-write"]);
+
+        tale.still_valid(&reader);
+
+        tale.assert_objections(&["stale-write", "torn"]);
+    }
+
+    #[test]
+    fn readers_that_trust_their_locks_for_too_long_are_seen() {
+        let Some(lasts) = seconds(3.0, true) else { return };
+        let works = vec![Work::Readers];
+        run_until("torn", Plan { deaf: true, trusting: true, works, ..Plan::new("planted: deaf", 3, lasts, 1) });
+    }
+}

@@ -1,0 +1,126 @@
+//! The work of several names at once: what is paid from one account to the other is half done in between, and nobody who
+//! holds one of the two, or both, sees that.
+
+use quorlock::{AcquireError, LockManager};
+
+use crate::client::{Client, Hold};
+use crate::grip::{Call, Taken};
+
+pub(crate) const NAME: &str = "transfers";
+
+/// The accounts: in one slot of a cluster.
+const ACCOUNTS: [&str; 2] = ["transfers/{both}/0", "transfers/{both}/1"];
+
+/// One stands for both.
+pub(crate) const LOCKS: [&str; 1] = [ACCOUNTS[0]];
+
+pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+    let mut names = ACCOUNTS;
+    rng.shuffle(&mut names);
+    if rng.bool() {
+        let lock = locks.multi(names).renew(call.renew).fair(call.fair);
+        let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
+        return Ok(Taken::alone(guard, names.join(",")));
+    }
+    let lock = locks.mutex(names[0]).renew(call.renew).fair(call.fair);
+    let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
+    Ok(Taken::alone(guard, names[0]))
+}
+
+pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
+    pay(client, &hold);
+    Some(hold)
+}
+
+fn pay(client: &mut Client, hold: &Hold) {
+    let pays = hold.names.contains(',') && client.rng.u8(..4) != 0;
+    if !pays {
+        return client.compare(hold);
+    }
+    if !client.register(hold) || client.read(hold).is_none() {
+        return;
+    }
+    let careful = client.rng.bool();
+    for _ in 0..2 {
+        if careful && !client.look(hold) || !client.pay(hold) {
+            return;
+        }
+        client.think(hold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::biting::{Tale, run_until};
+    use crate::conductor::Plan;
+    use crate::judge::Manner;
+    use crate::options::seconds;
+    use crate::works::Work;
+
+    const BOTH: &str = "alone transfers/0,transfers/1";
+
+    /// A transfer that is half done, by a hold with token 10 that is over; and a later hold of one of its names.
+    fn half_a_transfer(manner: Manner) -> (Tale, String, String) {
+        let tale = Tale::begin(manner);
+        let both = tale.hold_as(BOTH, 1, 10, 0, 5);
+        tale.tell(format!("register {both}"));
+        assert_eq!(tale.tell(format!("pay {both}")), "ok 1");
+        let one = tale.tell("lease 2 alone transfers/1 11 1000000000 true 1100000000 1100000000");
+        (tale, both, one)
+    }
+
+    #[test]
+    fn half_a_transfer_is_undone_when_the_next_registers_and_cannot_be_finished() {
+        let (tale, both, one) = half_a_transfer(Manner::default());
+        tale.tell(format!("register {one}"));
+        tale.tell(format!("read {one}"));
+        tale.still_valid(&one);
+
+        // The account that nobody else has asked for refuses it as well.
+        assert_eq!(tale.tell(format!("pay {both}")), "stale");
+
+        tale.assert_objections(&[]);
+    }
+
+    #[test]
+    fn half_a_transfer_under_a_guard_that_is_valid_is_seen() {
+        let (tale, _, one) = half_a_transfer(Manner { trusting: true, ..Manner::default() });
+        tale.tell(format!("register {one}"));
+        tale.tell(format!("read {one}"));
+        tale.assert_objections(&[]);
+
+        tale.still_valid(&one);
+
+        tale.assert_objections(&["torn"]);
+    }
+
+    #[test]
+    fn a_set_and_one_of_its_names_at_once_are_seen_and_two_names_are_right() {
+        let tale = Tale::begin(Manner::default());
+        tale.hold_as("alone transfers/0", 1, 10, 0, 5);
+        tale.hold_as("alone transfers/1", 2, 10, 0, 6);
+        tale.assert_objections(&[]);
+
+        tale.hold_as(BOTH, 3, 11, 0, 99);
+
+        let report = tale.assert_objections(&["overlap"]);
+        assert_eq!(report.objections_to("overlap"), 2, "{report}");
+    }
+
+    #[test]
+    fn a_token_of_a_set_that_is_not_above_that_of_each_name_is_seen() {
+        let tale = Tale::begin(Manner::default());
+        let one = tale.hold_as("alone transfers/1", 1, 10, 0, 5);
+        tale.release(&one, 10);
+        tale.hold_as(BOTH, 2, 9, 15, 20);
+
+        tale.assert_objections(&["late-start", "order"]);
+    }
+
+    #[test]
+    fn holders_of_sets_that_trust_their_locks_for_too_long_are_seen() {
+        let Some(lasts) = seconds(3.0, true) else { return };
+        let works = vec![Work::Transfers];
+        run_until("torn", Plan { deaf: true, trusting: true, works, ..Plan::new("planted: deaf", 3, lasts, 1) });
+    }
+}
