@@ -1,6 +1,6 @@
 //! A server of this model beside the scripts of a mutex, and `greet.lua` as masters of clusters are sent it.
 //!
-//! Each acquire is of a new name, because the model has no counters. The slot stays: what moves slots is no script. The
+//! Each acquire of a free lock is of a new name, because the model has no counters. The slot stays: what moves slots is no script. The
 //! master's canary is written with the slot's: of the two, the model takes the later one, and the engine the slot's.
 
 use super::*;
@@ -38,7 +38,10 @@ impl Beside {
             0..=5 => self.greet(me),
             6..=8 if self.model.servers[OLD].key.is_none_or(|it| it.0 != me) => {
                 self.owners[me] = draw();
-                self.real.delete("quorlock:fence:{a}");
+                // A lock that is held keeps its counter: an extension that finds none asks for the quarantine.
+                if self.model.servers[OLD].key.is_none() {
+                    self.real.delete("quorlock:fence:{a}");
+                }
                 self.run(me, ACQUIRE);
             }
             9 | 10 => self.run(me, EXTEND),
