@@ -83,10 +83,12 @@ impl Server {
     /// `port`: 0 for any.
     pub(crate) fn start_at(index: usize, port: u16) -> io::Result<Server> {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        // RACE: a client connects as soon as the port is open. It is answered when the process has begun.
+        let mut state = shared.state();
         let front = Door::open(index, &shared, (Ipv4Addr::LOCALHOST, port), false)?;
-        let server = Server { index, shared, front, back: Mutex::default() };
-        server.state().begin(server.addr());
-        Ok(server)
+        state.begin(front.addr);
+        drop(state);
+        Ok(Server { index, shared, front, back: Mutex::default() })
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
