@@ -69,6 +69,9 @@ pub enum LockState {
         /// How long it stays held if none of them extends.
         left: Option<Duration>,
     },
+    /// On a majority of the nodes something stands there that is no lock: calls end with
+    /// [`AcquireError::KeyInUse`](crate::AcquireError::KeyInUse).
+    KeyInUse,
     /// Keys stand on several nodes, and nobody has a majority: calls that compete just now, or what was left behind by a
     /// program that has ended.
     NoMajority,
@@ -127,8 +130,10 @@ pub enum StoredKey {
         /// Some of them: a hundred at most.
         readers: Vec<StoredReader>,
     },
-    /// A value that is longer than any lock's, or a key that is no string: some other program's.
+    /// A value that is longer than any lock's: some other program's.
     Foreign,
+    /// A key of another type, which no lock has.
+    OtherType,
 }
 
 /// One reader, as a node stores it.
@@ -168,7 +173,7 @@ impl StoredKey {
         let (holder, readers) = match self {
             StoredKey::Held { value, .. } => (Some(value), &[][..]),
             StoredKey::Read { readers, .. } => (None, &readers[..]),
-            StoredKey::Missing | StoredKey::Foreign => (None, &[][..]),
+            StoredKey::Missing | StoredKey::Foreign | StoredKey::OtherType => (None, &[][..]),
         };
         holder.map(|it| (it, false)).into_iter().chain(readers.iter().map(|it| (&it.value, true)))
     }
@@ -187,6 +192,7 @@ impl fmt::Display for LockState {
                 write!(f, "held by readers ({readers})")?;
                 for_another(f, *left)
             }
+            LockState::KeyInUse => f.write_str("the key is in use for something that is not a lock"),
             LockState::NoMajority => f.write_str("nobody has a majority"),
             LockState::Unknown => f.write_str("unknown, too few nodes could be asked"),
         }
@@ -213,7 +219,8 @@ impl fmt::Display for StoredLock {
                 by(f, holder.as_deref())?;
             }
             StoredKey::Read { count, .. } => write!(f, "held by readers ({count})")?,
-            StoredKey::Foreign => f.write_str("a key that is no lock's")?,
+            StoredKey::Foreign => f.write_str("held by another program")?,
+            StoredKey::OtherType => f.write_str("a key of another type")?,
         }
         if self.key != StoredKey::Missing {
             for_another(f, self.left)?;

@@ -260,8 +260,8 @@ impl Admin<'_> {
     /// holder is known to be dead, or one whose keys have no expiry.
     ///
     /// Each node deletes what was seen there and nothing else: whoever has got the lock since keeps it. A lock of
-    /// [several names](LockManager::multi) is lost when it is taken from one of them. Keys that are no lock's
-    /// ([`StoredKey::Foreign`](crate::StoredKey::Foreign)) stay.
+    /// [several names](LockManager::multi) is lost when it is taken from one of them. Keys of other
+    /// programs ([`StoredKey::Foreign`](crate::StoredKey::Foreign), [`StoredKey::OtherType`](crate::StoredKey::OtherType)) stay.
     ///
     /// Returns a row for each node: [`NodeAnswer::Released`](crate::NodeAnswer::Released) if what was seen is not there any
     /// more, [`NodeAnswer::NotAsked`](crate::NodeAnswer::NotAsked) if nothing was seen. Blocks until the nodes have answered,

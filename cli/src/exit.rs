@@ -100,9 +100,8 @@ impl From<AcquireError> for Failed {
         let exit = match &err {
             AcquireError::Held { .. } => Exit::HELD,
             AcquireError::NoQuorum { nodes, .. } if nodes.iter().any(|it| forbidden(&it.answer)) => Exit::NO_PERMISSION,
-            AcquireError::NoQuorum { .. } | AcquireError::TooLate { .. } | AcquireError::KeyInUse { .. } => {
-                Exit::NO_QUORUM
-            }
+            AcquireError::NoQuorum { .. } | AcquireError::TooLate { .. } => Exit::NO_QUORUM,
+            AcquireError::KeyInUse { .. } => Exit::CONFIG,
             AcquireError::ShutDown | AcquireError::Forked => Exit::INTERNAL,
             _ => Exit::USAGE,
         };

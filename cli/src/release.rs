@@ -20,7 +20,7 @@ So first see to it that the holder is dead.";
 Shows what the servers store, says what can go wrong, asks, and deletes what was shown and nothing else: whoever gets the \
 lock meanwhile keeps it. Without a terminal nobody can be asked, and --yes is needed.
 
-Ends with 0 if nothing of what was shown is left, 1 if the answer was no, 69 if a server could not be told.
+Ends with 0 if nothing of what was shown is left, 1 if the answer was no or the key is no lock's, 69 if a server could not be told.
 
 Examples:
   quorlock release nightly-report --force            asks
@@ -62,6 +62,9 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     all.retain(|it| release.slot.is_none_or(|slot| it.slot() == Some(slot)));
     if let Some(unknown) = all.iter().find(|it| it.state() == LockState::Unknown) {
         return Err(Failed::new(Exit::NO_QUORUM, format!("{unknown}")));
+    }
+    if let Some(used) = all.iter().find(|it| it.state() == LockState::KeyInUse) {
+        return Err(Failed::new(Exit::REFUSED, format!("{used}")));
     }
     let shown: Vec<_> = all.into_iter().filter(|it| stands(it, release.leaked)).collect();
     if shown.is_empty() {

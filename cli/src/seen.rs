@@ -60,7 +60,8 @@ fn holder(key: &StoredKey) -> String {
         StoredKey::Missing => "free".to_owned(),
         StoredKey::Held { holder, .. } => holder.as_deref().unwrap_or("another client's").to_owned(),
         StoredKey::Read { count, .. } => format!("readers: {count}"),
-        _ => "no lock's".to_owned(),
+        StoredKey::Foreign => "another program's".to_owned(),
+        _ => "no lock, another type".to_owned(),
     }
 }
 
@@ -123,7 +124,8 @@ pub(crate) fn object(seen: &Inspection) -> Value {
                     StoredKey::Missing => ("free", None, None),
                     StoredKey::Held { holder, .. } => ("held", holder.as_deref(), None),
                     StoredKey::Read { count, .. } => ("read", None, Some(*count)),
-                    _ => ("foreign", None, None),
+                    StoredKey::Foreign => ("foreign", None, None),
+                    _ => ("other_type", None, None),
                 };
                 of(json!({
                     "lock": lock, "holder": holder, "readers": readers, "left": show::seconds(stored.left),
@@ -137,6 +139,7 @@ pub(crate) fn object(seen: &Inspection) -> Value {
         LockState::Free => ("free", None, None),
         LockState::Held { holder, left } => ("held", holder, left),
         LockState::Read { left, .. } => ("read", None, left),
+        LockState::KeyInUse => ("key_in_use", None, None),
         LockState::NoMajority => ("no_majority", None, None),
         _ => ("unknown", None, None),
     };

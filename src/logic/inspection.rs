@@ -43,6 +43,7 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
         StoredKey::Missing => LockState::Free,
         StoredKey::Held { holder, .. } => LockState::Held { holder: holder.clone(), left: left(nodes, &most) },
         StoredKey::Foreign => LockState::Held { holder: None, left: left(nodes, &most) },
+        StoredKey::OtherType => LockState::KeyInUse,
         StoredKey::Read { .. } => {
             let count = |it: &&StoredLock| if let StoredKey::Read { count, .. } = it.key { count } else { 0 };
             let readers = most.iter().map(count).max().unwrap_or(0);
@@ -107,6 +108,13 @@ mod tests {
         let foreign = || key(StoredKey::Foreign, Some(4));
         let expected = LockState::Held { holder: None, left: Some(Duration::from_secs(4)) };
         assert_eq!(of(3, &[foreign(), foreign(), free()]), expected);
+    }
+
+    #[test]
+    fn a_key_of_another_type_on_a_majority_is_in_use_for_no_lock() {
+        let other = || key(StoredKey::OtherType, None);
+        assert_eq!(of(3, &[other(), other(), free()]), LockState::KeyInUse);
+        assert_eq!(of(3, &[other(), free(), free()]), LockState::Free);
     }
 
     #[test]

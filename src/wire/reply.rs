@@ -103,7 +103,8 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
             let readers = readers.iter().map(reader).collect::<Option<_>>()?;
             StoredKey::Read { count: natural(number(count)?)?, readers }
         }
-        -1 | 2 => StoredKey::Foreign,
+        -1 => StoredKey::OtherType,
+        2 => StoredKey::Foreign,
         _ => return None,
     };
     let since = natural(number(since)?).filter(|it| *it != 0);

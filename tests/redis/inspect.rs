@@ -106,10 +106,16 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
     let stored = |node: usize| found.nodes()[node].stored.clone().unwrap();
     assert_eq!(
         (stored(0).key, stored(1).key, stored(2).key),
-        (StoredKey::Foreign, StoredKey::Foreign, StoredKey::Missing)
+        (StoredKey::OtherType, StoredKey::Foreign, StoredKey::Missing)
     );
     assert_eq!((stored(1).counter, stored(1).waiting, stored(1).left), (None, 0, None));
-    assert_eq!(found.state(), LockState::Held { holder: None, left: None });
+    assert_eq!(found.state(), LockState::NoMajority);
+    servers[2].command(&["LPUSH", "report", "a"])?;
+    assert_eq!(locks.inspect("report")?.state(), LockState::KeyInUse);
+    servers[2].command(&["DEL", "report"])?;
+    servers[2].command(&["SET", "report", &"x".repeat(10_000)])?;
+    assert_eq!(locks.inspect("report")?.state(), LockState::Held { holder: None, left: None });
+    servers[2].command(&["DEL", "report"])?;
 
     servers[0].kill()?;
     let without = seen(&locks, |it| it.nodes()[0].stored.is_err());

@@ -28,6 +28,26 @@ fn status_says_who_holds_a_lock_on_which_nodes_and_never_its_secret() -> TestRes
 }
 
 #[test]
+fn status_run_and_release_agree_on_a_key_that_is_no_lock() -> TestResult {
+    let servers = Servers::start(3)?;
+    for server in servers.iter().skip(1) {
+        server.command(&["HSET", "report", "a", "b"])?;
+    }
+    let words = "the key is in use for something that is not a lock";
+    for (args, status) in [
+        (&["status", "report"][..], 0),
+        (&["run", "-n", "report", "--", "true"], 78),
+        (&["release", "report", "--force", "--yes"], 1),
+    ] {
+        let output = quorlock(&servers).args(args).output()?;
+        let said = stdout(&output) + &stderr(&output);
+        assert!(output.status.code() == Some(status) && said.contains(words), "{args:?}: {:?}, {said}", output.status);
+    }
+    assert!(servers.iter().skip(1).all(|server| server.exists("report")));
+    Ok(())
+}
+
+#[test]
 fn without_nodes_or_with_options_that_are_none_it_is_said_what_to_do() -> TestResult {
     let without = bare().args(["status", "report"]).output()?;
     assert_eq!(without.status.code(), Some(78));

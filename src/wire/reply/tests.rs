@@ -261,9 +261,9 @@ fn what_a_node_stores_about_a_lock_is_read() {
     let key = StoredKey::Read { count: 9, readers: vec![first, second] };
     assert_eq!(stored(&of), StoredLock { key, left: Some(secs(2)), ..nothing.clone() });
 
-    for what in ["-1", "2"] {
+    for (what, key) in [("-1", StoredKey::OtherType), ("2", StoredKey::Foreign)] {
         let of = [what, "5000", "-1", "0", "0", "0", "1", "$", "0"];
-        assert_eq!(stored(&of), StoredLock { key: StoredKey::Foreign, left: Some(secs(5)), ..nothing.clone() });
+        assert_eq!(stored(&of), StoredLock { key, left: Some(secs(5)), ..nothing.clone() });
     }
 }
 
