@@ -12,7 +12,8 @@ use crate::{nodes, seen, show};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Looks through all keys of all servers, a part at a time, with pauses: no server works for it for more than a fifth of the \
-time. Finds what quorlock has stored, so locks that only other Redlock clients use are not found. Marks keys without expiry, \
+time. Finds what quorlock has stored, so locks that only other Redlock clients use are not found: give their names to \
+quorlock status. Marks keys without expiry, \
 and keys on so few servers that nobody has the lock.
 
 Ends with 0 if a majority of the servers was looked through, and 69 if not.
@@ -33,12 +34,13 @@ pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
     let locks = nodes::for_a_look(args)?.build()?;
     let nodes = locks.check_nodes().len();
     let listing = locks.list(&ls.pattern)?;
+    let looked_through = nodes.saturating_sub(listing.missed().len());
     if ls.json {
         show::say(&object(&listing).to_string())?;
     } else {
         let rows: Vec<_> = listing.locks().iter().collect();
         if rows.is_empty() {
-            show::say("nobody holds anything")?;
+            show::say(&format!("no lock found on {looked_through} of {nodes} servers"))?;
         } else {
             show::say(&seen::lines("NAME", &rows, seen::label))?;
         }
@@ -47,7 +49,6 @@ pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
             show::warn("there are more, give a PATTERN");
         }
     }
-    let looked_through = nodes.saturating_sub(listing.missed().len());
     Ok(if nodes / 2 < looked_through { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })
 }
 

@@ -14,7 +14,7 @@ fn ls(servers: &Servers, args: &[&str]) -> (Option<i32>, Value) {
 fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
     let servers = Servers::start(3)?;
     let none = quorlock(&servers).args(["ls"]).output()?;
-    assert_eq!((none.status.code(), stdout(&none).as_str()), (Some(0), "nobody holds anything\n"));
+    assert_eq!((none.status.code(), stdout(&none).as_str()), (Some(0), "no lock found on 3 of 3 servers\n"));
     let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
     eventually("all can be asked", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
     for name in ["free", "leaked", "minority"] {
@@ -66,6 +66,7 @@ fn a_minority_that_is_down_is_said_and_a_majority_is_a_status() -> TestResult {
     let (status, json) = ls(&servers, &[]);
     assert_eq!((status, &json["complete"]), (Some(69), &false.into()));
     assert_eq!(json["missed"].as_array().unwrap().len(), 2);
+    assert_eq!(stdout(&quorlock(&servers).args(["ls"]).output()?), "no lock found on 1 of 3 servers\n");
     Ok(())
 }
 
