@@ -63,6 +63,9 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
         slowest = slowest.into_iter().zip(&checks).map(|(it, check)| it.max(check.round_trip)).collect();
     }
     let access = locks.admin().check_access()?;
+    for (check, access) in checks.iter_mut().zip(&access) {
+        check.failure = check.failure.take().or_else(|| access.forbidden.as_ref().err().cloned());
+    }
     let listing = (!doctor.no_keys).then(|| locks.list("*")).transpose()?;
     let (quarantine, planned) = (!args.no_quarantine, doctor.planned);
     let seen = Seen { checks, slowest, access, listing, response_timeout, quarantine, max_ttl, planned };
@@ -77,7 +80,7 @@ fn status(findings: &[Finding]) -> u8 {
 
 fn text(seen: &Seen, findings: &[Finding]) -> String {
     let mut table = show::table(&["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"]);
-    for (check, slowest) in seen.checks.iter().zip(&seen.slowest) {
+    for ((check, slowest), votes) in seen.checks.iter().zip(&seen.slowest).zip(seen.votes()) {
         let known = |it: Option<String>| it.unwrap_or_else(|| "?".to_owned());
         table.add_row(vec![
             check.node.to_string(),
@@ -85,7 +88,7 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
             known(check.version.as_deref().map(str::to_owned)),
             known(check.uptime.map(show::time)),
             known(slowest.map(millis)),
-            if check.failure.is_none() { "yes".to_owned() } else { "no".to_owned() },
+            if votes { "yes".to_owned() } else { "no".to_owned() },
         ]);
     }
     let mut text = table.trim_fmt();
@@ -122,10 +125,10 @@ fn sentence(plan: &Plan) -> String {
 }
 
 fn object(seen: &Seen, findings: &[Finding]) -> Value {
-    let rows = seen.checks.iter().zip(&seen.slowest).zip(&seen.access);
-    let node = |((check, slowest), access): ((&NodeCheck, &Option<Duration>), &NodeAccess)| {
+    let rows = seen.checks.iter().zip(&seen.slowest).zip(&seen.access).zip(seen.votes());
+    let node = |(((check, slowest), access), votes): (((&NodeCheck, &Option<Duration>), &NodeAccess), bool)| {
         json!({
-            "node": check.node.to_string(), "address": &*check.address, "votes": check.failure.is_none(),
+            "node": check.node.to_string(), "address": &*check.address, "votes": votes,
             "failure": check.failure.as_ref().map(ToString::to_string), "version": check.version.as_deref(),
             "uptime": show::seconds(check.uptime), "slowest_answer": show::seconds(*slowest),
             "forbidden": access.forbidden.as_ref().ok(),

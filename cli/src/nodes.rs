@@ -46,19 +46,19 @@ pub(crate) struct Settings {
 
 /// For commands that hold locks.
 pub(crate) fn with_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, true, None)
+    settings(args, true, TTL, None)
 }
 
 /// The same for commands that hold nothing. They tell the servers of no ttl that is longer than what programs have by default:
 /// servers remember the longest, and a vote is gone for so long after a restart.
 pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, false, None)
+    settings(args, false, PROGRAMS_TTL, None)
 }
 
-/// The same, with the response timeout that programs with this ttl have by default.
+/// The same, judged for the ttl of commands that hold locks. The response timeout is that of programs with the `planned` ttl.
 pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Settings, Failed> {
     // A shorter one is no ttl.
-    settings(args, false, ttl.map(|it| it.max(Duration::from_millis(100))))
+    settings(args, false, TTL, ttl.map(|it| it.max(Duration::from_millis(100))))
 }
 
 /// The same for commands that only look at locks: they write nothing, and nobody needs to have a vote.
@@ -66,7 +66,7 @@ pub(crate) fn for_a_look(args: &NodeArgs) -> Result<Builder, Failed> {
     without_locks(args).map(|it| it.builder.quarantine(false))
 }
 
-fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<Settings, Failed> {
+fn settings(args: &NodeArgs, holds: bool, default: Duration, planned: Option<Duration>) -> Result<Settings, Failed> {
     let file = args.config.as_deref().map_or_else(|| Ok(ConfigFile::default()), config)?;
     let mut builder = LockManager::builder(urls(args, file.nodes)?).owner_label(Some("quorlock"));
     let user = args.user.as_deref().or(file.user.as_deref());
@@ -81,7 +81,7 @@ fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<S
         builder = builder.prefix(prefix);
     }
     let max_ttl = time("max-ttl", args.max_ttl, file.max_ttl)?;
-    let ttl = time("ttl", args.ttl, file.ttl)?.unwrap_or(if holds { TTL } else { PROGRAMS_TTL });
+    let ttl = time("ttl", args.ttl, file.ttl)?.unwrap_or(default);
     if let Some(max_ttl) = max_ttl {
         builder = builder.max_ttl(max_ttl);
     }

@@ -3,24 +3,13 @@
 use quorlock::{MemberAnswer, MemberReport, NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 
 use crate::doctor::finding::{Finding, Level, at};
-use crate::doctor::seen::Seen;
+use crate::doctor::seen::{FOR_LOOKING, FOR_READERS, FOR_WAITING, Seen, needed};
 use crate::doctor::together;
 use crate::show;
-
-/// Commands that calls need that wait for a lock. Without them they ask now and then.
-const FOR_WAITING: [&str; 4] = ["zadd", "zrange", "zrem", "publish"];
-/// Commands that read-write locks need besides.
-const FOR_READERS: [&str; 3] = ["zscore", "zremrangebyscore", "pubsub|numsub"];
-/// Commands that `status` and `ls` need, and no lock.
-const FOR_LOOKING: [&str; 4] = ["zcard", "zcount", "zrangebyscore", "scan"];
 
 /// Everything, the worst first.
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let mut findings: Vec<Finding> = seen.checks.iter().filter_map(failure).collect();
-    for (check, access) in seen.checks.iter().zip(&seen.access).filter(|(it, _)| it.failure.is_none()) {
-        // It can be asked, and takes no writes.
-        findings.extend(access.forbidden.as_ref().err().map(|it| of_failure(check, it)));
-    }
     let duplicated = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { .. });
     for check in &seen.checks {
         // Of two addresses of one server the other one says it.
@@ -294,10 +283,8 @@ fn access(access: &NodeAccess) -> Vec<Finding> {
             action: format!("ACL SETUSER USER {}", missing.join(" ")),
         })
     };
-    let known = [&FOR_WAITING[..], &FOR_READERS, &FOR_LOOKING, &["info"]].concat();
-    let needed: Vec<_> = forbidden.iter().copied().filter(|it| !known.contains(it)).collect();
     let findings = [
-        finding(&needed, Level::Unfit, "no_locks", "no lock works without"),
+        finding(&needed(forbidden), Level::Unfit, "no_locks", "no lock works without"),
         finding(&FOR_WAITING, Level::Warning, "no_waiting", "who waits for a lock asks now and then, in no order"),
         finding(&FOR_READERS, Level::Note, "no_readers", "read-write locks need it, and no others do"),
         finding(&FOR_LOOKING, Level::Note, "no_looking", "status and ls say less without, and locks do not need it"),

@@ -11,9 +11,22 @@ const PROPOSED: u32 = 10;
 /// A ttl has room for so many response timeouts at least, or the library refuses it.
 pub(crate) const TIMEOUTS_IN_A_TTL: u32 = 4;
 
+/// Commands that calls need while they wait for a lock. Without them they ask now and then.
+pub(crate) const FOR_WAITING: [&str; 4] = ["zadd", "zrange", "zrem", "publish"];
+/// Commands that read-write locks need besides.
+pub(crate) const FOR_READERS: [&str; 3] = ["zscore", "zremrangebyscore", "pubsub|numsub"];
+/// Commands that `status` and `ls` need, and no lock.
+pub(crate) const FOR_LOOKING: [&str; 4] = ["zcard", "zcount", "zrangebyscore", "scan"];
+
+/// Those of the forbidden commands that every lock needs.
+pub(crate) fn needed(forbidden: &[&'static str]) -> Vec<&'static str> {
+    let known = [&FOR_WAITING[..], &FOR_READERS, &FOR_LOOKING, &["info"]].concat();
+    forbidden.iter().copied().filter(|command| !known.contains(command)).collect()
+}
+
 /// What was seen of all nodes.
 pub(crate) struct Seen {
-    /// The last look.
+    /// The last look. A server that refuses writes has failed, though it answers questions.
     pub(crate) checks: Vec<NodeCheck>,
     /// The slowest answer of each node.
     pub(crate) slowest: Vec<Option<Duration>>,
@@ -40,6 +53,12 @@ pub(crate) struct Plan {
 }
 
 impl Seen {
+    /// Whether each node can grant locks.
+    pub(crate) fn votes(&self) -> impl Iterator<Item = bool> {
+        let permits = |access: &NodeAccess| access.forbidden.as_ref().is_ok_and(|commands| needed(commands).is_empty());
+        self.checks.iter().zip(&self.access).map(move |(check, access)| check.failure.is_none() && permits(access))
+    }
+
     /// A response timeout that fits, if the one that is set does not.
     pub(crate) fn proposal(&self) -> Option<Duration> {
         let slowest = self.slowest.iter().flatten().max()?;

@@ -97,7 +97,7 @@ fn longer_ttl(seen: &Seen) -> Option<Finding> {
             "programs with a max_ttl of about {} use {}, or did yesterday; {} {}",
             show::time(longest.mul_f64(0.99)),
             names(longer()),
-            if is_given { "--max-ttl is" } else { "the usual one is" },
+            if is_given { "--max-ttl is" } else { "that of quorlock run is" },
             show::time(max_ttl)
         ),
         "a server that was restarted has no vote for so long, for all programs; and if all servers lose their data at once, \
@@ -213,7 +213,7 @@ pub(crate) fn millis(time: Duration) -> String {
 /// How many there are, and which.
 fn numbers(seen: &Seen) -> Vec<Finding> {
     let nodes = seen.checks.len();
-    let voting = seen.checks.iter().filter(|it| it.failure.is_none()).count();
+    let voting = seen.votes().filter(|votes| *votes).count();
     let coming = seen.checks.iter().filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))).count();
     let needed = nodes / 2 + 1;
     let majority = if needed <= voting {

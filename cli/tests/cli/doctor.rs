@@ -325,6 +325,7 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
     if ahead.is_some() {
         assert_finds(&json, "warning", "clock_differs", Some("n11"));
     }
+    assert_eq!((&json["nodes"][6]["votes"], &json["nodes"][7]["votes"]), (&true.into(), &false.into()));
     let forbidden = |node: usize| json["nodes"][node]["forbidden"].to_string();
     assert_eq!((forbidden(1), forbidden(7)), ("[]".to_owned(), r#"["set","zadd","zscore","scan"]"#.to_owned()));
     let text = quorlock_at(&urls).args(["doctor", "--looks", "1"]).output()?;
@@ -407,6 +408,9 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
     ] {
         assert_finds(&json, level, what, Some(node));
     }
+    // Servers that refuse writes answer questions all the same.
+    let votes: Vec<_> = json["nodes"].as_array().unwrap().iter().map(|node| node["votes"] == true).collect();
+    assert_eq!(votes, (0..14).map(|node| node == 13).collect::<Vec<_>>(), "{json}");
     stopped.resume()?;
     Ok(())
 }
