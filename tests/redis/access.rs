@@ -15,12 +15,12 @@ const GUIDE: &str = include_str!("../../src/guide/nodes.md");
 /// What the user's locks begin with, in the place of the guide's `PREFIX`.
 const PREFIX: &str = "app:";
 
-/// The lines of the list, as words of a command, and in the place of the guide's password and prefix those of here.
-fn lines() -> Vec<Vec<String>> {
-    let block = GUIDE.split("```text\n").find(|it| it.starts_with("ACL SETUSER locks")).expect("the guide has a list");
-    let block =
-        block.split("```").next().unwrap().replace(">PASSWORD", ">pw").replace("~PREFIX*", &format!("~{PREFIX}*"));
-    block.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+/// One of the lists of the guide, as words of a command, with the password and the prefix of these tests.
+pub(crate) fn access_list(number: usize) -> Vec<String> {
+    let lists = GUIDE.split("```text\n").filter(|block| block.starts_with("ACL SETUSER locks"));
+    let list = lists.map(|block| block.split("```").next().unwrap()).nth(number).expect("the guide has it");
+    let list = list.replace(">PASSWORD", ">pw").replace("~PREFIX*", &format!("~{PREFIX}*"));
+    list.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A server, and the one user that is tried on it.
@@ -38,7 +38,7 @@ impl Place {
 
     /// Makes the user anew, with everything on the list but `without`.
     fn set_user(&self, without: &str) {
-        let words: Vec<String> = lines().into_iter().flatten().filter(|it| it != without).collect();
+        let words: Vec<String> = access_list(0).into_iter().filter(|it| it != without).collect();
         // Connections of the user from before end with it.
         self.server.command(&["ACL", "DELUSER", "locks"]).unwrap();
         self.server.command(&words).unwrap();
@@ -298,7 +298,7 @@ fn the_access_list_of_the_guide_is_enough() -> TestResult {
 #[test]
 fn no_command_on_the_access_list_of_the_guide_is_too_much() -> TestResult {
     needs!(AccessLists);
-    let listed: Vec<String> = lines().into_iter().flatten().filter(|it| it.starts_with('+')).collect();
+    let listed: Vec<String> = access_list(0).into_iter().filter(|it| it.starts_with('+')).collect();
     let known: Vec<&str> = NEEDED_FOR.iter().map(|it| it.0).collect();
     assert!(known.iter().all(|it| listed.iter().any(|word| word == it)), "not in the guide any more: {known:?}");
     let place = Place::new();
@@ -319,7 +319,8 @@ fn no_command_on_the_access_list_of_the_guide_is_too_much() -> TestResult {
 fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
-    let waiting = lines().pop().unwrap();
+    let all = access_list(0);
+    let waiting = &all[all.iter().position(|word| word == "+zadd").unwrap()..];
     assert!(waiting.contains(&"+subscribe".to_owned()) && waiting.contains(&"+zadd".to_owned()), "{waiting:?}");
     place.set_user("");
     let denied: Vec<_> = waiting.iter().map(|it| it.replace('+', "-")).collect();
@@ -336,6 +337,47 @@ fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -
     drop(guard);
     drop(join(waiting)?);
     assert_eq!(waiter.stats().notices, 0);
+    Ok(())
+}
+
+/// Keys that are to stay: who keeps the server's data, and who uses it with which others.
+const FOR_EVER: [&str; 2] = ["quorlock:canary", "quorlock:set"];
+
+#[test]
+fn whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    let of_locks = access_list(0).into_iter().filter(|word| word.starts_with('+'));
+    let all: Vec<String> =
+        of_locks.chain(of_readers()).filter(|word| !ALWAYS_ALLOWED.contains(&word.as_str())).collect();
+    let left_without = |missing: &str, readers: &[String]| {
+        place.set_user(missing);
+        let readers: Vec<_> = readers.iter().filter(|word| *word != missing).cloned().collect();
+        place.server.command(&[&["ACL", "SETUSER", "locks"].map(str::to_owned)[..], &readers].concat()).unwrap();
+        let (one, other) = (place.manager(), place.manager());
+        set_px(&place.server, &format!("{PREFIX}taken"), "another's", 60_000);
+        let waits = one.mutex("taken").try_lock_for(ms(100));
+        let reader = one.rw_lock("read").try_read();
+        let second = other.rw_lock("read").try_read();
+        let writer = other.rw_lock("read").try_write_for(ms(100));
+        for reader in [reader, second].into_iter().flatten() {
+            let result = reader.extend(LONG);
+            let released = reader.release();
+            // The first list has all that a release needs.
+            let is_out = released.is_ok() || access_list(0).iter().any(|word| word == missing);
+            assert!(is_out, "without {missing}: in and not out; {result:?}, {released:?}");
+        }
+        drop((waits, writer));
+        let keys = place.server.command(&["KEYS", "*"]).unwrap();
+        let keys = keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned());
+        let is_left = |key: &String| place.server.command(&["PTTL", key]).unwrap().as_int() == Some(-1);
+        keys.filter(|key| !FOR_EVER.contains(&key.as_str()) && is_left(key)).collect::<Vec<_>>()
+    };
+
+    for missing in &all {
+        assert_eq!(left_without(missing, &of_readers()), [""; 0], "without {missing}");
+    }
+    assert_eq!(left_without("", &[]), [""; 0], "with the first list alone");
     Ok(())
 }
 
@@ -394,10 +436,7 @@ fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
 
 /// What the guide says that readers need besides.
 fn of_readers() -> Vec<String> {
-    let block =
-        GUIDE.split("```text\n").filter(|it| it.starts_with("ACL SETUSER locks")).nth(1).expect("a second list");
-    let words = block.split("```").next().unwrap().split_whitespace();
-    words.skip(3).map(str::to_owned).collect()
+    access_list(1).split_off(3)
 }
 
 #[test]
@@ -428,9 +467,12 @@ fn i7_readers_say_which_permission_they_lack() -> TestResult {
     for missing in &more {
         allow(&more.iter().map(|it| if it == missing { it.replace('+', "-") } else { it.clone() }).collect::<Vec<_>>());
         let locks = place.manager();
+        let other = place.manager();
         let read = || locks.rw_lock("b").try_read();
-        // Each does all that a reader does.
-        let result = read().map(|it| (it.extend(LONG), it.release()));
+        // The second one finds the lock shared. Each does all that a reader does.
+        let first = read();
+        let second = other.rw_lock("b").try_read().map(|it| (it.extend(LONG), it.release()));
+        let result = (first.map(|it| (it.extend(LONG), it.release())), second);
         match missing.as_str() {
             "+pubsub|numsub" => {
                 let guard = read()?;

@@ -5,6 +5,7 @@ use std::thread;
 use devnodes::{Server, Servers, eventually};
 use quorlock::{AcquireError, FencingToken, Inspection, LockManager, LockState, NodeAnswer, StoredKey};
 
+use crate::access::access_list;
 use crate::lists::hold;
 use crate::support::*;
 
@@ -206,14 +207,13 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
     needs!(AccessLists);
     let servers = Servers::start(1)?;
     let server = &servers[0];
-    let list = "on >secret ~* &* -@all +hello +auth +script|exists +script|load +evalsha +eval +info +role +get +mget +set \
-                +del +exists +pexpire +pttl +time +zadd +zrange +zrem +subscribe +publish +zscore +zremrangebyscore";
-    let set_user = |more: &str| {
-        let words: Vec<_> = list.split_whitespace().chain(more.split_whitespace()).collect();
-        server.command(&[&["ACL", "SETUSER", "eyes", "reset"], &words[..]].concat()).unwrap();
+    let set_user = |lists: std::ops::Range<usize>| {
+        server.command(&["ACL", "SETUSER", "locks", "reset"]).unwrap();
+        lists.for_each(|list| drop(server.command(&access_list(list)).unwrap()));
+        server.command(&["ACL", "SETUSER", "locks", "~*"]).unwrap();
     };
-    set_user("");
-    let url = server.url().replacen("://", "://eyes:secret@", 1);
+    set_user(0..2);
+    let url = server.url().replacen("://", "://locks:pw@", 1);
     let eyes = connected(builder([url]), 1);
     let (locks, other) = (manager(&servers), manager(&servers));
     let reader = locks.rw_lock("report").read()?;
@@ -222,7 +222,7 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
 
     let stored = eyes.inspect("report")?.nodes()[0].stored.clone()?;
     assert_eq!((stored.key, stored.waiting), (StoredKey::Read { count: 0, readers: Vec::new() }, 0));
-    set_user("+zcard +zcount +zrangebyscore");
+    set_user(0..3);
     let stored = eyes.inspect("report")?.nodes()[0].stored.clone()?;
     assert!(matches!(&stored.key, StoredKey::Read { count: 1, readers } if readers.len() == 1), "{stored:?}");
     assert_eq!(stored.waiting, 1);

@@ -62,6 +62,11 @@ if seen > number then
 end
 
 local lasts = lock and redis.call("PTTL", KEYS[1]) or ttl
+if lock ~= SHARED_LOCK then
+  -- Before anything is set, as in acquire_shared.lua.
+  redis.call("DEL", KEYS[4])
+  redis.call("PEXPIRE", KEYS[4], ttl)
+end
 if not lock and not redis.call("SET", KEYS[1], SHARED_LOCK, "NX", "PX", ttl) then
   -- A key of another type.
   return { 3, seen, now, 0 }
@@ -72,9 +77,6 @@ if was_writer then
   else
     redis.call("SET", KEYS[1], SHARED_LOCK, "PX", math.max(lasts, 1))
   end
-end
-if lock ~= SHARED_LOCK then
-  redis.call("DEL", KEYS[4])
 end
 -- What a writer has been given it keeps as a reader.
 local till = math.max(score or 0, ms + ttl, was_writer and ms + lasts or 0)

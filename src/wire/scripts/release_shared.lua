@@ -22,10 +22,9 @@ elseif lock == "quorlock:shared" then
   ended = redis.call("ZREM", KEYS[4], ARGV[1])
   local clock = redis.call("TIME")
   local ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
-  redis.call("ZREMRANGEBYSCORE", KEYS[4], "-inf", string.format("%.0f", ms))
   local last = redis.call("ZRANGE", KEYS[4], -1, -1, "WITHSCORES")
-  local left = last[2] and tonumber(last[2]) - ms
-  if not left then
+  local left = last[2] and tonumber(last[2]) - ms or 0
+  if left <= 0 then
     redis.call("DEL", KEYS[1], KEYS[4])
     is_free = true
   else

@@ -148,13 +148,18 @@ end
 
 -- Enters `me` in the list for `life` milliseconds; `told` is "1" if it is notified of releases. Returns 1 if that was done.
 local function enter(list, key, me, since, life, told, reserved_for)
+  -- A missing list gets no member without an end: PEXPIRE of a missing key shows only whether the access list permits it.
+  local kept = redis.pcall("PTTL", list)
+  local permitted = kept ~= -2 or type(redis.pcall("PEXPIRE", list, life)) == "number"
+  if type(kept) ~= "number" or not permitted then
+    return 0
+  end
   local done = redis.pcall("ZADD", list, told == "1" and since or since .. ".5", me)
   if type(done) ~= "number" then
     return 0
   end
   -- Another client may have entered for longer. The reservation lives as long as the list: without it no client would be
   -- notified.
-  local kept = redis.call("PTTL", list)
   if kept < tonumber(life) then
     redis.call("PEXPIRE", list, life)
     kept = life
