@@ -127,11 +127,16 @@ impl WaitQueue {
                 // Nor may those behind it.
                 break;
             }
-            if may_ask && !state.may_ask {
+            let begins = may_ask && !state.may_ask;
+            if begins {
                 state.try_at = None;
-                ticket.parker.wake();
             }
             state.may_ask = may_ask;
+            // Its thread looks at the ticket first.
+            drop(state);
+            if begins {
+                ticket.parker.wake();
+            }
         }
     }
 
