@@ -4,6 +4,7 @@
 //! half of the connect timeout. Where there is a connection to a master, its answers are what that master's grants count by.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::engine::nodes::member::Member;
@@ -12,7 +13,7 @@ use crate::engine::nodes::node::Node;
 use crate::engine::nodes::status::Members;
 use crate::error::NodeFailure;
 use crate::logic::group::{Outcome, Rhythm, failing, named_master, only_master, outcome, reports};
-use crate::sys::logging::debug;
+use crate::sys::logging::{debug, error};
 use crate::sys::sync::Mutex;
 use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
@@ -131,7 +132,13 @@ impl MasterSearch {
             if is_due || watches && next <= now {
                 next = now.checked_add(self.finder.rhythm.every).unwrap_or(now);
                 let began = Moment::now();
-                let master = self.look(now);
+                let master = catch_unwind(AssertUnwindSafe(|| self.look(now))).unwrap_or_else(|_| {
+                    error!(
+                        "{}: the thread that looks for a master panicked and goes on; please report this",
+                        self.node.id
+                    );
+                    Err(NodeFailure::Internal)
+                });
                 self.conclude(asked, Found { master, asked: began });
             } else {
                 self.members.wait(watches.then(|| next.saturating_duration_since(now)));
