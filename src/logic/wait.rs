@@ -83,9 +83,19 @@ pub(crate) fn longest_pause(max: Duration) -> Duration {
 }
 
 /// How long to wait for the other nodes once one has announced a release. They are as far apart as the answers of the
-/// last round, which took `took`.
-pub(crate) fn grace(took: Duration) -> Duration {
-    took.max(GRACE_MIN)
+/// last round, which took `took`; and twice that after each [false alarm](false_alarms).
+pub(crate) fn grace(took: Duration, false_alarms: u32) -> Duration {
+    took.max(GRACE_MIN).saturating_mul(2_u32.saturating_pow(false_alarms))
+}
+
+/// The false alarms of a call, `before` and with one more lost round, which `told` nodes had announced. Fewer than a
+/// `majority` may announce without end what nobody has released: one server does, or whoever may publish there.
+pub(crate) fn false_alarms(before: u32, told: usize, majority: usize) -> u32 {
+    match told {
+        0 => before,
+        _ if told < majority => before.saturating_add(1),
+        _ => 0,
+    }
 }
 
 /// When a caller tries again that planned to do so at `planned`; `None` for at once. `told` nodes have announced a release:
@@ -205,8 +215,23 @@ mod tests {
 
     #[test]
     fn notices_are_waited_for_as_long_as_answers_took() {
-        assert_eq!(grace(ms(0)), GRACE_MIN);
-        assert_eq!(grace(ms(80)), ms(80));
+        assert_eq!(grace(ms(0), 0), GRACE_MIN);
+        assert_eq!(grace(ms(80), 0), ms(80));
+    }
+
+    #[test]
+    fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() {
+        assert_eq!([0, 1, 9].map(|it| grace(ms(0), it)), [ms(2), ms(4), ms(1_024)]);
+        assert_eq!(grace(ms(80), 3), ms(640));
+        let planned = crate::time::tick();
+        let never = planned.checked_add(grace(ms(1), u32::MAX));
+        assert_eq!(next_try(planned, 2, 1, never), Some(planned), "never later than without the notice");
+
+        assert_eq!(false_alarms(4, 1, 2), 5);
+        assert_eq!(false_alarms(4, 2, 3), 5);
+        assert_eq!(false_alarms(u32::MAX, 1, 2), u32::MAX);
+        assert_eq!(false_alarms(4, 0, 2), 4, "nobody had announced anything");
+        assert_eq!(false_alarms(4, 2, 2), 0, "a majority tells of a release");
     }
 
     #[test]

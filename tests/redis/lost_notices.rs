@@ -1,6 +1,7 @@
 //! Notices are hints: those that are lost, forbidden or forged cost time, and nothing else.
 
 use std::thread;
+use std::time::Instant;
 
 use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::LockManager;
@@ -148,6 +149,41 @@ fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult
     drop(held);
     drop(join(waiter)?);
     drop(other);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// How many scripts a server has run.
+fn scripts_run(server: &Server) -> u64 {
+    let reply = server.command(&["INFO", "commandstats"]).unwrap();
+    let calls = reply.as_str().unwrap().lines().filter(|it| it.starts_with("cmdstat_eval"));
+    calls.filter_map(|it| it.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok()).sum()
+}
+
+/// One server, or whoever may publish there.
+#[test]
+fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
+    let held = hold(&first, &servers, NAME);
+    let waiter = wait_in_thread(second.mutex(NAME));
+    wait_until_listed(&servers, NAME, 1);
+    let to = channel(&waiters_of(&servers[0], NAME)[0]);
+    let (rounds, scripts) = (second.stats().rounds_held, scripts_run(&servers[1]));
+
+    let (mut forger, began) = (servers[0].client()?, Instant::now());
+    while began.elapsed() < secs(1) {
+        assert_eq!(forger.command(&["PUBLISH", &to, NAME])?.as_int(), Some(1));
+    }
+
+    let (rounds, scripts) = (second.stats().rounds_held - rounds, scripts_run(&servers[1]) - scripts);
+    // The first is answered after two milliseconds or more, and each further one after twice the time.
+    let most = u64::from((began.elapsed().as_millis() / 2).ilog2()) + 2;
+    assert!((2..=most).contains(&rounds), "{rounds} rounds, at most {most}");
+    assert!(scripts <= 3 * most, "{scripts} scripts where nobody forges anything, for {rounds} rounds");
+    // A majority is believed at once, whatever else is announced.
+    held.release()?;
+    drop(join(waiter)?);
     nothing_waits(&servers);
     Ok(())
 }

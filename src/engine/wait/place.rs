@@ -53,6 +53,9 @@ pub(crate) struct Place<'a> {
     ticket: Arc<Ticket>,
     tries: u32,
     pause: Duration,
+    /// How many nodes had announced a release when the last attempt began.
+    told: usize,
+    false_alarms: u32,
     /// Nodes that may have the call in their waiting lists.
     listed: NodeSet,
     /// To begin a round.
@@ -89,6 +92,8 @@ impl<'a> Place<'a> {
             ticket,
             tries: 0,
             pause: Duration::ZERO,
+            told: 0,
+            false_alarms: 0,
             listed: NodeSet::default(),
             turn: Turn::default(),
             reads: false,
@@ -183,6 +188,7 @@ impl<'a> Place<'a> {
     fn try_now(&mut self, slot: Slot) -> Result<Won, NotWon> {
         let known = {
             let mut state = self.ticket.state.lock();
+            self.told = state.announced.len();
             (state.announced, state.announced_at) = (NodeSet::default(), None);
             state.asks = true;
             state.known
@@ -194,7 +200,7 @@ impl<'a> Place<'a> {
 
     /// Waits for the attempt that was made for this call.
     fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
-        (self.driver, self.turn) = (None, Turn::default());
+        (self.driver, self.turn, self.told) = (None, Turn::default(), 0);
         let result = attempt.finish(self.fanout, self.request()).map_err(NotWon::Lost);
         result.inspect_err(|err| self.note(err))
     }
@@ -214,13 +220,14 @@ impl<'a> Place<'a> {
         };
         let pause = pause(self.tries, min, max, free_in, fastrand::f64());
         self.tries = self.tries.saturating_add(1);
+        self.false_alarms = wait::false_alarms(self.false_alarms, self.told, majority);
         self.pause = pause;
         let mut state = self.ticket.state.lock();
         state.asks = false;
         state.known = known;
         let pause = if known.only.is_some() { Duration::ZERO } else { pause };
         state.try_at = time::tick().checked_add(pause);
-        state.grace = wait::grace(lost.took);
+        state.grace = wait::grace(lost.took, self.false_alarms);
         // It knows something newer.
         state.given_up = None;
         drop(state);
