@@ -18,6 +18,7 @@ pub(crate) mod longest;
 pub(crate) mod outage;
 pub(crate) mod pace;
 mod quorum;
+pub(crate) mod retries;
 pub(crate) mod run_ids;
 pub(crate) mod sets;
 mod shared;

@@ -54,10 +54,11 @@ counters! {
     notices,
     /// Second rounds, in which nodes whose fencing counter was ahead were asked to accept a larger token.
     fencing_raises,
-    /// Renewals and extensions that a majority confirmed in time, also those of locks that had come into
+    /// Renewals and extensions that a majority confirmed while the lock was valid, also those of locks that had come into
     /// [doubt](crate::Lost::NodeClock).
     extensions,
-    /// Renewals and extensions that did not reach a majority. Each is tried again while the lock is still valid.
+    /// Renewals and extensions without a majority after the response timeout. A late majority counts while the lock is valid,
+    /// in `extensions`; what nodes do not owe is tried again.
     extensions_failed,
     /// Locks whose hold ended before their guard was dropped, also if only the release found that.
     locks_lost,

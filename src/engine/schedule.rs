@@ -32,6 +32,9 @@ pub(crate) trait Due: Send + Sync {
     /// What it sends goes into `batch`: workers are woken once for all that is due together.
     fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration>;
 
+    /// How long it is until it is over: what is over soonest is looked after first.
+    fn left(&self, now: Moment) -> Duration;
+
     /// What it is, if it is a lock that is held.
     fn hold(&self) -> Option<Hold>;
 
@@ -246,6 +249,10 @@ mod tests {
 
         fn on_due(self: Arc<Self>, _now: Now, _batch: &mut Enqueued) -> Option<Duration> {
             None
+        }
+
+        fn left(&self, _now: Moment) -> Duration {
+            Duration::ZERO
         }
 
         fn hold(&self) -> Option<Hold> {

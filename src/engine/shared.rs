@@ -12,6 +12,7 @@ use crate::engine::schedule::Schedule;
 use crate::engine::wait::queues::Queues;
 use crate::ids::NodeId;
 use crate::logic::outage::Outage;
+use crate::logic::retries::Retries;
 use crate::logic::wait;
 use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) queues: Arc<Queues>,
     /// Since when no majority answers acquisitions.
     pub(crate) outage: Mutex<Outage>,
+    /// Extensions that failed.
+    pub(crate) retries: Mutex<Retries>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) next_lock: AtomicU64,
     /// The log has said that calls wait until servers have a vote.
@@ -64,6 +67,7 @@ impl Shared {
     ) -> Shared {
         Shared {
             outage: Mutex::new(Outage::new(wait::longest_pause(config.retry_max))),
+            retries: Mutex::default(),
             admission: Arc::new(Admission::new(config.response_timeout)),
             next_lock: AtomicU64::new(0),
             said_quarantine: AtomicBool::new(false),

@@ -125,7 +125,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// - [`ExtendError::Lost`]: the lock was lost, before or now.
-    /// - [`ExtendError::NoQuorum`]: too few nodes confirmed; the lock is still held for its old time.
+    /// - [`ExtendError::NoQuorum`]: too few nodes confirmed; the lock is still held for its old time, and for the new one as
+    ///   soon as a late majority confirms.
     /// - [`ExtendError::BadTtl`]: `ttl` is outside of what [`Builder::ttl`](crate::Builder::ttl) allows.
     #[doc(alias = "renew")]
     #[doc(alias = "refresh")]

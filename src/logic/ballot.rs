@@ -159,6 +159,11 @@ impl Votes {
         self.iter().filter(|it| what(it)).count()
     }
 
+    /// How many nodes there are.
+    pub(super) fn len(&self) -> usize {
+        self.answers.len()
+    }
+
     pub(super) fn quorum(&self) -> usize {
         quorum(self.answers.len())
     }

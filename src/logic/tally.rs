@@ -16,8 +16,22 @@ pub(crate) enum ExtendEnd {
     Confirmed,
     /// So many nodes no longer hold the lock that no majority can: it is lost now, before its time.
     Gone,
-    /// Neither: try again while there is time.
+    /// Neither, so far: late answers count, and it is tried again while there is time.
     NotConfirmed,
+}
+
+impl ExtendEnd {
+    /// How an extension of so many `nodes` has ended for good, after so many have answered, in time or late.
+    pub(crate) fn of(nodes: usize, extended: usize, gone: usize) -> Option<ExtendEnd> {
+        let quorum = quorum(nodes);
+        if quorum <= extended {
+            Some(ExtendEnd::Confirmed)
+        } else if nodes.saturating_sub(quorum) < gone {
+            Some(ExtendEnd::Gone)
+        } else {
+            None
+        }
+    }
 }
 
 /// One extension round.
@@ -31,15 +45,8 @@ impl Round for ExtendRound {
         let (quorum, open) = (votes.quorum(), votes.open());
         let extended = votes.count(|it| *it == Answer::Extend(ExtendReply::Extended));
         let gone = votes.count(Answer::is_gone);
-        if quorum <= extended {
-            Some(ExtendEnd::Confirmed)
-        } else if votes.spare() < gone {
-            Some(ExtendEnd::Gone)
-        } else if extended.saturating_add(open) < quorum && gone.saturating_add(open) <= votes.spare() {
-            Some(ExtendEnd::NotConfirmed)
-        } else {
-            None
-        }
+        let is_hopeless = extended.saturating_add(open) < quorum && gone.saturating_add(open) <= votes.spare();
+        ExtendEnd::of(votes.len(), extended, gone).or_else(|| is_hopeless.then_some(ExtendEnd::NotConfirmed))
     }
 }
 

@@ -127,7 +127,8 @@ pub enum Event {
         /// comes to zero. The earliest warning that there is.
         left: Duration,
     },
-    /// No majority has confirmed an extension in time. It is tried again while anything of the lease is left.
+    /// No majority has confirmed an extension within the response timeout. Late answers count, and nodes that owe none are
+    /// asked again, while anything of the lease is left.
     #[non_exhaustive]
     NotExtended {
         /// Which.

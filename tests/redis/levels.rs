@@ -232,9 +232,14 @@ fn child_that_cannot_extend() {
     let mut teller = Teller(heard().len());
     for title in ["fails", "fails again"] {
         (0..2).for_each(|it| servers[it].pause().unwrap());
-        for _ in 0..3 {
-            assert!(guard.extend(LONG).is_err() && guard.is_valid());
-        }
+        let fail = || assert!(guard.extend(LONG).is_err() && guard.is_valid());
+        let warnings = || heard().iter().filter(|it| it.starts_with("WARN report: not extended")).count();
+        let before = warnings();
+        eventually("the log warns, once a second at most", || {
+            fail();
+            before < warnings()
+        });
+        (0..3).for_each(|_| fail());
         teller.tell(title);
         (0..2).for_each(|it| servers[it].resume().unwrap());
         eventually("it is extended", || guard.extend(LONG).is_ok());

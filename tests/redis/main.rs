@@ -70,6 +70,7 @@ mod sentinel;
 mod sets;
 mod several;
 mod several_waiting;
+mod slow_ways;
 mod split_cluster;
 mod starving;
 mod support;

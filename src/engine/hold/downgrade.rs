@@ -11,6 +11,7 @@ use crate::engine::round::outcome::Grants;
 use crate::engine::schedule::Slot;
 use crate::engine::spec::LockSpec;
 use crate::error::Lost;
+use crate::ids::NodeSet;
 use crate::sys::sync::Mutex;
 use crate::time::Now;
 
@@ -28,6 +29,7 @@ impl HeldLock {
             lease,
             renewed_at,
             renewal: None,
+            owed: NodeSet::default(),
             confirmations,
             grants: Grants::default(),
             checked_at: None,
@@ -51,11 +53,11 @@ impl HeldLock {
         });
         let sent = reader.next_extension(&lease, Now::read());
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.
-        let (pending, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, false);
+        let (pending, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, None);
         self.shared.fanout.hand_over(enqueued, false);
         self.shared.queues.share_hold(self.spec.plan.key(), self.id, id);
         let end = pending.wait(self.shared.fanout.deadline(sent.at.tick));
-        reader.on_extension_end(end, sent, &pending);
+        reader.on_extension_end(end, sent, &pending, NodeSet::default());
         reader.remaining()?;
         Ok(reader)
     }

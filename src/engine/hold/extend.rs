@@ -19,12 +19,14 @@ use crate::ids::{NodeId, NodeSet};
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
-use crate::logic::validity;
+use crate::logic::{quorum, validity};
 use crate::observer::{Event, Hold};
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, About, Moment, Now, Tick};
+
+const EXTENDED: Answer = Answer::Extend(ExtendReply::Extended);
 
 /// An extension that was sent.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,7 @@ impl Due for HeldLock {
     /// Announces the end of the lease, or extends it if that is due. Called by the renewal thread.
     fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration> {
         let Now { moment, tick } = now;
+        let fanout = &self.shared.fanout;
         let mut state = self.state.lock();
         if let Some(loss) = self.end_by_clock(&mut state, moment) {
             drop(state);
@@ -70,16 +73,25 @@ impl Due for HeldLock {
         if !wait(lease::renew_with_others_after(self.spec.ttl())).is_zero() {
             return Some(wait(lease::renew_after(self.spec.ttl())));
         }
+        // A doubt has to be settled at once.
+        let owed = if doubt.is_some() { NodeSet::default() } else { state.owed };
+        if fanout.len().saturating_sub(owed.len()) < quorum(fanout.len()) {
+            return Some(self.retry_after(&state, now));
+        }
         if doubt.is_some() {
             state.checked_at = Some(tick);
         }
         let sent = self.next_extension(&state.lease, now);
         // Enqueued with the state locked: see `end`.
-        let (pending, enqueued) = self.send_extension(&mut state, sent, true);
-        let give_up = self.shared.fanout.response_timeout();
+        let (pending, enqueued) = self.send_extension(&mut state, sent, Some(owed));
+        let give_up = fanout.response_timeout();
         state.renewal = Some((pending, tick.checked_add(give_up).unwrap_or(tick)));
         batch.merge(enqueued);
         Some(give_up.min(state.lease.ends_in(moment)))
+    }
+
+    fn left(&self, now: Moment) -> Duration {
+        self.state.lock().lease.ends_in(now)
     }
 
     fn hold(&self) -> Option<Hold> {
@@ -148,11 +160,11 @@ impl HeldLock {
             if !state.lease.may_extend(sent.at.moment) {
                 return Err(Lost::MaxHold.into());
             }
-            self.send_extension(&mut state, sent, false)
+            self.send_extension(&mut state, sent, None)
         };
         self.shared.fanout.hand_over(enqueued, false);
         let end = pending.wait(self.shared.fanout.deadline(sent.at.tick));
-        self.on_extension_end(end, sent, &pending);
+        self.on_extension_end(end, sent, &pending, NodeSet::default());
         match (end, self.remaining()) {
             (_, Err(lost)) => Err(lost.into()),
             (ExtendEnd::Confirmed, Ok(_)) => Ok(()),
@@ -162,26 +174,39 @@ impl HeldLock {
         }
     }
 
-    /// Enqueues an extension. A renewal looks after its own end; a caller that waits for one does that itself.
+    /// Enqueues an extension. A renewal looks after its own end, and leaves out nodes that owe the answer to one; a caller that
+    /// waits for one asks all and looks after its end itself.
     pub(super) fn send_extension(
         self: &Arc<Self>,
         state: &mut State,
         sent: Extending,
-        renewal: bool,
+        renewal: Option<NodeSet>,
     ) -> (Arc<Pending<ExtendRound>>, Enqueued) {
         let Extending { ttl, at: Now { tick, .. }, .. } = sent;
-        let nodes = self.shared.fanout.len();
-        let hook = renewal.then(|| {
+        let fanout = &self.shared.fanout;
+        let hook = renewal.map(|_| {
             let this = Arc::clone(self);
             let hook: Box<dyn Fn(&ExtendEnd) + Send + Sync> = Box::new(move |end| this.on_renewal_end(*end, sent));
             hook
         });
-        let pending = Arc::new(Pending::with_hook(nodes, ExtendRound, hook));
-        let (ttl_ms, quarantine) = (validity::millis(ttl), self.shared.fanout.quarantine());
+        let pending = Arc::new(Pending::with_hook(fanout.len(), ExtendRound, hook));
+        let (ttl_ms, quarantine) = (validity::millis(ttl), fanout.quarantine());
         let keep = self.keeps_counter(state, tick);
         let command = self.spec.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep);
-        let extension = Arc::new(Extension::new(Arc::clone(&pending), Arc::clone(self), ttl, tick));
-        let enqueued = self.shared.fanout.enqueue(Outgoing::ask(command, &extension), tick);
+        let (round, lock) = (Arc::clone(&pending), Arc::clone(self));
+        let extension =
+            Arc::new(Extension { round, lock, sent, is_renewal: renewal.is_some(), said: Mutex::default() });
+        let outgoing = Outgoing::ask(command, &extension);
+        let enqueued = match renewal {
+            None => fanout.enqueue(outgoing, tick),
+            Some(owed) => {
+                let others: NodeSet = fanout.ids().collect::<NodeSet>().without(owed);
+                let mut enqueued = fanout.enqueue(outgoing.patiently().to(Some(others)), tick);
+                enqueued.leave_out(fanout.ids().filter(|it| owed.contains(*it)), &pending);
+                state.owed = state.owed.union(enqueued.taken);
+                enqueued
+            }
+        };
         pending.set_reached(enqueued.taken);
         state.reached = state.reached.union(enqueued.taken);
         state.longest_ttl = state.longest_ttl.max(ttl);
@@ -227,13 +252,20 @@ impl HeldLock {
         // It is put there before the state, with which it was sent, is unlocked.
         let renewal = self.state.lock().renewal.take();
         if let Some((pending, _)) = renewal {
-            self.on_extension_end(end, sent, &pending);
+            self.on_extension_end(end, sent, &pending, NodeSet::default());
         }
     }
 
-    pub(super) fn on_extension_end(self: &Arc<Self>, end: ExtendEnd, sent: Extending, round: &Pending<ExtendRound>) {
+    /// An extension has ended, in time or late: `late` have confirmed it after the end of the round.
+    pub(super) fn on_extension_end(
+        self: &Arc<Self>,
+        end: ExtendEnd,
+        sent: Extending,
+        round: &Pending<ExtendRound>,
+        late: NodeSet,
+    ) {
         let now = Moment::now();
-        let extended = round.nodes_with(|it| *it == Answer::Extend(ExtendReply::Extended));
+        let extended = round.nodes_with(|it| *it == EXTENDED).union(late);
         let counters = &self.shared.counters;
         match end {
             ExtendEnd::Confirmed => {
@@ -245,7 +277,10 @@ impl HeldLock {
                             state.confirmations = Confirmations::new(self.shared.fanout.len(), extended, sent.at.tick);
                             state.grants = Grants::default();
                         }
-                        state.renewed_at = sent.at.moment;
+                        // One that was sent later may have been confirmed before.
+                        if now.since(sent.at.moment) < now.since(state.renewed_at) {
+                            state.renewed_at = sent.at.moment;
+                        }
                         let again = std::mem::take(&mut state.said_not_extended);
                         drop(state);
                         count(&counters.extensions);
@@ -291,19 +326,33 @@ impl HeldLock {
         self.shared.fanout.upcall.tell(|| Event::NotExtended { lock: self.spec.observed(), left });
     }
 
-    /// Says that no majority has extended it, and how much time is left: once, until it is extended again.
+    /// Says that no majority has extended it, and how much time is left: once, until it is extended again, and for one lock
+    /// a second.
     fn note_not_extended(&self, round: &Pending<ExtendRound>, now: Moment) {
         let (left, said) = {
             let mut state = self.state.lock();
             if !state.lease.is_held() {
                 return;
             }
-            (state.lease.ends_in(now), std::mem::replace(&mut state.said_not_extended, true))
+            let may_say = !state.said_not_extended;
+            let said = may_say.then(|| self.shared.retries.lock().say(time::tick())).flatten();
+            state.said_not_extended |= said.is_some();
+            (state.lease.ends_in(now), said)
         };
-        let level = if said { Level::Debug } else { Level::Warn };
-        let rows = self.shared.fanout.report(round.rows());
-        let (name, left, rows) = (&self.spec.name, About(left), Rows(&rows));
-        write_line!(level, "{name}: not extended, {left} left, {:?}: {rows}", self.owner);
+        let level = if said.is_some() { Level::Warn } else { Level::Debug };
+        let others = match said {
+            None | Some(0) => String::new(),
+            Some(unsaid) => format!("; {unsaid} other failed extensions since the last such line"),
+        };
+        let (name, left, report) = (&self.spec.name, About(left), || self.shared.fanout.report(round.rows()));
+        write_line!(level, "{name}: not extended, {left} left, {:?}: {}{others}", self.owner, Rows(&report()));
+    }
+
+    /// How long a lock waits that no majority has extended. With its state locked.
+    fn retry_after(&self, state: &State, Now { moment, tick }: Now) -> Duration {
+        let (fanout, left) = (&self.shared.fanout, state.lease.ends_in(moment));
+        let least = lease::retry_after(fanout.response_timeout());
+        self.shared.retries.lock().wait(least, left, fanout.is_late(tick), tick).min(left)
     }
 
     /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
@@ -324,7 +373,7 @@ impl HeldLock {
             let due = if confirmed {
                 state.renewed_at.checked_add(lease::renew_after(self.spec.ttl()))
             } else {
-                now.checked_add(lease::retry_after(self.shared.fanout.response_timeout()))
+                now.checked_add(self.retry_after(&state, Now { moment: now, tick: time::tick() }))
             };
             state.lease.next_event(due.unwrap_or(now), now)
         };
@@ -353,39 +402,78 @@ impl HeldLock {
     }
 }
 
-/// An extension under way: the round, and the nodes that turned out to have lost the key.
+/// An extension under way.
 struct Extension {
     round: Arc<Pending<ExtendRound>>,
     lock: Arc<HeldLock>,
-    ttl: Duration,
-    sent: Tick,
-    gone: Mutex<NodeSet>,
+    sent: Extending,
+    is_renewal: bool,
+    said: Mutex<Said>,
+}
+
+/// What nodes have answered to an extension, in time or late.
+#[derive(Default)]
+struct Said {
+    extended: NodeSet,
+    /// Nodes that do not have the lock any more.
+    gone: NodeSet,
+    /// Those of them that have lost the key, and where it was not set again yet.
+    to_heal: NodeSet,
+    /// How it has ended late.
+    end: Option<ExtendEnd>,
 }
 
 impl Extension {
-    fn new(round: Arc<Pending<ExtendRound>>, lock: Arc<HeldLock>, ttl: Duration, sent: Tick) -> Extension {
-        Extension { round, lock, ttl, sent, gone: Mutex::default() }
+    /// How it has ended for good, and whether just now, because of a late answer.
+    ///
+    /// RACE: what nodes say is noted before it is delivered to the round, and looked at after that. The thread that sees the end
+    /// also sees every node that answered before, and one that delivers a later answer sees the end itself.
+    fn end(&self, said: &mut Said) -> (Option<ExtendEnd>, bool) {
+        match self.round.end() {
+            Some(ExtendEnd::NotConfirmed) if said.end.is_none() => {
+                let nodes = self.lock.shared.fanout.len();
+                said.end = ExtendEnd::of(nodes, said.extended.len(), said.gone.len());
+                (said.end, said.end.is_some())
+            }
+            Some(ExtendEnd::NotConfirmed) => (said.end, false),
+            end => (end, false),
+        }
     }
 }
 
 impl Sink for Extension {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        if answer == Answer::Extend(ExtendReply::Gone) {
-            self.gone.lock().insert(node);
+        let Extension { round, lock, sent, .. } = self;
+        if self.is_renewal {
+            lock.state.lock().owed.remove(node);
         }
-        let extended = answer == Answer::Extend(ExtendReply::Extended);
-        let counted = self.round.deliver(node, answer, reached);
-        if extended && !counted {
-            // The round does not need it any more, but one more node has confirmed the lock.
-            self.lock.note_confirmed(node, self.sent);
-        }
-        // RACE: noted before it is delivered, and looked at after that. The thread that sees the round confirmed also sees
-        // every node that answered before, and one that delivers a later answer sees it confirmed itself.
-        if self.round.end() == Some(ExtendEnd::Confirmed) {
-            let gone = std::mem::take(&mut *self.gone.lock());
-            if gone != NodeSet::default() {
-                self.lock.heal(gone, self.ttl);
+        let (extended, gone) = (answer == EXTENDED, answer.is_gone());
+        if extended || gone {
+            let mut said = self.said.lock();
+            let noted = if extended { &mut said.extended } else { &mut said.gone };
+            noted.insert(node);
+            if answer == Answer::Extend(ExtendReply::Gone) {
+                said.to_heal.insert(node);
             }
+        }
+        let counted = round.deliver(node, answer, reached);
+        let (end, late, heal) = {
+            let mut said = self.said.lock();
+            let (end, is_late) = self.end(&mut said);
+            let is_confirmed = end == Some(ExtendEnd::Confirmed);
+            let heal = if is_confirmed { std::mem::take(&mut said.to_heal) } else { NodeSet::default() };
+            (end, is_late.then_some(said.extended), heal)
+        };
+        match (end, late) {
+            (Some(end), Some(late)) if lock.state.lock().lease.is_held() => {
+                lock.on_extension_end(end, *sent, round, late)
+            }
+            // The round does not need it any more, but one more node has confirmed the lock.
+            (Some(ExtendEnd::Confirmed), None) if extended && !counted => lock.note_confirmed(node, sent.at.tick),
+            _ => {}
+        }
+        if heal != NodeSet::default() {
+            lock.heal(heal, sent.ttl);
         }
         counted
     }

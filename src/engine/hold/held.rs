@@ -51,6 +51,8 @@ pub(super) struct State {
     pub(super) renewed_at: Moment,
     /// The renewal that is under way, and when it is given up.
     pub(super) renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
+    /// Nodes that owe the answer to a renewal: they are not asked once more.
+    pub(super) owed: NodeSet,
     pub(super) confirmations: Confirmations,
     /// Nodes that have confirmed it besides, until the first extension.
     pub(super) grants: Grants,
@@ -113,6 +115,7 @@ impl HeldLock {
             lease: Lease::new(won.use_until, hold_until, won.spec.renew),
             renewed_at: won.sent.moment,
             renewal: None,
+            owed: NodeSet::default(),
             confirmations: Confirmations::new(shared.fanout.len(), NodeSet::default(), won.sent.tick),
             grants: won.grants,
             checked_at: None,

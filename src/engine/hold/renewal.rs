@@ -10,7 +10,7 @@ use crate::engine::nodes::outgoing::Enqueued;
 use crate::engine::schedule::{COMPARE, Due};
 use crate::engine::shared::Shared;
 use crate::sys::logging::error;
-use crate::time::Now;
+use crate::time::{Moment, Now};
 
 /// The thread's work.
 pub(crate) fn run(shared: &Arc<Shared>) {
@@ -21,6 +21,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         if seat.has_idle() {
             seat.end_idle(shared.fanout.nodes(), &mut rounds_seen);
         }
+        let due = soonest_first(due);
         survive(shared, &due, || look_after(shared, &due));
     }
 }
@@ -34,6 +35,13 @@ fn survive(shared: &Shared, due: &[Arc<dyn Due>], work: impl FnOnce()) {
             shared.schedule.plan(Arc::clone(it), COMPARE);
         }
     }
+}
+
+/// After a delay of this thread many are due, with different ttls: what ends soonest is written first.
+fn soonest_first(mut due: Vec<Arc<dyn Due>>) -> Vec<Arc<dyn Due>> {
+    let now = Moment::now();
+    due.sort_by_cached_key(|it| it.left(now));
+    due
 }
 
 fn look_after(shared: &Shared, due: &[Arc<dyn Due>]) {
@@ -55,7 +63,7 @@ mod tests {
     use crate::engine::hold::held::HeldLock;
     use crate::engine::{Engine, LockSpec, Won};
     use crate::error::Lost;
-    use crate::ids::NodeSet;
+    use crate::ids::{NodeId, NodeSet};
     use crate::logic::lease;
     use crate::time;
     use crate::wire::{Address, KeyTtls, Plan};
@@ -90,6 +98,42 @@ mod tests {
         // By the renewal thread: nobody else looks at it.
         assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Expired));
         assert_eq!(lock.remaining(), Err(Lost::Expired));
+    }
+
+    #[test]
+    fn h21_while_a_majority_owes_the_answer_to_a_renewal_nobody_is_asked_again() {
+        let engine = engine();
+        let ttl = engine.shared().config.ttl;
+        let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
+        let due = |it: &HeldLock| it.state.lock().renewed_at.checked_add(lease::renew_after(ttl)).unwrap();
+        let now = Now { moment: due(&lock), tick: time::tick() };
+        lock.state.lock().owed.insert(NodeId::new(0));
+
+        let again_in = Arc::clone(&lock).on_due(now, &mut batch);
+
+        let pause = lease::retry_after(engine.shared().fanout.response_timeout());
+        assert_eq!(
+            (batch.asked, lock.state.lock().renewal.is_some(), again_in),
+            (NodeSet::default(), false, Some(pause))
+        );
+
+        lock.state.lock().owed = NodeSet::default();
+        Arc::clone(&lock).on_due(now, &mut batch);
+        assert!(batch.asked != NodeSet::default() || lock.state.lock().renewal.is_some());
+        drop(batch);
+        lock.lose(Lost::ShutDown);
+    }
+
+    #[test]
+    fn h21_of_locks_that_are_due_together_the_one_that_ends_soonest_is_extended_first() {
+        let engine = engine();
+        let lasts = [9, 3, 6].map(Duration::from_secs);
+        let due: Vec<Arc<dyn Due>> = lasts.iter().map(|it| -> Arc<dyn Due> { hold(&engine, *it) }).collect();
+
+        let now = Moment::now();
+        let left: Vec<_> = soonest_first(due).iter().map(|it| it.left(now).as_secs_f64().ceil()).collect();
+
+        assert_eq!(left, [3.0, 6.0, 9.0]);
     }
 
     #[test]

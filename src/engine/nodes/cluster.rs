@@ -135,17 +135,17 @@ impl Cluster {
     }
 
     /// Why a command is not to be given to the cluster now, if so.
-    pub(crate) fn refusal(&self, command: &Command, now: Tick) -> Option<NodeFailure> {
+    pub(crate) fn refusal(&self, command: &Command, patience: Duration, now: Tick) -> Option<NodeFailure> {
         let lane = {
             let state = self.state.lock();
             if !state.has_map {
                 drop(state);
-                return self.node.refusal(now);
+                return self.node.refusal_after(patience, now);
             }
             state.owner(command.slot()).cloned()
         };
         match lane {
-            Some(lane) => lane.refusal(now),
+            Some(lane) => lane.refusal_after(patience, now),
             None => {
                 self.look();
                 Some(nobody())

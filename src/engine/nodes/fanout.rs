@@ -14,7 +14,7 @@ use crate::engine::nodes::finder::{Finder, MasterSearch};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::joint::Joint;
 use crate::engine::nodes::memory::QuarantineLength;
-use crate::engine::nodes::node::{Node, NodeContext, WorkerHandle};
+use crate::engine::nodes::node::{MUTE_MIN, Node, NodeContext, WorkerHandle};
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing, Refusal, Takers};
 use crate::engine::nodes::sets::Sets;
 use crate::engine::nodes::worker::Worker;
@@ -302,9 +302,9 @@ impl Fanout {
         }
         for node in self.nodes() {
             let cluster = self.cluster(node.id);
-            let refusal = |command: &Command| match cluster {
-                Some(cluster) => cluster.refusal(command, now),
-                None => node.refusal(now),
+            let refusal = |command: &Command, patience| match cluster {
+                Some(cluster) => cluster.refusal(command, patience, now),
+                None => node.refusal_after(patience, now),
             };
             let mut jobs = [None, None];
             for (outgoing, job) in batch.iter().zip(&mut jobs) {
@@ -319,7 +319,7 @@ impl Fanout {
                 }
                 if let Takers::All(keep) = outgoing.takers {
                     *job = Some(Job::release(command, sink, now.checked_add(keep).unwrap_or(now)));
-                } else if let Some(failure) = refusal(&command) {
+                } else if let Some(failure) = refusal(&command, self.patience(outgoing.takers)) {
                     enqueued.refused.push(Refusal { node: node.id, failure, sink });
                 } else {
                     enqueued.taken.insert(node.id);
@@ -335,6 +335,14 @@ impl Fanout {
             }
         }
         enqueued
+    }
+
+    /// How long a node may be silent that takes such a command.
+    fn patience(&self, takers: Takers) -> Duration {
+        match takers {
+            Takers::Patient => self.response_timeout.max(MUTE_MIN),
+            Takers::Ready | Takers::ReadyMajority | Takers::All(_) => self.response_timeout,
+        }
     }
 
     /// Wakes the workers for what was enqueued, and reports the refusals to their sinks. Call it with nothing locked.
@@ -396,7 +404,7 @@ impl Fanout {
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
     fn behind(&self, command: Option<&Command>, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
         let refusal = |it: &Arc<Node>| match (self.cluster(it.id), command) {
-            (Some(cluster), Some(command)) => cluster.refusal(command, now),
+            (Some(cluster), Some(command)) => cluster.refusal(command, self.response_timeout, now),
             _ => it.refusal(now),
         };
         let refused = |it: &Arc<Node>| Some((it.id, refusal(it)?));
@@ -418,6 +426,11 @@ impl Fanout {
         let all = self.all();
         let not: NodeSet = all.iter().filter(|it| !it.status.may_heal(now)).map(|it| it.id).collect();
         some.without(not)
+    }
+
+    /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
+    pub(crate) fn is_late(&self, now: Tick) -> bool {
+        self.all().iter().any(|it| it.link.load.is_overdue(now))
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.

@@ -83,9 +83,14 @@ impl Load {
 
     /// Whether an answer has been due for longer than the response timeout. It may be there, unread.
     pub(crate) fn is_overdue(&self, now: Tick) -> bool {
+        self.is_due_for(self.response_timeout, now)
+    }
+
+    /// Whether an answer has been due for longer than `patience`, likewise.
+    pub(crate) fn is_due_for(&self, patience: Duration, now: Tick) -> bool {
         let Some(oldest) = self.oldest.load(Ordering::Acquire).checked_sub(1) else { return false };
         let age = self.nanos(now).saturating_sub(oldest);
-        self.response_timeout.as_nanos() < u128::from(age)
+        patience.as_nanos() < u128::from(age)
     }
 
     /// How long whoever begins a round waits first, so that this node keeps up; `queued` commands wait for the worker.

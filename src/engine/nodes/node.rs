@@ -86,6 +86,10 @@ pub(crate) struct Node {
     events: Arc<dyn Events>,
 }
 
+/// The shortest silence after which a connection can be given up, however short-lived its locks are: a server may be busy
+/// for a moment, and a new connection to it would wait as well.
+pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
+
 /// Commands that go out together: at most a release, and the acquire of whoever comes next.
 pub(crate) type Jobs = [Option<Job>; 2];
 
@@ -160,12 +164,17 @@ impl Node {
 
     /// Why the node is not to be asked now, if so.
     pub(crate) fn refusal(&self, now: Tick) -> Option<NodeFailure> {
+        self.refusal_after(self.response_timeout(), now)
+    }
+
+    /// Likewise, for a command that a node refuses only after a silence of more than `patience`.
+    pub(crate) fn refusal_after(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
         if !self.is_up()
             && let Some(failure) = self.why_not(now)
         {
             return Some(failure);
         }
-        if !self.is_stalled(now) {
+        if !self.is_silent_for(patience, now) {
             return None;
         }
         // Callers write by themselves, so the worker may not have looked since the answers are due.
@@ -195,7 +204,11 @@ impl Node {
     ///
     /// Reads nothing, so that it can be asked with anything locked but the connection.
     pub(crate) fn is_stalled(&self, now: Tick) -> bool {
-        let stalled = self.link.load.is_overdue(now) && self.link.is_silent(now);
+        self.is_silent_for(self.response_timeout(), now)
+    }
+
+    fn is_silent_for(&self, patience: Duration, now: Tick) -> bool {
+        let stalled = self.link.load.is_due_for(patience, now) && self.link.is_silent(patience, now);
         if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
             info!("{}: not responding: {}", self.id, self.address);
             self.upcall.tell_silence(self.id, &self.stall_logged, true);

@@ -25,6 +25,8 @@ pub(crate) struct Outgoing {
 pub(super) enum Takers {
     /// Those that can take it now; the others refuse it.
     Ready,
+    /// Likewise; but a node refuses it only after a longer silence, see [`Outgoing::patiently`].
+    Patient,
     /// Likewise; but it goes to no node while so many are stalled that no majority can take it.
     ReadyMajority,
     /// A release: every node, whatever its health. It is worth sending for so long.
@@ -53,6 +55,12 @@ impl Outgoing {
     /// them busy with, and they might never catch up.
     pub(crate) fn for_majority(self) -> Outgoing {
         Outgoing { takers: Takers::ReadyMajority, ..self }
+    }
+
+    /// A late answer counts as well. So a slow node takes it; a node that has sent nothing for a second and the response
+    /// timeout does not. Otherwise the end of what its commands have set would move on, and a dead connection would stay.
+    pub(crate) fn patiently(self) -> Outgoing {
+        Outgoing { takers: Takers::Patient, ..self }
     }
 
     /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.
@@ -98,6 +106,15 @@ impl Refusal {
 }
 
 impl Enqueued {
+    /// Nodes that were not asked, because they owe an answer.
+    pub(crate) fn leave_out<S: Sink + 'static>(&mut self, nodes: impl Iterator<Item = NodeId>, sink: &Arc<S>) {
+        let refusal = |node| {
+            let sink: Arc<dyn Sink> = Arc::<S>::clone(sink);
+            Refusal { node, failure: NodeFailure::Stalled, sink: Some(sink) }
+        };
+        self.refused.extend(nodes.map(refusal));
+    }
+
     pub(crate) fn merge(&mut self, other: Enqueued) {
         self.asked = self.asked.union(other.asked);
         self.taken = self.taken.union(other.taken);

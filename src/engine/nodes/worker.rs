@@ -18,7 +18,7 @@ use crate::engine::nodes::drive::{self, Driven};
 use crate::engine::nodes::finder::{Finder, Found};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::Driver;
-use crate::engine::nodes::node::{Health, Node};
+use crate::engine::nodes::node::{Health, MUTE_MIN, Node};
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::error::{MemberAnswer, MemberReport, NodeFailure, NodeFinding};
 use crate::logic::eligibility::Times;
@@ -34,10 +34,6 @@ use crate::wire::{Address, Group, Place};
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
-
-/// A connection is not given up sooner than this after it was last heard of, however short-lived its locks are: a server may
-/// be busy for a moment, and a new connection to it would wait as well.
-const MUTE_MIN: Duration = Duration::from_secs(1);
 
 /// How often a worker looks again that was asked to stop, or whose connection seems to be mute.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

@@ -158,6 +158,15 @@ fn h6_a_node_whose_answer_lies_unread_is_asked_however_old_it_is() {
 }
 
 #[test]
+fn h21_a_node_is_silent_for_longer_before_it_refuses_what_counts_late() {
+    let it = Connected::asked();
+    let patience = RESPONSE_TIMEOUT * 10;
+
+    assert_eq!(it.node.refusal_after(patience, it.start + patience), None);
+    assert_eq!(it.node.refusal_after(patience, it.start + patience * 2), Some(NodeFailure::Stalled));
+}
+
+#[test]
 fn h6_a_node_whose_answer_was_read_and_is_being_handed_out_is_asked() {
     let mut it = Connected::asked();
     it.answer();
