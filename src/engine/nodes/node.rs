@@ -464,11 +464,14 @@ impl Node {
 
     /// Keeps a release that the server has refused; the worker sends it again after a pause.
     pub(super) fn retry_later(&self, job: Job, now: Tick) {
-        if self.refused.lock().keep_refused(job, now) {
+        let refused = self.refused.lock().keep_refused(job, now);
+        if refused.overflowed {
             self.status.say_overflow(now);
         }
-        // It has to plan its sleep anew.
-        self.link.wake_worker();
+        if refused.is_first {
+            // It has to plan its sleep anew.
+            self.link.wake_worker();
+        }
     }
 
     /// The server has taken one that it had refused.

@@ -25,6 +25,18 @@ pub(crate) struct Unconfirmed {
     probe_at: Option<Tick>,
     /// Some were given up since it was empty.
     overflowed: bool,
+    /// How many times a kept release was looked at.
+    #[cfg(test)]
+    looks: usize,
+}
+
+/// What follows from a release that was refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Refused {
+    /// The log should warn: an older one was given up for it.
+    pub(crate) overflowed: bool,
+    /// Nobody has planned to send any again: whoever does has to be woken.
+    pub(crate) is_first: bool,
 }
 
 impl Default for Unconfirmed {
@@ -35,18 +47,30 @@ impl Default for Unconfirmed {
 
 impl Unconfirmed {
     fn with_room_for(max: usize) -> Unconfirmed {
-        Unconfirmed { jobs: VecDeque::new(), max, probe_at: None, overflowed: false }
+        Unconfirmed {
+            jobs: VecDeque::new(),
+            max,
+            probe_at: None,
+            overflowed: false,
+            #[cfg(test)]
+            looks: 0,
+        }
     }
 
     /// Keeps a release, to be sent at `again_at` or later, unless its key has expired by then. Where there is no room the
-    /// oldest one is given up: its key is the next to expire by itself. True if that should be said.
+    /// oldest one is given up: its key is the next to expire by itself. True if the log should warn of that.
+    ///
+    /// Expired ones in front make room, one look for each. A look at all of them costs more than all other work of the
+    /// reading thread as soon as a node refuses every release.
     pub(crate) fn keep(&mut self, job: Job, now: Tick, again_at: Tick) -> bool {
         if !job.is_worth_keeping(again_at) {
             return false;
         }
-        if self.jobs.len() == self.max {
-            self.jobs.retain(|(_, it)| it.is_worth_keeping(now));
+        while self.jobs.front().is_some_and(|(_, it)| !it.is_worth_keeping(now)) {
+            self.note_look();
+            self.jobs.pop_front();
         }
+        self.note_look();
         let full = self.jobs.len() == self.max;
         if full {
             self.jobs.pop_front();
@@ -60,12 +84,13 @@ impl Unconfirmed {
         self.take(now, usize::MAX)
     }
 
-    /// Keeps a release that the server has refused; it is sent again after a pause. True if that should be said.
-    pub(crate) fn keep_refused(&mut self, mut job: Job, now: Tick) -> bool {
+    /// Keeps a release that the server has refused; it is sent again after a pause.
+    pub(crate) fn keep_refused(&mut self, mut job: Job, now: Tick) -> Refused {
         let again_at = now.checked_add(PAUSE).unwrap_or(now);
+        let is_first = self.probe_at.is_none() || self.is_empty();
         self.probe_at.get_or_insert(again_at);
         job.was_refused = true;
-        self.keep(job, now, again_at)
+        Refused { overflowed: self.keep(job, now, again_at), is_first }
     }
 
     /// The server has taken one that it had refused: it may take the others. True if they may go now.
@@ -92,6 +117,7 @@ impl Unconfirmed {
         while due.len() < most
             && let Some((again_at, job)) = self.jobs.pop_front()
         {
+            self.note_look();
             if now < again_at {
                 self.jobs.push_front((again_at, job));
                 break;
@@ -106,6 +132,13 @@ impl Unconfirmed {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
+    }
+
+    fn note_look(&mut self) {
+        #[cfg(test)]
+        {
+            self.looks = self.looks.saturating_add(1);
+        }
     }
 }
 
@@ -158,7 +191,7 @@ mod tests {
     fn a_release_whose_key_has_expired_makes_room_for_others() {
         let start = time::tick();
         let mut kept = Unconfirmed::with_room_for(2);
-        for (name, seconds) in [("a", 100), ("b", 10)] {
+        for (name, seconds) in [("a", 10), ("b", 100)] {
             assert!(!kept.keep(Job::release(command(name), None, after(start, seconds)), start, start));
         }
         let late = Job::release(command("c"), None, after(start, 100));
@@ -168,7 +201,41 @@ mod tests {
 
         let (due, _) = kept.take_due(after(start, 20));
 
-        assert!(matches!(&due[..], [a, c] if is(a, "a") && is(c, "c")), "{} are due", due.len());
+        assert!(matches!(&due[..], [b, c] if is(b, "b") && is(c, "c")), "{} are due", due.len());
+    }
+
+    #[test]
+    fn h23_a_refused_release_costs_one_look_and_one_more_when_it_expires() {
+        let start = time::tick();
+        let mut kept = Unconfirmed::default();
+        let mut refuse = |count: usize, now: Tick| {
+            for _ in 0..count {
+                kept.keep_refused(Job::release(command("a"), None, after(now, 10)), now);
+            }
+            kept.looks
+        };
+        // Twice as many as fit. Then as many as fit, when all of those have expired.
+        assert_eq!(refuse(2 * RELEASES_MAX, start), 2 * RELEASES_MAX);
+        assert_eq!(refuse(RELEASES_MAX, after(start, 20)), 4 * RELEASES_MAX);
+    }
+
+    #[test]
+    fn h23_a_pause_before_refused_releases_go_again_needs_one_wake_up() {
+        let start = time::tick();
+        let mut kept = Unconfirmed::default();
+        let refuse = |kept: &mut Unconfirmed, now| {
+            kept.keep_refused(Job::release(command("a"), None, after(start, 100)), now).is_first
+        };
+        assert_eq!([start; 3].map(|now| refuse(&mut kept, now)), [true, false, false]);
+
+        // All of them are on their way, so nothing is planned.
+        let later = start.checked_add(PAUSE).unwrap();
+        assert!(matches!(kept.take_probes(later), (few, None) if few.len() == 3));
+        assert_eq!([later; 2].map(|now| refuse(&mut kept, now)), [true, false]);
+
+        // One was taken: those that are refused after that are planned anew.
+        assert!(kept.on_taken());
+        assert!(refuse(&mut kept, later));
     }
 
     #[test]
