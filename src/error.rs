@@ -332,10 +332,11 @@ pub enum AcquireError {
 pub enum HeldBy {
     /// Another manager, or another client. Or it had just changed hands.
     Other,
-    /// This manager, for another thread.
+    /// This manager, for another thread. Of a semaphore: one of the permits.
     ThisProcess,
     /// This manager, and the calling thread took it. If it has the guard still, it waited for itself: drop the guard first,
-    /// or use a [reentrant mutex](crate::LockManager::reentrant_mutex). It may have given the guard to another thread.
+    /// or use a [reentrant mutex](crate::LockManager::reentrant_mutex). It may have given the guard to another thread. Of a
+    /// semaphore: the calling thread took one of the permits.
     ThisThread,
 }
 

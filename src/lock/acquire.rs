@@ -171,7 +171,8 @@ impl<'a> Call<'a> {
     fn wait(&mut self, until: Option<Tick>) -> Result<LockGuard, AcquireError> {
         let shared = self.engine.shared();
         let signals = self.signals();
-        let own = self.held_by() == HeldBy::ThisThread;
+        // Others may give back a permit.
+        let own = self.spec.plan.is_noted() && self.held_by() == HeldBy::ThisThread;
         let mut warn_at = if own { self.began.checked_add(self.spec.ttl()) } else { None };
         let request = Request::new(self.spec, &shared.config, Some(shared.queues.waiter(self.spec.rule())));
         let mut place = Place::join(&shared.fanout, &shared.queues, &shared.admission, request);

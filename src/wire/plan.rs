@@ -90,7 +90,7 @@ impl Plan {
         self.form.slot()
     }
 
-    /// Whether the manager's queue notes who holds it. Not of a semaphore: nobody waits because of that.
+    /// Whether calls of the manager wait while it is noted that the manager holds it. Not of a semaphore.
     pub(crate) fn is_noted(&self) -> bool {
         self.form.is_noted()
     }

@@ -147,6 +147,30 @@ fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s
     Ok(())
 }
 
+#[test]
+fn a_permit_that_this_thread_or_another_one_of_the_process_has_is_reported_as_such() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, others) = (manager(&servers), manager(&servers));
+    let (mail, theirs) = (locks.semaphore("mail", 2), others.semaphore("mail", 2));
+    let permits = (mail.acquire()?, theirs.acquire()?);
+
+    let refused = || [mail.try_acquire_for(ms(50)).unwrap_err(), mail.try_acquire().unwrap_err()];
+    for err in refused() {
+        assert_eq!(held_by(&err), HeldBy::ThisThread);
+        assert!(err.to_string().starts_with("held by this process, taken by this thread (waited "), "{err}");
+    }
+    for err in thread::scope(|scope| scope.spawn(refused).join().unwrap()) {
+        assert_eq!(held_by(&err), HeldBy::ThisProcess);
+    }
+
+    // Permits that were given back are nobody's.
+    permits.0.release()?;
+    let more = theirs.acquire()?;
+    assert!(refused().iter().all(|it| held_by(it) == HeldBy::Other));
+    drop((permits.1, more));
+    Ok(())
+}
+
 /// One set goes from hand to hand in a manager: the thread that has it is known by each name.
 #[test]
 fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestResult {

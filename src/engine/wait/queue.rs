@@ -18,7 +18,8 @@ pub(super) struct WaitQueue {
     holder: Option<Hold>,
     /// The manager's holds of a lock that is shared.
     readers: Vec<Hold>,
-    /// The manager's holds of sets of locks that this one belongs to. They say whose it is, and nobody waits for that.
+    /// The manager's holds of sets of locks that this one belongs to, or its permits. They say whose it is, and nobody waits
+    /// for that.
     in_sets: Vec<Hold>,
     pub(super) tickets: VecDeque<Arc<Ticket>>,
 }
@@ -51,7 +52,7 @@ impl WaitQueue {
         }
     }
 
-    /// The calling thread has taken a set of locks with this one.
+    /// The calling thread has taken a set of locks with this one, or a permit.
     pub(super) fn begin_hold_of_set(&mut self, id: u64) {
         self.in_sets.push(Hold::of_this_thread(id));
     }

@@ -184,18 +184,22 @@ impl Queues {
 
 /// Notes the hold `id` of the calling thread: of several locks, with each of them as well.
 fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
-    if !spec.plan.is_noted() {
-        return;
-    }
-    for part in spec.plan.parts() {
+    for part in parts(&spec.plan) {
         queues.entry(Arc::clone(part)).or_default().begin_hold_of_set(id);
     }
-    queues.entry(Arc::clone(spec.plan.key())).or_default().begin_hold(id, spec.rule());
+    if spec.plan.is_noted() {
+        queues.entry(Arc::clone(spec.plan.key())).or_default().begin_hold(id, spec.rule());
+    }
 }
 
-/// The hold `id` is over, as far as each of its several locks is concerned.
+/// What notes a hold only to say whose it is: the names of a set, and a semaphore.
+fn parts(plan: &Plan) -> impl Iterator<Item = &Arc<[u8]>> {
+    plan.parts().chain((!plan.is_noted()).then(|| plan.key()))
+}
+
+/// The hold `id` is over, as far as it says whose a lock is.
 fn end_parts(queues: &mut WaitQueues, plan: &Plan, id: u64) {
-    for part in plan.parts() {
+    for part in parts(plan) {
         if let Some(queue) = queues.get_mut(part) {
             queue.end_hold_of_set(id);
             if queue.is_empty() {

@@ -49,7 +49,7 @@ pub(super) trait Form: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether the manager's queue notes who holds it: calls wait because of that.
+    /// Whether calls of the manager wait while it is noted that the manager holds it.
     fn is_noted(&self) -> bool {
         true
     }
