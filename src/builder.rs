@@ -310,8 +310,8 @@ impl Builder {
     /// An outage is the manager's: it begins with the first attempt of any of its calls that finds no majority, it is over
     /// when one finds a majority, and all calls count from its beginning. So calls that wait for the same lock end together,
     /// and a call that begins when an outage has lasted for longer than this already makes one attempt and returns
-    /// [`NoQuorum`](crate::AcquireError::NoQuorum) if that finds no majority either. A program that tries again in a loop
-    /// should pause in between. Failures of which nothing was seen in between for half a minute are two outages. A lock
+    /// [`NoQuorum`](crate::AcquireError::NoQuorum) if that finds no majority either, 100 ms after its beginning at the
+    /// earliest, unless its own timeout is shorter. Failures of which nothing was seen in between for half a minute are two outages. A lock
     /// that no majority grants while others can be had, as where an access list forbids its name, ends a call as well after
     /// this time, counted by its own attempts; while it waits for its turn behind others of this process, see
     /// [`response_timeout`](Builder::response_timeout), none of that counts.

@@ -222,13 +222,23 @@ pub enum AcquireError {
         /// How long the call waited before it gave up.
         waited: Duration,
     },
-    /// Too many nodes failed, so nobody can know who holds the lock. Or none was asked before the call's time was over,
-    /// because this process has more calls under way than the nodes can answer.
+    /// Too many nodes failed, so nobody can know who holds the lock.
     #[error("no quorum (tried for {}): {}", About(*waited), Rows(nodes))]
     NoQuorum {
         /// What each node answered in the last round.
         nodes: Vec<NodeReport>,
         /// How long the call tried before it gave up.
+        waited: Duration,
+    },
+    /// This manager has more calls under way than the nodes answer in time, and the call's turn to ask them did not come.
+    /// No node was asked. Use fewer threads, or wait for longer.
+    #[error(
+        "busy: this process has more calls under way than the nodes answer in time (waited {}): use fewer threads, or wait \
+         for longer",
+        About(*waited)
+    )]
+    Busy {
+        /// How long the call waited for its turn.
         waited: Duration,
     },
     /// A majority granted the lock, but so late that nothing usable of its ttl was left. It was given back.

@@ -100,7 +100,7 @@ impl From<AcquireError> for Failed {
         let exit = match &err {
             AcquireError::Held { .. } => Exit::HELD,
             AcquireError::NoQuorum { nodes, .. } if nodes.iter().any(|it| forbidden(&it.answer)) => Exit::NO_PERMISSION,
-            AcquireError::NoQuorum { .. } | AcquireError::TooLate { .. } => Exit::NO_QUORUM,
+            AcquireError::NoQuorum { .. } | AcquireError::Busy { .. } | AcquireError::TooLate { .. } => Exit::NO_QUORUM,
             AcquireError::KeyInUse { .. } => Exit::CONFIG,
             AcquireError::ShutDown | AcquireError::Forked => Exit::INTERNAL,
             _ => Exit::USAGE,

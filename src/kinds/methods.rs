@@ -115,7 +115,8 @@ macro_rules! lock_methods {
             /// Acquires the lock, waiting for as long as someone else holds it.
             ///
             /// Blocks without a limit while the lock is held. An outage ends the wait: if no majority of nodes could be
-            /// asked for the [outage timeout](crate::Builder::outage_timeout), that is an error.
+            /// asked for the [outage timeout](crate::Builder::outage_timeout), that is an error. In an outage that is older,
+            /// the call makes one attempt, and returns 100 ms after its beginning at the earliest.
             ///
             /// Calls are served in the order in which they began, see [`fair`](Self::fair). They do not poll: a release
             /// wakes the next one, see [`guide::waiting`](crate::guide::waiting).
@@ -151,12 +152,11 @@ macro_rules! lock_methods {
 
             /// Acquires the lock if it is free.
             ///
-            /// Blocks for one round trip; for at most one [response timeout](crate::Builder::response_timeout) where
-            /// nodes do not answer, and three if fencing counters have to be raised and the attempt fails. The first
-            /// call of a manager also waits for connections, for at most the
-            /// [connect timeout](crate::Builder::connect_timeout). Where this process has more calls under way than the
-            /// nodes can answer in time, it waits for its turn first, for at most the
-            /// [outage timeout](crate::Builder::outage_timeout).
+            /// Blocks for one round trip, and whatever fails, for at most the
+            /// [connect timeout](crate::Builder::connect_timeout) and two
+            /// [response timeouts](crate::Builder::response_timeout): for connections, for its turn, for the nodes' answers.
+            /// A call has to wait for its turn where this process has more calls under way than the nodes answer in time.
+            /// It does so for one response timeout, and then returns [`Busy`](AcquireError::Busy).
             ///
             /// A lock that is free but [reserved](crate::NodeAnswer::Reserved) for a call that waits is held; for a lock
             /// that is not [fair](Self::fair), if that call has waited for more than a second.
@@ -172,6 +172,7 @@ macro_rules! lock_methods {
             ///
             /// - [`AcquireError::Held`]: someone else holds it. Normal under contention. If it is
             ///   [this thread](crate::HeldBy::ThisThread), it is a mistake: one of its own guards is in the way.
+            /// - [`AcquireError::Busy`]: this process has too many calls under way. No node was asked.
             /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
             ///
             /// # Examples
@@ -197,9 +198,12 @@ macro_rules! lock_methods {
             #[doc = concat!("Blocks. Returns within `timeout` plus the time of one [`", stringify!($try_lock), "`](Self::",
                 stringify!($try_lock), "): a round that is")]
             /// under way when time runs out is brought to its end, so that nothing of it stays on the nodes.
-            /// [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt, which waits for its turn to ask where
-            /// that is needed. A timeout too long for the clock to show means "for as long as it takes". An outage ends
-            /// the wait earlier if it lasts for the [outage timeout](crate::Builder::outage_timeout).
+            /// [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt. A timeout too long for the clock to show
+            /// means "for as long as it takes".
+            ///
+            /// An outage ends the wait earlier if it lasts for the [outage timeout](crate::Builder::outage_timeout). **In an
+            /// outage that is older, the call does not wait:** it makes one attempt, and returns 100 ms after its beginning,
+            /// or after `timeout` if that is shorter. A loop that logs the error and tries again makes ten rounds a second.
             ///
             $(#[$about])*
             ///

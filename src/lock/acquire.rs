@@ -22,6 +22,9 @@ use crate::time::{self, About, Moment, Tick};
 const UNDECIDED_MAX: u32 = 4;
 /// How long an error waits for the reasons of nodes that were not needed to decide it.
 const REASONS: Duration = Duration::from_millis(20);
+/// A call that an outage ends at its first attempt lasts this long all the same, if it may: a program that tries again in a
+/// loop does not spin.
+const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a call waits.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +50,7 @@ pub(crate) fn acquire(
     let Some(_call) = engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
     let upcall = &engine.shared().fanout.upcall;
     upcall.tell(|| Event::Began { lock: spec.observed() });
-    let mut call = Call { engine, spec, began: time::tick(), outage: None, lost: None, won: false };
+    let mut call = Call::new(engine, spec, patience);
     let now = call.wait_for_contact();
     let result = match patience {
         Patience::None => call.once(true),
@@ -69,6 +72,8 @@ struct Call<'a> {
     engine: &'a Arc<Engine>,
     spec: &'a Arc<LockSpec>,
     began: Tick,
+    /// No round goes on for longer.
+    end: Option<Tick>,
     /// Since when its own attempts have found no majority.
     outage: Option<Tick>,
     /// The last lost attempt.
@@ -78,6 +83,25 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    fn new(engine: &'a Arc<Engine>, spec: &'a Arc<LockSpec>, patience: Patience) -> Call<'a> {
+        let (config, began) = (&engine.shared().config, time::tick());
+        let waits_until = match patience {
+            Patience::None => Some(began),
+            Patience::Until(until) => Some(until.max(began)),
+            Patience::Forever => None,
+        };
+        // A connection, its turn or a raise, and a round.
+        let more = config.connect_timeout.saturating_add(config.response_timeout.saturating_mul(2));
+        let end = waits_until.and_then(|it| it.checked_add(more));
+        Call { engine, spec, began, end, outage: None, lost: None, won: false }
+    }
+
+    /// What ends after `timeout`, or with the call.
+    fn deadline(&self, timeout: Duration) -> Tick {
+        let deadline = time::deadline(timeout);
+        self.end.map_or(deadline, |end| end.min(deadline))
+    }
+
     /// Lets the first calls of a manager wait until the nodes' clocks are known, which is when they are connected: places
     /// and proposals go by them. When the call goes on.
     fn wait_for_contact(&self) -> Tick {
@@ -130,10 +154,10 @@ impl<'a> Call<'a> {
     /// One attempt, without a place in the queue. `to_the_end`: repeated as long as it may be that nobody got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<LockGuard, AcquireError> {
         let shared = self.engine.shared();
-        let request = Request::new(self.spec, &shared.config, None);
+        let request = Request::new(self.spec, &shared.config, None).ending(self.end);
         let mut known = Known::default();
         // For all tries together.
-        let turn_until = self.turn_until();
+        let turn_until = self.deadline(shared.config.response_timeout);
         for tries in 0..UNDECIDED_MAX {
             if let Some(err) = self.stopped() {
                 return Err(err);
@@ -155,7 +179,7 @@ impl<'a> Call<'a> {
                         fastrand::f64(),
                     );
                     self.note(lost, pause);
-                    if !again {
+                    if !again || self.end.is_some_and(|end| end <= self.deadline(pause)) {
                         break;
                     }
                     if tries.saturating_add(1) < UNDECIDED_MAX && known.only.is_none() {
@@ -174,7 +198,8 @@ impl<'a> Call<'a> {
         // Others may give back a permit.
         let own = self.spec.plan.is_noted() && self.held_by() == HeldBy::ThisThread;
         let mut warn_at = if own { self.began.checked_add(self.spec.ttl()) } else { None };
-        let request = Request::new(self.spec, &shared.config, Some(shared.queues.waiter(self.spec.rule())));
+        let waiter = Some(shared.queues.waiter(self.spec.rule()));
+        let request = Request::new(self.spec, &shared.config, waiter).ending(self.end);
         let mut place = Place::join(&shared.fanout, &shared.queues, &shared.admission, request);
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
@@ -183,7 +208,7 @@ impl<'a> Call<'a> {
                 Next::GivenUp(lost) => {
                     self.lost = Some(lost);
                     drop(place);
-                    return Err(self.give_up());
+                    return Err(self.give_up_in_outage(until));
                 }
                 Next::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) => {
                     warn_at = None;
@@ -217,9 +242,18 @@ impl<'a> Call<'a> {
                     place.give_up_for_all(lost);
                 }
                 drop(place);
-                return Err(self.give_up());
+                return Err(self.give_up_in_outage(until));
             }
         }
+    }
+
+    /// The error of a call that waits no more, because of an outage, or because the lock's key is in use.
+    fn give_up_in_outage(&mut self, until: Option<Tick>) -> AcquireError {
+        if self.outage.is_some() {
+            let end = self.began.checked_add(OUTAGE_PAUSE).unwrap_or(self.began);
+            engine::sleep(until.map_or(end, |until| until.min(end)), &self.signals());
+        }
+        self.stopped().unwrap_or_else(|| self.give_up())
     }
 
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
@@ -285,20 +319,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// How long a call that does not wait for locks waits for its turn to ask.
-    fn turn_until(&self) -> Tick {
-        let config = &self.engine.shared().config;
-        time::deadline(config.outage_timeout.max(config.response_timeout))
-    }
-
     /// The error of a call that did not come to ask, because others were first; that of its last attempt if it had one.
     fn not_asked(&mut self) -> AcquireError {
         if self.lost.is_some() {
             return self.give_up();
         }
-        let shared = self.engine.shared();
-        let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
-        AcquireError::NoQuorum { nodes, waited: time::tick().saturating_duration_since(self.began) }
+        AcquireError::Busy { waited: time::tick().saturating_duration_since(self.began) }
     }
 
     /// Whether waiting is of no use any more.
@@ -329,7 +355,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The error of the last attempt. Waits, within a response timeout, until what was granted is given back, so that
+    /// The error of the last attempt. Waits, within a response timeout and the call's time, until what was granted is given back, so that
     /// nothing of the call is left where it can be helped.
     fn give_up(&mut self) -> AcquireError {
         let shared = self.engine.shared();
@@ -340,12 +366,12 @@ impl<'a> Call<'a> {
             return AcquireError::Held { by: self.held_by(), nodes, waited };
         };
         if let Some(release) = &lost.release {
-            release.wait(time::deadline(shared.fanout.response_timeout()));
+            release.wait(self.deadline(shared.fanout.response_timeout()));
         }
         let mut rows = lost.rows;
         if let Some(round) = &lost.round {
             if lost.why == LossReason::NoQuorum {
-                round.wait_for_rows(time::deadline(REASONS));
+                round.wait_for_rows(self.deadline(REASONS));
             }
             rows = round.rows();
         }
@@ -365,6 +391,50 @@ mod tests {
     use crate::config::Config;
     use crate::wire::{Address, KeyTtls, Plan};
 
+    /// A manager of one node, which cannot be reached and is not asked: other rounds have all slots.
+    fn full() -> (Arc<Engine>, Arc<LockSpec>) {
+        let config = Config { outage_timeout: Duration::from_secs(3600), ..Config::default() };
+        let engine = Arc::new(Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap());
+        engine.shared().admission.allow(0);
+        let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
+        (engine, Arc::new(spec))
+    }
+
+    #[test]
+    fn a_call_that_may_not_wait_for_its_turn_until_an_outage_would_end_it_says_busy() {
+        let (engine, spec) = full();
+        let soon = || time::deadline(Duration::from_millis(20));
+        for patience in [Patience::None, Patience::Until(time::tick()), Patience::Until(soon())] {
+            let result = acquire(&engine, &spec, patience);
+            assert!(matches!(result, Err(AcquireError::Busy { .. })), "{patience:?}: {result:?}");
+        }
+        assert_eq!(engine.shared().counters.snapshot(Vec::new()).rounds_without_quorum, 0, "a node was asked");
+    }
+
+    #[test]
+    fn all_that_a_call_waits_for_ends_a_connect_timeout_and_two_response_timeouts_after_its_patience() {
+        let (engine, spec) = full();
+        let config = &engine.shared().config;
+        let more = config.connect_timeout + config.response_timeout * 2;
+        let until = time::deadline(Duration::from_secs(60));
+
+        let waits = Call::new(&engine, &spec, Patience::Until(until));
+        assert_eq!(waits.end, Some(until + more));
+        assert_eq!(waits.deadline(Duration::from_secs(600)), until + more);
+        let tries = Call::new(&engine, &spec, Patience::None);
+        assert_eq!(tries.end, Some(tries.began + more));
+        assert!(tries.deadline(Duration::ZERO) <= time::tick());
+        assert_eq!(Call::new(&engine, &spec, Patience::Forever).end, None);
+
+        let over = Some(time::tick());
+        let request = Request::new(&spec, config, None).ending(over);
+        let slot = engine.shared().admission.enter();
+        let (attempt, _) =
+            Attempt::prepare(&engine.shared().fanout, slot, &request, Known::default(), request.policy, None)
+                .unwrap_or_else(|_| panic!("no attempt"));
+        assert_eq!(Some(attempt.deadline), over);
+    }
+
     /// Here it ends at the first moment at which it can: nobody looks after locks any more.
     #[test]
     fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line() {
@@ -374,7 +444,7 @@ mod tests {
         let spec = LockSpec::new(&shared.config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
         let client = Some(shared.queues.waiter(spec.rule()));
         let spec = Arc::new(spec);
-        let mut call = Call { engine: &engine, spec: &spec, began: time::tick(), outage: None, lost: None, won: false };
+        let mut call = Call::new(&engine, &spec, Patience::None);
         shared.schedule.stop();
         let won = || Won::just_now(&spec, Duration::from_secs(10));
 

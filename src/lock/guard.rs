@@ -20,13 +20,13 @@ use crate::time::{self, About};
 /// [`lost`](LockGuard::lost) and [`on_lost`](LockGuard::on_lost) tell those who wait.
 ///
 /// Dropping releases on every node and waits until a majority has confirmed, so that after the scope the lock is free
-/// for anyone. It blocks for at most one [response timeout](crate::Builder::response_timeout), usually one round trip,
-/// and for up to ten where this process has more rounds under way than the nodes can answer in one. It never panics, also
-/// while the thread is unwinding. Then it does not release where [`lock_delay`](crate::Builder::lock_delay) is wanted. Call
-/// [`release`](LockGuard::release) instead to learn how it went.
+/// for anyone. It blocks for at most one [response timeout](crate::Builder::response_timeout), usually one round trip.
+/// It never panics, also while the thread is unwinding. Then it does not release where
+/// [`lock_delay`](crate::Builder::lock_delay) is wanted. Call [`release`](LockGuard::release) instead to learn how it went.
 ///
 /// A guard can be sent to another thread and dropped there. It keeps the manager's threads alive, so the manager may be
-/// dropped first. In a child process after `fork` the guard is not held, and dropping it there does nothing.
+/// dropped first: the drop of the last guard then [shuts down](crate::LockManager::shut_down) as well, and blocks for up to the
+/// [shutdown grace](crate::Builder::shutdown_grace). In a child process after `fork` the guard is not held, and dropping it there does nothing.
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "Guard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
@@ -134,8 +134,7 @@ impl LockGuard {
         self.lock.extend(ttl)
     }
 
-    /// Releases the lock and says how that went. Blocks for one round trip, at most one response timeout, and up to ten
-    /// where this process has more rounds under way than the nodes can answer in one.
+    /// Releases the lock and says how that went. Blocks for one round trip, at most one response timeout.
     ///
     /// # Errors
     ///

@@ -205,6 +205,7 @@ fn of_error(error: &AcquireError) -> &'static str {
     match error {
         AcquireError::Held { .. } => "held",
         AcquireError::NoQuorum { .. } => "no_quorum",
+        AcquireError::Busy { .. } => "busy",
         AcquireError::TooLate { .. } => "too_late",
         AcquireError::KeyInUse { .. } => "key_in_use",
         AcquireError::Cancelled { .. } => "cancelled",

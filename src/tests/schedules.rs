@@ -17,6 +17,7 @@
     reason = "test code: a panic is a finding"
 )]
 
+mod bounds;
 mod clusters;
 mod driving;
 mod joint;

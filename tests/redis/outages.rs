@@ -121,3 +121,31 @@ fn h8_a_held_lock_in_between_is_no_outage() -> TestResult {
     assert!(2 <= failed_rounds(&locks) - before, "it gave up at once");
     Ok(())
 }
+
+/// A program that tries again at once does not spin.
+#[test]
+fn h8_a_call_that_begins_in_an_old_outage_lasts_a_tenth_of_a_second() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).outage_timeout(ms(0)).build()?;
+    kill_two(&servers);
+    let lock = locks.mutex("report");
+    assert_no_quorum(&lock.try_lock().unwrap_err());
+    let waited = |err: AcquireError| match err {
+        AcquireError::NoQuorum { waited, .. } => waited,
+        other => panic!("{other}"),
+    };
+
+    let before = failed_rounds(&locks);
+    for _ in 0..3 {
+        assert!(ms(100) <= waited(lock.try_lock_for(LONG).unwrap_err()));
+        assert!(ms(100) <= waited(lock.lock().unwrap_err()));
+        assert!(ms(40) <= waited(lock.try_lock_for(ms(40)).unwrap_err()));
+    }
+    assert_eq!(failed_rounds(&locks), before + 9);
+
+    // The pause can be ended.
+    let cancel = quorlock::CancelHandle::new();
+    cancel.cancel();
+    assert!(matches!(lock.cancelled_by(&cancel).lock(), Err(AcquireError::Cancelled { .. })));
+    Ok(())
+}

@@ -225,7 +225,7 @@ impl HeldLock {
         let Shared { fanout, queues, admission, .. } = &*self.shared;
         let _busy = fanout.busy();
         let _slot = admission.enter();
-        let deadline = time::deadline(fanout.response_timeout().saturating_mul(admission.turns()));
+        let deadline = time::deadline(fanout.response_timeout());
 
         let next = queues.pass_on(&self.spec.plan, self.id);
         let update = match &next {

@@ -14,9 +14,6 @@ use crate::logic::admission::{Limit, Sample};
 use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use crate::time::{self, Tick};
 
-/// How many times its share a release may wait for, see [`Admission::turns`].
-const TURNS_MAX: usize = 10;
-
 /// The rounds of a manager that are under way, and the calls that wait to begin one.
 pub(crate) struct Admission {
     /// How many may be under way.
@@ -140,14 +137,6 @@ impl Admission {
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.under_way.load(SeqCst) == 0 && self.waiting.load(SeqCst) == 0
-    }
-
-    /// How many times the response timeout a release has to wait for at most, because of what is under way.
-    ///
-    /// What the limit allows is answered well within one response timeout.
-    pub(crate) fn turns(&self) -> u32 {
-        let turns = self.under_way.load(Relaxed).div_ceil(self.limit.load(Relaxed).max(1));
-        u32::try_from(turns.clamp(1, TURNS_MAX)).unwrap_or(1)
     }
 
     /// Gives slots to the calls that came first, as long as there are any.
@@ -308,7 +297,6 @@ mod tests {
         let admission = admission(2);
         let mut releases: Vec<_> = (0..5).map(|_| admission.enter()).collect();
         let waiting = enqueue(&admission);
-        assert_eq!(admission.turns(), 3, "five of two at a time");
 
         while releases.pop().is_some() {
             assert_eq!(waiting.waiter.given.load(SeqCst), releases.len() < 2);

@@ -39,8 +39,8 @@ pub(crate) struct Attempt {
     /// It enters the waiting lists of nodes that refuse it.
     pub(crate) enters: bool,
     pub(crate) deadline: Tick,
-    /// It has to wait for connections first.
-    connects: bool,
+    /// Its time is not one response timeout: it has to wait for connections first, or its call ends before.
+    is_odd: bool,
     pub(crate) round: Arc<Pending<AcquireRound>>,
     /// Others may begin when it has ended.
     slot: Slot,
@@ -72,10 +72,10 @@ impl Attempt {
         let quarantine = fanout.quarantine();
         let command =
             request.spec.plan.acquire(owner, validity::millis(request.spec.ttl()), proposal, quarantine, &policy);
-        let (enters, deadline) = (policy.enters, fanout.deadline(sent.tick));
-        let connects = fanout.response_timeout() < deadline.saturating_duration_since(sent.tick);
+        let (enters, deadline) = (policy.enters, request.limit(fanout.deadline(sent.tick)));
+        let is_odd = fanout.response_timeout() != deadline.saturating_duration_since(sent.tick);
         let outgoing = Outgoing::ask(command, &round);
-        let attempt = Attempt { owner, sent, use_until, quarantine, seen, enters, deadline, connects, round, slot };
+        let attempt = Attempt { owner, sent, use_until, quarantine, seen, enters, deadline, is_odd, round, slot };
         Ok((attempt, outgoing))
     }
 
@@ -117,12 +117,12 @@ impl Attempt {
         self.take_back(fanout, request, &self.round.rows(), true);
     }
 
-    /// Lets the limit learn from how long the first round took. One that connected, or was over at once because nobody
-    /// could be asked, says nothing about queues.
+    /// Lets the limit learn from how long the first round took. One that connected, was cut short, or was over at once
+    /// because nobody could be asked, says nothing about queues.
     fn learn(&self, end: AcquireEnd) {
         let Some(ended) = self.round.ended() else { return };
         let answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
-        if !self.connects && (answered || ended.timed_out) {
+        if !self.is_odd && (answered || ended.timed_out) {
             self.slot.learn(self.sent.tick, ended.at.since(self.sent.moment), !ended.timed_out);
         }
     }
@@ -142,7 +142,7 @@ impl Attempt {
         if let AcquireEnd::Raise { token } = end {
             count(&fanout.counters.fencing_raises);
             let raise = Arc::new(Pending::new(nodes, RaiseRound::new(rule, token, self.use_until)));
-            let deadline = time::deadline(fanout.response_timeout());
+            let deadline = request.limit(time::deadline(fanout.response_timeout()));
             let outgoing = Outgoing::ask(spec.plan.raise(self.owner, token), &raise);
             end = run::run(fanout, outgoing, &raise, None, deadline);
             seen = seen.max(token).max(raise.with_ballot(Ballot::<RaiseRound>::seen));

@@ -8,7 +8,7 @@ use crate::engine::nodes::fanout::Fanout;
 use crate::engine::round::outcome::LostAttempt;
 use crate::engine::spec::LockSpec;
 use crate::logic::wait;
-use crate::time::Moment;
+use crate::time::{Moment, Tick};
 use crate::wire::{QueueEntry, QueuePolicy, Waiter};
 
 /// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
@@ -22,6 +22,8 @@ pub(crate) struct Request {
     /// But for the place: see [`Request::since`].
     pub(crate) policy: QueuePolicy,
     pub(crate) began: Moment,
+    /// No round of the call goes on for longer.
+    end: Option<Tick>,
     place: OnceLock<u64>,
 }
 
@@ -35,7 +37,17 @@ impl Request {
         let policy =
             QueuePolicy { fair: spec.fair, since: began.wall_micros(), entry, enters: waiter.is_some(), only: None };
         let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));
-        Request { spec, margin, policy, began, place: OnceLock::new() }
+        Request { spec, margin, policy, began, end: None, place: OnceLock::new() }
+    }
+
+    /// With an end of all its rounds.
+    pub(crate) fn ending(self, end: Option<Tick>) -> Request {
+        Request { end, ..self }
+    }
+
+    /// When a round ends that would otherwise end at `deadline`.
+    pub(super) fn limit(&self, deadline: Tick) -> Tick {
+        self.end.map_or(deadline, |end| end.min(deadline))
     }
 
     /// When the call began, microseconds since 1970: calls of all clients are ordered by it.
