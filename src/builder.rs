@@ -406,7 +406,8 @@ impl Builder {
         self
     }
 
-    /// Sets how long the end of the manager may take: sending what is queued, releases above all, and joining threads.
+    /// Sets how long the end of the manager may take: sending what is queued, releases above all, and joining threads. All
+    /// releases are sent together, thousands in a few round trips. What is not sent by then expires after its ttl.
     ///
     /// Default: 1 s. Allowed: up to 60 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Builder {

@@ -32,7 +32,7 @@ use crate::stats::Counters;
 use crate::time::{self, Tick};
 use crate::wire::{Address, KeyTtls, Plan};
 
-pub(crate) use crate::engine::hold::held::HeldLock;
+pub(crate) use crate::engine::hold::held::{Confirmation, HeldLock, Leaving};
 pub use crate::engine::listeners::LostReceiver;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};

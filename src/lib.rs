@@ -117,7 +117,7 @@ pub use error::{
 pub use ids::{FencingToken, NodeId};
 pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
-pub use lock::{LockGuard, ReadGuard, WriteGuard};
+pub use lock::{Guard, LockGuard, ReadGuard, WriteGuard, release_all};
 pub use manager::{Admin, LockManager};
 #[cfg(feature = "metrics")]
 pub use observer::MetricsObserver;

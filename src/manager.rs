@@ -205,8 +205,8 @@ impl LockManager {
     /// Ends the manager before its last handle goes.
     ///
     /// Calls that wait for a lock return [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and so do all later
-    /// ones. Locks that are held are [lost](crate::Lost::ShutDown) and released. What is queued is sent, and all threads
-    /// are joined. Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace); a thread that is still busy
+    /// ones. Locks that are held are [lost](crate::Lost::ShutDown) and released, all together. What is queued is sent, and
+    /// all threads are joined. Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace); a thread that is still busy
     /// then, with a name server for example, is left behind, and the log says so. A second call does nothing.
     #[doc(alias = "shutdown")]
     #[doc(alias = "close")]

@@ -38,9 +38,13 @@ pub(crate) trait Due: Send + Sync {
     /// What it is, if it is a lock that is held.
     fn hold(&self) -> Option<Hold>;
 
-    /// The schedule has stopped, so it will never be due.
-    fn on_stop(&self);
+    /// The schedule has stopped, so it will never be due. The result is what may take its time: it is done when all others
+    /// have heard of it as well.
+    fn on_stop(self: Arc<Self>) -> Option<Rest>;
 }
+
+/// See [`Due::on_stop`].
+pub(crate) type Rest = Box<dyn FnOnce()>;
 
 /// Where something is entered in the schedule.
 #[derive(Debug)]
@@ -95,8 +99,10 @@ impl Schedule {
     /// RACE: what is being looked after is not entered, so [`Schedule::stop`] does not find it. A thread that enters it
     /// again after that learns here that it will never be due.
     pub(crate) fn plan(&self, due: Arc<dyn Due>, wait: Duration) {
-        if let Err(due) = self.enter(due, wait) {
-            due.on_stop();
+        if let Err(due) = self.enter(due, wait)
+            && let Some(rest) = due.on_stop()
+        {
+            rest();
         }
     }
 
@@ -173,7 +179,8 @@ impl Schedule {
         let (due, asleep) = (std::mem::take(&mut queue.due), queue.asleep);
         queue.all_known.clear();
         self.unlock(queue, asleep);
-        due.into_values().for_each(|it| it.on_stop());
+        let rest: Vec<_> = due.into_values().filter_map(|it| it.on_stop()).collect();
+        rest.into_iter().for_each(|it| it());
         asleep
     }
 
@@ -260,7 +267,9 @@ mod tests {
             Some(Hold { lock, token: FencingToken::new(self.0.id), age: Duration::ZERO, left: Duration::ZERO })
         }
 
-        fn on_stop(&self) {}
+        fn on_stop(self: Arc<Self>) -> Option<Rest> {
+            None
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::error::{AcquireError, Lost, ReleaseError, Released};
 use crate::kinds::methods::{described, mutex_methods, run_methods, setters};
 use crate::kinds::mutex::Mutex;
 use crate::kinds::reentrant::holds::{Hold, Key};
-use crate::lock::{LockGuard, Patience};
+use crate::lock::{GiveBack, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::sys::logging::debug;
 
@@ -198,10 +198,19 @@ impl ReentrantGuard {
     /// - [`ReleaseError::NotConfirmed`]: this was the last guard, and no majority confirmed in time. The release stays
     ///   queued for nodes that did not; where it never arrives the key expires within one ttl.
     pub fn release(self) -> Result<Option<Released>, ReleaseError> {
-        if self.holds() != 1 {
-            return Ok(self.check().map(|()| None)?);
+        match self.give_back() {
+            Ok(guard) => guard.release().map(Some),
+            Err(result) => result.map(|()| None),
         }
-        Rc::into_inner(self.hold).map(Hold::release).transpose()
+    }
+}
+
+impl GiveBack for ReentrantGuard {
+    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
+        if self.holds() != 1 {
+            return Err(self.check().map_err(ReleaseError::from));
+        }
+        Rc::into_inner(self.hold).map(Hold::into_guard).ok_or(Ok(()))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::description::Description;
 use crate::kinds::methods::{described, lock_methods, run_methods, setters};
-use crate::lock::{LockGuard, Patience};
+use crate::lock::{GiveBack, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
@@ -168,6 +168,12 @@ impl Permit {
     /// As there.
     pub fn release(self) -> Result<Released, ReleaseError> {
         self.guard.release()
+    }
+}
+
+impl GiveBack for Permit {
+    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
+        Ok(self.guard)
     }
 }
 

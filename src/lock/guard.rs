@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, HeldLock, LostReceiver};
+use crate::engine::{Confirmation, Engine, HeldLock, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
 use crate::sys::logging::{debug, info};
@@ -22,7 +22,8 @@ use crate::time::{self, About};
 /// Dropping releases on every node and waits until a majority has confirmed, so that after the scope the lock is free
 /// for anyone. It blocks for at most one [response timeout](crate::Builder::response_timeout), usually one round trip.
 /// It never panics, also while the thread is unwinding. Then it does not release where
-/// [`lock_delay`](crate::Builder::lock_delay) is wanted. Call [`release`](LockGuard::release) instead to learn how it went.
+/// [`lock_delay`](crate::Builder::lock_delay) is wanted. Call [`release`](LockGuard::release) instead to learn how it went,
+/// and [`release_all`](crate::release_all) for many guards.
 ///
 /// A guard can be sent to another thread and dropped there. It keeps the manager's threads alive, so the manager may be
 /// dropped first: the drop of the last guard then [shuts down](crate::LockManager::shut_down) as well, and blocks for up to the
@@ -145,15 +146,16 @@ impl LockGuard {
     ///   not; where it never arrives the key expires within one ttl.
     #[doc(alias = "unlock")]
     pub fn release(mut self) -> Result<Released, ReleaseError> {
-        self.end(|engine, lock| {
-            let (end, round) = lock.release()?;
-            let fanout = &engine.shared().fanout;
-            if end.enough {
-                Ok(Released { confirmed: end.confirmed, nodes: fanout.len() })
-            } else {
-                Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: fanout.report(round.rows()) })
-            }
-        })
+        self.end(|engine, lock| confirmed(engine, lock.release()?))
+    }
+
+    /// What the hold is made of, for who ends it.
+    pub(super) fn into_parts(mut self) -> Result<(Arc<Engine>, Arc<HeldLock>), ReleaseError> {
+        let engine = self.engine.take().ok_or(Lost::Gone)?;
+        if engine.shared().is_forked() {
+            return Err(Lost::Forked.into());
+        }
+        Ok((engine, Arc::clone(&self.lock)))
     }
 
     /// The same hold, of one of several readers.
@@ -177,6 +179,16 @@ impl LockGuard {
         }
         let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
         end(&engine, &self.lock)
+    }
+}
+
+/// What a release says that has ended so.
+pub(super) fn confirmed(engine: &Engine, (end, round): Confirmation) -> Result<Released, ReleaseError> {
+    let fanout = &engine.shared().fanout;
+    if end.enough {
+        Ok(Released { confirmed: end.confirmed, nodes: fanout.len() })
+    } else {
+        Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: fanout.report(round.rows()) })
     }
 }
 

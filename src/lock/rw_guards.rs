@@ -8,6 +8,7 @@ use crate::engine::LostReceiver;
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
 use crate::lock::guard::LockGuard;
+use crate::lock::together::GiveBack;
 
 /// Holds a read-write lock for reading until it is dropped: other readers may have it as well, and no writer has.
 ///
@@ -148,6 +149,18 @@ impl WriteGuard {
     #[doc(alias = "unlock")]
     pub fn release(self) -> Result<Released, ReleaseError> {
         self.guard.release()
+    }
+}
+
+impl GiveBack for ReadGuard {
+    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
+        Ok(self.guard)
+    }
+}
+
+impl GiveBack for WriteGuard {
+    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
+        Ok(self.guard)
     }
 }
 

@@ -75,6 +75,7 @@ mod split_cluster;
 mod starving;
 mod support;
 mod three_clusters;
+mod together;
 mod waiting;
 
 /// On the backend `tls` it trusts the certificates of the servers.

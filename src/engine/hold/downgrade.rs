@@ -24,7 +24,7 @@ impl HeldLock {
             (state.lease, state.confirmations(), state.counter_kept)
         };
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
-        let Ended { reached, keep, renewed_at, listeners, .. } = self.end()?;
+        let Ended { reached, keep, renewed_at, listeners, .. } = self.end(true)?;
         let state = State {
             lease,
             renewed_at,

@@ -13,7 +13,7 @@ use crate::engine::nodes::job::Sink;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
 use crate::engine::round::outcome::Grants;
 use crate::engine::round::pending::Pending;
-use crate::engine::schedule::{Due, Slot};
+use crate::engine::schedule::{Due, Rest, Slot};
 use crate::error::{ExtendError, Lost, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
@@ -101,8 +101,9 @@ impl Due for HeldLock {
         Some(Hold { lock: self.spec.observed(), token: self.token, age, left })
     }
 
-    fn on_stop(&self) {
-        self.lose(Lost::ShutDown);
+    fn on_stop(self: Arc<Self>) -> Option<Rest> {
+        let loss = self.end_for(Lost::ShutDown)?;
+        Some(Box::new(move || self.announce(loss)))
     }
 }
 

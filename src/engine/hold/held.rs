@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
 use crate::engine::nodes::outgoing::Outgoing;
+use crate::engine::round::admission;
 use crate::engine::round::attempt::Attempt;
 use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::round::pending::Pending;
@@ -76,6 +77,31 @@ pub(super) struct Ended {
     pub(super) keep: Duration,
     pub(super) renewed_at: Moment,
     pub(super) listeners: Listeners,
+}
+
+/// A release that is in the queues of the nodes.
+#[must_use]
+pub(crate) struct Leaving<'a> {
+    lock: &'a HeldLock,
+    /// The call of this manager that comes next.
+    next: Option<Arc<Ticket>>,
+    ended: Ended,
+    round: Arc<Pending<ReleaseRound>>,
+    _slot: admission::Slot,
+}
+
+impl Leaving<'_> {
+    /// Wakes the thread that writes it. The next call may ask then.
+    pub(crate) fn wake(&self) {
+        self.lock.shared.fanout.wake(self.ended.reached, false);
+        self.lock.let_next_ask(self.next.as_deref());
+    }
+
+    /// Waits until a majority has confirmed it, until `deadline` at most.
+    pub(crate) fn wait(self, deadline: Tick) -> Result<Confirmation, Lost> {
+        let end = self.round.wait(deadline);
+        self.lock.conclude_release(end, self.round, self.ended)
+    }
 }
 
 /// A hold that was lost just now, which has to be announced, with nothing locked.
@@ -202,19 +228,47 @@ impl HeldLock {
     /// If it was lost before, or turns out to have been, the error says how. The listeners have been notified then, or are
     /// being.
     pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
-        let Ended { held, reached, keep, renewed_at, listeners } = self.end()?;
+        let ended = self.end(true)?;
+        let round = self.release_round(&ended);
+        let end = self.send_release(&round, ended.reached, ended.keep);
+        self.conclude_release(end, round, ended)
+    }
+
+    /// Like [`HeldLock::release`], but does not wait, and leaves the release in the queues of the nodes. The result has to
+    /// be [woken](Leaving::wake), whatever happens, and then [waited for](Leaving::wait). The waiting call of this manager
+    /// asks the nodes itself.
+    pub(crate) fn begin_release(&self) -> Result<Leaving<'_>, Lost> {
+        let ended = self.end(false)?;
+        let Shared { fanout, queues, admission, .. } = &*self.shared;
+        let (round, slot) = (self.release_round(&ended), admission.enter());
+        let next = queues.pass_on(&self.spec.plan, self.id);
+        let update = next.as_ref().map_or_else(|| self.update(), |it| it.comes_next(fanout));
+        let release = Outgoing::release(self.release_command(update), ended.reached, ended.keep);
+        // No node refuses it.
+        drop(fanout.enqueue(release.answered_to(Some(&round)), time::tick()));
+        Ok(Leaving { lock: self, next, ended, round, _slot: slot })
+    }
+
+    fn release_round(&self, ended: &Ended) -> Arc<Pending<ReleaseRound>> {
         let fanout = &self.shared.fanout;
-        let pending = run::of_release(fanout, ReleaseRound::of_held(fanout.len(), held), reached);
-        let end = self.send_release(&pending, reached, keep);
+        run::of_release(fanout, ReleaseRound::of_held(fanout.len(), ended.held), ended.reached)
+    }
+
+    fn conclude_release(
+        &self,
+        end: ReleaseEnd,
+        round: Arc<Pending<ReleaseRound>>,
+        ended: Ended,
+    ) -> Result<Confirmation, Lost> {
         let counters = &self.shared.counters;
         if end.lost {
             count(&counters.locks_lost);
-            self.notify(Lost::Gone, renewed_at, listeners);
+            self.notify(Lost::Gone, ended.renewed_at, ended.listeners);
             return Err(Lost::Gone);
         }
         count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
         self.tell(|lock, held| Event::Released { lock, held, confirmed: end.enough });
-        Ok((end, pending))
+        Ok((end, round))
     }
 
     /// Sends the release and waits for it. The acquire of the call that waits for the lock goes along, in the same write.
@@ -237,18 +291,12 @@ impl HeldLock {
 
         let now = time::tick();
         let sent = fanout.send(release, acquire, fanout.drive_alone(now), now);
-        match (&next, attempt) {
-            (Some(next), Some(attempt)) => {
-                attempt.round.set_reached(sent.taken());
-                next.hand_over(attempt);
-            }
-            // Not before the release was sent: the call asks at once, and would be refused if its acquire came first.
-            (Some(next), None) => next.let_ask(),
-            (None, _) => queues.end_hold(&self.spec.plan, self.id),
-        }
-        if next.as_deref().is_some_and(Ticket::reads) {
-            // Those that read and stand behind it go in with it.
-            queues.admit(self.spec.plan.key());
+        if let (Some(next), Some(attempt)) = (&next, attempt) {
+            attempt.round.set_reached(sent.taken());
+            next.hand_over(attempt);
+            self.admit_behind(next);
+        } else {
+            self.let_next_ask(next.as_deref());
         }
         let end = run::wait(sent, round, deadline);
         if let Some(next) = next {
@@ -256,6 +304,25 @@ impl HeldLock {
             next.wake();
         }
         end
+    }
+
+    /// Lets others have the lock, or the call that comes next ask for it. Not before the release was sent: the call asks at
+    /// once, and would be refused if its acquire came first.
+    fn let_next_ask(&self, next: Option<&Ticket>) {
+        match next {
+            Some(next) => {
+                next.let_ask();
+                self.admit_behind(next);
+            }
+            None => self.shared.queues.end_hold(&self.spec.plan, self.id),
+        }
+    }
+
+    /// Calls that read and stand behind one that reads go in with it.
+    fn admit_behind(&self, next: &Ticket) {
+        if next.reads() {
+            self.shared.queues.admit(self.spec.plan.key());
+        }
     }
 
     /// The attempt of the call that comes next, and its command.
@@ -275,7 +342,7 @@ impl HeldLock {
         if !self.shared.config.lock_delay || !sys::is_unwinding() {
             return false;
         }
-        if let Ok(ended) = self.end() {
+        if let Ok(ended) = self.end(true) {
             self.leave_lists(ended.reached);
             self.shared.queues.end_hold(&self.spec.plan, self.id);
             self.tell(|lock, held| Event::LeftToExpire { lock, held });
@@ -284,8 +351,8 @@ impl HeldLock {
     }
 
     /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; what is left of it
-    /// on the nodes has been released then, or is queued to be.
-    pub(super) fn end(&self) -> Result<Ended, Lost> {
+    /// on the nodes has been released then, or is queued to be. `waits`: until that is confirmed, for at most a response timeout.
+    pub(super) fn end(&self, waits: bool) -> Result<Ended, Lost> {
         let now = Moment::now();
         let (lost, loss, reached) = {
             // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
@@ -304,7 +371,7 @@ impl HeldLock {
                     self.shared.schedule.remove(&self.slot);
                     return Ok(Ended { held, reached, keep, renewed_at, listeners });
                 }
-                Ending::LostNow(reason) => (reason, Some(self.begin_loss(&mut state, reason, true)), state.reached),
+                Ending::LostNow(reason) => (reason, Some(self.begin_loss(&mut state, reason, waits)), state.reached),
                 // RACE: the thread that ended it notifies the listeners, and may not have done so yet. It has enqueued the
                 // release.
                 Ending::LostBefore(reason) => (reason, None, state.reached),
@@ -344,14 +411,16 @@ impl HeldLock {
 
     /// Ends the lease for `reason` and notifies the listeners, once. Nothing happens if it was over already.
     pub(crate) fn lose(&self, reason: Lost) {
-        let loss = {
-            let mut state = self.state.lock();
-            let lost = state.lease.lose(reason);
-            lost.then(|| self.begin_loss(&mut state, reason, false))
-        };
-        if let Some(loss) = loss {
+        if let Some(loss) = self.end_for(reason) {
             self.announce(loss);
         }
+    }
+
+    /// Like [`HeldLock::lose`], but it is left to the caller to announce the loss. The release is in the queues of the nodes.
+    pub(super) fn end_for(&self, reason: Lost) -> Option<Loss> {
+        let mut state = self.state.lock();
+        let lost = state.lease.lose(reason);
+        lost.then(|| self.begin_loss(&mut state, reason, false))
     }
 
     /// Lets the clock end the lease, if it is time.

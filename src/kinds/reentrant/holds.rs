@@ -12,7 +12,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::error::{AcquireError, ReleaseError, Released};
+use crate::error::AcquireError;
 use crate::ids::LockName;
 use crate::lock::LockGuard;
 
@@ -44,11 +44,11 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Releases the lock, and says how that went.
-    pub(super) fn release(self) -> Result<Released, ReleaseError> {
+    /// The guard, which the thread does not find any more: it is about to release the lock.
+    pub(super) fn into_guard(self) -> LockGuard {
         let Hold { entry, guard } = self;
         drop(entry);
-        guard.release()
+        guard
     }
 }
 
