@@ -23,6 +23,7 @@ pub(crate) mod outgoing;
 mod probe;
 pub(crate) mod queue;
 pub(crate) mod resend;
+mod resolve;
 pub(crate) mod sets;
 mod settle;
 pub(crate) mod status;

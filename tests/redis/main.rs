@@ -71,6 +71,7 @@ mod sets;
 mod several;
 mod several_waiting;
 mod slow_ways;
+mod slow_names;
 mod split_cluster;
 mod starving;
 mod support;

@@ -1,5 +1,5 @@
-//! A wall clock that can be stepped, for whatever process this library is preloaded into (`LD_PRELOAD`). Linux only;
-//! elsewhere it is empty.
+//! A wall clock that can be stepped, for whatever process this library is preloaded into (`LD_PRELOAD`), and names that are not
+//! resolved. Linux only; elsewhere it is empty.
 //!
 //! It answers `clock_gettime` for the wall clock, `gettimeofday` and `time` with the system's time plus an offset, and
 //! hands all other clocks through. The offset is read, at every call, from a file that the environment names in
@@ -21,20 +21,24 @@
 //!
 //! These functions are called by allocators while they start, before anything else works: Debian's server has
 //! jemalloc, and a preload that allocates there, or takes a lock, hangs for ever. So nothing here allocates, locks or
-//! looks up a symbol: the time comes straight from the kernel, and where there is no file the offset is zero.
+//! looks up a symbol: the time comes straight from the kernel, and where there is no file the offset is zero. What resolves
+//! names is called by nobody who starts.
 //!
 //! Nobody may link to this library: its functions would then be those of the program that does. `devnodes` depends on it
 //! so that cargo builds it, and names nothing in it.
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::ptr;
+    use std::ffi::CStr;
     use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+    use std::{mem, ptr};
 
-    use libc::{c_char, c_int, c_long, c_void, clockid_t, time_t, timespec, timeval};
+    use libc::{addrinfo, c_char, c_int, c_long, c_void, clockid_t, time_t, timespec, timeval};
 
     /// The environment variable that names the file.
-    const VARIABLE: &std::ffi::CStr = c"QUORLOCK_CLOCK_FILE";
+    const VARIABLE: &CStr = c"QUORLOCK_CLOCK_FILE";
+    /// The one that names the file with which names are slow.
+    const SLOW_NAMES: &CStr = c"QUORLOCK_SLOW_NAMES";
     /// Length of the file in bytes.
     const LEN: usize = 32;
     const SECOND: i64 = 1_000_000_000;
@@ -159,5 +163,37 @@ mod linux {
             unsafe { *to = seconds };
         }
         seconds
+    }
+
+    /// In place of the C library's. A name that begins with `slow` is this machine's, and is not resolved as long as the file
+    /// exists that the environment names.
+    ///
+    /// # Safety
+    ///
+    /// As there: `node` and `service` are strings or null, `hints` can be read or is null, `found` can be written to.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn getaddrinfo(
+        mut node: *const c_char,
+        service: *const c_char,
+        hints: *const addrinfo,
+        found: *mut *mut addrinfo,
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        if !node.is_null() && unsafe { CStr::from_ptr(node) }.to_bytes().starts_with(b"slow") {
+            // SAFETY: plain system calls. Nobody changes the environment of such a process.
+            unsafe {
+                let file = libc::getenv(SLOW_NAMES.as_ptr());
+                while !file.is_null() && libc::access(file, libc::F_OK) == 0 {
+                    libc::usleep(1_000);
+                }
+            }
+            node = c"127.0.0.1".as_ptr();
+        }
+        type Function =
+            unsafe extern "C" fn(*const c_char, *const c_char, *const addrinfo, *mut *mut addrinfo) -> c_int;
+        // SAFETY: the next function of that name is the C library's, which has this form.
+        let next: Option<Function> = unsafe { mem::transmute(libc::dlsym(libc::RTLD_NEXT, c"getaddrinfo".as_ptr())) };
+        // SAFETY: the caller's promise.
+        next.map_or(libc::EAI_FAIL, |next| unsafe { next(node, service, hints, found) })
     }
 }

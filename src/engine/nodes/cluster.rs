@@ -270,7 +270,9 @@ pub(crate) struct Mapper {
 impl Mapper {
     /// `seeds`: those of the address. `poll`: the one that the cluster's node wakes.
     pub(crate) fn new(cluster: Arc<Cluster>, seeds: &Group, poll: Poll) -> Mapper {
-        let members = AllMembers::new(cluster.node.id, cluster.address.clone(), seeds, poll);
+        let node = Arc::downgrade(&cluster.node);
+        let wake = move || node.upgrade().iter().for_each(|it| it.link.wake_worker());
+        let members = AllMembers::new(cluster.node.id, cluster.address.clone(), seeds, poll, wake);
         Mapper { cluster, members, said: None, said_holes: false, has_learned: false }
     }
 

@@ -113,7 +113,8 @@ impl MasterSearch {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let finder = Arc::new(Finder { state: Mutex::default(), waker, rhythm });
-        let members = AllMembers::new(node.id, address, &group, poll);
+        let theirs = Arc::clone(&finder);
+        let members = AllMembers::new(node.id, address, &group, poll, move || theirs.wake());
         Ok((MasterSearch { finder: Arc::clone(&finder), node, group, members }, finder))
     }
 

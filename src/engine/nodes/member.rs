@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::answer::cluster::View;
 use crate::engine::nodes::connect::{cannot, lost, secure};
 use crate::engine::nodes::probe;
+use crate::engine::nodes::resolve::{Resolver, Resolving};
 use crate::error::{MemberAnswer, NodeFailure, TlsFailure};
 use crate::sys::{Registry, Socket, Token};
 use crate::wire::{Address, Place, Probe, Question};
@@ -22,6 +23,7 @@ pub(super) struct Asking<'a> {
     /// The group's.
     pub(super) address: &'a Address,
     pub(super) question: &'a Question,
+    pub(super) resolver: &'a Resolver,
     /// Where the thread waits for sockets.
     pub(super) registry: &'a Registry,
 }
@@ -33,7 +35,11 @@ pub(super) struct Member {
     name: Option<Arc<str>>,
     token: Token,
     link: Option<Link>,
-    /// Addresses of the same name that have not been tried.
+    /// Its name is being resolved; one thread at most does that.
+    resolving: Option<Resolving>,
+    /// The addresses that its name had last, or why there are none.
+    known: Result<Vec<SocketAddr>, NodeFailure>,
+    /// Those of them that have not been tried.
     untried: VecDeque<SocketAddr>,
     /// The connection is from an earlier look, and may have been closed meanwhile.
     kept: bool,
@@ -63,6 +69,8 @@ impl Member {
             name,
             token,
             link: None,
+            resolving: None,
+            known: Err(NodeFailure::Connect { reason: "its name is not resolved yet".to_owned() }),
             untried: VecDeque::new(),
             kept: false,
             stale: false,
@@ -95,6 +103,7 @@ impl Member {
     /// Begins a look.
     pub(super) fn begin(&mut self, asking: &Asking<'_>) {
         (self.said, self.doubt) = (None, None);
+        self.note_resolved();
         let owes = self.link.as_ref().is_some_and(|it| it.probe.owes());
         self.missed = if owes { self.missed.saturating_add(1) } else { 0 };
         match &mut self.link {
@@ -110,21 +119,52 @@ impl Member {
     /// Ends it.
     pub(super) fn end(&mut self) -> MemberAnswer {
         let is_securing = self.link.as_ref().is_some_and(Link::is_securing);
-        let silent = || if is_securing { NodeFailure::Tls(TlsFailure::NoAnswer) } else { NodeFailure::TimedOut };
+        let silent = || match &self.known {
+            _ if is_securing => NodeFailure::Tls(TlsFailure::NoAnswer),
+            Err(failure) => failure.clone(),
+            Ok(_) => NodeFailure::TimedOut,
+        };
         self.said.take().unwrap_or_else(|| MemberAnswer::Failed(silent()))
     }
 
-    /// Connects anew. Resolving a name blocks.
+    /// Connects anew, as soon as its name is resolved.
     fn connect(&mut self, asking: &Asking<'_>) {
         (self.link, self.missed) = (None, 0);
         let Place::Tcp { host, port } = &self.place else { return };
-        match Socket::resolve(host, *port) {
+        self.resolving.get_or_insert_with(|| asking.resolver.begin(host, *port));
+        if self.note_resolved() {
+            self.connect_known(asking);
+        }
+    }
+
+    /// Takes note of the addresses of its name. True if it is not being resolved any more.
+    fn note_resolved(&mut self) -> bool {
+        let Some(found) = self.resolving.as_ref().and_then(Resolving::poll) else { return false };
+        self.resolving = None;
+        match found {
+            Ok(addresses) => self.known = Ok(addresses),
+            Err(err) if self.known.is_err() => self.known = Err(cannot(&err)),
+            // Those that it had last may do.
+            Err(_) => {}
+        }
+        true
+    }
+
+    /// Connects to one of the known addresses.
+    fn connect_known(&mut self, asking: &Asking<'_>) {
+        match &self.known {
             Ok(addresses) => {
-                self.untried = addresses.into();
-                let none = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-                self.connect_next(asking, cannot(&none));
+                self.untried = addresses.iter().copied().collect();
+                self.connect_next(asking, NodeFailure::TimedOut);
             }
-            Err(err) => self.said = Some(MemberAnswer::Failed(cannot(&err))),
+            Err(failure) => self.said = Some(MemberAnswer::Failed(failure.clone())),
+        }
+    }
+
+    /// Half of the look is over. Where the name is not resolved by now, the addresses that it had last have to do.
+    pub(super) fn hurry(&mut self, asking: &Asking<'_>) {
+        if self.said.is_none() && self.link.is_none() && self.known.is_ok() {
+            self.connect_known(asking);
         }
     }
 
@@ -145,6 +185,9 @@ impl Member {
 
     /// Goes as far as it can now.
     pub(super) fn step(&mut self, asking: &Asking<'_>) {
+        if self.said.is_none() && self.link.is_none() && self.note_resolved() {
+            self.connect_known(asking);
+        }
         while self.said.is_none()
             && let Some(link) = &mut self.link
         {

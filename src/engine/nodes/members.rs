@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::member::{Asking, Member};
+use crate::engine::nodes::resolve::Resolver;
 use crate::ids::NodeId;
 use crate::sys::logging::debug;
 use crate::sys::{Events, Poll, Token};
@@ -20,13 +21,20 @@ pub(super) struct AllMembers {
     question: Question,
     all: Vec<Member>,
     next_token: usize,
+    resolver: Resolver,
     poll: Poll,
     events: Events,
 }
 
 impl AllMembers {
-    /// Those that are in the address of `node`. `poll`: where the thread waits, for them and for those that wake it.
-    pub(super) fn new(node: NodeId, address: Address, group: &Group, poll: Poll) -> AllMembers {
+    /// Those that are in the address of `node`. `poll`: where the thread waits, for them and for those that wake it; `wake` does.
+    pub(super) fn new(
+        node: NodeId,
+        address: Address,
+        group: &Group,
+        poll: Poll,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> AllMembers {
         let mut members = AllMembers {
             node,
             address,
@@ -34,6 +42,7 @@ impl AllMembers {
             question: Question::to(group),
             all: Vec::new(),
             next_token: 1,
+            resolver: Resolver::new(wake),
             poll,
             events: Events::with_capacity(16),
         };
@@ -81,7 +90,8 @@ impl AllMembers {
     /// theirs, see [`Member::end`].
     pub(super) fn ask(&mut self, now: Tick, time: Duration, is_to_stop: impl Fn() -> bool) {
         let deadline = now.checked_add(time).unwrap_or(now);
-        // Then those that do not answer the handshake of TLS are asked whether they speak it.
+        // Then those whose names are not resolved are asked where they were, and those that do not answer the handshake of TLS
+        // whether they speak it.
         let mut doubt_at = time.checked_div(2).and_then(|it| now.checked_add(it));
         self.do_each(Member::begin);
         loop {
@@ -89,6 +99,7 @@ impl AllMembers {
             let now = time::tick();
             if doubt_at.is_some_and(|it| it <= now) {
                 doubt_at = None;
+                self.do_each(Member::hurry);
                 self.do_each(Member::doubt);
             }
             if deadline <= now || self.all.iter().all(|it| it.said().is_some()) || is_to_stop() {
@@ -100,8 +111,8 @@ impl AllMembers {
     }
 
     fn do_each(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
-        let AllMembers { address, question, all, poll, .. } = self;
-        let asking = Asking { address, question, registry: poll.registry() };
+        let AllMembers { address, question, all, resolver, poll, .. } = self;
+        let asking = Asking { address, question, resolver, registry: poll.registry() };
         all.iter_mut().for_each(|it| does(it, &asking));
     }
 

@@ -45,11 +45,7 @@ impl Clock {
     /// Not [available](Self::available) here, or the folder cannot be written to.
     pub fn create(folder: &Path) -> Result<Self, Error> {
         let trying = || format!("a clock in {}", folder.display());
-        let built = library().filter(|_| cfg!(target_os = "linux"));
-        let built = built.ok_or_else(|| Error::of(trying(), "clocks can be stepped on Linux only"))?;
-        let (path, library) = (folder.join("clock"), folder.join("clock.so"));
-        // Under a name without blanks, which the loader would take for the end of it.
-        symlink(built, &library).map_err(|e| Error::of(trying(), e))?;
+        let (path, library) = (folder.join("clock"), preload(folder, &trying())?);
         let file = File::create_new(&path).map_err(|e| Error::of(trying(), e))?;
         let clock = Self { file, path, library, set: Mutex::default() };
         clock.change(|_, _| {})?;
@@ -116,6 +112,16 @@ impl Set {
         let run = i128::from(now.saturating_sub(self.anchor)) * i128::from(self.rate_ppm) / 1_000_000;
         self.offset.saturating_add(i64::try_from(run).unwrap_or(0))
     }
+}
+
+/// The library, in `folder`, to be preloaded for what is `trying`.
+pub(crate) fn preload(folder: &Path, trying: &str) -> Result<PathBuf, Error> {
+    let built = library().filter(|_| cfg!(target_os = "linux"));
+    let built = built.ok_or_else(|| Error::of(trying, "there is a library to preload on Linux only"))?;
+    // Under a name without blanks, which the loader would take for the end of it.
+    let library = folder.join("clock.so");
+    symlink(built, &library).map_err(|e| Error::of(trying, e))?;
+    Ok(library)
 }
 
 /// The library, which cargo has built beside this program: tests and benches are in `deps` themselves, examples next

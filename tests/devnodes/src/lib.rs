@@ -16,6 +16,7 @@
 //! | a master with replicas and sentinels | [`Group`] |
 //! | a cluster of masters and replicas | [`Cluster`] |
 //! | a wall clock that is stepped while its process runs | [`Builder::stepped_clock`], [`Clock`] |
+//! | names that are not resolved, in a process | [`SlowNames`] |
 //! | a slow, cut or mute network in front of one | [`Proxy`] |
 //! | a server that answers nonsense | [`fake::FakeServer`] |
 //! | TLS in front of one, and certificates | [`tls`] |
@@ -37,6 +38,7 @@ mod fetch;
 pub mod find;
 mod group;
 mod launch;
+mod names;
 mod port;
 mod proxy;
 mod server;
@@ -54,6 +56,7 @@ pub use cluster::{Cluster, ClusterBuilder, Migration};
 pub use error::Error;
 pub use fake::{FakeConn, FakeServer};
 pub use group::{Group, GroupBuilder};
+pub use names::SlowNames;
 pub use proxy::Proxy;
 pub use server::{Builder, Server};
 pub use servers::Servers;
