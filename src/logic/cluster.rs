@@ -2,7 +2,8 @@
 //!
 //! Each server tells its own view, and views differ while slots move or another master is promoted. Of two that claim a slot
 //! the one with the newer configuration serves it. What a master grants counts only for a while after it was heard to be
-//! one, together with a majority of the masters: whoever is promoted in its place asks a majority as well, and these know.
+//! one, together with a majority of the masters: whoever is promoted in its place asks a majority as well, and these know once
+//! they have received the result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
