@@ -281,9 +281,10 @@ impl Builder {
 
     /// Sets how long one guard can hold a lock; then it is no longer extended and is [lost](crate::Lost::MaxHold).
     ///
-    /// It bounds guards that were forgotten or are stuck in an endless loop. `None` lifts the bound.
+    /// It bounds guards that were forgotten or are stuck in an endless loop. Without a bound the log warns once of each lock
+    /// that was extended for an hour.
     ///
-    /// Default: 1 h. Allowed: at least the ttl.
+    /// Default: `None`, no bound. Allowed: at least the ttl.
     pub fn max_hold(mut self, max_hold: Option<Duration>) -> Builder {
         self.config.max_hold = max_hold;
         self

@@ -40,7 +40,7 @@ impl Default for Config {
             connect_timeout: Duration::from_millis(250),
             margin: Margin { share: 0.01, fixed: Duration::from_millis(2) },
             renew: true,
-            max_hold: Some(Duration::from_secs(60 * 60)),
+            max_hold: None,
             retry_min: Duration::from_millis(10),
             retry_max: Duration::from_millis(200),
             outage_timeout: Duration::from_secs(10),

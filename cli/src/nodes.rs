@@ -91,8 +91,7 @@ fn settings(args: &NodeArgs, holds: bool, default: Duration, planned: Option<Dur
     let fits = ttl.max(response_timeout.saturating_mul(4)).min(max_ttl.unwrap_or(Duration::MAX));
     let ttl = if holds { ttl } else { fits };
     let connect_timeout = time("connect-timeout", args.connect_timeout, file.connect_timeout)?;
-    // Whoever holds a lock on purpose decides for how long.
-    builder = builder.ttl(ttl).max_hold(None).quarantine(!args.no_quarantine);
+    builder = builder.ttl(ttl).quarantine(!args.no_quarantine);
     builder = builder.response_timeout(response_timeout).connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
     let max_ttl = max_ttl.map_or((ttl.max(PROGRAMS_TTL), false), |it| (it, true));
     Ok(Settings { builder, response_timeout, ttl, max_ttl })

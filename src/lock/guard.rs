@@ -15,7 +15,7 @@ use crate::time::{self, About};
 /// Holds a lock until it is dropped.
 ///
 /// Unless the lock was taken with [`renew(false)`](crate::Mutex::renew), a thread of the manager extends it for as long
-/// as the guard exists, up to the [maximum hold](crate::Builder::max_hold). A lock can be *lost* all the same: a
+/// as the guard exists, up to the [maximum hold](crate::Builder::max_hold) if one is set. A lock can be *lost* all the same: a
 /// majority of the nodes fails, or this process is stopped for longer than the ttl. Then every method here says so, and
 /// [`lost`](LockGuard::lost) and [`on_lost`](LockGuard::on_lost) tell those who wait.
 ///

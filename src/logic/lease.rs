@@ -22,6 +22,9 @@ pub(crate) fn retry_after(response_timeout: Duration) -> Duration {
     response_timeout.checked_div(2).unwrap_or(response_timeout)
 }
 
+/// After how long a hold that is still renewed is worth a warning: its guard may be forgotten.
+pub(crate) const LONG_HOLD: Duration = Duration::from_secs(60 * 60);
+
 /// How long after one check of a lock in doubt the next may follow: a node whose clock is set all the time must not make
 /// for more extensions than renewal does.
 pub(crate) fn check_pause(ttl: Duration) -> Duration {

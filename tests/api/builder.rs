@@ -54,7 +54,7 @@ fn a_list_of_nodes_has_a_sensible_length() {
 
 #[test]
 fn a_ttl_must_leave_time_for_a_second_try() {
-    let builder = || LockManager::builder(NODES).response_timeout(Duration::from_secs(1)).max_hold(None);
+    let builder = || LockManager::builder(NODES).response_timeout(Duration::from_secs(1));
 
     let err = builder().ttl(Duration::from_millis(3_999)).build().unwrap_err();
     assert!(matches!(err.problems(), [BuildProblem::TtlBelowTimeouts { .. }]), "{err}");

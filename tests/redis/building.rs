@@ -117,7 +117,7 @@ fn b1_the_same_address_twice_is_a_problem_however_it_is_written() {
 #[test]
 fn a12_ttls_that_cannot_work_are_problems() {
     for ttl in [Duration::ZERO, Duration::from_nanos(1), ms(99), secs(3601), Duration::MAX] {
-        let err = LockManager::builder(["redis://127.0.0.1"]).max_hold(None).ttl(ttl).build().unwrap_err();
+        let err = LockManager::builder(["redis://127.0.0.1"]).ttl(ttl).build().unwrap_err();
         assert!(matches!(err.problems(), [BuildProblem::OutOfRange { option: "ttl", .. }]), "{ttl:?}: {err:?}");
     }
     let err = LockManager::builder(["redis://127.0.0.1"]).ttl(ms(399)).build().unwrap_err();

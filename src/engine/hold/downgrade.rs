@@ -19,9 +19,9 @@ impl HeldLock {
     /// Makes a hold of one of several readers out of this one; `id` is its own. Waits until a majority lets other readers in,
     /// for at most a response timeout.
     pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<HeldLock>, Lost> {
-        let (lease, confirmations, counter_kept) = {
+        let (lease, confirmations, counter_kept, said_long) = {
             let state = self.state.lock();
-            (state.lease, state.confirmations(), state.counter_kept)
+            (state.lease, state.confirmations(), state.counter_kept, state.said_long)
         };
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
         let Ended { reached, keep, renewed_at, listeners, .. } = self.end(true)?;
@@ -37,6 +37,7 @@ impl HeldLock {
             longest_ttl: keep,
             reached,
             listeners,
+            said_long,
             said_not_extended: false,
         };
         let reader = Arc::new(HeldLock {

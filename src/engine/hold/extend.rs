@@ -55,6 +55,16 @@ impl Due for HeldLock {
         if !state.lease.is_held() {
             return None;
         }
+        if state.lease.is_renewed() && !state.said_long && lease::LONG_HOLD <= moment.since(self.began) {
+            state.said_long = true;
+            let name = &self.spec.name;
+            write_line!(
+                Level::Warn,
+                "{name}: held for {} and still extended, {:?}",
+                About(lease::LONG_HOLD),
+                self.owner
+            );
+        }
         if let Some((pending, give_up_at)) = &state.renewal {
             if tick < *give_up_at {
                 return Some(give_up_at.saturating_duration_since(tick).min(state.lease.ends_in(moment)));

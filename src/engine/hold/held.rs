@@ -65,6 +65,8 @@ pub(super) struct State {
     pub(super) longest_ttl: Duration,
     pub(super) reached: NodeSet,
     pub(super) listeners: Listeners,
+    /// The log has said that it is held for long.
+    pub(super) said_long: bool,
     /// The log has said that it was not extended.
     pub(super) said_not_extended: bool,
 }
@@ -149,6 +151,7 @@ impl HeldLock {
             longest_ttl: won.spec.ttl(),
             reached: won.reached,
             listeners: Listeners::default(),
+            said_long: false,
             said_not_extended: false,
         };
         HeldLock {

@@ -125,6 +125,28 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_of_an_hour_is_said_once_and_none_that_is_shorter_or_not_renewed() {
+        let engine = engine();
+        for renewed in [true, false] {
+            let plan = Plan::mutex(b"", b"x", KeyTtls::default());
+            let spec = LockSpec { renew: renewed, ..LockSpec::new(&engine.shared().config, b"x", plan) };
+            let won = Won::just_now(&Arc::new(spec), 2 * lease::LONG_HOLD);
+            let lock = Arc::new(HeldLock::new(Arc::clone(engine.shared()), 0, won));
+            let said_after = |age| {
+                let now = Now { moment: lock.began.checked_add(age).unwrap(), tick: time::tick() };
+                let mut batch = Enqueued::default();
+                Arc::clone(&lock).on_due(now, &mut batch);
+                drop(batch);
+                lock.state.lock().said_long
+            };
+            let hour = lease::LONG_HOLD;
+            let said = [Duration::ZERO, hour - Duration::from_millis(1), hour, hour].map(said_after);
+            assert_eq!(said, [false, false, renewed, renewed]);
+            lock.lose(Lost::ShutDown);
+        }
+    }
+
+    #[test]
     fn h21_of_locks_that_are_due_together_the_one_that_ends_soonest_is_extended_first() {
         let engine = engine();
         let lasts = [9, 3, 6].map(Duration::from_secs);
