@@ -24,6 +24,7 @@ mod probe;
 pub(crate) mod queue;
 pub(crate) mod resend;
 mod resolve;
+mod routes;
 pub(crate) mod sets;
 mod settle;
 pub(crate) mod status;

@@ -3,7 +3,7 @@
 //! The cluster is one node with one vote: all keys of a lock are in one slot, and each command of the lock goes to one lane, that
 //! of the slot by the newest map. Nothing is sent twice inside a round: whatever an old owner answers is its answer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -16,6 +16,7 @@ use crate::engine::nodes::lane::{Lane, Lanes, Served};
 use crate::engine::nodes::member::Member;
 use crate::engine::nodes::members::AllMembers;
 use crate::engine::nodes::node::{Health, Jobs, Node, NodeContext, WorkerHandle};
+use crate::engine::nodes::routes::{Homeless, Routes, serves};
 use crate::engine::nodes::settle::greet_master;
 use crate::engine::nodes::worker::Worker;
 use crate::error::{MemberAnswer, NodeFailure};
@@ -31,8 +32,6 @@ use crate::wire::{Address, Command, Group, Place, slot_of_set};
 
 /// What is answered to many commands at once makes for one look, and the next comes no sooner.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// So many releases are kept whose slots nobody serves.
-const HOMELESS_MAX: usize = 16 * 1024;
 /// More masters are not asked: each has a thread and a connection, and a server may name any number of them.
 const LANES_MAX: usize = 256;
 /// The thread waits for its lanes' threads for so long after the deadline: they end by themselves then.
@@ -52,62 +51,12 @@ pub(crate) struct Cluster {
 
 #[derive(Default)]
 struct State {
-    lanes: Vec<Arc<Node>>,
+    routes: Arc<Routes>,
     /// Of the lanes, in their order.
     threads: Vec<OwnThread>,
-    /// By slot: the place of its lane.
-    owners: Vec<Option<usize>>,
-    has_map: bool,
     /// The map may be another by now.
     look: bool,
-    /// The lanes that served slots before, and until when what they were asked for them can stand there.
-    moved: HashMap<u16, (usize, Tick)>,
-    /// Commands before there is a map, and releases for slots that nobody serves; in order.
-    homeless: VecDeque<Job>,
-}
-
-impl State {
-    fn owner(&self, slot: Option<u16>) -> Option<&Arc<Node>> {
-        // What is about no lock can be asked anywhere.
-        let Some(slot) = slot else { return self.lanes.iter().find(|it| serves(it)) };
-        self.lanes.get(self.owners.get(usize::from(slot)).copied().flatten()?)
-    }
-
-    /// Gives a command to its lane, which has to be woken; gives it back if there is none.
-    fn give(&self, job: Job, now: Tick, directly: bool) -> Option<Job> {
-        let slot = job.command.slot();
-        let Some(lane) = self.owner(slot) else { return Some(job) };
-        // RACE: an acquire may be on its way to the lane that served the slot before, which does not know yet that it does not,
-        // or serves it after all. The release goes behind it there as well; who does not serve the slot refuses it.
-        let before = slot.and_then(|it| self.moved.get(&it)).filter(|it| now < it.1);
-        if let Some(lane) = before.and_then(|it| self.lanes.get(it.0))
-            && let Some(again) = job.for_past_owner()
-        {
-            lane.give([Some(again), None], now, false);
-            lane.wake();
-        }
-        lane.give([Some(job), None], now, directly);
-        lane.wake();
-        None
-    }
-
-    /// The place of a lane that has ended, if nothing is given to it any more.
-    fn free_place(&self) -> Option<usize> {
-        let is_named = |place| self.owners.contains(&Some(place)) || self.moved.values().any(|it| it.0 == place);
-        let ended = self.lanes.iter().zip(&self.threads).map(|it| it.0.stop_at().is_some() && it.1.is_over());
-        ended.enumerate().find_map(|(place, ended)| (ended && !is_named(place)).then_some(place))
-    }
-
-    fn keep(&mut self, job: Job) {
-        if self.homeless.len() == HOMELESS_MAX {
-            self.homeless.pop_front();
-        }
-        self.homeless.push_back(job);
-    }
-}
-
-fn serves(lane: &Arc<Node>) -> bool {
-    lane.lane.as_ref().is_some_and(|it| it.served().last.is_some())
+    homeless: Homeless,
 }
 
 impl Cluster {
@@ -126,25 +75,25 @@ impl Cluster {
 
     /// All lanes there are now.
     pub(crate) fn lanes(&self) -> Vec<Arc<Node>> {
-        self.state.lock().lanes.clone()
+        self.routes().lanes.clone()
+    }
+
+    fn routes(&self) -> Arc<Routes> {
+        Arc::clone(&self.state.lock().routes)
     }
 
     /// The lanes that serve slots.
     pub(crate) fn serving(&self) -> Vec<Arc<Node>> {
-        self.state.lock().lanes.iter().filter(|it| serves(it)).cloned().collect()
+        self.routes().lanes.iter().filter(|it| serves(it)).cloned().collect()
     }
 
     /// Why a command is not to be given to the cluster now, if so.
     pub(crate) fn refusal(&self, command: &Command, patience: Duration, now: Tick) -> Option<NodeFailure> {
-        let lane = {
-            let state = self.state.lock();
-            if !state.has_map {
-                drop(state);
-                return self.node.refusal_after(patience, now);
-            }
-            state.owner(command.slot()).cloned()
-        };
-        match lane {
+        let routes = self.routes();
+        if !routes.has_map {
+            return self.node.refusal_after(patience, now);
+        }
+        match routes.owner(command.slot()) {
             Some(lane) => lane.refusal_after(patience, now),
             None => {
                 self.look();
@@ -160,21 +109,27 @@ impl Cluster {
 
     /// Gives commands to the lanes of their slots, one behind the other.
     pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
-        let mut state = self.state.lock();
-        let mut is_kept = false;
         for job in jobs.into_iter().flatten() {
-            // RACE: what is kept for the slot came before this.
             let slot = job.command.slot();
-            let waits = !state.homeless.is_empty() && state.homeless.iter().any(|it| it.command.slot() == slot);
-            let left = if state.has_map && !waits { state.give(job, now, directly) } else { Some(job) };
-            if let Some(job) = left {
-                state.keep(job);
-                is_kept = true;
+            let mut state = self.state.lock();
+            let routes = Arc::clone(&state.routes);
+            // RACE: what is kept for the slot came before this.
+            let is_served = routes.owner(slot).is_some();
+            let is_kept = if is_served { state.homeless.has(slot) } else { job.is_worth_keeping(now) };
+            if is_kept || !routes.has_map {
+                state.homeless.keep(job);
+                drop(state);
+                if !routes.has_map {
+                    // Otherwise the thread looks after it when the map is another.
+                    self.node.link.wake_worker();
+                }
+                continue;
             }
-        }
-        drop(state);
-        if is_kept {
-            self.node.link.wake_worker();
+            drop(state);
+            // RACE: the map may be another by now. A release, which comes after this, goes to the lane of this one as well.
+            if let Some(mut job) = routes.give(job, now, directly) {
+                job.answer(self.node.id, Answer::Failed(nobody()), false);
+            }
         }
     }
 
@@ -221,12 +176,16 @@ impl Cluster {
 
     /// How many slots no master serves, as far as is known.
     pub(crate) fn not_served(&self) -> usize {
-        self.state.lock().owners.iter().filter(|it| it.is_none()).count()
+        self.routes().owners.iter().filter(|it| it.is_none()).count()
     }
 
     /// The lanes end with the thread; what they have still to bring is brought until `deadline`.
     pub(crate) fn stop(&self, deadline: Tick) {
         self.node.stop(deadline);
+        // RACE: a release may be on its way to its lane. Then the thread stops the lanes, behind that.
+        if !self.state.lock().homeless.is_empty() {
+            return;
+        }
         self.lanes().iter().for_each(|it| it.stop(deadline));
     }
 }
@@ -241,10 +200,12 @@ impl Lanes for Cluster {
         if job.is_for_past_owner {
             return Some(job);
         }
-        let state = self.state.lock();
-        let own = job.command.slot().and_then(|it| state.owners.get(usize::from(it)).copied().flatten());
+        let routes = self.routes();
         // As long as nobody serves it, it stays where it is.
-        if own.is_none_or(|it| it == lane) { Some(job) } else { state.give(job, time::tick(), false) }
+        match job.command.slot().and_then(|it| routes.place_of_owner(it)) {
+            Some(own) if own != lane => routes.give(job, time::tick(), false),
+            _ => Some(job),
+        }
     }
 
     fn take(&self, job: Job) {
@@ -308,8 +269,8 @@ impl Mapper {
                     (cluster.state.lock().look, soonest) = (true, now);
                 }
                 next = now.checked_add(cluster.rhythm.every).unwrap_or(now).max(soonest);
+                self.house();
             }
-            self.house();
             let look = cluster.state.lock().look;
             let until = if look { soonest.min(next) } else { next };
             let mut timeout = is_used.then(|| until.saturating_duration_since(time::tick()));
@@ -330,13 +291,17 @@ impl Mapper {
         let hosts: Vec<_> = self.members.each().iter().map(|it| host_of(it.place())).collect();
         let said: Vec<_> = self.members.each_mut().iter_mut().map(said_by).collect();
         match map(&said, &hosts, &shown) {
+            Ok(map) if LANES_MAX < map.masters.len() => {
+                let reason = format!("{} masters, more than a cluster has", map.masters.len());
+                self.miss(NodeFailure::Protocol { reason });
+            }
             Ok(map) => {
                 let places: Vec<_> = map.masters.iter().map(place_of).collect();
                 let names = map.masters.iter().map(|it| it.name.clone());
                 self.has_learned = self.members.know(&places.iter().cloned().zip(names).collect::<Vec<_>>());
                 // Before anybody is told of the first map, a majority of the masters has answered, if there are so many.
                 let is_enough = map.has_majority || had_learned || !self.has_learned;
-                if is_enough || self.cluster.state.lock().has_map {
+                if is_enough || self.cluster.routes().has_map {
                     self.take(&map, places, began);
                 }
             }
@@ -395,7 +360,7 @@ impl Mapper {
             let level = if failure.needs_somebody() { Level::Warn } else { Level::Info };
             write_line!(level, "{}: {}: {failure}", node.id, node.address);
         }
-        if !self.cluster.state.lock().has_map {
+        if !self.cluster.routes().has_map {
             node.set_health(Health::Down(failure.clone()));
             node.note_failed();
         }
@@ -407,26 +372,35 @@ impl Mapper {
         let now = time::tick();
         let node = &self.cluster.node;
         let health = node.health();
-        let mut refused = Vec::new();
-        {
-            let mut state = self.cluster.state.lock();
-            let has_map = state.has_map;
-            for job in std::mem::take(&mut state.homeless) {
-                let Some(job) = (if has_map { state.give(job, now, false) } else { Some(job) }) else { continue };
+        loop {
+            let (routes, jobs) = {
+                let mut state = self.cluster.state.lock();
+                (Arc::clone(&state.routes), state.homeless.take())
+            };
+            let (mut kept, mut gone) = (VecDeque::new(), Vec::new());
+            for job in jobs {
+                let slot = job.command.slot();
+                let left = if routes.has_map { routes.give(job, now, false) } else { Some(job) };
+                let Some(mut job) = left else {
+                    gone.push(slot);
+                    continue;
+                };
                 let failure = match &health {
-                    _ if has_map => Some(nobody()),
+                    _ if routes.has_map => Some(nobody()),
                     Health::Down(failure) => Some(failure.clone()),
                     _ => None,
                 };
-                match failure {
-                    Some(_) if job.is_worth_keeping(now) => state.homeless.push_back(job),
-                    Some(failure) => refused.push((job, failure)),
-                    None => state.homeless.push_back(job),
+                match failure.filter(|_| !job.is_worth_keeping(now)) {
+                    Some(failure) => {
+                        gone.push(slot);
+                        job.answer(node.id, Answer::Failed(failure), false);
+                    }
+                    None => kept.push_back(job),
                 }
             }
-        }
-        for (mut job, failure) in refused {
-            job.answer(node.id, Answer::Failed(failure), false);
+            if !self.cluster.state.lock().homeless.put_back(kept, gone) {
+                return;
+            }
         }
     }
 
@@ -436,8 +410,8 @@ impl Mapper {
         node.set_health(Health::Down(NodeFailure::ShutDown));
         let (threads, left) = {
             let mut state = self.cluster.state.lock();
-            state.has_map = false;
-            (std::mem::take(&mut state.threads), std::mem::take(&mut state.homeless))
+            Arc::make_mut(&mut state.routes).has_map = false;
+            (std::mem::take(&mut state.threads), state.homeless.take())
         };
         for mut job in left {
             job.answer(node.id, Answer::Failed(NodeFailure::ShutDown), false);
@@ -458,7 +432,8 @@ impl Cluster {
         let address = self.address.at(place.clone());
         let shown = address.shown();
         let mut state = self.state.lock();
-        let in_use = || state.lanes.iter().filter(|it| it.stop_at().is_none());
+        let State { routes, threads, .. } = &mut *state;
+        let in_use = || routes.lanes.iter().filter(|it| it.stop_at().is_none());
         if let Some(lane) = in_use().find(|it| it.address == shown) {
             return Ok(Arc::clone(lane));
         }
@@ -466,9 +441,9 @@ impl Cluster {
             return Err(io::Error::other("more masters than a cluster has"));
         }
         // Masters whose addresses change now and then leave nothing behind for ever.
-        let free = state.free_place();
-        let index = free.unwrap_or(state.lanes.len());
-        let voter = free.and_then(|it| state.lanes.get(it)?.lane.as_ref()).map(|it| it.voter);
+        let free = routes.free_place(threads);
+        let index = free.unwrap_or(routes.lanes.len());
+        let voter = free.and_then(|it| routes.lanes.get(it)?.lane.as_ref()).map(|it| it.voter);
         let voter = voter.unwrap_or_else(|| self.run_ids.lock().enter(self.node.id));
         let this: Weak<Cluster> = Arc::downgrade(self);
         let poll = Poll::new()?;
@@ -481,7 +456,7 @@ impl Cluster {
         let worker = Worker::new(Arc::clone(&lane), address, None, &self.config, run_ids, poll);
         let name = format!("quorlock-{}-{index}", self.node.id);
         let thread = OwnThread::spawn(name, move || worker.run())?;
-        let State { lanes, threads, .. } = &mut *state;
+        let lanes = &mut Arc::make_mut(routes).lanes;
         match lanes.get_mut(index).zip(threads.get_mut(index)) {
             Some(place) => (*place.0, *place.1) = (Arc::clone(&lane), thread),
             None => {
@@ -495,19 +470,20 @@ impl Cluster {
     /// Commands go by this map from now on.
     fn install(&self, owners: Vec<Option<usize>>, lanes: &[(Arc<Node>, &Master)], now: Tick) {
         let mut state = self.state.lock();
+        let routes = Arc::make_mut(&mut state.routes);
         // As long as anything that the old owner was asked can stand there.
         let until = now.checked_add(self.config.longest_life()).unwrap_or(now);
-        state.moved.retain(|_, it| now < it.1);
-        let before = std::mem::replace(&mut state.owners, owners);
+        routes.moved.retain(|_, it| now < it.1);
+        let before = std::mem::replace(&mut routes.owners, owners);
         for (slot, before) in (0..).zip(before) {
-            let now_at = state.owners.get(usize::from(slot)).copied().flatten();
+            let now_at = routes.place_of_owner(slot);
             if let Some(before) = before.filter(|it| now_at != Some(*it)) {
-                state.moved.insert(slot, (before, until));
+                routes.moved.insert(slot, (before, until));
             }
         }
-        state.has_map = true;
+        routes.has_map = true;
         let stale = |it: &&Arc<Node>| !lanes.iter().any(|(lane, _)| Arc::ptr_eq(lane, it));
-        for lane in state.lanes.iter().filter(stale) {
+        for lane in routes.lanes.iter().filter(stale) {
             let Some(of) = &lane.lane else { continue };
             of.serve(Served::default(), false);
             // What was given to it until then can be of use no more.
