@@ -6,10 +6,15 @@
 use crate::answer::cluster::{Server, View};
 use crate::wire::keys::SLOTS;
 
+/// A cluster of more servers is none. Redis' own bound is a thousand.
+const SERVERS_MAX: usize = 4_096;
+
 /// Reads it; `None` if it is none, or says nothing of whoever says it. A line that cannot be read is passed over.
 pub(crate) fn view(text: &str) -> Option<View> {
-    let servers: Vec<_> = text.lines().filter_map(server).collect();
-    servers.iter().any(|it| it.is_itself).then_some(View { servers })
+    let servers: Vec<_> = text.lines().filter_map(server).take(SERVERS_MAX).collect();
+    let ranges = servers.iter().map(|it| it.slots.len()).fold(0_usize, usize::saturating_add);
+    let is_one = ranges <= usize::from(SLOTS) && servers.iter().any(|it| it.is_itself);
+    is_one.then_some(View { servers })
 }
 
 /// `id host:port@bus,name flags master ping pong epoch link slot…`
@@ -101,6 +106,7 @@ mod tests {
             "aa a:1@2 myself,master - 0 0 3 connected 16384",
             "aa a:99999@2 myself,master - 0 0 3 connected",
             "aa a\u{7}:1@2 myself,master - 0 0 3 connected",
+            &format!("aa a:1@2 myself,master - 0 0 3 connected{}", " 7".repeat(16_385)),
             "aa a:1@2,b\u{7} myself,master - 0 0 3 connected",
         ] {
             assert_eq!(view(text), None, "{text}");

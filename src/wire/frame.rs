@@ -6,7 +6,7 @@
 /// The longest line: a simple string, an error, a number.
 const LINE_MAX: usize = 64 * 1024;
 /// The longest string. `INFO` of a busy server is about ten kilobytes.
-const BULK_MAX: usize = 64 * 1024;
+pub(crate) const BULK_MAX: usize = 64 * 1024;
 /// The longest array. The longest real reply has five members; `HELLO` and `ROLE` some more: modules, replicas.
 const ARRAY_MAX: usize = 64;
 /// Real replies are two deep.
@@ -15,11 +15,18 @@ const DEPTH_MAX: usize = 4;
 const TOTAL_MAX: usize = 256 * 1024;
 
 /// The length of the reply at the start of `bytes`; `None` if its end has not come yet.
+#[cfg(test)]
 pub(crate) fn reply_len(bytes: &[u8]) -> Result<Option<usize>, String> {
-    let mut scan = Scan { bytes, at: 0 };
+    reply_len_within(bytes, BULK_MAX)
+}
+
+/// The same, where the longest string has another length.
+pub(crate) fn reply_len_within(bytes: &[u8], bulk_max: usize) -> Result<Option<usize>, String> {
+    let total_max = TOTAL_MAX.max(bulk_max.saturating_add(BULK_MAX));
+    let mut scan = Scan { bytes, at: 0, bulk_max };
     let complete = scan.value(0)?.is_some();
-    if TOTAL_MAX < scan.at {
-        return Err(format!("a reply of more than {TOTAL_MAX} bytes"));
+    if total_max < scan.at {
+        return Err(format!("a reply of more than {total_max} bytes"));
     }
     Ok(complete.then_some(scan.at))
 }
@@ -27,6 +34,7 @@ pub(crate) fn reply_len(bytes: &[u8]) -> Result<Option<usize>, String> {
 struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
+    bulk_max: usize,
 }
 
 impl<'a> Scan<'a> {
@@ -43,7 +51,7 @@ impl<'a> Scan<'a> {
         self.at = self.at.saturating_add(1);
         let Some(line) = self.line()? else { return Ok(None) };
         match kind {
-            b'$' | b'=' | b'!' => self.bulk(length(line, BULK_MAX)?),
+            b'$' | b'=' | b'!' => self.bulk(length(line, self.bulk_max)?),
             b'*' | b'~' | b'>' => self.members(length(line, ARRAY_MAX)?, 1, depth),
             b'%' => self.members(length(line, ARRAY_MAX)?, 2, depth),
             b'|' => Err("an attribute, which was not asked for".to_owned()),

@@ -22,9 +22,11 @@ impl Inbox {
 
     /// Room for what is read next. What was taken is forgotten.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        self.bytes.copy_within(self.start..self.end, 0);
-        self.end = self.end.saturating_sub(self.start);
-        self.start = 0;
+        if self.start != 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end = self.end.saturating_sub(self.start);
+            self.start = 0;
+        }
         if self.bytes.len() < self.end.saturating_add(Self::READ_SIZE) {
             // Bounded: a reply that would not fit is refused by its announced length before it has come.
             self.bytes.resize(self.end.saturating_add(Self::READ_SIZE), 0);
@@ -40,8 +42,13 @@ impl Inbox {
     /// Takes the next complete reply; [`Inbox::get`] reads it. The error says why these bytes are not a Redis reply: close
     /// the connection.
     pub(crate) fn take_reply(&mut self) -> Result<Option<Range<usize>>, String> {
+        self.take_reply_within(frame::BULK_MAX)
+    }
+
+    /// The same, where the longest string has another length.
+    pub(crate) fn take_reply_within(&mut self, bulk_max: usize) -> Result<Option<Range<usize>>, String> {
         let bytes = self.bytes.get(self.start..self.end).unwrap_or_default();
-        let Some(len) = frame::reply_len(bytes)? else { return Ok(None) };
+        let Some(len) = frame::reply_len_within(bytes, bulk_max)? else { return Ok(None) };
         let end = self.start.saturating_add(len);
         Ok(Some(std::mem::replace(&mut self.start, end)..end))
     }
@@ -50,6 +57,20 @@ impl Inbox {
     pub(crate) fn is_of_tls(&self) -> bool {
         let rest = self.bytes.get(self.start..self.end).unwrap_or_default();
         rest.first().is_some_and(|it| TLS_RECORDS.contains(it))
+    }
+
+    /// How many bytes have come that were not taken.
+    pub(crate) fn len(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Gives back what a long reply has taken.
+    pub(crate) fn shrink(&mut self) {
+        if frame::BULK_MAX < self.bytes.len() {
+            let _ = self.space();
+            self.bytes.truncate(self.end.saturating_add(Self::READ_SIZE));
+            self.bytes.shrink_to_fit();
+        }
     }
 
     pub(crate) fn get(&self, reply: Range<usize>) -> &[u8] {

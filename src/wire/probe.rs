@@ -9,8 +9,12 @@ use crate::answer::cluster::View;
 use crate::error::{MemberAnswer, NodeFailure, TlsFailure};
 use crate::tls::Session;
 use crate::wire::address::{Address, Group};
+use crate::wire::frame::BULK_MAX;
 use crate::wire::inbox::Inbox;
 use crate::wire::{cluster, refusal, value};
+
+/// The longest answer to `CLUSTER NODES`: 16,384 slots that stand alone are 90 kB, and each server is 200 bytes.
+const NODES_MAX: usize = 4 * 1024 * 1024;
 
 /// What a member is asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -126,6 +130,11 @@ impl Probe {
         self.tls.as_ref().is_some_and(Session::is_securing)
     }
 
+    /// Whether more has come of an answer than is kept of those of all members at a time.
+    pub(crate) fn is_long(&self) -> bool {
+        BULK_MAX < self.inbox.len()
+    }
+
     /// Why the login was refused, if that is known: the better reason if the connection is closed after it.
     pub(crate) fn refused(&self) -> Option<NodeFailure> {
         self.refused.clone()
@@ -172,7 +181,8 @@ impl Probe {
     /// What it has said, once it has. After [`MemberAnswer::Failed`] the connection is of no use any more.
     pub(crate) fn poll_said(&mut self) -> Option<MemberAnswer> {
         loop {
-            let reply = match self.inbox.take_reply() {
+            let is_of_nodes = self.open.front() == Some(&Expect::Nodes);
+            let reply = match self.inbox.take_reply_within(if is_of_nodes { NODES_MAX } else { BULK_MAX }) {
                 Ok(Some(reply)) => reply,
                 Ok(None) => match self.open() {
                     Ok(true) => continue,
@@ -186,6 +196,7 @@ impl Probe {
             let (Some(value), Some(expect)) = (value, self.open.pop_front()) else {
                 return Some(nonsense());
             };
+            self.inbox.shrink();
             let said = self.take(expect, &value);
             if said.is_some() {
                 return said;

@@ -245,3 +245,26 @@ fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts(
     drop(lock_in_the_end(&locks, &name));
     Ok(())
 }
+
+/// Each slot stands alone, as two masters have them in turn.
+#[test]
+fn h23_a_cluster_that_says_more_than_64_kib_of_its_slots_votes() -> TestResult {
+    needs!(Clusters);
+    let servers = Servers::start_with(2, |it| it.arg("--cluster-enabled", "yes"))?;
+    servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &servers[1].port().to_string()])?;
+    for (parity, server) in servers.iter().enumerate() {
+        let slots = (0..16_384).filter(|it| it % 2 == parity).map(|it| it.to_string());
+        let command: Vec<_> = ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()].into_iter().chain(slots).collect();
+        server.command(&command)?;
+    }
+    let says = |server: &Server, what| server.command(&["CLUSTER", what]).unwrap().as_str().unwrap().to_owned();
+    eventually("both have heard of all slots", || {
+        servers.iter().all(|it| says(it, "INFO").contains("cluster_state:ok") && 80_000 < says(it, "NODES").len())
+    });
+    let locks = builder([servers[0].url().replace("redis://", "redis+cluster://")]).build()?;
+    // Of each of the two.
+    for name in ["a", "b"] {
+        drop(lock_in_the_end(&locks, name));
+    }
+    Ok(())
+}

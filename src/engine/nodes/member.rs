@@ -24,6 +24,8 @@ pub(super) struct Asking<'a> {
     pub(super) address: &'a Address,
     pub(super) question: &'a Question,
     pub(super) resolver: &'a Resolver,
+    /// Whose answer may be long.
+    pub(super) long: Option<Token>,
     /// Where the thread waits for sockets.
     pub(super) registry: &'a Registry,
 }
@@ -93,6 +95,15 @@ impl Member {
     pub(super) fn view(&mut self) -> Option<View> {
         let view = self.link.as_mut().and_then(|it| it.probe.view());
         view.filter(|_| self.said.is_some())
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Whether it is about to give a long answer.
+    pub(super) fn is_long(&self) -> bool {
+        self.said.is_none() && self.link.as_ref().is_some_and(|it| it.probe.is_long())
     }
 
     /// What it has said in this look.
@@ -191,7 +202,7 @@ impl Member {
         while self.said.is_none()
             && let Some(link) = &mut self.link
         {
-            match link.step() {
+            match link.step(asking.long == Some(self.token)) {
                 Ok(None) => break,
                 Ok(Some(said @ MemberAnswer::Failed(_))) => (self.link, self.said) = (None, Some(said)),
                 // It was asked before this look, and may have said so before it.
@@ -244,8 +255,9 @@ impl Link {
         self.connected && self.probe.is_securing()
     }
 
-    /// Goes as far as it can now; what was said. An error: the connection was not established, or has ended.
-    fn step(&mut self) -> Result<Option<MemberAnswer>, NodeFailure> {
+    /// Goes as far as it can now; what was said. An error: the connection was not established, or has ended. `is_long`: its
+    /// answer may be long.
+    fn step(&mut self, is_long: bool) -> Result<Option<MemberAnswer>, NodeFailure> {
         if !self.connected {
             self.connected = self.socket.is_connected().map_err(|err| cannot(&err))?;
             if !self.connected {
@@ -254,6 +266,10 @@ impl Link {
         }
         loop {
             let written = self.write();
+            if !is_long && self.probe.is_long() {
+                // The rest is read in its turn.
+                return Ok(None);
+            }
             let read = self.socket.read(self.probe.space());
             if let Ok(Some(len)) = read {
                 self.heard = true;

@@ -22,6 +22,8 @@ pub(super) struct AllMembers {
     all: Vec<Member>,
     next_token: usize,
     resolver: Resolver,
+    /// Whose turn it is to give a long answer.
+    long: Option<Token>,
     poll: Poll,
     events: Events,
 }
@@ -43,6 +45,7 @@ impl AllMembers {
             all: Vec::new(),
             next_token: 1,
             resolver: Resolver::new(wake),
+            long: None,
             poll,
             events: Events::with_capacity(16),
         };
@@ -96,6 +99,10 @@ impl AllMembers {
         self.do_each(Member::begin);
         loop {
             self.do_each(Member::step);
+            if self.next_is_long() {
+                // It reads on.
+                continue;
+            }
             let now = time::tick();
             if doubt_at.is_some_and(|it| it <= now) {
                 doubt_at = None;
@@ -110,9 +117,18 @@ impl AllMembers {
         }
     }
 
+    /// Whether it is another one's turn to give a long answer, or the first one's: those of all at a time would be too much.
+    fn next_is_long(&mut self) -> bool {
+        let is_long = |it: &&Member| it.is_long();
+        let before = self.long;
+        let same = self.all.iter().filter(is_long).map(Member::token).find(|it| Some(*it) == before);
+        self.long = same.or_else(|| self.all.iter().find(is_long).map(Member::token));
+        self.long.is_some() && self.long != before
+    }
+
     fn do_each(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
-        let AllMembers { address, question, all, resolver, poll, .. } = self;
-        let asking = Asking { address, question, resolver, registry: poll.registry() };
+        let AllMembers { address, question, all, resolver, long, poll, .. } = self;
+        let asking = Asking { address, question, resolver, long: *long, registry: poll.registry() };
         all.iter_mut().for_each(|it| does(it, &asking));
     }
 
