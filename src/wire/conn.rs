@@ -8,7 +8,8 @@
 //! given to do; and `poll_write` and `poll_event`, for what is to be done next. An error of `poll_event` ends it.
 //!
 //! Two rules hold whatever is given to it and however its bytes are cut: an answer is that of the oldest command without
-//! one, and a command that was given later is sent later.
+//! one, and a command that was given later is sent later. It ends behind the answer of a replica or of a server that loads
+//! its data.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(crate) struct Conn<T> {
     is_deaf: bool,
     /// Until when a lock can stand there because of any command on this connection.
     stands_until: Option<Tick>,
+    /// Why the server may have other data than when it was greeted: nothing that comes after that counts.
+    over: Option<&'static str>,
 }
 
 /// A command that was written, or is about to be, and has no answer yet.
@@ -98,6 +101,7 @@ impl<T> Default for Conn<T> {
             subscribed: false,
             is_deaf: false,
             stands_until: None,
+            over: None,
         }
     }
 }
@@ -274,6 +278,9 @@ impl<T: AsRef<Command>> Conn<T> {
     /// nobody else's. What nobody asked for is passed over.
     pub(crate) fn poll_event(&mut self) -> Result<Option<Event<T>>, NodeFailure> {
         loop {
+            if let Some(reason) = self.over {
+                return Err(NodeFailure::Disconnected { reason: reason.to_owned() });
+            }
             let Some(reply) = self.inbox.take_reply().map_err(|it| self.nonsense(it))? else {
                 if self.open()? {
                     continue;
@@ -312,6 +319,11 @@ impl<T: AsRef<Command>> Conn<T> {
             self.batches = self.batches.saturating_sub(usize::from(ends_batch));
             let reply = Reply::read(tag.as_ref().kind(), frame);
             self.is_deaf |= tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
+            self.over = match reply.answer {
+                Answer::Failed(NodeFailure::Replica) => Some("its server is a replica now"),
+                Answer::Failed(NodeFailure::Loading) => Some("its server loads its data"),
+                _ => None,
+            };
             return Ok(Some(match reply.answer {
                 Answer::NoScript if !with_source => Event::UnknownScript { tag, asked },
                 _ => Event::Answer { tag, asked, reply },

@@ -75,6 +75,7 @@ mod slow_ways;
 mod split_cluster;
 mod starving;
 mod support;
+mod swapped;
 mod three_clusters;
 mod together;
 mod waiting;

@@ -19,11 +19,6 @@ impl Node {
         self.believed_until.store(until.boot_micros(), Ordering::Release);
     }
 
-    /// Whether the node is more than one process. Known once there was a connection.
-    pub(super) fn is_group(&self) -> bool {
-        self.believed_until.load(Ordering::Acquire) != u64::MAX
-    }
-
     /// For how long what it grants does not count yet, and why: of a lane, of slots that were never used.
     pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, Quarantine)> {
         let left = self.status.quarantine_left(now);

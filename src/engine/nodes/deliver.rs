@@ -65,11 +65,8 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
                 let is_taken = !matches!(answer, Answer::Failed(_));
                 let retries = matches!(&answer, Answer::Failed(failure) if job.is_worth_retrying(failure, now.tick));
                 match &answer {
-                    // Another one was promoted in its place.
-                    Answer::Failed(NodeFailure::Replica) if node.is_group() => {
-                        let reason = "its server is a replica now".to_owned();
-                        node.link.with(|it| it.give_up(NodeFailure::Disconnected { reason }));
-                    }
+                    // They have ended the connection.
+                    Answer::Failed(NodeFailure::Replica | NodeFailure::Loading) => {}
                     Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) => {
                         node.doubt(&job)
                     }
@@ -240,7 +237,6 @@ mod tests {
         for answer in &granted {
             assert_eq!(judged(answer, 1_000_000), *answer, "one server is its own master");
         }
-        assert!(!node.is_group());
 
         node.believe_until(at(tick, 3).asked_at);
 
@@ -251,6 +247,5 @@ mod tests {
         // What is no grant is said whoever is the master.
         let gone = Answer::Extend(ExtendReply::Gone);
         assert_eq!(judged(&gone, 4), gone);
-        assert!(node.is_group());
     }
 }

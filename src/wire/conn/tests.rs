@@ -499,6 +499,21 @@ fn what_comes_behind_the_login_answers_no_command() {
 }
 
 #[test]
+fn h17_behind_the_answer_of_a_replica_or_of_one_that_loads_no_answer_counts() {
+    for said in ["-READONLY x\r\n", "-MASTERDOWN x\r\n", "-LOADING x\r\n"] {
+        let mut conn = Conn::<Tag>::default();
+        [1, 2].into_iter().for_each(|id| conn.enqueue(script(Script::Acquire, id), Now::read()));
+        write_all(&mut conn);
+        read(&mut conn, format!("{said}:1700000000000000\r\n").as_bytes());
+        assert!(matches!(conn.poll_event(), Ok(Some(Event::Answer { tag: Tag { id: 1, .. }, .. }))), "{said}");
+        for _ in 0..2 {
+            assert!(matches!(conn.poll_event(), Err(NodeFailure::Disconnected { .. })), "{said}");
+        }
+        assert_eq!(conn.close().map(|it| it.id).collect::<Vec<_>>(), [2], "unknown");
+    }
+}
+
+#[test]
 fn a_subscription_that_nobody_has_asked_for_answers_no_command() {
     let mut conn = Conn::ready(true);
     conn.enqueue(script(Script::Release, 1), Now::read());
