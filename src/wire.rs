@@ -30,6 +30,8 @@ pub(crate) use plan::{
 };
 pub(crate) use probe::{Probe, Question};
 pub(crate) use reply::Reply;
+#[cfg(all(test, not(quorlock_shuttle)))]
+pub(crate) use script::Asked;
 pub(crate) use script::Kind;
 #[cfg(test)]
 pub(crate) use script::Script;

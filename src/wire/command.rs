@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::wire::keys::{CANARY, PROBE, in_slot, slot_of};
-use crate::wire::script::{Kind, Script};
+use crate::wire::script::{About, Asked, Kind, Script};
 
 /// One command, packed once for all nodes of a round.
 #[derive(Debug)]
 pub(crate) struct Command {
     kind: Kind,
+    about: About,
     script: Option<Script>,
     /// `EVALSHA`, ready to be written.
     bytes: Vec<u8>,
@@ -40,8 +41,14 @@ impl Command {
         head.into_iter().for_each(|it| pack(&mut bytes, it));
         let rest = bytes.len();
         tail().for_each(|it| pack(&mut bytes, it));
+        let about = match script {
+            Script::AcquireMany => About::Several,
+            Script::AcquireSlot => About::Slots,
+            Script::Greet if keys != [CANARY] => About::Several,
+            _ => About::One,
+        };
         let (kind, script) = (script.kind(), Some(script));
-        Command { kind, script, bytes, rest, args: count, waits: false, again: None, life: Duration::ZERO }
+        Command { kind, about, script, bytes, rest, args: count, waits: false, again: None, life: Duration::ZERO }
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -56,7 +63,17 @@ impl Command {
     }
 
     fn without_script(kind: Kind, bytes: Vec<u8>) -> Command {
-        Command { kind, script: None, bytes, rest: 0, args: 0, waits: false, again: None, life: Duration::ZERO }
+        Command {
+            kind,
+            about: About::One,
+            script: None,
+            bytes,
+            rest: 0,
+            args: 0,
+            waits: false,
+            again: None,
+            life: Duration::ZERO,
+        }
     }
 
     /// Marks the command as one that gives a lock's key so many milliseconds to live.
@@ -88,6 +105,11 @@ impl Command {
 
     pub(crate) fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// What its answer reads like.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked { kind: self.kind, about: self.about }
     }
 
     /// The script that it runs, if it runs one.

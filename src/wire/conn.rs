@@ -8,8 +8,8 @@
 //! given to do; and `poll_write` and `poll_event`, for what is to be done next. An error of `poll_event` ends it.
 //!
 //! Two rules hold whatever is given to it and however its bytes are cut: an answer is that of the oldest command without
-//! one, and a command that was given later is sent later. It ends behind the answer of a replica or of a server that loads
-//! its data.
+//! one, and a command that was given later is sent later. It ends with an answer that its command cannot have, as whatever
+//! comes behind it may be that of another, and behind the answer of a replica or of a server that loads its data.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -275,7 +275,11 @@ impl<T: AsRef<Command>> Conn<T> {
     }
 
     /// What has come next. Answers come in the order of commands, so an answer that is late is still that command's and
-    /// nobody else's. What nobody asked for is passed over.
+    /// nobody else's.
+    ///
+    /// TCP lets changed bytes through now and then, and a proxy may lose its place. From there on each answer may be that
+    /// of another command. So an answer that its command cannot have, or that nothing asked for, is an error: the command
+    /// has no answer then, and those behind it have none.
     pub(crate) fn poll_event(&mut self) -> Result<Option<Event<T>>, NodeFailure> {
         loop {
             if let Some(reason) = self.over {
@@ -294,8 +298,9 @@ impl<T: AsRef<Command>> Conn<T> {
                     Next::Write(bytes) => self.unsent.extend_from_slice(&bytes),
                     Next::Done(server_info) => {
                         (self.login, self.pushes) = (None, server_info.pushes);
-                        // It answers nothing.
-                        while let Ok(Some(_)) = self.inbox.take_reply() {}
+                        if !self.inbox.is_empty() {
+                            return Err(protocol("more than was asked for in the login".to_owned()));
+                        }
                         return Ok(Some(Event::Ready(server_info)));
                     }
                 }
@@ -306,18 +311,22 @@ impl<T: AsRef<Command>> Conn<T> {
                 Push::None => {}
                 Push::Subscribed if first.is_some_and(|it| it.tag.as_ref().kind() == Kind::Subscribe) => {}
                 Push::Message(key) => return Ok(Some(Event::Released { key })),
-                Push::Subscribed | Push::Other => continue,
+                Push::Subscribed | Push::Other => return Err(protocol("a push that was not asked for".to_owned())),
             }
+            let Some(first) = first else { return Err(protocol("an answer to nothing".to_owned())) };
             // What is answered keeps nobody from sending more: a server that answers without reading could have any
             // number of commands kept here.
-            if first.is_some_and(|it| self.sent < it.end) {
+            if self.sent < first.end {
                 return Err(protocol("an answer to what was not sent yet".to_owned()));
+            }
+            let reply = Reply::read(first.tag.as_ref().asked(), frame);
+            if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
+                return Err(failure);
             }
             let Some(InFlight { tag, asked, with_source, ends_batch, .. }) = self.in_flight.pop_front() else {
                 continue;
             };
             self.batches = self.batches.saturating_sub(usize::from(ends_batch));
-            let reply = Reply::read(tag.as_ref().kind(), frame);
             self.is_deaf |= tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
             self.over = match reply.answer {
                 Answer::Failed(NodeFailure::Replica) => Some("its server is a replica now"),

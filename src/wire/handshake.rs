@@ -199,7 +199,8 @@ impl Handshake {
                 Some(Value::BulkString(role)) if role == b"slave" => Some(NodeFailure::Replica),
                 Some(Value::BulkString(role)) if role == b"sentinel" => Some(NodeFailure::Sentinel),
                 Some(Value::BulkString(role)) if role == ACTIVE_REPLICA.as_bytes() => Some(NodeFailure::MultiMaster),
-                _ => None,
+                Some(Value::BulkString(_) | Value::SimpleString(_)) => None,
+                _ => Some(bad_answer("ROLE")),
             },
             // The access list may forbid INFO and ROLE. The node votes all the same, and cannot be checked.
             (Expect::Info(_) | Expect::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
@@ -209,7 +210,8 @@ impl Handshake {
                 failure.filter(|_| !self.server_info.proxied)
             }
             (Expect::Info(_), Value::ServerError(error)) => failure_of(error),
-            _ => None,
+            (Expect::Auth | Expect::Select, Value::Okay) | (Expect::Name, Value::Okay | Value::ServerError(_)) => None,
+            _ => Some(bad_answer("the login")),
         };
         // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
         // before it are consequences of that, as a Sentinel has no scripts.

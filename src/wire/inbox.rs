@@ -73,6 +73,17 @@ impl Inbox {
         }
     }
 
+    /// Whether all that has come was taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One in which these have come.
+    #[cfg(test)]
+    pub(crate) fn of(bytes: &[u8]) -> Inbox {
+        Inbox { bytes: bytes.to_vec(), start: 0, end: bytes.len() }
+    }
+
     pub(crate) fn get(&self, reply: Range<usize>) -> &[u8] {
         self.bytes.get(reply).unwrap_or_default()
     }

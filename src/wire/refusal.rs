@@ -14,6 +14,9 @@ const HEX_SHOWN: usize = 8;
 /// The same of a holder's label: what containers are called by has twelve digits, and a token has 32.
 const HEX_SHOWN_OF_A_HOLDER: usize = 16;
 
+/// The commands behind the login. A server may have none of that name.
+const SENT: [&str; 4] = ["EVALSHA", "EVAL", "SUBSCRIBE", "TIME"];
+
 /// What an error reply means.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
@@ -59,6 +62,16 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         }
         _ => NodeFailure::Refused { message: message() },
     })
+}
+
+/// Whether that is no error reply to a command of ours, but another answer whose bytes were changed on the way, or the answer to
+/// bytes that are no command any more.
+pub(crate) fn is_garbled(frame: &[u8], error: &ServerError) -> bool {
+    let line = frame.strip_suffix(b"\r\n").unwrap_or(frame);
+    let is_line = line.get(1).is_some_and(u8::is_ascii_alphabetic) && !line.iter().any(|it| b"\r\n".contains(it));
+    let unknown = error.details().and_then(|it| it.strip_prefix("unknown command "));
+    let named = unknown.and_then(|it| it.split(['\'', '`']).nth(1));
+    !is_line || named.is_some_and(|named| !SENT.iter().any(|it| it.eq_ignore_ascii_case(named)))
 }
 
 /// Sorts an error reply to a login command, without repeating any of it.

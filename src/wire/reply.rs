@@ -11,11 +11,13 @@ use redis::{PushKind, Value};
 use crate::answer::{
     AcquireReply, Answer, Canary, ExtendReply, FreeSlots, GreetReply, MeetReply, RaiseReply, ReleaseReply, Which,
 };
+use crate::config::RESERVED;
 use crate::error::NodeFailure;
 use crate::ids::OwnerLabel;
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
+use crate::wire::frame;
 use crate::wire::refusal::{self, Refusal};
-use crate::wire::script::{Kind, PROBED};
+use crate::wire::script::{About, Asked, Kind, PROBED};
 use crate::wire::value;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
@@ -26,19 +28,22 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Reads the reply to a command of `kind`. Never fails: what cannot be read is a failed node.
-    pub(crate) fn read(kind: Kind, frame: &[u8]) -> Reply {
+    /// Reads the reply to a command. Never fails: what has a form that this command is never answered in is
+    /// [`NodeFailure::Protocol`], and nothing else is.
+    pub(crate) fn read(asked: impl Into<Asked>, frame: &[u8]) -> Reply {
+        let Asked { kind, about } = asked.into();
         if kind == Kind::Acquire
-            && let Some((numbers, holder)) = refusal_by_holder(frame)
+            && let Some((numbers, holder)) = refusal_by_holder(about, frame)
         {
             return held(numbers, holder).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
         if kind == Kind::Acquire
+            && about == About::Slots
             && let Some(reply) = slots(frame)
         {
             return reply.unwrap_or_else(|| Reply::without_time(nonsense()));
         }
-        if let Some(numbers) = numbers(kind, frame) {
+        if let Some(numbers) = numbers(Asked { kind, about }, frame) {
             return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
         Reply::without_time(match value::read(frame) {
@@ -54,7 +59,7 @@ impl Reply {
             Some(Value::Array(parts)) if kind == Kind::List => listed(parts).unwrap_or_else(nonsense),
             Some(Value::BulkString(text)) if kind == Kind::Present => present(&text).unwrap_or_else(nonsense),
             Some(Value::BulkString(text)) if kind == Kind::Probe => forbidden(&text).unwrap_or_else(nonsense),
-            Some(Value::ServerError(error)) => match refusal::of(&error) {
+            Some(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => match refusal::of(&error) {
                 Refusal::NoScript => Answer::NoScript,
                 // Whoever has that key, it is not a lock of ours.
                 Refusal::Failure(NodeFailure::WrongType { .. }) if kind == Kind::Release => {
@@ -85,12 +90,18 @@ fn time(parts: &[Value]) -> Option<Reply> {
 /// What a node stores about a lock.
 fn inspected(parts: &[Value]) -> Option<Reply> {
     let number = |it: &Value| if let Value::Int(it) = it { Some(*it) } else { None };
-    let text = |it: &Value| if let Value::BulkString(it) = it { Some(SecretValue::new(it)) } else { None };
+    let text = |it: &Value| match it {
+        Value::BulkString(it) if !has_swallowed(it) => Some(SecretValue::new(it)),
+        _ => None,
+    };
     // Negative: none, or no end.
     let natural = |it: i64| u64::try_from(it).ok();
     let millis = |it: i64| natural(it).map(Duration::from_millis);
     let [what, left, counter, waiting, since, reserved, time, value, count, readers @ ..] = parts else { return None };
-    let (time, value) = (natural(number(time)?)?, text(value)?);
+    let (time, value, count) = (natural(number(time)?)?, text(value)?, natural(number(count)?)?);
+    if usize::try_from(count).is_ok_and(|count| count < readers.len() / 2) {
+        return None;
+    }
     let key = match number(what)? {
         0 => StoredKey::Missing,
         1 => StoredKey::Held { holder: holder_in(value.as_bytes()), value },
@@ -101,7 +112,7 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
                 Some(StoredReader { holder: holder_in(value.as_bytes()), left, value })
             };
             let readers = readers.iter().map(reader).collect::<Option<_>>()?;
-            StoredKey::Read { count: natural(number(count)?)?, readers }
+            StoredKey::Read { count, readers }
         }
         -1 => StoredKey::OtherType,
         2 => StoredKey::Foreign,
@@ -136,7 +147,10 @@ fn listed(parts: Vec<Value>) -> Option<Answer> {
         Some(Value::Int(1)) => true,
         _ => return None,
     };
-    let keys = parts.map(|it| if let Value::BulkString(key) = it { Some(key) } else { None });
+    let keys = parts.map(|it| match it {
+        Value::BulkString(key) if key.starts_with(RESERVED) && !has_swallowed(&key) => Some(key),
+        _ => None,
+    });
     Some(Answer::Listed { next, too_many, keys: keys.collect::<Option<_>>()? })
 }
 
@@ -164,11 +178,16 @@ const NUMBERS_MAX: usize = 6;
 /// so little for longer than a second.
 const STATUS_MAX: i64 = 1_000_000;
 
-/// How many numbers the script of this kind returns, where it returns several. An acquire of several locks adds which of
-/// them it is about, and a greeting in a cluster since when.
-fn members_of(kind: Kind, given: usize) -> usize {
+/// How many numbers the script returns, where it returns several. An acquire of several locks adds which of them it is about,
+/// and a greeting in a cluster since when.
+///
+/// Exactly as many: with one more it would have swallowed the answer behind it, and each command after that would be given the
+/// answer of another.
+fn members_of(Asked { kind, about }: Asked) -> usize {
     match kind {
-        Kind::Acquire | Kind::Greet if given == NUMBERS_MAX => NUMBERS_MAX,
+        Kind::Acquire | Kind::Greet if about == About::Several => NUMBERS_MAX,
+        // And what was free, see `slots`.
+        Kind::Acquire if about == About::Slots => 8,
         Kind::Acquire | Kind::Greet => 5,
         Kind::Extend => 4,
         Kind::Raise | Kind::Meet => 2,
@@ -180,7 +199,7 @@ fn members_of(kind: Kind, given: usize) -> usize {
 ///
 /// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller that drives waits
 /// for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
-fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
+fn numbers(asked: Asked, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
     let mut numbers = [0; NUMBERS_MAX];
     let mut lines =
         frame.strip_suffix(b"\r\n")?.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
@@ -190,7 +209,7 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
         if lines.next().is_some() {
             return None;
         }
-        return match kind {
+        return match asked.kind {
             Kind::Release => Some([number, 0, 0, 0, 0, 0]),
             // The short form of the ordinary outcome.
             Kind::Acquire if STATUS_MAX < number => Some([1, 0, 0, 0, number, 0]),
@@ -199,7 +218,7 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
         };
     }
     let given = usize::try_from(number(first, b'*')?).ok()?;
-    if given < 2 || given != members_of(kind, given) {
+    if given < 2 || given != members_of(asked) {
         return None;
     }
     let places = numbers.get_mut(..given)?;
@@ -210,9 +229,12 @@ fn numbers(kind: Kind, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
 }
 
 /// The refusal of a node on which somebody holds the lock: the numbers, and behind them who it is.
-fn refusal_by_holder(frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
-    let one = frame.strip_prefix(b"*6\r\n").map(|it| (it, 5));
-    let (body, count) = one.or_else(|| frame.strip_prefix(b"*7\r\n").map(|it| (it, NUMBERS_MAX)))?;
+fn refusal_by_holder(about: About, frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
+    let (body, count) = match about {
+        About::One => (frame.strip_prefix(b"*6\r\n")?, 5),
+        About::Several => (frame.strip_prefix(b"*7\r\n")?, NUMBERS_MAX),
+        About::Slots => return None,
+    };
     // No number has a dollar sign in it.
     let (head, text) = body.split_at_checked(body.iter().position(|it| *it == b'$')?)?;
     let mut lines = head.strip_suffix(b"\r\n")?.split(|it| *it == b'\n');
@@ -224,7 +246,8 @@ fn refusal_by_holder(frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
     let (len, text) = text.split_at_checked(text.iter().position(|it| *it == b'\n')?)?;
     let holder = text.strip_prefix(b"\n")?.strip_suffix(b"\r\n")?;
     let len = number(len.strip_suffix(b"\r")?, b'$')?;
-    (lines.next().is_none() && usize::try_from(len) == Ok(holder.len())).then_some((numbers, holder))
+    let is_whole = lines.next().is_none() && usize::try_from(len) == Ok(holder.len());
+    (is_whole && !has_swallowed(holder)).then_some((numbers, holder))
 }
 
 fn held([status, counter, left, entered, time, which]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
@@ -371,11 +394,32 @@ pub(crate) fn push(frame: &[u8]) -> Push {
         return Push::None;
     }
     let Some(Value::Push { kind, mut data }) = value::read(frame) else { return Push::Other };
-    match (kind, data.pop()) {
-        (PushKind::Subscribe, _) => Push::Subscribed,
-        (PushKind::Message, Some(Value::BulkString(key))) => Push::Message(key),
+    match (kind, &mut data[..]) {
+        (PushKind::Subscribe, [Value::BulkString(channel), Value::Int(_)]) if !has_swallowed(channel) => {
+            Push::Subscribed
+        }
+        (PushKind::Message, [Value::BulkString(channel), Value::BulkString(key)])
+            if !has_swallowed(channel) && !has_swallowed(key) =>
+        {
+            Push::Message(std::mem::take(key))
+        }
         _ => Push::Other,
     }
+}
+
+/// Whether what stands behind a line break in a text may be the beginning of other replies, because the text's length was changed
+/// on the way. Scripts return no such text. A notice with such a name costs the connection.
+fn has_swallowed(text: &[u8]) -> bool {
+    let breaks = text.windows(2).enumerate().filter(|(_, it)| it == b"\r\n").map(|(at, _)| at.saturating_add(2));
+    breaks.into_iter().any(|begin| {
+        let mut rest = [text.get(begin..).unwrap_or_default(), b"\r\n"].concat();
+        while let Ok(Some(len)) = frame::reply_len(&rest)
+            && len != 0
+        {
+            rest.drain(..len);
+        }
+        frame::reply_len(&rest).is_ok()
+    })
 }
 
 fn nonsense() -> Answer {

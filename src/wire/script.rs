@@ -53,6 +53,29 @@ pub(crate) enum Kind {
     Time,
 }
 
+/// What an answer is to: by this its form is known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) kind: Kind,
+    pub(crate) about: About,
+}
+
+/// What a command is about, where answers to its kind have several forms.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum About {
+    One,
+    /// Several locks; of a greeting, what is told in a cluster.
+    Several,
+    /// The slots of a semaphore.
+    Slots,
+}
+
+impl From<Kind> for Asked {
+    fn from(kind: Kind) -> Asked {
+        Asked { kind, about: About::One }
+    }
+}
+
 /// When a server gets the source of a script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Sent {

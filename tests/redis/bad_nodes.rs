@@ -1,10 +1,13 @@
 //! Nodes that are no good: not Redis, not to be logged in to, not a master, not independent, full, busy.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use devnodes::{FakeServer, Proxy, Server, Servers, eventually};
 use quorlock::{AcquireError, LockManager, NodeAnswer, NodeFailure, ReleaseError};
 
+use crate::liars::{encoded, speaking_for};
 use crate::support::*;
 
 /// Makes servers that are none, all of one kind.
@@ -497,6 +500,51 @@ fn e5_a_release_that_a_busy_server_refuses_is_sent_again() -> TestResult {
     end_script(&servers[0]);
 
     nothing_is_left(&servers);
+    Ok(())
+}
+
+/// As where a proxy loses its place: each answer behind it would be that of the command before.
+#[test]
+fn h18_a_server_whose_answers_are_out_of_step_loses_the_connection_and_no_round() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [once, seen] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let fake = speaking_for(&servers[0], {
+        let (once, seen) = (Arc::clone(&once), Arc::clone(&seen));
+        move |to, command| {
+            if command[0] != b"EVALSHA" || !once.load(Ordering::SeqCst) {
+                return None;
+            }
+            let reply = to.request(command).unwrap();
+            // A release.
+            if reply.as_int() != Some(1) {
+                return Some(encoded(&reply));
+            }
+            once.store(false, Ordering::SeqCst);
+            seen.store(true, Ordering::SeqCst);
+            Some(b":1\r\n:1\r\n".to_vec())
+        }
+    });
+    let locks = connected(builder([fake.url(), servers[1].url(), servers[2].url()]).ttl(LONG), 3);
+    drop(lock_in_the_end(&locks, "report"));
+    let before = locks.stats();
+    once.store(true, Ordering::SeqCst);
+    eventually("an answer comes twice", || {
+        drop(locks.mutex("report").try_lock().unwrap());
+        seen.load(Ordering::SeqCst)
+    });
+
+    eventually("the connection is another one", || {
+        drop(locks.mutex("report").try_lock().unwrap());
+        before.connections < locks.stats().connections
+    });
+
+    for _ in 0..20 {
+        let guard = locks.mutex("report").try_lock()?;
+        eventually("it is on all nodes", || servers.holders("report") == 3);
+        guard.release()?;
+        nothing_is_left(&servers);
+    }
+    assert_eq!(locks.stats().connections, before.connections + 1);
     Ok(())
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn speaking_for(
     fake.unwrap()
 }
 
-fn encoded(reply: &Reply) -> Vec<u8> {
+pub(crate) fn encoded(reply: &Reply) -> Vec<u8> {
     match reply {
         Reply::Simple(text) => format!("+{text}\r\n").into_bytes(),
         Reply::Error(text) => format!("-{text}\r\n").into_bytes(),

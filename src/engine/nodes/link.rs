@@ -384,7 +384,7 @@ impl State {
             match self.conn.poll_event() {
                 Ok(Some(Event::Answer { mut tag, asked, reply })) => {
                     note(&mut tag, asked);
-                    self.answered |= !matches!(reply.answer, Answer::Failed(NodeFailure::Protocol { .. }));
+                    self.answered = true;
                     batch.answers.push(Answered { job: tag, asked, reply });
                 }
                 Ok(Some(Event::UnknownScript { mut tag, asked })) => {

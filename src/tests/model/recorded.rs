@@ -12,7 +12,7 @@ use quorlock_testing::store::{Store, Value};
 
 use super::*;
 use crate::ids::OwnerToken;
-use crate::wire::{Command, Form, Kind, QueuePolicy, Reply};
+use crate::wire::{Asked, Command, Form, QueuePolicy, Reply};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
@@ -113,22 +113,22 @@ impl Real {
     pub(super) fn send(&mut self, command: &Command) -> Vote {
         let mut bytes = Vec::new();
         command.write_with_source_to(&mut bytes, true);
-        self.run(command.kind(), &bytes)
+        self.run(command.asked(), &bytes)
     }
 
     /// As a master of a cluster that serves the slot `own`.
     pub(super) fn send_in_cluster(&mut self, command: &Command, own: u16) -> Vote {
         let mut bytes = Vec::new();
         command.write_in_cluster(&mut bytes, true, Form::Source, own);
-        self.run(command.kind(), &bytes)
+        self.run(command.asked(), &bytes)
     }
 
-    fn run(&mut self, kind: Kind, bytes: &[u8]) -> Vote {
+    fn run(&mut self, asked: Asked, bytes: &[u8]) -> Vote {
         let (args, _) = resp::parse(bytes).unwrap().unwrap();
         let done = self.store.execute(&args, Duration::from_micros(self.now));
         let mut frame = Vec::new();
         done.reply.write_to(&mut frame, true);
-        Reply::read(kind, &frame).answer
+        Reply::read(asked, &frame).answer
     }
 
     /// A command that is no script.

@@ -4,6 +4,10 @@ use super::*;
 use crate::wire::script::Script;
 use proptest::prelude::*;
 
+const SEVERAL: Asked = Asked { kind: Kind::Acquire, about: About::Several };
+const SEVERAL_GREETED: Asked = Asked { kind: Kind::Greet, about: About::Several };
+const SLOTS: Asked = Asked { kind: Kind::Acquire, about: About::Slots };
+
 #[test]
 fn replies_of_the_scripts_are_read() {
     let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
@@ -114,7 +118,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
 
 #[test]
 fn an_answer_about_several_locks_says_which_is_in_the_way() {
-    let read = |frame: &str| Reply::read(Kind::Acquire, frame.as_bytes());
+    let read = |frame: &str| Reply::read(SEVERAL, frame.as_bytes());
     let (left, which) = (Duration::from_millis(900), Some(1));
     let numbers = |status: i64| format!("*6\r\n:{status}\r\n:7\r\n:900\r\n:1\r\n:9\r\n:2\r\n");
     for (status, reply) in [
@@ -140,7 +144,7 @@ fn an_answer_about_several_locks_says_which_is_in_the_way() {
 
 #[test]
 fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
-    let read = |frame: &str| Reply::read(Kind::Acquire, frame.as_bytes());
+    let read = |frame: &str| Reply::read(SLOTS, frame.as_bytes());
     let frame = |numbers: [i64; 7], free: &str| {
         let numbers: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
         format!("*8\r\n{numbers}${}\r\n{free}\r\n", free.len())
@@ -390,6 +394,53 @@ fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
             let answer = Reply::read(kind, frame.as_bytes()).answer;
             assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");
         }
+    }
+}
+
+#[test]
+fn h18_what_is_about_one_lock_has_not_the_form_of_what_is_about_several() {
+    let one = ["*5\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n", "*6\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n$1\r\nx\r\n"];
+    let several =
+        ["*6\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n", "*7\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n:1\r\n$1\r\nx\r\n"];
+    let slots = ["*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:9\r\n:1\r\n:2\r\n$1\r\n3\r\n"; 2];
+    let [about_one, greeted] = [Kind::Acquire, Kind::Greet].map(Asked::from);
+    for (own, frames) in [(about_one, one), (SEVERAL, several), (SLOTS, slots)] {
+        for asked in [about_one, SEVERAL, SLOTS] {
+            for frame in frames {
+                let is_read = !matches!(Reply::read(asked, frame.as_bytes()).answer, Answer::Failed(_));
+                assert_eq!(is_read, asked == own, "{asked:?} {frame}");
+            }
+        }
+    }
+    let frames = [
+        (greeted, "*5\r\n:1\r\n:9\r\n:8\r\n:9\r\n:1\r\n"),
+        (SEVERAL_GREETED, "*6\r\n:1\r\n:9\r\n:8\r\n:9\r\n:1\r\n:7\r\n"),
+    ];
+    for (own, frame) in frames {
+        for asked in [greeted, SEVERAL_GREETED] {
+            let is_read = matches!(Reply::read(asked, frame.as_bytes()).answer, Answer::Greet(_));
+            assert_eq!(is_read, asked == own, "{asked:?} {frame}");
+        }
+    }
+}
+
+#[test]
+fn h18_an_error_that_no_server_sends_to_a_command_of_ours_is_no_answer() {
+    let read = |frame: &str| Reply::read(Kind::Release, frame.as_bytes()).answer;
+    for garbled in [
+        "-2\r\n",
+        "-\r\n",
+        "--ERR x\r\n",
+        "-ERR x\n:1\r\n",
+        "-ERR x\r:1\r\n",
+        "!5\r\nERR x\r\n",
+        "-ERR unknown command '$40', with args beginning with: \r\n",
+        "-ERR unknown command `app:report`, with args beginning with: `EVALSHA`\r\n",
+    ] {
+        assert!(matches!(read(garbled), Answer::Failed(NodeFailure::Protocol { .. })), "{garbled}");
+    }
+    for refused in ["-ERR unknown command 'EVALSHA', with args beginning with: 'x'\r\n", "-upstream failure\r\n"] {
+        assert!(matches!(read(refused), Answer::Failed(NodeFailure::Refused { .. })), "{refused}");
     }
 }
 

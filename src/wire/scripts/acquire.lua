@@ -107,7 +107,7 @@ if reservation or not taken then
   end
   if owner ~= ARGV[1] then
     -- A counter that is not a number is reported when the lock is granted.
-    local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33
+    local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33 and not string.find(owner, "\r\n%p")
     local holder = named and string.sub(owner, 34) or ""
     return refuse(0, counter, redis.call("PTTL", KEYS[1]), holder)
   end

@@ -132,7 +132,7 @@ if is_taken or is_contended then
     if owner == SHARED then
       return refuse(6, redis.call("PTTL", KEYS[which]))
     end
-    local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33
+    local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33 and not string.find(owner, "\r\n%p")
     return refuse(0, redis.call("PTTL", KEYS[which]), named and string.sub(owner, 34) or "")
   end
   if which ~= 0 then

@@ -114,7 +114,7 @@ if reservation or lock and lock ~= "quorlock:shared" then
   end
 
   if lock and lock ~= SHARED then
-    local named = #lock <= 96 and select(2, string.find(lock, "^%x+ ")) == 33
+    local named = #lock <= 96 and select(2, string.find(lock, "^%x+ ")) == 33 and not string.find(lock, "\r\n%p")
     return refuse(0, redis.call("PTTL", KEYS[1]), named and string.sub(lock, 34) or "")
   end
 

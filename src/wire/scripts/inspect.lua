@@ -10,7 +10,7 @@
 --
 -- Returns { what, time left, counter, waiting, waiting since, reserved, node time, value, number of readers,
 --           owner token of a reader, its time left, … }
---   what           0 no lock key, 1 a value, 2 a value that is too long for a lock's, 3 readers, -1 a key of another type
+--   what           0 no lock key, 1 a value, 2 a value that no lock has, 3 readers, -1 a key of another type
 --   time left      of the lock key, or of the reader's entry: milliseconds; -1 if it has no end
 --   counter        -1 if there is none, -2 if it is no whole number below 2^53
 --   waiting        clients in the waiting list
@@ -39,7 +39,7 @@ if lock then
     local from = "(" .. string.format("%.0f", ms)
     count = number(redis.pcall("ZCOUNT", KEYS[5], from, "+inf"))
     readers = redis.pcall("ZRANGEBYSCORE", KEYS[5], from, "+inf", "WITHSCORES", "LIMIT", 0, ARGV[1])
-  elseif #lock > tonumber(ARGV[2]) then
+  elseif #lock > tonumber(ARGV[2]) or string.find(lock, "\r\n%p") then
     what = 2
   else
     what, value = 1, lock

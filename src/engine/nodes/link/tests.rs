@@ -270,7 +270,7 @@ fn a_connection_on_which_its_worker_has_written_for_others_is_not_left_idle() {
 #[test]
 fn a_connection_that_broke_while_its_answers_are_handed_out_ends_after_that() {
     let mut it = Connected::asked();
-    it.server.write_all(b":1\r\n?\r\n").unwrap();
+    it.server.write_all(b"*2\r\n$1\r\n7\r\n$1\r\n7\r\n?\r\n").unwrap();
     it.until_readable();
     let batch = it.node.link.turn(Driver::Worker).unwrap().batch.unwrap();
     assert_eq!((batch.answers.len(), it.node.link.with(|it| it.broken())), (1, None));
