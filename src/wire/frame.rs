@@ -7,8 +7,8 @@
 const LINE_MAX: usize = 64 * 1024;
 /// The longest string. `INFO` of a busy server is about ten kilobytes.
 pub(crate) const BULK_MAX: usize = 64 * 1024;
-/// The longest array. The longest real reply has five members; `HELLO` and `ROLE` some more: modules, replicas.
-const ARRAY_MAX: usize = 64;
+/// The longest array: a lock with a hundred readers, of whom each has two members, and some more.
+const ARRAY_MAX: usize = 256;
 /// Real replies are two deep.
 const DEPTH_MAX: usize = 4;
 /// All of one reply.
@@ -169,7 +169,10 @@ mod tests {
         let replica = "*3\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n$1\r\n0\r\n";
         let role = format!("*3\r\n$6\r\nmaster\r\n:0\r\n*40\r\n{}", replica.repeat(40));
         let info = format!("=60004\r\ntxt:{}\r\n", "x".repeat(60_000));
-        for reply in [hello, role, info] {
+        // A lock with as many readers as are named.
+        let reader = format!("$96\r\n{}\r\n:1\r\n", "x".repeat(96));
+        let readers = format!("*209\r\n{}{}", ":1\r\n".repeat(9), reader.repeat(100));
+        for reply in [hello, role, info, readers] {
             assert_eq!(reply_len(reply.as_bytes()), Ok(Some(reply.len())));
             assert!(redis::parse_redis_value(reply.as_bytes()).is_ok());
         }
