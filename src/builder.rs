@@ -317,6 +317,8 @@ impl Builder {
     /// this time, counted by its own attempts; while it waits for its turn behind others of this process, see
     /// [`response_timeout`](Builder::response_timeout), none of that counts.
     ///
+    /// Where a majority refuses the login, or a command by its access list, calls end at once: only settings end that.
+    ///
     /// Nodes that are in [quarantine](Builder::quarantine) are no outage. [`Duration::ZERO`] makes an outage an error at the
     /// first attempt.
     ///

@@ -95,7 +95,9 @@ impl From<io::Error> for Failed {
 impl From<AcquireError> for Failed {
     fn from(err: AcquireError) -> Failed {
         let forbidden = |it: &NodeAnswer| {
-            matches!(it, NodeAnswer::Failed(NodeFailure::NoPermission { .. } | NodeFailure::WrongPassword))
+            let NodeAnswer::Failed(failure) = it else { return false };
+            use NodeFailure::{NoPassword, NoPermission, WrongPassword};
+            matches!(failure, NoPermission { .. } | WrongPassword | NoPassword)
         };
         let exit = match &err {
             AcquireError::Held { .. } => Exit::HELD,

@@ -82,9 +82,12 @@ pub enum NodeFailure {
     /// The connection could not be secured, or would have to be.
     #[error("TLS: {0}")]
     Tls(TlsFailure),
-    /// The server wants a password, or another one, or another user name.
+    /// The server wants another password, or another user name.
     #[error("login refused: check user and password, in the node's URL or given to Builder::credentials")]
     WrongPassword,
+    /// The server wants a password, and the node has none.
+    #[error("asks for a password, and none was given: give it in the node's URL or to Builder::credentials")]
+    NoPassword,
     /// The server is in protected mode: it has no password, and so it serves nobody from another machine.
     #[error("in protected mode, so it serves its own machine only: set a password there and give it in the node's URL")]
     ProtectedMode,
@@ -304,6 +307,18 @@ impl NodeFailure {
         matches!(self, NodeFailure::SlotMoved { said } if !said.starts_with("TRYAGAIN"))
     }
 
+    /// Whether the server lets this user in only after somebody has changed its settings or ours: waiting ends nothing.
+    pub(crate) fn is_of_access(&self) -> bool {
+        match self {
+            NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => {
+                said.iter().all(|it| matches!(&it.answer, MemberAnswer::Failed(it) if it.is_of_access()))
+            }
+            NodeFailure::WrongPassword | NodeFailure::NoPassword | NodeFailure::SentinelPassword => true,
+            NodeFailure::NoPermission { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether it stays as it is until somebody changes the server, its settings or the address: the log warns of it.
     /// `SameServer` does not count: the log warns of the pair.
     pub(crate) fn needs_somebody(&self) -> bool {
@@ -318,6 +333,7 @@ impl NodeFailure {
         matches!(
             self,
             NodeFailure::WrongPassword
+                | NodeFailure::NoPassword
                 | NodeFailure::ProtectedMode
                 | NodeFailure::NoPermission { .. }
                 | NodeFailure::BadDatabase

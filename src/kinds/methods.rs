@@ -115,8 +115,9 @@ macro_rules! lock_methods {
             /// Acquires the lock, waiting for as long as someone else holds it.
             ///
             /// Blocks without a limit while the lock is held. An outage ends the wait: if no majority of nodes could be
-            /// asked for the [outage timeout](crate::Builder::outage_timeout), that is an error. In an outage that is older,
-            /// the call makes one attempt, and returns 100 ms after its beginning at the earliest.
+            /// asked for the [outage timeout](crate::Builder::outage_timeout), that is an error; at once if a majority
+            /// refuses the login or a command. In an outage that is older, the call makes one attempt, and returns 100 ms after
+            /// its beginning at the earliest.
             ///
             /// Calls are served in the order in which they began, see [`fair`](Self::fair). They do not poll: a release
             /// wakes the next one, see [`guide::waiting`](crate::guide::waiting).

@@ -332,7 +332,8 @@ impl<'a> Call<'a> {
         let shared = self.engine.shared();
         let patience = shared.config.outage_timeout;
         let of_manager = || shared.outage.lock().since();
-        self.lost.as_ref().is_some_and(|it| it.why == LossReason::KeyInUse)
+        let is_settled = |it: &LostAttempt| it.why == LossReason::KeyInUse || outage::is_of_access(&it.rows);
+        self.lost.as_ref().is_some_and(is_settled)
             || self.outage.is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
     }
 

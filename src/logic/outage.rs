@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::NodeAnswer;
+use crate::logic::quorum::quorum;
 use crate::time::Tick;
 
 /// Rounds that are further apart say nothing about the time between them: two failures need not be one outage.
@@ -64,9 +66,16 @@ pub(crate) fn is_hopeless(own: Tick, of_manager: Option<Tick>, patience: Duratio
     patience <= now.saturating_duration_since(since)
 }
 
+/// Whether a majority of the nodes lets this user in only after somebody has changed settings: no patience helps.
+pub(crate) fn is_of_access(rows: &[NodeAnswer]) -> bool {
+    let refuses = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(failure) if failure.is_of_access());
+    quorum(rows.len()) <= rows.iter().filter(refuses).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{MemberAnswer, MemberReport, NodeFailure};
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -106,6 +115,33 @@ mod tests {
         assert!(!outage.on_failure(start + s(61), start + s(61)), "the same one");
         assert_eq!(outage.on_majority(), None);
         assert!(outage.on_failure(start + s(62), start + s(62)));
+    }
+
+    #[test]
+    fn only_a_majority_that_refuses_the_login_ends_an_outage_for_which_there_is_patience_left() {
+        let failed = NodeAnswer::Failed;
+        let said = |answers: &[NodeFailure]| {
+            let report = |it: &NodeFailure| MemberReport::new("a:1".into(), MemberAnswer::Failed(it.clone()));
+            NodeFailure::NoMaster { said: answers.iter().map(report).collect() }
+        };
+        let down = || NodeFailure::Connect { reason: "refused".to_owned() };
+        let refusals = [
+            NodeFailure::WrongPassword,
+            NodeFailure::NoPassword,
+            NodeFailure::SentinelPassword,
+            NodeFailure::NoPermission { message: "evalsha".to_owned() },
+            said(&[NodeFailure::NoPassword, NodeFailure::WrongPassword]),
+        ];
+        for refusal in refusals {
+            let rows = |others: [NodeAnswer; 2]| [&[failed(refusal.clone())], &others[..]].concat();
+            assert!(is_of_access(&rows([failed(NodeFailure::NoPassword), failed(down())])), "{refusal}");
+            assert!(is_of_access(&rows([NodeAnswer::Pending, failed(refusal.clone())])), "{refusal}");
+            assert!(!is_of_access(&rows([failed(down()), failed(down())])), "{refusal}");
+            assert!(!is_of_access(&rows([NodeAnswer::Granted, NodeAnswer::Pending])), "{refusal}");
+        }
+        for other in [down(), NodeFailure::Loading, NodeFailure::Busy, said(&[NodeFailure::NoPassword, down()])] {
+            assert!(!is_of_access(&[failed(other.clone())]), "{other}");
+        }
     }
 
     #[test]

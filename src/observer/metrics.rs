@@ -241,7 +241,10 @@ fn of_failure(failure: &NodeFailure) -> &'static str {
     match failure {
         NodeFailure::Connect { .. } | NodeFailure::Disconnected { .. } => "connection",
         NodeFailure::TimedOut | NodeFailure::Stalled => "silent",
-        NodeFailure::WrongPassword | NodeFailure::NoPermission { .. } | NodeFailure::ProtectedMode => "access",
+        NodeFailure::WrongPassword
+        | NodeFailure::NoPassword
+        | NodeFailure::NoPermission { .. }
+        | NodeFailure::ProtectedMode => "access",
         NodeFailure::Quarantined { .. } => "quarantined",
         NodeFailure::ClockBehind => "clock",
         NodeFailure::OutOfMemory | NodeFailure::WritesRefused { .. } => "writes_refused",

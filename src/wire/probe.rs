@@ -226,7 +226,9 @@ impl Probe {
             (Expect::Login, Value::ServerError(error)) => {
                 let failure = refusal::of_login(error);
                 self.refused = Some(match (failure, &self.question) {
-                    (NodeFailure::WrongPassword, Question::Where(_)) => NodeFailure::SentinelPassword,
+                    (NodeFailure::WrongPassword | NodeFailure::NoPassword, Question::Where(_)) => {
+                        NodeFailure::SentinelPassword
+                    }
                     (failure, _) => failure,
                 });
                 None
@@ -260,7 +262,9 @@ impl Probe {
                 _ => Some(nonsense()),
             },
             (_, Value::ServerError(error)) => Some(MemberAnswer::Failed(match refusal::of(error) {
-                refusal::Refusal::Failure(NodeFailure::WrongPassword) if is_sentinel => NodeFailure::SentinelPassword,
+                refusal::Refusal::Failure(NodeFailure::WrongPassword | NodeFailure::NoPassword) if is_sentinel => {
+                    NodeFailure::SentinelPassword
+                }
                 refusal::Refusal::Failure(NodeFailure::Refused { .. }) if is_sentinel => {
                     NodeFailure::Protocol { reason: "not a Sentinel".to_owned() }
                 }
@@ -358,7 +362,7 @@ mod tests {
         assert_eq!(says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), MemberAnswer::Master);
         assert_eq!(says("*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n"), MemberAnswer::Replica);
         assert_eq!(says("*2\r\n$8\r\nsentinel\r\n*0\r\n"), MemberAnswer::Failed(NodeFailure::Sentinel));
-        assert_eq!(says("-NOAUTH Authentication required.\r\n"), MemberAnswer::Failed(NodeFailure::WrongPassword));
+        assert_eq!(says("-NOAUTH Authentication required.\r\n"), MemberAnswer::Failed(NodeFailure::NoPassword));
         assert!(matches!(says("-NOPERM no\r\n"), MemberAnswer::Failed(NodeFailure::NoPermission { .. })));
         for nonsense in ["+master\r\n", "*0\r\n", "*1\r\n:1\r\n", "*1\r\n$4\r\nking\r\n", "*999\r\n", "x\r\n"] {
             assert!(matches!(says(nonsense), MemberAnswer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
@@ -396,7 +400,7 @@ mod tests {
         let no_cluster = says("-ERR This instance has cluster support disabled\r\n");
         assert_eq!(no_cluster, MemberAnswer::Failed(NodeFailure::NoCluster));
         let refused = says("-NOAUTH Authentication required.\r\n");
-        assert_eq!(refused, MemberAnswer::Failed(NodeFailure::WrongPassword));
+        assert_eq!(refused, MemberAnswer::Failed(NodeFailure::NoPassword));
         assert!(matches!(says("$2\r\nhi\r\n"), MemberAnswer::Failed(NodeFailure::Protocol { .. })));
 
         let mut probe = asked("redis+cluster://a", &Question::Nodes);

@@ -43,7 +43,8 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         "OOM" => NodeFailure::OutOfMemory,
         "MISCONF" | "NOREPLICAS" => NodeFailure::WritesRefused { message: message() },
         "BUSY" => NodeFailure::Busy,
-        "NOAUTH" | "WRONGPASS" => NodeFailure::WrongPassword,
+        "NOAUTH" => NodeFailure::NoPassword,
+        "WRONGPASS" => NodeFailure::WrongPassword,
         "NOPERM" => NodeFailure::NoPermission { message: message() },
         "MOVED" | "ASK" | "TRYAGAIN" => NodeFailure::SlotMoved { said: message() },
         "CLUSTERDOWN" => NodeFailure::SlotNotServed { said: message() },
@@ -80,6 +81,7 @@ pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
         Refusal::Failure(
             failure @ (NodeFailure::Loading
             | NodeFailure::Busy
+            | NodeFailure::NoPassword
             | NodeFailure::TooManyClients
             | NodeFailure::ProtectedMode),
         ) => failure,
@@ -141,7 +143,8 @@ mod tests {
             ("-MASTERDOWN Link with MASTER is down", NodeFailure::Replica),
             ("-OOM command not allowed when used memory > 'maxmemory'.", NodeFailure::OutOfMemory),
             ("-BUSY Redis is busy running a script.", NodeFailure::Busy),
-            ("-NOAUTH Authentication required.", NodeFailure::WrongPassword),
+            ("-NOAUTH Authentication required.", NodeFailure::NoPassword),
+            ("-WRONGPASS invalid username-password pair", NodeFailure::WrongPassword),
             ("-MOVED 3999 127.0.0.1:6381", NodeFailure::SlotMoved { said: "MOVED 3999 127.0.0.1:6381".to_owned() }),
             ("-ASK 3999 127.0.0.1:6381", NodeFailure::SlotMoved { said: "ASK 3999 127.0.0.1:6381".to_owned() }),
             ("-TRYAGAIN Multiple keys", NodeFailure::SlotMoved { said: "TRYAGAIN Multiple keys".to_owned() }),
@@ -187,6 +190,7 @@ mod tests {
         for (line, failure) in [
             ("-LOADING it is", NodeFailure::Loading),
             ("-BUSY it is", NodeFailure::Busy),
+            ("-NOAUTH HELLO must be called with the client already authenticated", NodeFailure::NoPassword),
             ("-ERR max number of clients reached", NodeFailure::TooManyClients),
             ("-DENIED running in protected mode", NodeFailure::ProtectedMode),
             ("-NOPERM ann has no permissions", NodeFailure::NoPermission { message: "HELLO or AUTH".to_owned() }),

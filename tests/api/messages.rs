@@ -123,6 +123,7 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         Lost::ShutDown.to_string(),
         Lost::Forked.to_string(),
         NodeFailure::WrongPassword.to_string(),
+        NodeFailure::NoPassword.to_string(),
         NodeFailure::NotAtomic { version: "1.0.93".to_owned() }.to_string(),
         NodeFailure::MultiMaster.to_string(),
         NodeFinding::Proxied.to_string(),

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use devnodes::{Server, eventually};
+use devnodes::{Server, Servers, eventually};
 use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, NodeAnswer, NodeFailure};
 
 use crate::lists;
@@ -150,6 +150,33 @@ const NEEDED_FOR: [(&str, Claim); 20] = [
 
 /// Today's servers let everybody call these, whatever the list says. Early ones that have access lists check `HELLO`.
 const ALWAYS_ALLOWED: [&str; 2] = ["+hello", "+auth"];
+
+#[test]
+fn a_login_or_a_command_that_a_majority_refuses_ends_a_waiting_call_at_once() -> TestResult {
+    needs!(AccessLists);
+    let servers = Servers::start_with(3, |it| it.password("pw"))?;
+    for server in &servers {
+        server.command(&["ACL", "SETUSER", "eve", "on", ">pw", "~elsewhere*", "&*", "+@all"])?;
+    }
+    let refused = |login: [&str; 3]| {
+        let urls = login.iter().zip(&servers).map(|(login, it)| format!("redis://{login}{}", it.addr()));
+        // Longer than the test waits.
+        let locks = builder(urls).outage_timeout(LONG).build().unwrap();
+        join(thread::spawn(move || locks.mutex("report").lock().map(drop)))
+    };
+    for (login, said) in [
+        ("", "asks for a password, and none was given"),
+        (":wrong@", "login refused"),
+        ("nobody:pw@", "login refused"),
+        ("eve:pw@", "not permitted"),
+    ] {
+        let err = refused([":pw@", login, login]).unwrap_err();
+        assert_no_quorum(&err);
+        assert!(err.to_string().contains(said), "{err}");
+        refused([":pw@", ":pw@", login])?;
+    }
+    Ok(())
+}
 
 impl Claim {
     fn holds(self, at: &Place) -> bool {

@@ -77,6 +77,12 @@ fn advice(failure: &NodeFailure) -> Advice {
             NEVER,
             "give the right user and password: --user and --password-file, or in the URL within --nodes-file",
         ),
+        NodeFailure::NoPassword => (
+            Unfit,
+            "no_password",
+            NEVER,
+            "give its password: --user and --password-file, or in the URL within --nodes-file",
+        ),
         NodeFailure::ProtectedMode => (Unfit, "protected_mode", NEVER, "set a password there, and give it to us"),
         NodeFailure::NoPermission { .. } => {
             (Unfit, "no_permission", NEVER, "give the user what the guide's ACL line has")
