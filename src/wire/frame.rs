@@ -15,7 +15,6 @@ const DEPTH_MAX: usize = 4;
 const TOTAL_MAX: usize = 256 * 1024;
 
 /// The length of the reply at the start of `bytes`; `None` if its end has not come yet.
-#[cfg(test)]
 pub(crate) fn reply_len(bytes: &[u8]) -> Result<Option<usize>, String> {
     reply_len_within(bytes, BULK_MAX)
 }
