@@ -178,11 +178,13 @@ impl<'a> Call<'a> {
                         lost.free_in(),
                         fastrand::f64(),
                     );
+                    // It knows which slot to ask for.
+                    let pause = if known.only.is_some() { Duration::ZERO } else { pause };
                     self.note(lost, pause);
                     if !again || self.end.is_some_and(|end| end <= self.deadline(pause)) {
                         break;
                     }
-                    if tries.saturating_add(1) < UNDECIDED_MAX && known.only.is_none() {
+                    if tries.saturating_add(1) < UNDECIDED_MAX {
                         engine::sleep(time::deadline(pause), &self.signals());
                     }
                 }
