@@ -51,8 +51,6 @@ impl Retries {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
-
     use super::*;
 
     const LEAST: Duration = Duration::from_millis(50);

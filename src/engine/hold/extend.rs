@@ -288,6 +288,8 @@ impl HeldLock {
                             state.confirmations = Confirmations::new(self.shared.fanout.len(), extended, sent.at.tick);
                             state.grants = Grants::default();
                         }
+                        // The next renewal is no retry: a node that hangs is seen by the command that it refuses.
+                        state.owed = NodeSet::default();
                         // One that was sent later may have been confirmed before.
                         if now.since(sent.at.moment) < now.since(state.renewed_at) {
                             state.renewed_at = sent.at.moment;

@@ -52,7 +52,7 @@ pub(super) struct State {
     pub(super) renewed_at: Moment,
     /// The renewal that is under way, and when it is given up.
     pub(super) renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
-    /// Nodes that owe the answer to a renewal: they are not asked once more.
+    /// Nodes that owe the answer to a renewal: its retries leave them out.
     pub(super) owed: NodeSet,
     pub(super) confirmations: Confirmations,
     /// Nodes that have confirmed it besides, until the first extension.

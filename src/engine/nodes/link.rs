@@ -23,7 +23,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::engine::nodes::job::{Handed, Job};
@@ -282,15 +281,15 @@ impl Link {
         });
     }
 
-    /// Whether an answer has been due for longer than `patience` and has not come.
+    /// Whether an answer is overdue and has not come.
     ///
     /// RACE: what is read is taken out of the socket and handed to its commands in one step, with the state locked. So if
     /// the socket is found empty with the state locked, what has no answer then has not been answered.
-    pub(crate) fn is_silent(&self, patience: Duration, now: Tick) -> bool {
+    pub(crate) fn is_silent(&self, now: Tick) -> bool {
         let state = self.state.lock();
         let Some(socket) = &state.socket else { return false };
         // The oldest may be another one by now.
-        !socket.has_unread() && self.load.is_due_for(patience, now)
+        !socket.has_unread() && self.load.is_overdue(now)
     }
 }
 

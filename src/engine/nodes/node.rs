@@ -174,14 +174,15 @@ impl Node {
         {
             return Some(failure);
         }
-        if !self.is_silent_for(patience, now) {
+        // Said after the response timeout, whatever the patience.
+        if !self.is_stalled(now) {
             return None;
         }
         // Callers write by themselves, so the worker may not have looked since the answers are due.
         if !self.watched.swap(true, Ordering::AcqRel) {
             self.link.wake_worker();
         }
-        Some(NodeFailure::Stalled)
+        self.link.load.is_due_for(patience, now).then_some(NodeFailure::Stalled)
     }
 
     /// Why commands are refused at once, if they are.
@@ -204,11 +205,7 @@ impl Node {
     ///
     /// Reads nothing, so that it can be asked with anything locked but the connection.
     pub(crate) fn is_stalled(&self, now: Tick) -> bool {
-        self.is_silent_for(self.response_timeout(), now)
-    }
-
-    fn is_silent_for(&self, patience: Duration, now: Tick) -> bool {
-        let stalled = self.link.load.is_due_for(patience, now) && self.link.is_silent(patience, now);
+        let stalled = self.link.load.is_overdue(now) && self.link.is_silent(now);
         if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
             info!("{}: not responding: {}", self.id, self.address);
             self.upcall.tell_silence(self.id, &self.stall_logged, true);

@@ -57,8 +57,9 @@ impl Outgoing {
         Outgoing { takers: Takers::ReadyMajority, ..self }
     }
 
-    /// A late answer counts as well. So a slow node takes it; a node that has sent nothing for a second and the response
-    /// timeout does not. Otherwise the end of what its commands have set would move on, and a dead connection would stay.
+    /// A late answer counts as well. So a slow node takes it; a node that has sent nothing for a second or the response
+    /// timeout, whichever is longer, does not. Otherwise the end of what its commands have set would move on, and a dead
+    /// connection would stay.
     pub(crate) fn patiently(self) -> Outgoing {
         Outgoing { takers: Takers::Patient, ..self }
     }
