@@ -259,8 +259,9 @@ impl Builder {
     /// Sets the margin for clock drift: the part of a ttl that a holder does not use.
     ///
     /// `share` of the ttl is how much faster a node's clock may run than ours; `fixed` is added for the grain of its
-    /// expiry. Time daemons correct a clock by at most 0.05 %, but chrony may be allowed 8.3 %: use 0.1 there. Larger
-    /// is safer against fast clocks; smaller leaves more of the ttl.
+    /// expiry. The default is enough where clocks are right to within 97 ms, or are corrected slowly; 0.1 covers servers with
+    /// chrony's default rate after any offset: see [the numbers](crate::guide::safety#the-margin-and-time-daemons). Larger is
+    /// safer against fast clocks; smaller leaves more of the ttl.
     ///
     /// Default: 0.01 and 2 ms, as the Redlock algorithm recommends. Allowed: a share of 0 to 0.5; share and fixed part
     /// together at most half of the ttl.

@@ -271,6 +271,27 @@ mod tests {
         }
     }
 
+    /// The numbers of the page about safety: a key of 10 s ends before its holder stops if its server gains too much.
+    #[test]
+    fn c5_a_margin_covers_what_time_daemons_correct_within_a_ttl() {
+        const CHRONY: f64 = 83_333e-6;
+        const DRIFT: f64 = 500e-6;
+        let ttl = Duration::from_secs(10);
+        let default = Config::default().margin;
+        let share = |share| Margin { share, ..default };
+        // By our clock, which may be slewed back.
+        let key = |server: f64, client: f64| ttl.div_f64(1.0 + server).mul_f64(1.0 - client);
+        let covers = |margin: Margin, server, client| ttl - margin.of(ttl) <= key(server, client);
+
+        assert!(ttl - default.of(ttl) <= key(DRIFT, 0.0) - Duration::from_millis(97), "97 ms, on either side");
+        assert!(covers(default, 4_000e-6 + DRIFT, 4_000e-6 + DRIFT), "chrony with a lower rate");
+        assert!(!covers(default, CHRONY, 0.0));
+        let late = ttl - default.of(ttl) - key(CHRONY, 0.0);
+        assert_eq!(late.as_millis(), 667);
+        assert!(covers(share(0.1), CHRONY + DRIFT, 0.0) && !covers(share(0.1), CHRONY, CHRONY));
+        assert!(covers(share(0.16), CHRONY + DRIFT, CHRONY + DRIFT));
+    }
+
     #[test]
     fn a_margin_is_rounded_up() {
         let margin = Margin { share: 0.01, fixed: Duration::from_millis(2) };
