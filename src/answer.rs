@@ -65,6 +65,11 @@ impl Answer {
         }
     }
 
+    /// Whether the lock was the caller's without a gap, and has its full ttl again.
+    pub(crate) fn is_extended(&self) -> bool {
+        matches!(self, Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }))
+    }
+
     /// Whether the lock's key is not the caller's any more.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) | Answer::Raise(RaiseReply::Gone))
@@ -96,7 +101,8 @@ impl Answer {
                 | AcquireReply::Reserved { counter, .. }
                 | AcquireReply::Ahead { counter },
             )
-            | Answer::Raise(RaiseReply::Above { counter }) => Some(*counter),
+            | Answer::Raise(RaiseReply::Above { counter })
+            | Answer::Extend(ExtendReply::Lifted { counter }) => Some(*counter),
             _ => None,
         }
     }
@@ -126,7 +132,9 @@ impl From<&Answer> for NodeAnswer {
             Answer::Raise(RaiseReply::Gone) | Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => {
                 return NodeAnswer::Gone;
             }
-            Answer::Extend(ExtendReply::Extended | ExtendReply::Healed) => return NodeAnswer::Extended,
+            Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed) => {
+                return NodeAnswer::Extended;
+            }
             Answer::Extend(ExtendReply::Superseded) => return NodeAnswer::Superseded,
             Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => return NodeAnswer::Released,
             Answer::Acquire(AcquireReply::Forgot { left }) | Answer::Extend(ExtendReply::Forgot { left }) => {
@@ -221,11 +229,14 @@ pub(crate) enum RaiseReply {
 pub(crate) enum ExtendReply {
     /// Ours, with the full ttl again.
     Extended,
+    /// The same for a reader, where the fencing counter is above its number: other readers have lifted it.
+    Lifted { counter: u64 },
     /// It had been gone and was set again.
     Healed,
     /// Extended by a node that has forgotten what it knew, which does not count yet.
     Forgot { left: Duration },
-    /// The fencing counter is above our token: a rival was granted the lock there, or tried. That does not prove a loss.
+    /// The fencing counter is above our token: a rival was granted the lock there, or tried. That does not prove a loss. Readers
+    /// are [`Lifted`](ExtendReply::Lifted).
     Superseded,
     /// Not there.
     Gone,
@@ -337,7 +348,7 @@ mod tests {
             Accepted, Ahead, BadCounter, Behind, Forgot, Held, HeldByReaders, Reserved, Shared, WrongType,
         };
         let which = Some(1);
-        use ExtendReply::{Extended, Healed, Superseded};
+        use ExtendReply::{Extended, Healed, Lifted, Superseded};
         let left = Duration::from_secs(1);
         let holder = Some(Arc::from("somebody"));
         let mut answers = vec![Answer::NoScript, Answer::Failed(NodeFailure::Stalled)];
@@ -354,7 +365,9 @@ mod tests {
         answers.extend([Forgot { left }, WrongType { which }, BadCounter { which }].map(Answer::Acquire));
         let above = RaiseReply::Above { counter: 5 };
         answers.extend([RaiseReply::Taken, above, RaiseReply::Gone, RaiseReply::Unusable].map(Answer::Raise));
-        answers.extend([Extended, Healed, Superseded, ExtendReply::Forgot { left }].map(Answer::Extend));
+        answers.extend(
+            [Extended, Healed, Lifted { counter: 8 }, Superseded, ExtendReply::Forgot { left }].map(Answer::Extend),
+        );
         answers.extend([ExtendReply::Gone, ExtendReply::Taken, ExtendReply::Unusable].map(Answer::Extend));
         answers.extend([ReleaseReply::Deleted, ReleaseReply::NotOurs].map(Answer::Release));
         answers
@@ -371,7 +384,7 @@ mod tests {
         }
         assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 7);
         assert_eq!(answers().iter().filter(|it| it.is_gone()).count(), 3);
-        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 6, 5]);
+        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 6, 5, 8]);
         assert_eq!(answers().iter().filter(|it| it.is_accepted()).count(), 2);
         assert_eq!(answers().iter().filter_map(Answer::slot).collect::<Vec<_>>(), [2, 2]);
         assert_eq!(answers().iter().filter_map(Answer::which).collect::<Vec<_>>(), [1; 5]);

@@ -573,3 +573,25 @@ fn where_nobody_may_ask_who_the_server_is_nobody_can_vouch_for_it() -> TestResul
     assert!(rows[0].to_string().contains("INFO"), "{rows:?}");
     Ok(())
 }
+
+/// Of three servers one has the last writer's token, one came back with older data, and its quarantine is over, and one was away.
+/// Nothing tells yet that the second one's counter is older than its memory.
+#[test]
+#[should_panic(expected = "below the token of the writer before it")]
+fn h27_a_server_with_old_data_gives_no_reader_a_number_that_is_older_than_its_memory() {
+    let servers =
+        aged(3, |it| it).unwrap_or_else(|| panic!("left out: it may be below the token of the writer before it"));
+    let now = server_time(&servers[0]);
+    let micros = |ago| 1_000_000 * (now - ago);
+    let token = micros(900);
+    for (server, counter) in servers.iter().zip([token, micros(1_200), micros(1_200)]) {
+        remember(server, 0, 0, 0);
+        set(server, &fence("report"), &counter.to_string());
+    }
+    set(&servers[1], CANARY, &format!("1 {} {} 0 0 0 old", micros(700), run_id(&servers[1])));
+    servers[0].kill().unwrap();
+
+    let number = strict(servers.urls()).build().unwrap().rw_lock("report").read().unwrap().last_writer().get();
+
+    assert!(token <= number, "{number} is below the token of the writer before it, {token}");
+}

@@ -1,10 +1,11 @@
 //! The read-write lock: who excludes whom, what a reader knows of writers, and how readers' locks end.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
-use devnodes::{Servers, eventually};
+use devnodes::{Proxy, Servers, eventually};
 use quorlock::{AcquireError, LockManager, Lost, NodeAnswer, ReadGuard, RunError};
 
 use crate::support::*;
@@ -230,6 +231,80 @@ fn i5_a_reader_that_a_writer_has_overtaken_is_not_healed() -> TestResult {
     let before = locks.stats().extensions;
     eventually("it is extended", || before + 3 <= locks.stats().extensions);
     assert!(guard.is_valid() && !servers[0].exists(NAME));
+    Ok(())
+}
+
+/// What readers that come and go leave on all servers but one.
+fn lift(servers: &Servers, number: u64, but: usize) {
+    for (_, server) in servers.iter().enumerate().filter(|(at, _)| *at != but) {
+        set(server, &fence(NAME), &number.to_string());
+    }
+}
+
+#[test]
+fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(3)), 3);
+    let guard = read(&locks, &servers, NAME);
+    let lost = guard.lost();
+    for (server, more) in servers.iter().zip(1..) {
+        let healed = locks.stats().healed;
+        lift(&servers, guard.last_writer().get() + more, servers.len());
+        del(server, NAME);
+        eventually("it is healed, or lost", || healed < locks.stats().healed || lost.try_recv().is_ok());
+        guard.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn h22_a_server_that_was_emptied_is_healed_though_others_have_lifted_the_counters_since() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(3)), 3);
+    let guard = read(&locks, &servers, NAME);
+    let lost = guard.lost();
+    for (at, more) in (0..servers.len()).zip(1..) {
+        let healed = locks.stats().healed;
+        lift(&servers, guard.last_writer().get() + more, at);
+        servers[at].command(&["FLUSHALL"])?;
+        eventually("it is healed, or lost", || healed < locks.stats().healed || lost.try_recv().is_ok());
+        guard.check()?;
+    }
+    Ok(())
+}
+
+/// Each has ways of its own to the servers, so each finds other counters that are new, and some lift those of the others.
+#[test]
+fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult {
+    let servers = Servers::start(3)?;
+    let ways: Vec<Vec<Proxy>> = (0..8u64)
+        .map(|program| {
+            let way = |(k, server): (u64, &devnodes::Server)| {
+                let way = Proxy::start(server.addr()).unwrap();
+                way.set_delay(ms((program * 7 + k * 11) % 21));
+                way
+            };
+            (0..).zip(servers.iter()).map(way).collect()
+        })
+        .collect();
+    let programs: Vec<_> = ways.iter().map(|it| connected(builder(it.iter().map(Proxy::url)), 3)).collect();
+    for name in (0..if long_tests() { 1_000 } else { 20 }).map(|it| format!("new-{it}")) {
+        let together = Barrier::new(programs.len());
+        thread::scope(|scope| {
+            for locks in &programs {
+                let lock = locks.rw_lock(name.as_str()).renew(false);
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    let guard = lock.read().unwrap();
+                    // All are in, and have lifted what they had to.
+                    together.wait();
+                    guard.extend(secs(20)).unwrap();
+                    together.wait();
+                });
+            }
+        });
+    }
     Ok(())
 }
 

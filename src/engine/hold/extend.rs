@@ -26,8 +26,6 @@ use crate::sys::logging::{Level, debug, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, About, Moment, Now, Tick};
 
-const EXTENDED: Answer = Answer::Extend(ExtendReply::Extended);
-
 /// An extension that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extending {
@@ -236,8 +234,8 @@ impl HeldLock {
         keep
     }
 
-    /// Sets the key again on nodes that have lost it. A majority has just confirmed the lock.
-    fn heal(self: &Arc<Self>, nodes: NodeSet, ttl: Duration) {
+    /// Sets the key again on nodes that have lost it and have no counter above `number`. A majority has just confirmed the lock.
+    fn heal(self: &Arc<Self>, nodes: NodeSet, number: u64, ttl: Duration) {
         let Now { moment, tick } = Now::read();
         let enqueued = {
             // RACE: enqueued with the state locked, like an extension: see `end`. Behind the release it would leave a key that
@@ -248,7 +246,7 @@ impl HeldLock {
             }
             let fanout = &self.shared.fanout;
             let (ttl_ms, quarantine) = (validity::millis(ttl), fanout.quarantine());
-            let command = self.spec.plan.heal(self.owner, ttl_ms, self.token.get(), quarantine);
+            let command = self.spec.plan.heal(self.owner, ttl_ms, number, quarantine);
             let healing = Arc::new(Healing(Arc::clone(self)));
             let nodes = fanout.that_may_heal(nodes, tick);
             let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);
@@ -276,7 +274,7 @@ impl HeldLock {
         late: NodeSet,
     ) {
         let now = Moment::now();
-        let extended = round.nodes_with(|it| *it == EXTENDED).union(late);
+        let extended = round.nodes_with(Answer::is_extended).union(late);
         let counters = &self.shared.counters;
         match end {
             ExtendEnd::Confirmed => {
@@ -460,7 +458,7 @@ impl Sink for Extension {
         if self.is_renewal {
             lock.state.lock().owed.remove(node);
         }
-        let (extended, gone) = (answer == EXTENDED, answer.is_gone());
+        let (extended, gone) = (answer.is_extended(), answer.is_gone());
         if extended || gone {
             let mut said = self.said.lock();
             let noted = if extended { &mut said.extended } else { &mut said.gone };
@@ -486,7 +484,8 @@ impl Sink for Extension {
             _ => {}
         }
         if heal != NodeSet::default() {
-            lock.heal(heal, sent.ttl);
+            let number = round.with_ballot(|ballot| ballot.number_to_heal(lock.token.get()));
+            lock.heal(heal, number, sent.ttl);
         }
         counted
     }

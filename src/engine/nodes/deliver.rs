@@ -177,10 +177,12 @@ fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, 
         // Before that the node may have granted the lock to another client, which counts that grant and is still collecting
         // votes. Counted here, our lease would go on while our other keys run out, and that client would get the majority
         // that we had.
-        Answer::Extend(ExtendReply::Extended) if node.is_believed(times.asked_at) => {
+        Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }) if node.is_believed(times.asked_at) => {
             eligibility.restarted_for(times.asked)
         }
-        Answer::Extend(ExtendReply::Extended) => return Answer::Failed(NodeFailure::Unconfirmed),
+        Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }) => {
+            return Answer::Failed(NodeFailure::Unconfirmed);
+        }
         _ => return answer,
     };
     let (of_slot, why) = of_slot(node, job, times);

@@ -12,8 +12,9 @@
 //! Checked, at each node that both have counted: a writer that was granted the lock before a reader has a token that is not
 //! above the reader's number, and one that was after it has one that is; of two writers the later one has the larger token.
 //! No extension is confirmed that was sent behind a newer writer. This holds also where nodes lose lock keys and sets at any
-//! time ([`World::losses`]). Where they do not, nobody holds the lock beside a writer, also if a node restarts with nothing
-//! ([`World::crashes`]). And no end of an attempt leaves anything behind.
+//! time ([`World::losses`]), with one exception: a reader that a writer has overtaken, because a node lost its entry, is extended
+//! where its acquire came only after that writer had gone. Where nodes lose none, nobody holds the lock beside a writer, also if a
+//! node restarts with nothing ([`World::crashes`]). Readers throw out no reader. And no end of an attempt leaves anything behind.
 //!
 //! Clocks, what an attempt learns for the next one, and commands that are executed twice are searched in `fencing`, for the
 //! writer, whose scripts and rounds these are. Which worlds, and why these: see `proofs`. For every rule there is a [`Flaw`],
@@ -44,6 +45,8 @@ enum Violation {
     Resurrected,
     /// A node has something of an attempt behind its release.
     Orphan,
+    /// A reader is not confirmed although all nodes have answered, nobody writes, and one node at most has lost anything.
+    ThrownOut,
 }
 
 /// What is left out.
@@ -56,8 +59,12 @@ enum Flaw {
     RaisesWithoutEntry,
     /// A node that makes the lock a shared one keeps the entries that it had.
     KeepsOldEntries,
-    /// A node extends the entry of a reader whatever its counter is.
-    ExtendsWithoutCounter,
+    /// A node raises a counter that it has not.
+    RaisesWithoutCounter,
+    /// A node does not extend an entry that stands if its counter is above the reader's number.
+    ExtendsOnlyBelow,
+    /// A node heals a reader whatever its counter is.
+    HealsWithoutCounter,
     /// The release of a reader deletes the lock, whoever else reads.
     DeletesSharedLock,
     /// The lock lasts for as long as the first reader of it does.
@@ -86,6 +93,7 @@ enum Said {
     Taken,
     Above(u8),
     Extended,
+    Lifted(u8),
     Superseded,
     Gone,
 }
@@ -150,6 +158,10 @@ struct Attempt {
     is_late: bool,
     /// A writer with a larger token had won when its last extension was sent.
     outdated: bool,
+    /// What it heals with.
+    heals_with: u8,
+    /// It was not confirmed by answers of all nodes.
+    refused: bool,
     /// Extensions sent, and the last one confirmed.
     extensions: u8,
     confirmed: u8,
@@ -208,6 +220,8 @@ impl<const A: usize> World<A> {
             reads: rule == Rule::Shared,
             is_late: false,
             outdated: false,
+            heals_with: 0,
+            refused: false,
             extensions: 0,
             confirmed: 0,
         };
@@ -294,22 +308,28 @@ impl<const A: usize> World<A> {
                     None => {}
                 }
             }
-            Phase::Extending => match round_after(NODES, ExtendRound, votes, closed).end() {
-                Some(ExtendEnd::Confirmed) => {
-                    let own = &mut state.attempts[me];
-                    (own.phase, own.confirmed) = (Phase::Holding, own.extensions);
-                    for node in &mut state.nodes {
-                        if node.said[me] == Said::Extended {
-                            node.counted[me] = node.counted[me].max(kind);
-                        } else if node.said[me] == Said::Gone {
-                            node.sent[me] |= HEAL;
+            Phase::Extending => {
+                let round = round_after(NODES, ExtendRound, votes, closed);
+                let all_said = !said.contains(&Said::Nothing);
+                state.attempts[me].refused = all_said && round.end() != Some(ExtendEnd::Confirmed);
+                match round.end() {
+                    Some(ExtendEnd::Confirmed) => {
+                        let own = &mut state.attempts[me];
+                        (own.phase, own.confirmed) = (Phase::Holding, own.extensions);
+                        own.heals_with = u8::try_from(round.number_to_heal(token.into())).unwrap();
+                        for node in &mut state.nodes {
+                            if matches!(node.said[me], Said::Extended | Said::Lifted(_)) {
+                                node.counted[me] = node.counted[me].max(kind);
+                            } else if node.said[me] == Said::Gone {
+                                node.sent[me] |= HEAL;
+                            }
                         }
                     }
+                    Some(ExtendEnd::Gone) => Self::send(state, me, Phase::Over, RELEASE),
+                    Some(ExtendEnd::NotConfirmed) => state.attempts[me].phase = Phase::Holding,
+                    None => {}
                 }
-                Some(ExtendEnd::Gone) => Self::send(state, me, Phase::Over, RELEASE),
-                Some(ExtendEnd::NotConfirmed) => state.attempts[me].phase = Phase::Holding,
-                None => {}
-            },
+            }
             _ => {}
         }
     }
@@ -446,6 +466,10 @@ impl<const A: usize> walk::World for World<A> {
                 }
             }
         }
+        let has_writer = self.rules.contains(&Rule::Exclusive);
+        if self.losses == 0 && !has_writer && (0..A).any(|it| own(it).refused) {
+            return Some(Violation::ThrownOut);
+        }
         let counted = |me: usize| state.nodes.iter().filter(|it| it.counted[me] != Counted::No).count();
         if (0..A).any(|it| own(it).won && !majority(NODES, counted(it))) {
             return Some(Violation::NoMajority);
@@ -526,6 +550,7 @@ impl Said {
             Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: counter.into() }),
             Said::Gone => Vote::Raise(RaiseReply::Gone),
             Said::Extended => Vote::Extend(ExtendReply::Extended),
+            Said::Lifted(counter) => Vote::Extend(ExtendReply::Lifted { counter: counter.into() }),
             Said::Superseded => Vote::Extend(ExtendReply::Superseded),
             Said::Silent | Said::Nothing => FAILED,
         }

@@ -182,7 +182,8 @@ impl<const A: usize> World<A> {
             }
             RAISE => {
                 let has_some = self.names(me).any(|it| Self::is_mine(node, me, it));
-                let counts = has_all(node) || self.flaw == Flaw::RaisesWithOneMissing && has_some;
+                let has_counters = self.names(me).all(|it| node.counters[it] != 0);
+                let counts = has_all(node) && has_counters || self.flaw == Flaw::RaisesWithOneMissing && has_some;
                 if !counts {
                     Said::Gone
                 } else if token <= counter {

@@ -237,7 +237,7 @@ impl<const A: usize> World<A> {
             RAISE => {
                 let (is_mine, counter) =
                     (node.slots[usize::from(slot)] == owner, &mut node.counters[usize::from(slot)]);
-                if !is_mine {
+                if !is_mine || *counter == 0 {
                     Said::Gone
                 } else if token <= *counter {
                     Said::Above(*counter)

@@ -90,6 +90,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (3, ExtendReply::Taken),
         (4, ExtendReply::Healed),
         (5, ExtendReply::Forgot { left }),
+        (6, ExtendReply::Lifted { counter: 7 }),
         (0, ExtendReply::Gone),
         (-1, ExtendReply::Unusable),
         (-2, ExtendReply::Unusable),
@@ -479,7 +480,7 @@ fn is_grant(answer: &Answer) -> bool {
         Answer::Acquire(AcquireReply::Accepted)
             | Answer::Acquire(AcquireReply::Slot { .. })
             | Answer::Raise(RaiseReply::Taken)
-            | Answer::Extend(ExtendReply::Extended | ExtendReply::Healed)
+            | Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed)
             | Answer::Release(ReleaseReply::Deleted)
     )
 }

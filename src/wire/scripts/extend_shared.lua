@@ -8,7 +8,8 @@
 -- KEYS[6]  reservation
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the entry, whole milliseconds, at least 1
--- ARGV[3]  the number of the last writer that the reader has found, a whole number below 2^53
+-- ARGV[3]  the number of the last writer that the reader has found, a whole number below 2^53; with "heal" the largest counter
+--          of those that have just confirmed the reader, if that is larger
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
 -- ARGV[6]  "keep": gives the counter its full life again
@@ -19,16 +20,22 @@
 --   status     1 extended
 --              4 set again
 --              5 extended, but this node has lost its data: it must not be counted before its quarantine is over
---              2 the counter is above the number: not extended, a writer has been granted the lock since, or tried
---              0 the entry is gone or over
+--              6 extended, and the counter is above the number
+--              2 not extended: the lock key is the writer's that the owner was, and the counter is above its token, as in extend.lua
+--              0 the entry is gone or over. With "heal": it was not set again, because the counter is above the number
 --              3 the lock key is another owner's
 --             -1 the counter or the readers have another type
 --             -2 the counter is not a whole number below 2^53
 --   the others as in extend.lua
 --
 -- Where the lock key is the owner's own, this is the first command since it was a writer: the lock is shared from here on,
--- without a gap. Only "heal" makes an entry, and never where the counter is ahead: a writer may have come and gone since. The
--- life of an entry and of the lock key is never shortened.
+-- without a gap.
+--
+-- An entry that stands is extended whatever the counter is. It stands if it is in the set, its end is in the future, and the
+-- lock is shared: whoever makes the lock shared deletes the set, so no writer was granted the lock here since the entry was
+-- set. Other readers lift counters. Only "heal" makes an entry, and never where the counter is above those of the nodes that
+-- have just confirmed the reader: a writer may have come and gone there. The life of an entry and of the lock key is never
+-- shortened.
 local SHARED_LOCK = "quorlock:shared"
 
 local clock = redis.call("TIME")
@@ -57,7 +64,7 @@ local stands = was_writer or score ~= nil and score > ms
 if not stands and (ARGV[6] ~= "heal" or seen > number) then
   return { 0, seen, now, 0 }
 end
-if seen > number then
+if was_writer and seen > number then
   return { 2, seen, now, 0 }
 end
 
@@ -116,4 +123,4 @@ end
 if status == 1 and seen == number then
   return now
 end
-return { status, seen, now, math.max(left, 0) }
+return { status == 1 and number < seen and 6 or status, seen, now, math.max(left, 0) }

@@ -9,13 +9,14 @@
 -- Returns { status, counter }
 --   status     1 the token is the counter now
 --              2 the counter was not below the token: not taken, and this node must not be counted
---              0 the lock key is gone or another owner's: not taken
+--              0 the lock key is gone or another owner's, or there is no counter: not taken
 --             -1 the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
 --
 -- Only while our key is set: a raise that arrives after our release would raise the counter during another owner's hold,
--- and tokens would no longer be ordered like holds.
+-- and tokens would no longer be ordered like holds. And only where a counter is: an acquire would take a new one as a sign that
+-- this node has not lost its data.
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local owner, counter = found[1], found[2]
 -- include counter.lua
@@ -24,7 +25,7 @@ if wrong then
   return { wrong, 0 }
 end
 
-if owner ~= ARGV[1] then
+if owner ~= ARGV[1] or not counter then
   return { 0, seen }
 end
 if tonumber(ARGV[2]) <= seen then

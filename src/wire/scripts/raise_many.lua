@@ -6,13 +6,14 @@
 -- ARGV[2]      fencing token, a whole number below 2^53
 -- ARGV[3]      life of the counters, whole milliseconds; 0 for no end
 --
--- Returns { status, counter }, with a status of raise.lua, and the largest counter that was found: all are raised, or none.
+-- Returns { status, counter }, with a status of raise.lua, and the largest counter that was found: all are raised, or none. One
+-- that is missing is not made, as in raise.lua.
 -- include counter.lua
 local n = #KEYS / 2
 local found = redis.call("MGET", unpack(KEYS))
 local seen, owned = 0, true
 for i = 1, n do
-  owned = owned and found[i] == ARGV[1]
+  owned = owned and found[i] == ARGV[1] and found[n + i]
   local number, wrong = read_counter(KEYS[n + i], found[n + i])
   if wrong then
     return { wrong, 0 }

@@ -10,13 +10,14 @@
 -- Returns { status, counter }
 --   status     1 the number is the counter now. It may have been before: readers need no number of their own
 --              2 the counter is above the number: this node must not be counted
---              0 the reader's entry is gone or over: not taken
+--              0 the reader's entry is gone or over, or there is no counter: not taken
 --             -1 the counter or the readers have another type
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
 --
 -- Only while the reader's entry stands: otherwise a writer may have been granted the lock since, with that number or one
--- below.
+-- below. And only where a counter is: on a node that has lost its data an entry may have been healed, and an acquire would take
+-- a new counter as a sign that nothing was lost.
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local lock, counter = found[1], found[2]
 -- include counter.lua
@@ -30,7 +31,7 @@ local score = lock == "quorlock:shared" and redis.pcall("ZSCORE", KEYS[3], ARGV[
 if type(score) == "table" then
   return string.find(score.err, "WRONGTYPE", 1, true) and { -1, 0 } or score
 end
-if not score or tonumber(score) <= clock[1] * 1000 + math.floor(clock[2] / 1000) then
+if not counter or not score or tonumber(score) <= clock[1] * 1000 + math.floor(clock[2] / 1000) then
   return { 0, seen }
 end
 local number = tonumber(ARGV[2])

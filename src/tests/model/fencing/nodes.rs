@@ -114,7 +114,7 @@ impl<const A: usize> World<A> {
         let (value, token) = (self.value(me), state.attempts[me].token);
         let node = &mut state.nodes[node];
         let counter = node.counter;
-        if node.key != Some(value) && self.flaw != Flaw::RaisesForAnyone {
+        if (node.key != Some(value) || counter == 0) && self.flaw != Flaw::RaisesForAnyone {
             Said::Gone
         } else if counter < token || self.flaw == Flaw::TakesEqual && counter == token {
             node.counter = token;

@@ -31,7 +31,7 @@ impl<const A: usize> Node<A> {
     }
 
     /// The key or entry of this attempt is set here, after all others that are. Where it has been counted its first place says
-    /// more: nobody is counted in between unless the counter is ahead, and then nothing is set again.
+    /// more: it still has that number.
     fn note(&mut self, me: usize) {
         if self.counted[me] == Counted::No {
             self.order[me] = 1 + self.order.iter().max().unwrap();
@@ -141,7 +141,7 @@ impl<const A: usize> World<A> {
     }
 
     fn raise(node: &mut Node<A>, me: usize, token: u8) -> Said {
-        if !node.has(me) {
+        if !node.has(me) || node.counter == 0 {
             Said::Gone
         } else if token <= node.counter {
             Said::Above(node.counter)
@@ -152,7 +152,8 @@ impl<const A: usize> World<A> {
     }
 
     fn raise_shared(&self, node: &mut Node<A>, me: usize, number: u8) -> Said {
-        if !node.has(me) && self.flaw != Flaw::RaisesWithoutEntry {
+        let is_missing = node.counter == 0 && self.flaw != Flaw::RaisesWithoutCounter;
+        if !node.has(me) && self.flaw != Flaw::RaisesWithoutEntry || is_missing {
             Said::Gone
         } else if number < node.counter {
             Said::Above(node.counter)
@@ -177,13 +178,15 @@ impl<const A: usize> World<A> {
     }
 
     fn extend_shared(&self, node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool, is_silent: bool) -> Said {
-        let (end, number) = (1 + attempt.extensions, attempt.token);
+        let end = 1 + attempt.extensions;
+        let number = if heals { attempt.heals_with } else { attempt.token };
         let stands = node.has(me);
         let is_ahead = number < node.counter;
-        if !stands && (matches!(node.lock, Lock::Writer(_)) || !heals || is_ahead) {
+        let is_not_healed = !heals || is_ahead && self.flaw != Flaw::HealsWithoutCounter;
+        if !stands && (matches!(node.lock, Lock::Writer(_)) || is_not_healed) {
             return Said::Gone;
         }
-        if is_ahead && self.flaw != Flaw::ExtendsWithoutCounter {
+        if is_ahead && stands && (node.lock != Lock::Shared || self.flaw == Flaw::ExtendsOnlyBelow) {
             return Said::Superseded;
         }
         if node.lock != Lock::Shared && stands && self.flaw == Flaw::DowngradeFrees {
@@ -201,7 +204,7 @@ impl<const A: usize> World<A> {
         if !stands {
             node.note(me);
         }
-        node.lift(number, is_silent)
+        if is_ahead { Said::Lifted(node.counter) } else { node.lift(number, is_silent) }
     }
 
     fn release(node: &mut Node<A>, me: usize, Attempt { won, token, .. }: Attempt) -> Said {
