@@ -52,7 +52,9 @@ const FLOORS_OF_TESTING: Floors = &[&["refusal", "store"], &["resp"], &["server"
 
 /// The obligations of a lock: the letter of each chapter, and how many it has.
 const OBLIGATIONS: &[(char, usize)] =
-    &[('A', 15), ('B', 9), ('C', 6), ('D', 13), ('E', 7), ('F', 8), ('G', 6), ('H', 18), ('I', 9), ('J', 4), ('K', 7)];
+    &[('A', 15), ('B', 9), ('C', 6), ('D', 13), ('E', 7), ('F', 8), ('G', 6), ('H', 24), ('I', 9), ('J', 4), ('K', 7)];
+/// Obligations that are not met yet.
+const OPEN: &[&str] = &["H19", "H20"];
 /// Modules of test code, which may use whatever they test.
 const TEST_MODULES: &[&str] = &["tests", "checked"];
 
@@ -337,8 +339,8 @@ fn every_obligation_has_a_row_in_the_guide_and_tests_that_exist() {
         .map(|it| it.split(" | ").collect())
         .filter(|row: &Vec<_>| row[0] != "id" && row[0] != "---")
         .collect();
-    let expected: Vec<_> =
-        OBLIGATIONS.iter().flat_map(|(part, n)| (1..=*n).map(move |i| format!("{part}{i}"))).collect();
+    let all = OBLIGATIONS.iter().flat_map(|(part, n)| (1..=*n).map(move |i| format!("{part}{i}")));
+    let expected: Vec<_> = all.filter(|id| !OPEN.contains(&id.as_str())).collect();
     assert_eq!(rows.iter().map(|it| it[0]).collect::<Vec<_>>(), expected);
     let tests = tests();
     for row in rows {

@@ -371,7 +371,7 @@ fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -
 const FOR_EVER: [&str; 2] = ["quorlock:canary", "quorlock:set"];
 
 #[test]
-fn whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> TestResult {
+fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     let of_locks = access_list(0).into_iter().filter(|word| word.starts_with('+'));
