@@ -299,8 +299,9 @@ fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult
                     let guard = lock.read().unwrap();
                     // All are in, and have lifted what they had to.
                     together.wait();
-                    guard.extend(secs(20)).unwrap();
+                    let extended = guard.extend(secs(20));
                     together.wait();
+                    extended.unwrap();
                 });
             }
         });
