@@ -180,9 +180,10 @@ if tonumber(ARGV[3]) > largest then
   end
   return now
 end
--- A raise that follows must not take less than what a lost counter may have been: see acquire.lua.
+-- The raise that follows needs a counter of each lock, and must not take less than what a lost one may have been: see
+-- acquire.lua.
 for i = 1, n do
-  if not found[n + i] and quarantine_until > 0 then
+  if not found[n + i] then
     set_counter(redis.call, KEYS[n + i], string.format("%.0f", quarantine_until), ARGV[4])
   end
 end
