@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 
-use devnodes::{ChildProcess, say};
+use devnodes::{ChildProcess, eventually, say};
 use quorlock_testing::Nodes;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -41,7 +41,8 @@ fn child_without_descriptors() {
     assert!(!all.is_empty());
     drop(nodes);
     drop(all);
-    assert_eq!(threads_of_stand_ins(), [""; 0]);
+    // A thread that was joined is in the list of the system for a moment more.
+    eventually("no thread is left", || threads_of_stand_ins().is_empty());
     say("ended");
 }
 
