@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use devnodes::{PATIENCE, eventually};
 use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure};
-use quorlock_testing::{Nodes, Refusal};
+use quorlock_testing::{Holder, Nodes, Refusal};
 
 mod descriptors;
 mod examples;
@@ -54,7 +54,8 @@ fn what_somebody_else_holds_is_held_and_whoever_waits_for_it_gets_it_when_that_i
     let other = nodes.hold("report");
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert!(err.is_held(), "{err:?}");
-    assert!(nodes.holder("report").is_some_and(|it| it.nodes == 3 && it.label.ends_with("/stand-in")));
+    let is_all_its = |holder: Holder| holder.nodes == 3 && holder.label.ends_with("/stand-in");
+    eventually("it is on all nodes", || nodes.holder("report").is_some_and(is_all_its));
     assert!(nodes.try_hold("report").is_none());
 
     let report = locks.mutex("report");
@@ -398,7 +399,8 @@ fn somebody_who_takes_a_lock_does_so_before_callers_that_wait() -> TestResult {
         nodes.wait_until_waiting(1);
         let thief = nodes.lose("report");
         assert!(guard.extend(LONG).is_err());
-        assert!(nodes.holder("report").is_some_and(|it| it.nodes == 3 && it.label.starts_with("stand-in/")));
+        let is_all_its = |holder: Holder| holder.nodes == 3 && holder.label.starts_with("stand-in/");
+        eventually("it is on all nodes", || nodes.holder("report").is_some_and(is_all_its));
         drop(thief);
         waits.join().unwrap()
     })?;
