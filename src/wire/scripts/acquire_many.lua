@@ -184,7 +184,7 @@ end
 -- acquire.lua.
 for i = 1, n do
   if not found[n + i] then
-    set_counter(redis.call, KEYS[n + i], string.format("%.0f", quarantine_until), ARGV[4])
+    set_counter(redis.call, KEYS[n + i], string.format("%.0f", largest), ARGV[4])
   end
 end
 return { 2, largest, 0, 0, now, 0 }
