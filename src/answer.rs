@@ -72,7 +72,7 @@ impl Answer {
 
     /// Whether the lock's key is not the caller's any more.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) | Answer::Raise(RaiseReply::Gone))
+        matches!(self, Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) | Answer::Raise(RaiseReply::Gone))
     }
 
     /// Which of several locks is in the way of all of them.
@@ -102,7 +102,7 @@ impl Answer {
                 | AcquireReply::Ahead { counter },
             )
             | Answer::Raise(RaiseReply::Above { counter })
-            | Answer::Extend(ExtendReply::Lifted { counter }) => Some(*counter),
+            | Answer::Extend(ExtendReply::Lifted { counter } | ExtendReply::Gone { counter }) => Some(*counter),
             _ => None,
         }
     }
@@ -129,7 +129,7 @@ impl From<&Answer> for NodeAnswer {
             Answer::Acquire(AcquireReply::HeldByReaders { left, .. }) => {
                 return NodeAnswer::HeldByReaders { left: *left, name: None };
             }
-            Answer::Raise(RaiseReply::Gone) | Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => {
+            Answer::Raise(RaiseReply::Gone) | Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => {
                 return NodeAnswer::Gone;
             }
             Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed) => {
@@ -238,8 +238,8 @@ pub(crate) enum ExtendReply {
     /// The fencing counter is above our token: a rival was granted the lock there, or tried. That does not prove a loss. Readers
     /// are [`Lifted`](ExtendReply::Lifted).
     Superseded,
-    /// Not there.
-    Gone,
+    /// Not there. With the fencing counter.
+    Gone { counter: u64 },
     /// Someone else's.
     Taken,
     /// The key or the counter holds something else.
@@ -368,7 +368,8 @@ mod tests {
         answers.extend(
             [Extended, Healed, Lifted { counter: 8 }, Superseded, ExtendReply::Forgot { left }].map(Answer::Extend),
         );
-        answers.extend([ExtendReply::Gone, ExtendReply::Taken, ExtendReply::Unusable].map(Answer::Extend));
+        answers
+            .extend([ExtendReply::Gone { counter: 9 }, ExtendReply::Taken, ExtendReply::Unusable].map(Answer::Extend));
         answers.extend([ReleaseReply::Deleted, ReleaseReply::NotOurs].map(Answer::Release));
         answers
     }
@@ -384,7 +385,7 @@ mod tests {
         }
         assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 7);
         assert_eq!(answers().iter().filter(|it| it.is_gone()).count(), 3);
-        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 6, 5, 8]);
+        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 6, 5, 8, 9]);
         assert_eq!(answers().iter().filter(|it| it.is_accepted()).count(), 2);
         assert_eq!(answers().iter().filter_map(Answer::slot).collect::<Vec<_>>(), [2, 2]);
         assert_eq!(answers().iter().filter_map(Answer::which).collect::<Vec<_>>(), [1; 5]);

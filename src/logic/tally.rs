@@ -7,7 +7,6 @@ use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Votes};
 use crate::logic::quorum::quorum;
-use crate::logic::token;
 use crate::time::Moment;
 
 /// How an extension ends.
@@ -48,16 +47,6 @@ impl Round for ExtendRound {
         let gone = votes.count(Answer::is_gone);
         let is_hopeless = extended.saturating_add(open) < quorum && gone.saturating_add(open) <= votes.spare();
         ExtendEnd::of(votes.len(), extended, gone).or_else(|| is_hopeless.then_some(ExtendEnd::NotConfirmed))
-    }
-}
-
-impl Ballot<ExtendRound> {
-    /// The number with which nodes are healed that have lost a lock with this number: the largest counter of the nodes that have
-    /// just confirmed it. Readers lift counters above the numbers of readers that were there before them. A node with a larger one
-    /// may have had a writer since.
-    pub(crate) fn number_to_heal(&self, number: u64) -> u64 {
-        let lifted = self.votes.iter().filter(|it| it.is_extended()).filter_map(Answer::counter);
-        number.max(token::largest_seen(lifted, number, self.votes.spare()))
     }
 }
 
@@ -194,7 +183,6 @@ impl Ballot<ProbeRound> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::ExtendReply;
     use crate::logic::ballot::Step;
 
     fn at(millis: u64) -> Moment {
@@ -221,25 +209,6 @@ mod tests {
     const FAILED: Answer = Answer::Failed(NodeFailure::TimedOut);
 
     const FREED: Option<ReleaseEnd> = Some(ReleaseEnd { confirmed: 2, enough: true, lost: false });
-
-    #[test]
-    fn a_lock_is_healed_with_the_largest_counter_of_nodes_that_confirmed_it_as_far_as_one_is_believed() {
-        const DAY: u64 = 24 * 3_600 * 1_000_000;
-        let lifted = |counter| Answer::Extend(ExtendReply::Lifted { counter });
-        let number = |votes: &[Answer]| {
-            let mut ballot = Ballot::new(3, ExtendRound);
-            for (node, vote) in (0..).zip(votes) {
-                ballot.on_vote(NodeId::new(node), vote.clone(), at(0));
-            }
-            ballot.number_to_heal(5)
-        };
-        let (extended, gone) = (Answer::Extend(ExtendReply::Extended), Answer::Extend(ExtendReply::Gone));
-        assert_eq!(number(&[extended.clone(), extended.clone(), gone.clone()]), 5);
-        assert_eq!(number(&[extended.clone(), lifted(9), gone.clone()]), 9);
-        assert_eq!(number(&[lifted(9), lifted(8), gone.clone()]), 9);
-        assert_eq!(number(&[extended, lifted(6 + DAY), gone.clone()]), 5, "one node alone");
-        assert_eq!(number(&[lifted(6 + DAY), lifted(6 + DAY), gone]), 6 + DAY);
-    }
 
     #[test]
     fn h10_a_release_that_finds_too_few_nodes_with_the_lock_is_a_loss() {

@@ -350,7 +350,7 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth]: [i64; NUMBER
             Answer::Extend(ExtendReply::Forgot { left: Duration::from_millis(u64::try_from(fourth).ok()?) })
         }
         (Kind::Extend, 6) => Answer::Extend(ExtendReply::Lifted { counter: counter()? }),
-        (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone),
+        (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone { counter: counter()? }),
         (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
         (Kind::Greet, 1..=5) => {
             let canary = match status {

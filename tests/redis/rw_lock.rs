@@ -220,17 +220,22 @@ fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
 }
 
 #[test]
-fn i5_a_reader_that_a_writer_has_overtaken_is_not_healed() -> TestResult {
+fn h22_a_reader_is_healed_where_a_writer_tried_once_a_majority_with_its_entry_has_that_counter() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(2)), 3);
+    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
     let guard = read(&locks, &servers, NAME);
     // As a writer leaves a node that has come and gone.
-    set(&servers[0], &fence(NAME), &(guard.last_writer().get() + 1).to_string());
+    let number = (guard.last_writer().get() + 1).to_string();
+    set(&servers[0], &fence(NAME), &number);
     del(&servers[0], NAME);
 
-    let before = locks.stats().extensions;
-    eventually("it is extended", || before + 3 <= locks.stats().extensions);
-    assert!(guard.is_valid() && !servers[0].exists(NAME));
+    eventually("it is healed", || {
+        guard.extend(LONG).unwrap();
+        servers[0].exists(NAME)
+    });
+    for server in &servers {
+        assert_eq!(server.get(fence(NAME)).as_deref(), Some(number.as_bytes()), "healed before");
+    }
     Ok(())
 }
 
@@ -270,6 +275,29 @@ fn h22_a_server_that_was_emptied_is_healed_though_others_have_lifted_the_counter
         eventually("it is healed, or lost", || healed < locks.stats().healed || lost.try_recv().is_ok());
         guard.check()?;
     }
+    Ok(())
+}
+
+/// What makes the counter anew is a reader: no quarantine, and no other server that it would have to lift.
+#[test]
+fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let build = || connected(builder(servers.urls()).quarantine(false).renew(false).ttl(LONG), 3);
+    let (locks, other) = (build(), build());
+    let guard = read(&locks, &servers, NAME);
+    for server in &servers {
+        let healed = locks.stats().healed;
+        server.command(&["FLUSHALL"])?;
+        eventually("another has read there", || {
+            drop(other.rw_lock(NAME).try_read());
+            server.exists(fence(NAME))
+        });
+        eventually("it is healed", || {
+            guard.extend(LONG).unwrap();
+            healed < locks.stats().healed
+        });
+    }
+    assert!(guard.is_valid());
     Ok(())
 }
 

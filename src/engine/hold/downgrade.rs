@@ -28,6 +28,7 @@ impl HeldLock {
         let state = State {
             lease,
             renewed_at,
+            number: self.token.get(),
             renewal: None,
             owed: NodeSet::default(),
             confirmations,

@@ -19,7 +19,7 @@ use crate::ids::{NodeId, NodeSet};
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
-use crate::logic::{quorum, validity};
+use crate::logic::{quorum, token, validity};
 use crate::observer::{Event, Hold};
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, write_line};
@@ -201,10 +201,10 @@ impl HeldLock {
         let pending = Arc::new(Pending::with_hook(fanout.len(), ExtendRound, hook));
         let (ttl_ms, quarantine) = (validity::millis(ttl), fanout.quarantine());
         let keep = self.keeps_counter(state, tick);
-        let command = self.spec.plan.extend(self.owner, ttl_ms, self.token.get(), quarantine, keep);
+        let (number, is_renewal) = (state.number, renewal.is_some());
+        let command = self.spec.plan.extend(self.owner, ttl_ms, number, quarantine, keep);
         let (round, lock) = (Arc::clone(&pending), Arc::clone(self));
-        let extension =
-            Arc::new(Extension { round, lock, sent, is_renewal: renewal.is_some(), said: Mutex::default() });
+        let extension = Arc::new(Extension { round, lock, sent, number, is_renewal, said: Mutex::default() });
         let outgoing = Outgoing::ask(command, &extension);
         let enqueued = match renewal {
             None => fanout.enqueue(outgoing, tick),
@@ -234,7 +234,21 @@ impl HeldLock {
         keep
     }
 
-    /// Sets the key again on nodes that have lost it and have no counter above `number`. A majority has just confirmed the lock.
+    /// Nodes that still have the lock, or have lost it, have shown these counters. Where they are above a reader's number, other
+    /// readers have lifted them, or made them on a node that was emptied; or a writer has. Its next extension lifts those of the
+    /// nodes that still have its entry: if a majority has it, there was no writer, and the others can be healed.
+    fn note_counters(&self, shown: &[u64]) {
+        if self.spec.plan.is_shared() && !shown.is_empty() {
+            let fanout = &self.shared.fanout;
+            let (time, spare) = (fanout.time_for_all(Moment::now()), fanout.len().saturating_sub(quorum(fanout.len())));
+            let largest = token::largest_seen(shown.iter().copied(), time, spare);
+            let mut state = self.state.lock();
+            state.number = state.number.max(largest);
+        }
+    }
+
+    /// Sets the key again on nodes that have lost it and have no counter above `number`. A majority has just confirmed the lock, and
+    /// has no smaller one.
     fn heal(self: &Arc<Self>, nodes: NodeSet, number: u64, ttl: Duration) {
         let Now { moment, tick } = Now::read();
         let enqueued = {
@@ -418,6 +432,7 @@ struct Extension {
     round: Arc<Pending<ExtendRound>>,
     lock: Arc<HeldLock>,
     sent: Extending,
+    number: u64,
     is_renewal: bool,
     said: Mutex<Said>,
 }
@@ -430,6 +445,8 @@ struct Said {
     gone: NodeSet,
     /// Those of them that have lost the key, and where it was not set again yet.
     to_heal: NodeSet,
+    /// Counters that are not the number of the extension.
+    shown: Vec<u64>,
     /// How it has ended late.
     end: Option<ExtendEnd>,
 }
@@ -454,7 +471,7 @@ impl Extension {
 
 impl Sink for Extension {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        let Extension { round, lock, sent, .. } = self;
+        let Extension { round, lock, sent, number, .. } = self;
         if self.is_renewal {
             lock.state.lock().owed.remove(node);
         }
@@ -463,17 +480,22 @@ impl Sink for Extension {
             let mut said = self.said.lock();
             let noted = if extended { &mut said.extended } else { &mut said.gone };
             noted.insert(node);
-            if answer == Answer::Extend(ExtendReply::Gone) {
+            if matches!(answer, Answer::Extend(ExtendReply::Gone { .. })) {
                 said.to_heal.insert(node);
             }
+            said.shown.extend(answer.counter());
         }
         let counted = round.deliver(node, answer, reached);
-        let (end, late, heal) = {
+        let (end, late, heal, shown) = {
             let mut said = self.said.lock();
             let (end, is_late) = self.end(&mut said);
             let is_confirmed = end == Some(ExtendEnd::Confirmed);
-            let heal = if is_confirmed { std::mem::take(&mut said.to_heal) } else { NodeSet::default() };
-            (end, is_late.then_some(said.extended), heal)
+            let (heal, shown) = if is_confirmed {
+                (std::mem::take(&mut said.to_heal), said.shown.clone())
+            } else {
+                (NodeSet::default(), Vec::new())
+            };
+            (end, is_late.then_some(said.extended), heal, shown)
         };
         match (end, late) {
             (Some(end), Some(late)) if lock.state.lock().lease.is_held() => {
@@ -483,9 +505,9 @@ impl Sink for Extension {
             (Some(ExtendEnd::Confirmed), None) if extended && !counted => lock.note_confirmed(node, sent.at.tick),
             _ => {}
         }
+        lock.note_counters(&shown);
         if heal != NodeSet::default() {
-            let number = round.with_ballot(|ballot| ballot.number_to_heal(lock.token.get()));
-            lock.heal(heal, number, sent.ttl);
+            lock.heal(heal, *number, sent.ttl);
         }
         counted
     }

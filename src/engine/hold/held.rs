@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) lease: Lease,
     /// When the last confirmed round was sent: renewal counts from there.
     pub(super) renewed_at: Moment,
+    /// The number that its extensions carry: its token; for a reader the largest counter that nodes have shown, if that is larger.
+    pub(super) number: u64,
     /// The renewal that is under way, and when it is given up.
     pub(super) renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
     /// Nodes that owe the answer to a renewal: its retries leave them out.
@@ -142,6 +144,7 @@ impl HeldLock {
         let state = State {
             lease: Lease::new(won.use_until, hold_until, won.spec.renew),
             renewed_at: won.sent.moment,
+            number: won.token.get(),
             renewal: None,
             owed: NodeSet::default(),
             confirmations: Confirmations::new(shared.fanout.len(), NodeSet::default(), won.sent.tick),

@@ -247,7 +247,7 @@ mod tests {
             assert_eq!(judged(answer, 4), Answer::Failed(NodeFailure::Unconfirmed));
         }
         // What is no grant is said whoever is the master.
-        let gone = Answer::Extend(ExtendReply::Gone);
+        let gone = Answer::Extend(ExtendReply::Gone { counter: 0 });
         assert_eq!(judged(&gone, 4), gone);
     }
 }

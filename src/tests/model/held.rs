@@ -5,7 +5,7 @@ use crate::answer::{ExtendReply, ReleaseReply};
 use crate::logic::tally::{ExtendEnd, ExtendRound, ReleaseEnd, ReleaseRound};
 
 const EXTENDED: Vote = Vote::Extend(ExtendReply::Extended);
-const GONE: Vote = Vote::Extend(ExtendReply::Gone);
+const GONE: Vote = Vote::Extend(ExtendReply::Gone { counter: 0 });
 const DELETED: Vote = Vote::Release(ReleaseReply::Deleted);
 
 const EXTEND_VOTES: [Vote; 4] = [EXTENDED, GONE, Vote::Extend(ExtendReply::Superseded), FAILED];

@@ -65,6 +65,8 @@ enum Flaw {
     ExtendsOnlyBelow,
     /// A node heals a reader whatever its counter is.
     HealsWithoutCounter,
+    /// A reader is healed with the counter that the node has just shown, before those of a majority are lifted to it.
+    HealsWithSeen,
     /// The release of a reader deletes the lock, whoever else reads.
     DeletesSharedLock,
     /// The lock lasts for as long as the first reader of it does.
@@ -95,7 +97,7 @@ enum Said {
     Extended,
     Lifted(u8),
     Superseded,
-    Gone,
+    Gone(u8),
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -158,13 +160,26 @@ struct Attempt {
     is_late: bool,
     /// A writer with a larger token had won when its last extension was sent.
     outdated: bool,
-    /// What it heals with.
-    heals_with: u8,
+    /// What it extends and heals with, and the largest counter that nodes have shown since.
+    number: u8,
+    seen: u8,
     /// It was not confirmed by answers of all nodes.
     refused: bool,
     /// Extensions sent, and the last one confirmed.
     extensions: u8,
     confirmed: u8,
+}
+
+impl Attempt {
+    /// What a node says to an extension that is confirmed.
+    fn hear<const A: usize>(&mut self, node: &mut Node<A>, me: usize, said: Said) {
+        if let Said::Gone(counter) | Said::Lifted(counter) = said {
+            self.seen = self.seen.max(counter);
+        }
+        if matches!(said, Said::Gone(_)) {
+            node.sent[me] |= HEAL;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -220,7 +235,8 @@ impl<const A: usize> World<A> {
             reads: rule == Rule::Shared,
             is_late: false,
             outdated: false,
-            heals_with: 0,
+            number: 0,
+            seen: 0,
             refused: false,
             extensions: 0,
             confirmed: 0,
@@ -266,7 +282,11 @@ impl<const A: usize> World<A> {
         let token = state.attempts[me].token;
         let is_newer = |it: usize| self.rules[it] == Rule::Exclusive && token < state.attempts[it].token;
         state.attempts[me].outdated = (0..A).any(|it| state.attempts[it].won && is_newer(it));
-        state.attempts[me].extensions += 1;
+        let own = &mut state.attempts[me];
+        own.extensions += 1;
+        if own.reads {
+            own.number = token.max(own.number).max(own.seen);
+        }
         Self::send(state, me, Phase::Extending, EXTEND);
     }
 
@@ -316,13 +336,11 @@ impl<const A: usize> World<A> {
                     Some(ExtendEnd::Confirmed) => {
                         let own = &mut state.attempts[me];
                         (own.phase, own.confirmed) = (Phase::Holding, own.extensions);
-                        own.heals_with = u8::try_from(round.number_to_heal(token.into())).unwrap();
                         for node in &mut state.nodes {
                             if matches!(node.said[me], Said::Extended | Said::Lifted(_)) {
                                 node.counted[me] = node.counted[me].max(kind);
-                            } else if node.said[me] == Said::Gone {
-                                node.sent[me] |= HEAL;
                             }
+                            own.hear(node, me, node.said[me]);
                         }
                     }
                     Some(ExtendEnd::Gone) => Self::send(state, me, Phase::Over, RELEASE),
@@ -397,9 +415,9 @@ impl<const A: usize> World<A> {
                 self.decide(&mut next, me, false);
             }
             // An answer to an extension that is confirmed already.
-            (EXTEND, Phase::Holding) if said == Said::Gone && confirmed == extensions => {
+            (EXTEND, Phase::Holding) if confirmed == extensions && matches!(said, Said::Gone(_) | Said::Lifted(_)) => {
                 all.push(next);
-                next.nodes[node].sent[me] |= HEAL;
+                next.attempts[me].hear(&mut next.nodes[node], me, said);
             }
             // Between what an attempt that is over had sent before, others would be refused: the same as not asked.
             (_, Phase::Over) if !self.whole => {
@@ -419,11 +437,15 @@ impl<const A: usize> World<A> {
         what(a) == what(b)
     }
 
+    /// Whether this attempt may send another extension.
+    fn may_extend(&self, attempt: &Attempt, me: usize) -> bool {
+        attempt.extensions < self.extensions[me] || self.downgrades && !attempt.reads
+    }
+
     /// Whether this attempt may still be counted by a node that does not count it yet.
     fn may_gain(&self, state: &State<A>, me: usize) -> bool {
-        let Attempt { phase, won, reads, extensions, .. } = state.attempts[me];
-        let may_extend = extensions < self.extensions[me] || self.downgrades && !reads;
-        phase != Phase::Over && (!won || phase == Phase::Extending || may_extend)
+        let Attempt { phase, won, .. } = state.attempts[me];
+        phase != Phase::Over && (!won || phase == Phase::Extending || self.may_extend(&state.attempts[me], me))
     }
 
     /// Whether two that matter to each other may still come to hold the lock, or to be counted.
@@ -509,9 +531,15 @@ impl<const A: usize> walk::World for World<A> {
                 }
             }
             state.attempts[me].outdated &= phase == Phase::Extending;
+            if phase == Phase::Over || !self.may_extend(&state.attempts[me], me) {
+                state.attempts[me].seen = 0;
+            }
             if phase == Phase::Over {
                 let own = &mut state.attempts[me];
                 (own.extensions, own.confirmed, own.token) = (0, 0, if won { own.token } else { 0 });
+                if state.nodes.iter().all(|it| it.sent[me] & (EXTEND | HEAL) == 0) {
+                    own.number = 0;
+                }
             }
         }
         for node in &mut state.nodes {
@@ -548,7 +576,7 @@ impl Said {
             }
             Said::Taken => Vote::Raise(RaiseReply::Taken),
             Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: counter.into() }),
-            Said::Gone => Vote::Raise(RaiseReply::Gone),
+            Said::Gone(_) => Vote::Raise(RaiseReply::Gone),
             Said::Extended => Vote::Extend(ExtendReply::Extended),
             Said::Lifted(counter) => Vote::Extend(ExtendReply::Lifted { counter: counter.into() }),
             Said::Superseded => Vote::Extend(ExtendReply::Superseded),

@@ -436,7 +436,7 @@ impl Said {
             Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: counter.into() }),
             Said::Extended => Vote::Extend(ExtendReply::Extended),
             Said::Superseded => Vote::Extend(ExtendReply::Superseded),
-            Said::Gone => Vote::Extend(ExtendReply::Gone),
+            Said::Gone => Vote::Extend(ExtendReply::Gone { counter: 0 }),
             Said::Nothing => panic!("no vote"),
         }
     }

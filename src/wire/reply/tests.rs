@@ -91,7 +91,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (4, ExtendReply::Healed),
         (5, ExtendReply::Forgot { left }),
         (6, ExtendReply::Lifted { counter: 7 }),
-        (0, ExtendReply::Gone),
+        (0, ExtendReply::Gone { counter: 7 }),
         (-1, ExtendReply::Unusable),
         (-2, ExtendReply::Unusable),
     ] {

@@ -8,8 +8,7 @@
 -- KEYS[6]  reservation
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the entry, whole milliseconds, at least 1
--- ARGV[3]  the number of the last writer that the reader has found, a whole number below 2^53; with "heal" the largest counter
---          of those that have just confirmed the reader, if that is larger
+-- ARGV[3]  the number of the last writer that the reader has found, or a larger counter that it was shown: a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
 -- ARGV[6]  "keep": gives the counter its full life again
@@ -33,8 +32,8 @@
 --
 -- An entry that stands is extended whatever the counter is. It stands if it is in the set, its end is in the future, and the
 -- lock is shared: whoever makes the lock shared deletes the set, so no writer was granted the lock here since the entry was
--- set. Other readers lift counters. Only "heal" makes an entry, and never where the counter is above those of the nodes that
--- have just confirmed the reader: a writer may have come and gone there. The life of an entry and of the lock key is never
+-- set. Other readers lift counters. Only "heal" makes an entry, and never where the counter is above the number, to
+-- which the nodes have lifted theirs that have just confirmed the reader: a writer may have come and gone there. The life of an entry and of the lock key is never
 -- shortened.
 local SHARED_LOCK = "quorlock:shared"
 

@@ -80,7 +80,7 @@ impl Beside {
             Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. }) => true,
             Answer::Extend(ExtendReply::Extended) | Answer::Release(_) => true,
             Answer::Acquire(AcquireReply::Held { .. } | AcquireReply::Forgot { .. }) => false,
-            Answer::Extend(ExtendReply::Gone | ExtendReply::Taken) => false,
+            Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => false,
             other => panic!("{other:?}"),
         };
         assert_eq!(found, expected, "{:?} of {me} in {before:?}", sent.kind());

@@ -365,7 +365,7 @@ fn extend_vote(said: Said) -> Vote {
     Vote::Extend(match said {
         Said::Extended => ExtendReply::Extended,
         Said::Superseded => ExtendReply::Superseded,
-        Said::Gone => ExtendReply::Gone,
+        Said::Gone => ExtendReply::Gone { counter: 0 },
         Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to an extension"),
     })

@@ -142,7 +142,7 @@ impl<const A: usize> World<A> {
 
     fn raise(node: &mut Node<A>, me: usize, token: u8) -> Said {
         if !node.has(me) || node.counter == 0 {
-            Said::Gone
+            Said::Gone(0)
         } else if token <= node.counter {
             Said::Above(node.counter)
         } else {
@@ -154,7 +154,7 @@ impl<const A: usize> World<A> {
     fn raise_shared(&self, node: &mut Node<A>, me: usize, number: u8) -> Said {
         let is_missing = node.counter == 0 && self.flaw != Flaw::RaisesWithoutCounter;
         if !node.has(me) && self.flaw != Flaw::RaisesWithoutEntry || is_missing {
-            Said::Gone
+            Said::Gone(0)
         } else if number < node.counter {
             Said::Above(node.counter)
         } else {
@@ -172,19 +172,22 @@ impl<const A: usize> World<A> {
                 node.lock(Lock::Writer(me as u8), me, end);
                 node.note(me);
             }
-            _ => return Said::Gone,
+            Lock::Absent => return Said::Gone(node.counter),
+            _ => return Said::Gone(0),
         }
         node.lift(token, is_silent)
     }
 
     fn extend_shared(&self, node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool, is_silent: bool) -> Said {
         let end = 1 + attempt.extensions;
-        let number = if heals { attempt.heals_with } else { attempt.token };
+        let seen = if heals && self.flaw == Flaw::HealsWithSeen { attempt.seen } else { 0 };
+        let number = attempt.number.max(seen);
         let stands = node.has(me);
         let is_ahead = number < node.counter;
         let is_not_healed = !heals || is_ahead && self.flaw != Flaw::HealsWithoutCounter;
-        if !stands && (matches!(node.lock, Lock::Writer(_)) || is_not_healed) {
-            return Said::Gone;
+        let is_taken = matches!(node.lock, Lock::Writer(_));
+        if !stands && (is_taken || is_not_healed) {
+            return Said::Gone(if is_taken { 0 } else { node.counter });
         }
         if is_ahead && stands && (node.lock != Lock::Shared || self.flaw == Flaw::ExtendsOnlyBelow) {
             return Said::Superseded;

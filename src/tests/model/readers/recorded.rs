@@ -115,7 +115,7 @@ impl Beside {
         let before = self.model;
         self.begun[me] = true;
         let attempt = &mut self.model.attempts[me];
-        (attempt.token, attempt.heals_with, attempt.won) = (token, token, token.is_multiple_of(2));
+        (attempt.token, attempt.number, attempt.won) = (token, token, token.is_multiple_of(2));
         let (owner, reads, won) = (self.owners[me], attempt.reads, attempt.won);
         let plan = if reads { self.plan.to_read() } else { self.plan.clone() };
         let (expected, token) = (self.world.run(&mut self.model, me, 0, command), number(token));
@@ -152,7 +152,8 @@ fn said(vote: Vote) -> Said {
         Vote::Extend(ExtendReply::Extended | ExtendReply::Healed) => Said::Extended,
         Vote::Extend(ExtendReply::Superseded) => Said::Superseded,
         Vote::Extend(ExtendReply::Lifted { counter }) => Said::Lifted(of_model(counter)),
-        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Gone | ExtendReply::Taken) => Said::Gone,
+        Vote::Extend(ExtendReply::Gone { counter }) => Said::Gone(of_model(counter)),
+        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Taken) => Said::Gone(0),
         other => panic!("{other:?}"),
     }
 }

@@ -100,7 +100,7 @@ fn said(vote: Vote) -> Said {
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),
         Vote::Extend(ExtendReply::Extended) => Said::Extended,
         Vote::Extend(ExtendReply::Superseded) => Said::Superseded,
-        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Gone | ExtendReply::Taken) => Said::Gone,
+        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => Said::Gone,
         other => panic!("{other:?}"),
     }
 }
