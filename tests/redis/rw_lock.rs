@@ -1,7 +1,9 @@
 //! The read-write lock: who excludes whom, what a reader knows of writers, and how readers' locks end.
 
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
@@ -298,6 +300,53 @@ fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once(
         });
     }
     assert!(guard.is_valid());
+    Ok(())
+}
+
+/// A rolling restart: the next server goes as soon as the one before votes again and has everybody who reads.
+#[test]
+fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come() -> TestResult {
+    let servers = Servers::start(3)?;
+    let strict = || builder(servers.urls()).quarantine(true).ttl(secs(3)).max_ttl(secs(3)).response_timeout(ms(700));
+    let programs: Vec<_> = (0..4).map(|_| connected(strict(), 3)).collect();
+    let guards: Vec<_> = programs.iter().map(|it| it.rw_lock(NAME).read().unwrap()).collect();
+    let members = |server: &devnodes::Server| {
+        let set = server.command(&["ZRANGE", &readers(NAME), "0", "-1"]).unwrap();
+        set.as_array().unwrap().iter().map(|it| it.as_bytes().unwrap().to_vec()).collect::<HashSet<_>>()
+    };
+    eventually("all are everywhere", || entries(&servers, NAME) == [4, 4, 4]);
+    let stay = members(&servers[0]);
+    let (came, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+
+    thread::scope(|scope| {
+        for locks in &programs {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    came.fetch_add(u64::from(locks.rw_lock(NAME).try_read().is_ok()), SeqCst);
+                    thread::sleep(ms(5));
+                }
+            });
+        }
+        let end = catch_unwind(AssertUnwindSafe(|| {
+            for server in servers.iter().cycle().take(if long_tests() { 30 } else { 3 }) {
+                server.kill().unwrap();
+                server.restart().unwrap();
+                eventually("it is quarantined", || programs.iter().all(|it| !it.stats().quarantined.is_empty()));
+                eventually("all are there again", || stay.is_subset(&members(server)));
+                eventually("it votes again", || programs.iter().all(|it| it.stats().quarantined.is_empty()));
+                let before = came.load(SeqCst);
+                eventually("others have come", || before + 4 <= came.load(SeqCst));
+                guards.iter().for_each(|it| it.check().unwrap());
+            }
+        }));
+        is_over.store(true, SeqCst);
+        if let Err(panic) = end {
+            resume_unwind(panic);
+        }
+    });
+    for guard in guards {
+        guard.release()?;
+    }
     Ok(())
 }
 
