@@ -303,6 +303,27 @@ fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once(
     Ok(())
 }
 
+#[test]
+fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
+    let guard = read(&locks, &servers, NAME);
+    let absurd = in_an_hour() + 48 * 3_600_000_000;
+    let shown = |server: &devnodes::Server| server.get(fence(NAME)).unwrap();
+    let before = shown(&servers[1]);
+    set(&servers[0], &fence(NAME), &absurd.to_string());
+    del(&servers[0], NAME);
+
+    let extended = scripts_run(&servers[0]);
+    eventually("it was shown, and extended since", || {
+        guard.extend(LONG).unwrap();
+        extended + 10 < scripts_run(&servers[0])
+    });
+
+    assert_eq!((shown(&servers[1]), shown(&servers[2])), (before.clone(), before));
+    Ok(())
+}
+
 /// A rolling restart: the next server goes as soon as the one before votes again and has everybody who reads.
 #[test]
 fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come() -> TestResult {

@@ -8,7 +8,8 @@
 -- KEYS[6]  reservation
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the entry, whole milliseconds, at least 1
--- ARGV[3]  the number of the last writer that the reader has found, or a larger counter that it was shown: a whole number below 2^53
+-- ARGV[3]  the number of the last writer that the reader has found, or a larger counter that it was shown: a whole number
+--          below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
 -- ARGV[6]  "keep": gives the counter its full life again
@@ -32,9 +33,9 @@
 --
 -- An entry that stands is extended whatever the counter is. It stands if it is in the set, its end is in the future, and the
 -- lock is shared: whoever makes the lock shared deletes the set, so no writer was granted the lock here since the entry was
--- set. Other readers lift counters. Only "heal" makes an entry, and never where the counter is above the number, to
--- which the nodes have lifted theirs that have just confirmed the reader: a writer may have come and gone there. The life of an entry and of the lock key is never
--- shortened.
+-- set. Other readers lift counters. Only "heal" makes an entry, and never where the counter is above the number, to which the
+-- nodes have lifted theirs that have just confirmed the reader: a writer may have come and gone there. The life of an entry
+-- and of the lock key is never shortened.
 local SHARED_LOCK = "quorlock:shared"
 
 local clock = redis.call("TIME")
