@@ -151,6 +151,21 @@ fn two_holds_at_once_are_seen() {
 }
 
 #[test]
+fn a_killed_client_that_renewed_is_believed_to_its_last_look_where_a_node_forgot_its_lock() {
+    for (forgot, rules) in [(false, &["overlap"][..]), (true, &[])] {
+        let tale = Tale::begin(Manner::default());
+        let killed = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
+        tale.tell(format!("seen {killed} 1 1 900000000"));
+        if forgot {
+            tale.fault(Effect::Forgets, 10);
+        }
+        tale.hold(2, 11, 15, 50);
+
+        tale.assert_objections(rules);
+    }
+}
+
+#[test]
 fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
     let tale = Tale::begin(Manner::default());
     let lease = tale.tell(format!("lease 7 alone registers/0 10 {TTL} true 0 1"));
