@@ -30,8 +30,9 @@ impl Nodes {
         let servers = Servers::start_with(of(Kind::Servers), options).unwrap();
         let sentinels = |it: usize| if it + 1 < count { 3 } else { 0 };
         let groups = at_once(of(Kind::Groups), |it| Group::builder(1).sentinels(sentinels(it)).start());
-        let clusters =
-            at_once(of(Kind::Clusters), |_| Cluster::builder(3).replicas(1).arg("--appendonly", "yes").start());
+        let clusters = at_once(of(Kind::Clusters), |_| {
+            Cluster::builder(3).replicas(1).arg("--appendonly", "yes").arg("--appendfsync", "no").start()
+        });
         Nodes { servers, groups, clusters }
     }
 

@@ -80,9 +80,10 @@ impl Builder {
         self
     }
 
-    /// Writes every change to disk before it is answered to, so that [`Server::restart`] brings back what was there.
+    /// Writes every change to a file before it is answered to, so that [`Server::restart`] brings back what was there.
     pub fn appendonly(self) -> Self {
-        self.arg("--appendonly", "yes")
+        // With `everysec` a server keeps writes to itself for up to two seconds while a sync takes long.
+        self.arg("--appendonly", "yes").arg("--appendfsync", "no")
     }
 
     /// Gives the server a wall clock of its own, for [`Server::step_clock_forward`] and the like. Linux only: ask
