@@ -240,6 +240,8 @@ fn a_downgrade_lets_readers_in_that_wait() -> TestResult {
     let servers = Servers::start(3)?;
     let (one, two) = (on_all(&servers, far), on_all(&servers, far));
     let writer = one.rw_lock(NAME).try_write()?;
+    // A server that a reader asks first lets it in, and has it in no list.
+    eventually("the lock is on all servers", || servers.holders(NAME) == 3);
     let readers = [queue_reader(&two), queue_reader(&one), queue_reader(&two)];
     wait_until_listed_readers(&servers, 2);
 
