@@ -418,8 +418,11 @@ fn child_with_many_cycles() {
             locks.mutex(format!("report {}", i % 100)).lock().unwrap().release().unwrap();
         }
     };
-    // Until everything has the size that it keeps.
-    cycles(2_000);
+    // Until everything has the size that it keeps. The parent wants to hear something in between.
+    for part in 0..8 {
+        cycles(250);
+        say(format_args!("begun, part {part}"));
+    }
     let (before, threads, descriptors) = (memory(), count("task"), count("fd"));
     for turn in 1..=10 {
         // Less than the parent's patience, in which it wants to hear something.
