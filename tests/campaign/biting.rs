@@ -166,6 +166,41 @@ fn a_killed_client_that_renewed_is_believed_to_its_last_look_where_a_node_forgot
 }
 
 #[test]
+fn a_killed_client_is_believed_to_its_end_unless_its_manager_reported_a_loss() {
+    for (lost, rules) in [(None, &["overlap"][..]), (Some(2), &["overlap"]), (Some(1), &[])] {
+        let tale = Tale::begin(Manner { quarantine: true, ..Manner::default() });
+        let killed = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
+        tale.tell(format!("seen {killed} 1 1 900000000"));
+        if let Some(client) = lost {
+            tale.tell(format!("lost {client}"));
+        }
+        tale.hold(3, 11, 15, 50);
+
+        tale.assert_objections(rules);
+    }
+}
+
+#[test]
+fn a_reported_loss_shortens_neither_what_a_client_saw_nor_what_it_released() {
+    // Killed. Its last look has a connection of its own, and comes behind the report.
+    let tale = Tale::begin(Manner::default());
+    let killed = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
+    tale.tell(format!("seen {killed} 1 1 900000000"));
+    tale.tell("lost 1");
+    tale.tell(format!("seen {killed} {at} {at} 400000000", at = TTL / 2));
+    tale.hold(2, 11, 15, 49);
+    tale.assert_objections(&["overlap"]);
+
+    // A renewal under way finds a released lock gone.
+    let tale = Tale::begin(Manner::default());
+    let released = tale.hold(1, 10, 0, 5);
+    tale.release(&released, 50);
+    tale.tell("lost 1");
+    tale.hold(2, 11, 15, 49);
+    tale.assert_objections(&["overlap"]);
+}
+
+#[test]
 fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
     let tale = Tale::begin(Manner::default());
     let lease = tale.tell(format!("lease 7 alone registers/0 10 {TTL} true 0 1"));

@@ -17,6 +17,7 @@
 //! | `write LEASE VERSION`: the version it was made from | `ok VERSION` or `stale` |
 //! | `pay LEASE`: one half of a transfer between its resources, and when that is done the other | `ok VERSION` or `stale` |
 //! | `releasing LEASE AT`: before the release begins | `ok` |
+//! | `lost CLIENT`: the client's manager reports a loss at once, on a connection of its own | `ok` |
 //! | `ended LEASE HOW`: `released`, `dropped`, `expired` or `lost` | `ok` |
 //! | `failed WHY`: a call that did not get the lock | `ok` |
 //!
@@ -53,6 +54,8 @@ pub(crate) struct Lease {
     /// When its release began.
     pub(crate) releasing: Option<u64>,
     pub(crate) end: End,
+    /// The client's manager has reported a loss, and this was the client's last hold.
+    pub(crate) lost: bool,
     /// It was found not to be valid.
     pub(crate) over: bool,
     /// When the resource refused it, and the lease whose token had been registered.
@@ -183,6 +186,7 @@ impl History {
                     first_until: 0,
                     releasing: None,
                     end: End::Open,
+                    lost: false,
                     over: false,
                     refused: None,
                     first_read: None,
@@ -196,6 +200,12 @@ impl History {
             "write" => return Some(self.access(index(1)?, now, Access::Write { base: number(2)? })),
             "pay" => return Some(self.access(index(1)?, now, Access::Pay)),
             "releasing" => self.leases.get_mut(index(1)?)?.releasing = Some(number(2)?),
+            "lost" => {
+                let client = number(1)?;
+                if let Some(lease) = self.leases.iter_mut().rev().find(|it| it.client == client) {
+                    lease.lost = true;
+                }
+            }
             "ended" => {
                 self.leases.get_mut(index(1)?)?.end = match *words.get(2)? {
                     "released" => End::Released,
@@ -407,6 +417,9 @@ impl Lease {
         let given_back = self.releasing.unwrap_or(u64::MAX);
         let end = match self.end {
             End::Released => given_back,
+            // RACE: the manager reports a loss and releases the rest; the client is killed before its next look at its guard.
+            // Therefore its last look is the last time at which it certainly held the lock.
+            End::Open if self.lost => last,
             End::Open => self.use_until.min(given_back),
             End::Expired if self.use_until < given_back => self.use_until,
             // It was looked at just before. From then on it may have ended at any time.
