@@ -5,12 +5,12 @@
 //! It is as careless as a program can be without breaking a rule: half of the time it writes without another look at
 //! its guard. What it writes then is for the resource to refuse.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{process, thread};
 
-use quorlock::{AcquireError, LockManager, Lost, ReleaseError};
+use quorlock::{AcquireError, Event, LockManager, Lost, Observer, ReleaseError};
 
 use crate::ambush::{Ambush, Phase};
 use crate::child::{orders, say};
@@ -69,7 +69,8 @@ fn child_that_locks() {
     let Some(mut orders) = orders() else { return };
     let Some(role) = orders.next() else { return };
     let role = Role::read(&role);
-    let locks = builder(&role.urls, role.ttl).quarantine(QUARANTINE && !role.careless).build().unwrap();
+    let builder = builder(&role.urls, role.ttl).quarantine(QUARANTINE && !role.careless);
+    let locks = builder.observer(reports_losses(&role)).build().unwrap();
     let ambush = Ambush::start(locks.clone());
     let finish = Arc::new(AtomicBool::new(false));
     thread::spawn({
@@ -95,6 +96,26 @@ fn child_that_locks() {
     let stats = client.locks.stats();
     client.locks.shut_down();
     say(format_args!("done {} {} {} {}", stats.rounds_won, stats.rounds_held, stats.extensions, stats.locks_lost));
+}
+
+/// Reports each loss to the judge at once: the client may be killed before its next look at its guard.
+///
+/// RACE: a renewal finds no majority with the lock; the manager releases the rest; another client gets the lock; this client
+/// is killed. Therefore the report has to come before the release. The manager calls the observer with the failed renewal
+/// before it queues the release, and the observer waits for the judge. `Lost` comes behind the release: it is for losses by
+/// clocks.
+fn reports_losses(role: &Role) -> Arc<dyn Observer> {
+    let (number, judge) = (role.number, Mutex::new(Line::connect(&role.judge)));
+    Arc::new(move |event: &Event| {
+        let lost = match event {
+            Event::NotExtended { left, .. } => left.is_zero(),
+            Event::Lost { .. } => true,
+            _ => false,
+        };
+        if lost {
+            judge.lock().unwrap().ask(&format!("lost {number}"));
+        }
+    })
 }
 
 pub(crate) struct Client {
