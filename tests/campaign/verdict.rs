@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::history::{Effect, End, Event, Fault, History, Lease, Way};
+use crate::history::{Effect, Event, Fault, History, Lease, Way};
 
 /// The rules, in the order of the table.
 pub(crate) const RULES: [&str; 10] = [
@@ -218,8 +218,8 @@ fn tokens(history: &History, leases: &[&Lease], report: &mut Report) {
 }
 
 /// When they were valid, in order.
-fn held<'a>(history: &History, leases: &[&'a Lease]) -> Vec<(u64, u64, &'a Lease)> {
-    let windows = leases.iter().filter_map(|it| history.window(it).map(|(from, to)| (from, to, *it)));
+fn held<'a>(leases: &[&'a Lease]) -> Vec<(u64, u64, &'a Lease)> {
+    let windows = leases.iter().filter_map(|it| it.window().map(|(from, to)| (from, to, *it)));
     let mut held: Vec<_> = windows.collect();
     held.sort_unstable_by_key(|(from, ..)| *from);
     held
@@ -230,7 +230,7 @@ fn windows(history: &History, leases: &[&Lease], report: &mut Report) {
     // Of all, and of those that are no readers.
     let (mut highest, mut highest_alone): (Option<&Lease>, Option<&Lease>) = (None, None);
     let higher = |than: Option<&Lease>, lease: &Lease| than.is_none_or(|it| it.token < lease.token);
-    for (from, to, lease) in held(history, leases) {
+    for (from, to, lease) in held(leases) {
         running.retain(|(end, _)| from < *end);
         for (_, other) in running.iter().filter(|(_, it)| !it.bears(lease)) {
             report.object("overlap", history.excuses(other, lease), history.between(other, lease));
@@ -255,7 +255,7 @@ fn windows(history: &History, leases: &[&Lease], report: &mut Report) {
 /// That no slot has two holders is seen as well; but this is what a semaphore is for.
 fn crowds(history: &History, leases: &[&Lease], report: &mut Report) {
     let mut running: Vec<(u64, &Lease)> = Vec::new();
-    for (from, to, lease) in held(history, leases) {
+    for (from, to, lease) in held(leases) {
         running.retain(|(end, _)| from < *end);
         if !running.is_empty() {
             *report.counts.entry("permits-together".to_owned()).or_default() += 1;
@@ -273,18 +273,6 @@ fn crowds(history: &History, leases: &[&Lease], report: &mut Report) {
 }
 
 impl History {
-    /// When its client could rely on the lock; see [`Lease::window`].
-    ///
-    /// RACE: a node forgets the lock, a renewal finds that no majority has it, the manager gives the rest back, and the client is
-    /// killed before it looks at its guard. So where a node has forgotten anything, a client that was killed and renewed its lock
-    /// is believed until its last look.
-    fn window(&self, lease: &Lease) -> Option<(u64, u64)> {
-        let (first, end) = lease.window()?;
-        let takes_keys = |it: &Fault| it.effect != Effect::None && lease.asked <= it.to && it.from <= end;
-        let may_have_lost_it = lease.end == End::Open && lease.extended && self.faults.iter().any(takes_keys);
-        Some((first, if may_have_lost_it { lease.valid?.1 } else { end }))
-    }
-
     /// Whether a fault can have given the second what the first had.
     fn excuses(&self, first: &Lease, second: &Lease) -> bool {
         let (from, to) = (first.asked.min(second.asked), first.acquired.max(second.acquired));
