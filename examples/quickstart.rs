@@ -11,7 +11,7 @@
 //! cargo run --example quickstart -- redis://10.0.0.1 redis://10.0.0.2 redis://10.0.0.3
 //! ```
 //!
-//! None of them is stopped. If they are new it waits for eleven seconds first, and it says at its end what it leaves on them:
+//! None of them is stopped. If they are new it waits for ten seconds first, and it says at its end what it leaves on them:
 //! three small keys, as every program that takes a lock does.
 
 use std::env;
@@ -113,7 +113,7 @@ fn on_your_servers(urls: &[String]) -> Result {
         println!(
             "   They are new, or were restarted lately, and have no vote yet: who knows what they have forgotten."
         );
-        println!("   That is over after eleven seconds at most, and so this waits now ...");
+        println!("   That is over after ten seconds at most, and so this waits now ...");
     }
 
     println!("\n2. One holder at a time");
@@ -129,8 +129,7 @@ fn on_your_servers(urls: &[String]) -> Result {
 
     println!("\n5. What is left on your servers");
     println!("   quorlock:fence:{{{NAME}}}, the counter behind the fencing tokens, for 24 hours.");
-    println!("   quorlock:canary, by which a server that was emptied is recognised, for good.");
-    println!("   quorlock:set, by which programs that use other servers are noticed, for good.");
+    println!("   quorlock:record, which shows clients that a server has lost its data, for good.");
     Ok(())
 }
 
@@ -140,7 +139,7 @@ fn connect(whose: Whose, urls: &[String]) -> Result<LockManager> {
         // The defaults suit servers in a network. This machine may still be busy compiling.
         .connect_timeout(Duration::from_secs(1))
         .response_timeout(Duration::from_secs(1))
-        // Only for our own servers, which are seconds old and protect nothing: for their first eleven seconds they would have
+        // Only for our own servers, which are seconds old and protect nothing: for their first ten seconds they would have
         // no vote, because a server that was just started may have forgotten locks.
         .quarantine(whose == Whose::Yours);
     Ok(locks.build()?)

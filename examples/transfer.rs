@@ -91,7 +91,7 @@ fn connect(nodes: &Servers) -> Result<LockManager> {
         // The defaults suit servers in a network. This machine may still be busy compiling.
         .connect_timeout(Duration::from_secs(1))
         .response_timeout(Duration::from_millis(500))
-        // Only here, where the servers are seconds old: they would have no vote for the first eleven.
+        // Only here, where the servers are seconds old: they would have no vote for the first ten.
         .quarantine(false);
     Ok(locks.build()?)
 }

@@ -5,7 +5,8 @@ pub(crate) mod cluster;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{NodeAnswer, NodeFailure, NodeFinding, Quarantine};
+use crate::error::{NodeAnswer, NodeFailure, NodeFinding};
+use crate::ids::Edition;
 use crate::inspection::StoredLock;
 
 /// What a node answered to one command.
@@ -16,7 +17,6 @@ pub(crate) enum Answer {
     Extend(ExtendReply),
     Release(ReleaseReply),
     Greet(GreetReply),
-    Meet(MeetReply),
     /// Releases are announced on this connection from now on.
     Subscribed,
     /// What the node stores about a lock.
@@ -35,6 +35,8 @@ pub(crate) enum Answer {
     Time,
     /// The script is not known there, and nothing was executed.
     NoScript,
+    /// The server's record is another one than the client was greeted with, and nothing was executed.
+    Changed,
     Failed(NodeFailure),
 }
 
@@ -137,18 +139,15 @@ impl From<&Answer> for NodeAnswer {
             }
             Answer::Extend(ExtendReply::Superseded) => return NodeAnswer::Superseded,
             Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => return NodeAnswer::Released,
-            Answer::Acquire(AcquireReply::Forgot { left }) | Answer::Extend(ExtendReply::Forgot { left }) => {
-                NodeFailure::Quarantined { left: *left, why: Quarantine::Emptied }
-            }
             Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
             Answer::Acquire(AcquireReply::WrongType { .. }) => NodeFailure::WrongType { name: None },
             Answer::Acquire(AcquireReply::BadCounter { .. })
             | Answer::Raise(RaiseReply::Unusable)
             | Answer::Extend(ExtendReply::Unusable) => NodeFailure::BadCounter { name: None },
             Answer::NoScript => NodeFailure::Refused { message: "the script is gone".to_owned() },
+            Answer::Changed => NodeFailure::RecordChanged,
             Answer::Failed(failure) => failure.clone(),
             Answer::Greet(_)
-            | Answer::Meet(_)
             | Answer::Subscribed
             | Answer::Inspect(_)
             | Answer::Forbidden(_)
@@ -203,8 +202,6 @@ pub(crate) enum AcquireReply {
     },
     /// Free, but another client's turn.
     Reserved { counter: u64, left: Duration, entered: bool, which: Which },
-    /// The node has lost its memory, and is quarantined.
-    Forgot { left: Duration },
     /// The proposal is far ahead of the node's clock, and nothing was done.
     Ahead { counter: u64 },
     /// The lock's key holds something else.
@@ -233,8 +230,6 @@ pub(crate) enum ExtendReply {
     Lifted { counter: u64 },
     /// It had been gone and was set again.
     Healed,
-    /// Extended by a node that has forgotten what it knew, which does not count yet.
-    Forgot { left: Duration },
     /// The fencing counter is above our token: a rival was granted the lock there, or tried. That does not prove a loss. Readers
     /// are [`Lifted`](ExtendReply::Lifted).
     Superseded,
@@ -256,41 +251,45 @@ pub(crate) enum ReleaseReply {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct GreetReply {
-    pub(crate) canary: Canary,
-    /// For how long the server's process has been keeping what it was told.
+    pub(crate) record: Record,
+    /// For how long the server's process has kept all data.
     pub(crate) served: Duration,
-    /// The longest quarantine that anybody has asked for lately, in milliseconds.
+    /// The longest quarantine that any program needs, in milliseconds.
     pub(crate) longest: u64,
-    /// When that was last asked for: days since 1970.
-    pub(crate) day: u64,
-    /// The node has noted what it was told.
+    /// The record is stored as the server was asked to.
     pub(crate) kept: bool,
-    /// Of a master of a cluster: since when it has kept the slot, or all its slots, microseconds since 1970; 0 otherwise.
-    pub(crate) from: u64,
-}
-
-/// Which node it is, and whether others use it with other nodes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct MeetReply {
-    /// None if the node could not note one.
+    /// Of the record that is stored.
+    pub(crate) edition: Edition,
+    /// Of the server; `None` if none is stored.
     pub(crate) id: Option<u64>,
     /// How many nodes others use together with this one, if those are not the same as ours; 0 if they are.
     pub(crate) others: u64,
+    /// Of a master of a cluster: since when it has kept the slot, or all its slots, microseconds since 1970.
+    pub(crate) from: u64,
 }
 
-/// What the node's memory began with, as its canary shows.
+/// What a server's record shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Canary {
-    /// It had begun before we asked, with what another process had kept.
+pub(crate) enum Record {
+    /// The process had it before the greeting, and began with the data of another process.
     Kept,
-    /// It had begun before we asked, with nothing.
+    /// The process had it before the greeting, and began with no data.
     KeptFromNothing,
-    /// It began when we asked: there was no canary.
+    /// There was none before the greeting.
     Missing,
-    /// It began when we asked, with what another process had kept.
+    /// It was another process's before the greeting.
     Another,
-    /// An operator has said that nothing was lost, whenever it began.
+    /// An operator has confirmed that nothing was lost.
     Vouched,
+    /// The server has no quarantine.
+    Off,
+}
+
+impl Record {
+    /// Whether it was there before the greeting.
+    pub(crate) fn is_older(self) -> bool {
+        matches!(self, Record::Kept | Record::KeptFromNothing | Record::Vouched)
+    }
 }
 
 /// What a server said about itself.
@@ -344,9 +343,7 @@ mod tests {
 
     /// What commands of a round can be answered with.
     fn answers() -> Vec<Answer> {
-        use AcquireReply::{
-            Accepted, Ahead, BadCounter, Behind, Forgot, Held, HeldByReaders, Reserved, Shared, WrongType,
-        };
+        use AcquireReply::{Accepted, Ahead, BadCounter, Behind, Held, HeldByReaders, Reserved, Shared, WrongType};
         let which = Some(1);
         use ExtendReply::{Extended, Healed, Lifted, Superseded};
         let left = Duration::from_secs(1);
@@ -362,12 +359,10 @@ mod tests {
             .extend([Reserved { counter: 3, left, entered: true, which }, Ahead { counter: 4 }].map(Answer::Acquire));
         let free = FreeSlots::default();
         answers.extend([None, Some(6)].map(|counter| Answer::Acquire(AcquireReply::Slot { slot: 2, counter, free })));
-        answers.extend([Forgot { left }, WrongType { which }, BadCounter { which }].map(Answer::Acquire));
+        answers.extend([WrongType { which }, BadCounter { which }].map(Answer::Acquire));
         let above = RaiseReply::Above { counter: 5 };
         answers.extend([RaiseReply::Taken, above, RaiseReply::Gone, RaiseReply::Unusable].map(Answer::Raise));
-        answers.extend(
-            [Extended, Healed, Lifted { counter: 8 }, Superseded, ExtendReply::Forgot { left }].map(Answer::Extend),
-        );
+        answers.extend([Extended, Healed, Lifted { counter: 8 }, Superseded].map(Answer::Extend));
         answers
             .extend([ExtendReply::Gone { counter: 9 }, ExtendReply::Taken, ExtendReply::Unusable].map(Answer::Extend));
         answers.extend([ReleaseReply::Deleted, ReleaseReply::NotOurs].map(Answer::Release));
@@ -405,11 +400,8 @@ mod tests {
 
     #[test]
     fn a_report_says_what_is_wrong_with_a_node_that_cannot_vote() {
-        let left = Duration::from_secs(1);
-        let quarantined = NodeFailure::Quarantined { left, why: Quarantine::Emptied };
         for (answer, failure) in [
-            (Answer::Acquire(AcquireReply::Forgot { left }), quarantined.clone()),
-            (Answer::Extend(ExtendReply::Forgot { left }), quarantined),
+            (Answer::Changed, NodeFailure::RecordChanged),
             (Answer::Acquire(AcquireReply::Ahead { counter: 4 }), NodeFailure::ClockBehind),
             (Answer::Acquire(AcquireReply::WrongType { which: None }), NodeFailure::WrongType { name: None }),
             (Answer::Acquire(AcquireReply::BadCounter { which: None }), NodeFailure::BadCounter { name: None }),

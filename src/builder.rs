@@ -346,12 +346,15 @@ impl Builder {
     /// Sets whether a node that may have forgotten locks has no vote until those have expired.
     ///
     /// A server that was restarted without its data, was emptied, or whose clock was set forward, would grant locks that
-    /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count, and for
-    /// a second more if it was just started, as uptimes are whole seconds: eleven seconds by default. That is longer if any
+    /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count: ten seconds by
+    /// default. That is longer if any
     /// client of the same nodes needs [longer](crate::guide::safety#for-how-long). `lock` waits through it, other calls
     /// report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal goes on meanwhile. A
     /// server that has never been used for locks counts as one that was emptied; an operator who knows better may
     /// [vouch](LockManager::vouch) for it.
+    ///
+    /// Quarantine is a property of a server: the first program that asks for a lock there decides for all, and a manager that
+    /// differs gets [`QuarantineDiffers`](crate::NodeFailure::QuarantineDiffers) from it.
     ///
     /// How it is noticed: [`guide::safety`](crate::guide::safety). Switch it off for tests with fresh servers, where
     /// nothing is protected; not because of an outage.
@@ -365,11 +368,10 @@ impl Builder {
     /// Sets the longest ttl of any lock on these nodes, in whatever program: for so long a node that may have forgotten
     /// locks has [no vote](Builder::quarantine).
     ///
-    /// Set it where locks or programs have different ttls, to the same value everywhere. Nodes and clients tell each other
-    /// of longer ones, and then quarantines are longer, for up to two days after the last use: one program that says an hour
-    /// makes every node that restarts wait for an hour, for all programs. But if all nodes are restarted empty at once, and
-    /// the programs with a longer ttl are cut off from them, only what is said here keeps others out: see
-    /// [`guide::safety`](crate::guide::safety#for-how-long). A lock with a longer ttl is refused.
+    /// Set it where locks or programs have different ttls, to the same value everywhere. Servers keep the longest one, until
+    /// an operator [lowers](crate::guide::safety#for-how-long) it: one program with an hour makes every restarted server wait for
+    /// an hour, for all programs. But if all servers are restarted empty at once, and the programs with a longer ttl are cut off
+    /// from them, only this setting keeps others out. A lock with a longer ttl is refused.
     ///
     /// Default: the [`ttl`](Builder::ttl), or 10 s if that is longer. Allowed: 100 ms to 1 h, at least the ttl.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {

@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! On servers that have never been used for locks, or were just started, this waits for up to eleven seconds first: they
+//! On servers that have never been used for locks, or were just started, this waits for up to ten seconds first: they
 //! may have forgotten locks that are held, and have [no vote](Builder::quarantine) until those would have expired, which is
 //! longer where a program needs [longer](Builder::max_ttl). The log says so. A wait that is shorter than that ends in an
 //! error, so give it half a minute, or call [`lock`](Mutex::lock). For servers that are known to be new there is

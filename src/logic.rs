@@ -17,6 +17,7 @@ pub(crate) mod listing;
 pub(crate) mod longest;
 pub(crate) mod outage;
 pub(crate) mod pace;
+pub(crate) mod quarantines;
 mod quorum;
 pub(crate) mod retries;
 pub(crate) mod run_ids;

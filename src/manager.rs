@@ -104,8 +104,8 @@ impl LockManager {
     /// vouched for: it stays quarantined for its time.
     ///
     /// Returns what [`check_nodes`](LockManager::check_nodes) finds then, a row for each node: a node that was vouched for
-    /// votes; one that could not be told has the reason. Blocks like three of these calls. A client that was connected before
-    /// waits to the end of the quarantine that it knows of, and others do not.
+    /// votes; one that could not be told has the reason. Blocks like three of these calls. Clients that are connected notice it with
+    /// their next command.
     ///
     /// # Examples
     ///
@@ -306,7 +306,7 @@ impl Admin<'_> {
     /// For names that are used once, by a test or a measurement: else nodes keep a counter for the
     /// [`fencing_ttl`](crate::Builder::fencing_ttl) behind each of them. **Not for a name that is used again soon**: the next
     /// fencing token comes from the clocks of clients then, and is larger than the last one only if they differ by less than the
-    /// time in between. A node that has no counter asks its canary at the next acquisition, which is one command more.
+    /// time in between.
     ///
     /// Does nothing if anybody was seen to hold the lock or to wait for it. Each node deletes the counter that was seen there and
     /// no other: whoever has got the lock since keeps its own. Call it for a slot of a [semaphore](crate::Semaphore::inspect) as

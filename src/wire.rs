@@ -25,8 +25,8 @@ pub(crate) use group::parse_url;
 #[cfg(test)]
 pub(crate) use keys::slot_of;
 pub(crate) use plan::{
-    FoundName, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Waiter, greet,
-    greet_in_cluster, list, meet, names, present, probe, slot_of_set, vouch,
+    FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Set,
+    Waiter, greet, list, names, present, probe, slot_of_set,
 };
 pub(crate) use probe::{Probe, Question};
 pub(crate) use reply::Reply;

@@ -71,8 +71,7 @@ pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
     let (threads, time) = (bench.threads.unwrap_or(THREADS), bench.time.unwrap_or(TIME));
     let settings = nodes::without_locks(args)?;
     let life = COUNTERS_LIVE.max(settings.max_ttl.0.saturating_mul(2));
-    // Nobody relies on these locks, so nobody needs to have a vote, and servers need not know of this client.
-    let builder = settings.builder.quarantine(false).fencing_ttl(Some(life));
+    let builder = settings.builder.fencing_ttl(Some(life));
     let clients = [builder.clone().build()?, builder.build()?];
     let (stop, signal) = (CancelHandle::new(), Arc::new(AtomicU8::new(0)));
     listen(&stop, &signal)?;

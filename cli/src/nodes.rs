@@ -63,7 +63,7 @@ pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Setti
 
 /// The same for commands that only look at locks: they write nothing, and nobody needs to have a vote.
 pub(crate) fn for_a_look(args: &NodeArgs) -> Result<Builder, Failed> {
-    without_locks(args).map(|it| it.builder.quarantine(false))
+    without_locks(args).map(|it| it.builder)
 }
 
 fn settings(args: &NodeArgs, holds: bool, default: Duration, planned: Option<Duration>) -> Result<Settings, Failed> {

@@ -54,7 +54,7 @@ pub(crate) struct NodeArgs {
     /// How long it may take to connect to a server [default: 2s]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
-    /// Servers that were started lately, or were emptied, vote at once: for servers that are there for a test
+    /// Disables quarantine. For throwaway test servers only; whoever uses a server first decides for all
     #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true, value_parser = switch())]
     pub(crate) no_quarantine: bool,
 }

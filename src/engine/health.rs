@@ -11,11 +11,11 @@ use crate::engine::shared::Shared;
 use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::{NodeId, NodeSet};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, Command};
+use crate::wire::{self, Command, Greeted};
 
-/// So often nodes are asked again: with what the others have said, to make sure of what they say then, and once more if one of
-/// them turns out to be another meanwhile.
-const MEETINGS: usize = 3;
+/// So often nodes are asked again: with the ids that the others have shown, to make sure of what they show then, and once more
+/// if one of them turns out to be another meanwhile.
+const ROUNDS: usize = 3;
 
 /// A smaller difference of clocks is not reported.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
@@ -27,20 +27,20 @@ impl Shared {
         let nodes = self.fanout.nodes();
         let deadline = self.fanout.deadline(time::tick());
         let ask = || self.ask(Command::time(), None, deadline);
-        self.fanout.all().iter().for_each(|it| it.meet_again());
+        self.fanout.all().iter().for_each(|it| it.tell_again());
         let mut failures = ask();
         self.ask_lanes(&mut failures);
-        for _ in 0..MEETINGS {
+        for _ in 0..ROUNDS {
             // When all have been met they can be asked who uses them together with others.
             let all = self.fanout.all();
-            let behind: Vec<_> = all.iter().filter(|it| it.is_up() && it.is_to_be_met()).collect();
+            let behind: Vec<_> = all.iter().filter(|it| it.is_up() && it.is_to_be_told()).collect();
             if !behind.is_empty() {
-                behind.iter().for_each(|it| it.meet_again());
+                behind.iter().for_each(|it| it.tell_again());
                 ask();
             }
         }
         let row = |(node, failure): (&Arc<Node>, _)| NodeCheck {
-            longest_quarantine: self.fanout.quarantine_told_by(node.id),
+            longest_quarantine: self.fanout.records.shown_by(node.id),
             ..match self.fanout.cluster(node.id) {
                 None => check(node, failure, self.fanout.double_of(node.id)),
                 Some(cluster) => self.check_cluster(node, cluster, failure),
@@ -144,18 +144,27 @@ impl Shared {
     }
 
     fn vouch_for(&self, new: NodeSet) -> Vec<Option<NodeFailure>> {
-        let deadline = self.fanout.deadline(time::tick());
-        let is_single = |it: &NodeId| new.contains(*it) && self.fanout.cluster(*it).is_none();
-        let mut failed = self.ask(wire::vouch(), Some(self.fanout.ids().filter(is_single).collect()), deadline);
-        for node in self.fanout.ids().filter(|it| new.contains(*it)) {
-            let Some(cluster) = self.fanout.cluster(node) else { continue };
-            let command = |(lane, command)| Asked { command, to: Some(NodeSet::from_iter([node])), lane: Some(lane) };
-            let answers = ask::ask_many(&self.fanout, (0..).zip(cluster.vouch()).map(command), deadline);
-            let of_node = answers.into_iter().filter_map(|mut it| it.drain(..).nth(node.index())?.0.err());
-            if let Some(failure) = failed.get_mut(node.index()) {
-                *failure = of_node.last();
+        // A command for each server: no two may have a record of the same edition.
+        let of_node = |node: NodeId| -> Vec<_> {
+            let ask = |lane, command| Asked { command, to: Some(NodeSet::from_iter([node])), lane };
+            match self.fanout.cluster(node) {
+                Some(cluster) => (0..).zip(cluster.vouch()).map(|(lane, it)| ask(Some(lane), it)).collect(),
+                None => vec![ask(None, self.fanout.records.greet(Greeted::Server { look: false, vouch: true }, None))],
             }
-            cluster.doubt_all();
+        };
+        let nodes = self.fanout.ids().filter(|it| new.contains(*it));
+        let asked: Vec<_> = nodes.flat_map(|node| of_node(node).into_iter().map(move |it| (node, it))).collect();
+        let (nodes, asked): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        let answers = ask::ask_many(&self.fanout, asked, self.fanout.deadline(time::tick()));
+        let mut failed = vec![None; self.fanout.len()];
+        for (node, mut answers) in nodes.into_iter().zip(answers) {
+            let failure = answers.drain(..).nth(node.index()).and_then(|it| it.0.err());
+            if let Some(place) = failed.get_mut(node.index()) {
+                *place = failure.or(place.take());
+            }
+            if let Some(cluster) = self.fanout.cluster(node) {
+                cluster.doubt_all();
+            }
         }
         failed
     }
@@ -171,6 +180,7 @@ fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> N
     let mut findings = Vec::new();
     let (mut version, mut uptime, mut append_only) = (None, None, None);
     let quarantine = node.quarantine_left(time::tick());
+    let failure = failure.or_else(|| node.misfit());
     let failure = failure.or_else(|| quarantine.map(|(left, why)| NodeFailure::Quarantined { left, why }));
     if node.is_up()
         && let Some(server_info) = node.status.server_info()

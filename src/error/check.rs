@@ -32,8 +32,7 @@ pub struct NodeCheck {
     /// Of a node of [several servers](crate::guide::nodes#a-node-of-several-servers): what each of them, or each of its sentinels, said when it
     /// was last asked, which is a second ago at most while there is a connection. Empty if that was not done yet.
     pub members: Vec<MemberReport>,
-    /// The longest quarantine that any program needs, as programs have told it today or yesterday, this one included: the
-    /// longest [`max_ttl`](crate::Builder::max_ttl) with its margin. `None` without [quarantine](crate::Builder::quarantine),
+    /// The longest quarantine that any program needs, as the node's record shows: the longest [`max_ttl`](crate::Builder::max_ttl) with its margin. `None` without [quarantine](crate::Builder::quarantine),
     /// and if it has not been asked yet.
     pub longest_quarantine: Option<Duration>,
 }

@@ -54,6 +54,11 @@ pub enum Quarantine {
     Unverifiable,
 }
 
+const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this one has quarantine(false): take that out, or \
+    use servers of its own";
+const SERVER_WITHOUT: &str = "other programs use it with quarantine(false), so it may grant locks that are held: build this one \
+    likewise if the servers are for tests, or empty the server, with all its locks, while no such program runs";
+
 /// Why a node could not vote, and what to do about it.
 ///
 /// Text that came from a server is cut to a line and escaped, and of long hex numbers only the beginning is shown, because
@@ -138,6 +143,19 @@ pub enum NodeFailure {
         left: Duration,
         /// Why, and what to do.
         why: Quarantine,
+    },
+    /// The server's record (the key `quorlock:record`) changed again and again while a command was sent, so that nobody knows
+    /// what the server may have lost.
+    #[error("its record changes all the time: check that no program deletes or sets the key quorlock:record there")]
+    RecordChanged,
+    /// The server has a quarantine and this manager was built without, or the other way round. Whoever uses a server first
+    /// decides for all.
+    ///
+    /// See [`Builder::quarantine`](crate::Builder::quarantine).
+    #[error("{}", if *on_server { MANAGER_WITHOUT } else { SERVER_WITHOUT })]
+    QuarantineDiffers {
+        /// Whether it is the server that has one.
+        on_server: bool,
     },
     /// The server's clock is far behind the fencing token that was proposed to it: more than an hour. Either that clock
     /// or the one of this machine is wrong.
@@ -307,14 +325,14 @@ impl NodeFailure {
         matches!(self, NodeFailure::SlotMoved { said } if !said.starts_with("TRYAGAIN"))
     }
 
-    /// Whether the server lets this user in only after somebody has changed its settings or ours: waiting ends nothing.
+    /// Whether the server lets this program in only after somebody has changed its settings or ours: waiting ends nothing.
     pub(crate) fn is_of_access(&self) -> bool {
         match self {
             NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => {
                 said.iter().all(|it| matches!(&it.answer, MemberAnswer::Failed(it) if it.is_of_access()))
             }
             NodeFailure::WrongPassword | NodeFailure::NoPassword | NodeFailure::SentinelPassword => true,
-            NodeFailure::NoPermission { .. } => true,
+            NodeFailure::NoPermission { .. } | NodeFailure::QuarantineDiffers { .. } => true,
             _ => false,
         }
     }
@@ -349,6 +367,8 @@ impl NodeFailure {
                 | NodeFailure::NoCluster
                 | NodeFailure::Evicts { .. }
                 | NodeFailure::Disqualified { .. }
+                | NodeFailure::RecordChanged
+                | NodeFailure::QuarantineDiffers { .. }
                 | NodeFailure::OutOfMemory
                 | NodeFailure::WritesRefused { .. }
                 | NodeFailure::Protocol { .. }

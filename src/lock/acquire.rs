@@ -303,7 +303,9 @@ impl<'a> Call<'a> {
 
     /// The one thing that a newcomer waits for without anybody else having the lock: said once per manager.
     fn note_quarantine(&self, lost: &LostAttempt) {
-        let Some((quarantined, left)) = lost.quarantine().filter(|_| lost.why == LossReason::NoQuorum) else { return };
+        // One that is over but for the answers of others is not worth a line.
+        let is_long = |it: &(usize, Duration)| lost.why == LossReason::NoQuorum && Duration::from_millis(10) < it.1;
+        let Some((quarantined, left)) = lost.quarantine().filter(is_long) else { return };
         let shared = self.engine.shared();
         if !shared.said_quarantine.swap(true, Ordering::Relaxed) {
             let rows = shared.fanout.report(lost.rows.clone()).into_iter();

@@ -1,15 +1,16 @@
 //! The slots of one master of a cluster, on one connection: since when that server has kept what it was told in each.
 //!
-//! A slot has a canary of its own, because a script sees keys of one slot only. The first command of a slot waits until it
-//! is known. A slot without canary may be new, or its keys may be lost. If the master's own canary, which is looked at
+//! A slot has a record of its own, because a script sees keys of one slot only. The first command of a slot waits until it
+//! is known. A slot without record may be new, or its keys may be lost. If the master's own record, which is looked at
 //! *after* the slot's was written, has been there for longer, and the master has served the slot for longer, then nothing was
-//! lost: the slot is *settled*, its canary is set back to that time.
+//! lost: the slot is *settled*, its record is set back to that time.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::answer::{Canary, GreetReply};
+use crate::answer::{GreetReply, Record};
 use crate::error::{NodeFailure, Quarantine};
+use crate::logic::quarantines::{Ask, Quarantines};
 use crate::time::Tick;
 
 /// See the module. `T` is what waits.
@@ -20,29 +21,16 @@ pub(crate) struct Slots<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    kept: Option<Kept>,
+    kept: Option<Quarantines>,
     /// It may have been away since that was known: it is asked again before the next command.
     in_doubt: bool,
-    /// Until when the server says that it has forgotten.
-    told_until: Option<Tick>,
     asking: Option<Asking<T>>,
 }
 
 impl<T> Default for Slot<T> {
     fn default() -> Slot<T> {
-        Slot { kept: None, in_doubt: false, told_until: None, asking: None }
+        Slot { kept: None, in_doubt: false, asking: None }
     }
-}
-
-/// Since when the server has kept it.
-#[derive(Clone, Copy, Debug)]
-struct Kept {
-    seen: Tick,
-    /// For how long, then.
-    served: Duration,
-    why: Quarantine,
-    /// From when on its extensions count: as it was known then.
-    extends_from: Option<Tick>,
 }
 
 /// Until the answers have come.
@@ -57,15 +45,15 @@ struct Asking<T> {
 pub(crate) enum Admitted<T> {
     /// It may go.
     Pass(T),
-    /// It waits: the slot's canary and then the master's are to be asked for.
+    /// It waits: the slot's record and then the master's are to be asked for.
     Ask,
     Wait,
 }
 
-/// What follows from what the master's canary says.
+/// What follows from what the master's record says.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Next<T> {
-    /// The slot's canary is to be set back, and then these may go.
+    /// The slot's record is to be set back, and then these may go.
     Settle { found: u64, since: u64, origin: &'static str, waiting: Vec<T> },
     /// These may go.
     Open(Vec<T>),
@@ -94,7 +82,7 @@ impl<T> Slots<T> {
         Admitted::Ask
     }
 
-    /// What the slot's canary says.
+    /// What the slot's record says.
     pub(crate) fn on_slot(&mut self, slot: u16, reply: Result<GreetReply, NodeFailure>) {
         if let Some(asking) = self.slots.get_mut(&slot).and_then(|it| it.asking.as_mut()) {
             asking.found = Some(reply);
@@ -117,13 +105,13 @@ impl<T> Slots<T> {
         };
         slot.in_doubt = false;
         slot.learn(found, now, length);
-        let is_new = matches!(found.canary, Canary::Missing | Canary::KeptFromNothing);
-        let origin = match master.as_ref().map(|it| it.canary) {
-            Ok(Canary::Kept) => "old",
-            Ok(Canary::KeptFromNothing) => "new",
-            Ok(Canary::Vouched) => "vouched",
+        let is_new = matches!(found.record, Record::Missing | Record::KeptFromNothing);
+        let origin = match master.as_ref().map(|it| it.record) {
+            Ok(Record::Kept) => "old",
+            Ok(Record::KeptFromNothing) => "new",
+            Ok(Record::Vouched) => "vouched",
             // It began after the slot's was written, or nobody knows.
-            Ok(Canary::Missing | Canary::Another) | Err(_) => return Next::Open(waiting),
+            Ok(Record::Missing | Record::Another | Record::Off) | Err(_) => return Next::Open(waiting),
         };
         match master {
             Ok(master) if is_new && master.from < found.from => {
@@ -133,7 +121,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The slot was settled, unless its canary was another by then.
+    /// The slot was settled, unless its record was another by then.
     pub(crate) fn on_settled(
         &mut self,
         slot: u16,
@@ -148,12 +136,6 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The server says that it has forgotten a lock in the slot.
-    pub(crate) fn on_forgotten(&mut self, slot: u16, until: Option<Tick>) {
-        let slot = self.slots.entry(slot).or_default();
-        slot.told_until = slot.told_until.max(until);
-    }
-
     /// The slot may have been away.
     pub(crate) fn doubt(&mut self, slot: u16) {
         if let Some(slot) = self.slots.get_mut(&slot) {
@@ -166,19 +148,18 @@ impl<T> Slots<T> {
         self.slots.values_mut().for_each(|it| it.in_doubt = true);
     }
 
-    /// For how long a grant of the slot does not count that was asked for at `asked`, and why.
-    pub(crate) fn left(&self, slot: u16, asked: Tick, length: Duration) -> (Duration, Quarantine) {
-        let Some(Slot { kept: Some(kept), told_until, .. }) = self.slots.get(&slot) else {
-            return (length, Quarantine::Restarted);
-        };
-        let until = kept.until(length).max(*told_until);
-        (until.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked)), kept.why)
-    }
-
-    /// The same of an extension.
-    pub(crate) fn left_of_extension(&self, slot: u16, asked: Tick, length: Duration) -> (Duration, Quarantine) {
-        let Some(kept) = self.slots.get(&slot).and_then(|it| it.kept) else { return (length, Quarantine::Restarted) };
-        (kept.extends_from.map_or(Duration::ZERO, |it| it.saturating_duration_since(asked)), kept.why)
+    /// How much of the slot's quarantine is left for what was asked at `asked`, and why.
+    pub(crate) fn left(
+        &self,
+        slot: u16,
+        ask: Ask,
+        asked: Tick,
+        length: Option<Duration>,
+    ) -> Option<(Duration, Quarantine)> {
+        match self.slots.get(&slot).and_then(|it| it.kept) {
+            Some(kept) => kept.left(ask, asked, length),
+            None => Some((length?, Quarantine::Restarted)),
+        }
     }
 
     /// Ends: what waits still.
@@ -188,61 +169,50 @@ impl<T> Slots<T> {
 }
 
 impl<T> Slot<T> {
-    fn learn(&mut self, reply: GreetReply, now: Tick, length: Duration) {
-        let why = match reply.canary {
-            Canary::Missing | Canary::KeptFromNothing => Quarantine::New,
-            Canary::Kept | Canary::Another | Canary::Vouched => Quarantine::Restarted,
-        };
-        let kept = Kept { seen: now, served: reply.served, why, extends_from: None };
-        self.kept = Some(Kept { extends_from: kept.until(length), ..kept });
-    }
-}
-
-impl Kept {
-    fn until(self, length: Duration) -> Option<Tick> {
-        let left = length.saturating_sub(self.served);
-        if left.is_zero() { None } else { self.seen.checked_add(left) }
+    fn learn(&mut self, shown: GreetReply, now: Tick, length: Duration) {
+        self.kept = Some(Quarantines::of(shown, now, length));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Edition;
     use crate::time;
 
     const LENGTH: Duration = Duration::from_secs(10);
 
-    fn reply(canary: Canary, from: u64, served: u64) -> Result<GreetReply, NodeFailure> {
+    fn reply(record: Record, from: u64, served: u64) -> Result<GreetReply, NodeFailure> {
         let served = Duration::from_secs(served);
-        Ok(GreetReply { canary, served, longest: 0, day: 0, kept: true, from })
+        Ok(GreetReply { record, served, longest: 0, kept: true, edition: Edition::NONE, id: None, others: 0, from })
     }
 
     fn left(slots: &Slots<u8>, asked: Tick) -> (u64, u64) {
-        let (grants, extensions) = (slots.left(7, asked, LENGTH), slots.left_of_extension(7, asked, LENGTH));
-        (grants.0.as_secs(), extensions.0.as_secs())
+        let left = |ask| slots.left(7, ask, asked, Some(LENGTH)).map_or(0, |it| it.0.as_secs());
+        (left(Ask::Grant), left(Ask::Extension))
     }
 
     /// The slot was asked for by a command, and said this.
-    fn asked(canary: Canary, from: u64, served: u64) -> Slots<u8> {
+    fn asked(record: Record, from: u64, served: u64) -> Slots<u8> {
         let mut slots = Slots::default();
         assert_eq!(slots.admit(7, 1), Admitted::Ask);
         assert_eq!(slots.admit(7, 2), Admitted::Wait);
-        slots.on_slot(7, reply(canary, from, served));
+        slots.on_slot(7, reply(record, from, served));
         slots
     }
 
     #[test]
-    fn a_slot_without_canary_is_as_old_as_its_master_s_and_is_set_back_to_that() {
+    fn a_slot_without_record_is_as_old_as_its_master_s_and_is_set_back_to_that() {
         let now = time::tick();
-        for canary in [Canary::Missing, Canary::KeptFromNothing] {
+        for record in [Record::Missing, Record::KeptFromNothing] {
             for (master, origin) in
-                [(Canary::Kept, "old"), (Canary::KeptFromNothing, "new"), (Canary::Vouched, "vouched")]
+                [(Record::Kept, "old"), (Record::KeptFromNothing, "new"), (Record::Vouched, "vouched")]
             {
-                let mut slots = asked(canary, 500, 0);
+                let mut slots = asked(record, 500, 0);
                 let next = slots.on_master(7, reply(master, 400, 100), now, LENGTH);
                 assert_eq!(next, Next::Settle { found: 500, since: 400, origin, waiting: vec![1, 2] });
                 assert_eq!(left(&slots, now), (10, 10), "not before it is known to be settled");
-                slots.on_settled(7, reply(Canary::Kept, 400, 100), now, LENGTH);
+                slots.on_settled(7, reply(Record::Kept, 400, 100), now, LENGTH);
                 assert_eq!(left(&slots, now), (0, 0));
                 assert_eq!(slots.admit(7, 3), Admitted::Pass(3));
             }
@@ -250,18 +220,18 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_not_set_back_where_the_master_has_lost_its_own_canary_or_has_the_slot_since_lately() {
+    fn a_slot_is_not_set_back_where_the_master_has_lost_its_own_record_or_has_the_slot_since_lately() {
         let now = time::tick();
         let masters = [
-            reply(Canary::Missing, 600, 0),
-            reply(Canary::Another, 600, 0),
+            reply(Record::Missing, 600, 0),
+            reply(Record::Another, 600, 0),
             // It was lost since the slot's was written, and somebody else has asked since.
-            reply(Canary::KeptFromNothing, 600, 0),
-            reply(Canary::Kept, 500, 100),
+            reply(Record::KeptFromNothing, 600, 0),
+            reply(Record::Kept, 500, 100),
             Err(NodeFailure::Busy),
         ];
         for master in masters {
-            let mut slots = asked(Canary::Missing, 500, 0);
+            let mut slots = asked(Record::Missing, 500, 0);
             assert_eq!(slots.on_master(7, master.clone(), now, LENGTH), Next::Open(vec![1, 2]), "{master:?}");
             assert_eq!(left(&slots, now), (10, 10));
         }
@@ -270,8 +240,8 @@ mod tests {
     #[test]
     fn a_slot_that_another_process_kept_is_silent_for_its_whole_quarantine_whatever_its_master_says() {
         let now = time::tick();
-        let mut slots = asked(Canary::Another, 500, 0);
-        let next = slots.on_master(7, reply(Canary::Vouched, 0, 1_000), now, LENGTH);
+        let mut slots = asked(Record::Another, 500, 0);
+        let next = slots.on_master(7, reply(Record::Vouched, 0, 1_000), now, LENGTH);
         assert_eq!(next, Next::Open(vec![1, 2]));
         assert_eq!(left(&slots, now), (10, 10));
         assert_eq!(left(&slots, now + Duration::from_secs(10)), (0, 0));
@@ -280,16 +250,13 @@ mod tests {
     #[test]
     fn a_slot_that_was_kept_for_a_while_is_silent_for_the_rest() {
         let now = time::tick();
-        let mut slots = asked(Canary::Kept, 500, 4);
-        assert_eq!(slots.on_master(7, reply(Canary::Kept, 400, 100), now, LENGTH), Next::Open(vec![1, 2]));
+        let mut slots = asked(Record::Kept, 500, 4);
+        assert_eq!(slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH), Next::Open(vec![1, 2]));
         assert_eq!(left(&slots, now), (6, 6));
         // Somebody turns out to need longer: that ends no hold.
         let longer = Duration::from_secs(20);
-        assert_eq!(slots.left(7, now, longer).0.as_secs(), 16);
-        assert_eq!(slots.left_of_extension(7, now, longer).0.as_secs(), 6);
-
-        slots.on_forgotten(7, Some(now + Duration::from_secs(9)));
-        assert_eq!(left(&slots, now), (9, 6));
+        let left = |ask| slots.left(7, ask, now, Some(longer)).unwrap().0.as_secs();
+        assert_eq!((left(Ask::Grant), left(Ask::Extension)), (16, 6));
     }
 
     #[test]
@@ -299,7 +266,7 @@ mod tests {
         let mut slots = Slots::default();
         assert_eq!(slots.admit(7, 1), Admitted::Ask);
         slots.on_slot(7, Err(moved()));
-        assert_eq!(slots.on_master(7, reply(Canary::Kept, 1, 100), now, LENGTH), Next::Fail(vec![1], moved()));
+        assert_eq!(slots.on_master(7, reply(Record::Kept, 1, 100), now, LENGTH), Next::Fail(vec![1], moved()));
         assert_eq!(left(&slots, now), (10, 10), "nobody knows");
         assert_eq!(slots.admit(7, 2), Admitted::Ask);
         assert_eq!(slots.close().collect::<Vec<_>>(), [2]);
@@ -309,8 +276,8 @@ mod tests {
     fn a_slot_that_may_have_been_away_is_asked_again_before_the_next_command() {
         let now = time::tick();
         let known = || {
-            let mut slots = asked(Canary::Kept, 500, 100);
-            assert_eq!(slots.on_master(7, reply(Canary::Kept, 400, 100), now, LENGTH), Next::Open(vec![1, 2]));
+            let mut slots = asked(Record::Kept, 500, 100);
+            assert_eq!(slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH), Next::Open(vec![1, 2]));
             slots
         };
         let (mut one, mut all) = (known(), known());

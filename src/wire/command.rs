@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::wire::keys::{CANARY, PROBE, in_slot, slot_of};
+use crate::ids::Edition;
+use crate::wire::keys::{PROBE, RECORD, in_slot, slot_of};
 use crate::wire::script::{About, Asked, Kind, Script};
 
 /// One command, packed once for all nodes of a round.
@@ -22,12 +23,17 @@ pub(crate) struct Command {
     again: Option<(usize, usize)>,
     /// How long the lock's key can live because of it.
     life: Duration,
+    /// How far before its end the edition begins that its script compares.
+    edition: Option<usize>,
 }
 
 impl Command {
     /// Last argument of a command [that waits](Command::that_waits): the client is notified of releases over the connection.
     pub(crate) const IS_TOLD: &[u8] = b"1";
     const NOT_TOLD: u8 = b'0';
+    /// The place of the edition among the arguments of a script that compares it: see [`Command::set_edition`].
+    pub(crate) const EDITION: &[u8] = &[b'0'; Edition::LEN];
+    const EDITION_AT: usize = 4;
 
     pub(crate) fn of_script(script: Script, keys: &[&[u8]], args: &[&[u8]]) -> Command {
         let (hash, number) = (script.hash(), keys.len().to_string());
@@ -44,11 +50,17 @@ impl Command {
         let about = match script {
             Script::AcquireMany => About::Several,
             Script::AcquireSlot => About::Slots,
-            Script::Greet if keys != [CANARY] => About::Several,
             _ => About::One,
         };
-        let (kind, script) = (script.kind(), Some(script));
-        Command { kind, about, script, bytes, rest, args: count, waits: false, again: None, life: Duration::ZERO }
+        let kind = script.kind();
+        let compares = matches!(kind, Kind::Acquire | Kind::Extend);
+        let edition = args.get(Command::EDITION_AT..).filter(|_| compares).and_then(|it| {
+            let (edition, behind) = it.split_first()?;
+            let end = behind.iter().map(|it| packed_len(it)).fold(2, usize::saturating_add);
+            (edition.len() == Edition::LEN).then(|| end.saturating_add(Edition::LEN))
+        });
+        let command = Command::without_script(kind, bytes);
+        Command { about, script: Some(script), rest, args: count, edition, ..command }
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -73,6 +85,7 @@ impl Command {
             waits: false,
             again: None,
             life: Duration::ZERO,
+            edition: None,
         }
     }
 
@@ -126,7 +139,7 @@ impl Command {
     /// The slot of its keys, in a cluster; `None` for what is about a server and no lock.
     pub(crate) fn slot(&self) -> Option<u16> {
         let first = self.keys()?.next()?;
-        (first != CANARY && first != PROBE).then(|| slot_of(first))
+        (first != RECORD && first != PROBE).then(|| slot_of(first))
     }
 
     /// Its keys.
@@ -166,7 +179,7 @@ impl Command {
         let head = head.saturating_add(if self.script.is_some() { number } else { 0 });
         out.extend_from_slice(whole.get(..head).unwrap_or_default());
         for key in self.keys().into_iter().flatten() {
-            if key == CANARY || key == PROBE { pack(out, &in_slot(key, slot)) } else { pack(out, key) }
+            if key == RECORD || key == PROBE { pack(out, &in_slot(key, slot)) } else { pack(out, key) }
         }
         out.extend_from_slice(whole.get(head.saturating_add(count)..).unwrap_or_default());
     }
@@ -188,6 +201,20 @@ impl Command {
         out.extend_from_slice(format!("*{args}\r\n$4\r\nEVAL\r\n${}\r\n{source}\r\n", source.len()).as_bytes());
         out.extend_from_slice(self.bytes.get(self.rest..end).unwrap_or_default());
         self.note_told(out, is_told);
+    }
+
+    /// Sets the edition in the command that was written last, if its script compares one: commands are packed once for all
+    /// nodes, and connections differ in this.
+    pub(crate) fn set_edition(&self, out: &mut [u8], edition: Edition) {
+        let begin = self.edition.and_then(|it| out.len().checked_sub(it));
+        if let Some(place) = begin.and_then(|it| out.get_mut(it..)?.get_mut(..Edition::LEN)) {
+            place.copy_from_slice(edition.text());
+        }
+    }
+
+    /// Whether its script compares the edition of the server's record.
+    pub(crate) fn compares(&self) -> bool {
+        self.edition.is_some()
     }
 
     /// Set when the command is written: commands are packed once for all nodes, and nodes differ in this.
@@ -288,13 +315,13 @@ mod tests {
     }
 
     #[test]
-    fn in_a_cluster_a_canary_is_one_of_the_slot_and_nothing_else_changes() {
-        let name = b"\r\n$15\r\nquorlock:canary\r\n{x}";
-        let keys: [&[u8]; 4] = [name, b"b{x}", CANARY, b"c{x}"];
-        let args: [&[u8]; 3] = [b"quorlock:canary", b"", Command::IS_TOLD];
+    fn in_a_cluster_a_record_is_one_of_the_slot_and_nothing_else_changes() {
+        let name = b"\r\n$15\r\nquorlock:record\r\n{x}";
+        let keys: [&[u8]; 4] = [name, b"b{x}", RECORD, b"c{x}"];
+        let args: [&[u8]; 3] = [b"quorlock:record", b"", Command::IS_TOLD];
         let command = Command::of_script(Script::Acquire, &keys, &args).that_waits();
-        let canary = in_slot(CANARY, slot_of(b"x"));
-        let expected_keys: [&[u8]; 4] = [name, b"b{x}", &canary, b"c{x}"];
+        let record = in_slot(RECORD, slot_of(b"x"));
+        let expected_keys: [&[u8]; 4] = [name, b"b{x}", &record, b"c{x}"];
         let expected = Command::of_script(Script::Acquire, &expected_keys, &args).that_waits();
         assert_eq!(command.slot(), Some(slot_of(b"x")));
         for is_told in [true, false] {
@@ -307,7 +334,7 @@ mod tests {
             assert!((hash, source) == (expected_hash, expected_source), "told: {is_told}");
         }
         // What is sent again is shorter.
-        let more: [&[u8]; 3] = [b"1", b"quorlock:canary", b"2"];
+        let more: [&[u8]; 3] = [b"1", b"quorlock:record", b"2"];
         let command = Command::of_script(Script::Release, &keys, &more).that_says_less_again(&keys, &[b"1"]);
         let mut again = Vec::new();
         command.write_in_cluster(&mut again, true, Form::Again, 7);
@@ -316,14 +343,35 @@ mod tests {
         assert!(again == expected);
 
         // What is about a server is in a slot of its own.
-        let greet = Command::of_script(Script::Greet, &[CANARY], &[b"1"]);
+        let greet = Command::of_script(Script::Greet, &[RECORD], &[b"1"]);
         let (mut written, mut expected) = (Vec::new(), Vec::new());
         greet.write_in_cluster(&mut written, true, Form::Hash, 7);
-        Command::of_script(Script::Greet, &[&in_slot(CANARY, 7)], &[b"1"]).write_to(&mut expected, true);
+        Command::of_script(Script::Greet, &[&in_slot(RECORD, 7)], &[b"1"]).write_to(&mut expected, true);
         assert_eq!((greet.slot(), written), (None, expected));
         let mut time = Vec::new();
         Command::time().write_in_cluster(&mut time, true, Form::Hash, 7);
         assert_eq!((time, Command::time().slot()), (Command::time().bytes, None));
+    }
+
+    #[test]
+    fn h17_a_command_has_the_edition_of_the_connection_that_it_is_written_to() {
+        let keys: [&[u8]; 2] = [b"a", RECORD];
+        let args: [&[u8]; 7] = [b"1", b"2", b"3", b"4", Command::EDITION, b"fair", Command::IS_TOLD];
+        let edition = Edition::new(123_456_789_012_345);
+        for (script, compares) in [(Script::Acquire, true), (Script::ExtendShared, true), (Script::Release, false)] {
+            let command = Command::of_script(script, &keys, &args);
+            assert_eq!(command.compares(), compares);
+            let with = if compares { edition.text() } else { Command::EDITION };
+            let expected = Command::of_script(script, &keys, &[&args[..4], &[with], &args[5..]].concat());
+            let (mut hash, mut source) = (b"before".to_vec(), Vec::new());
+            command.write_to(&mut hash, true);
+            command.set_edition(&mut hash, edition);
+            command.write_with_source_to(&mut source, true);
+            command.set_edition(&mut source, edition);
+            let mut expected_source = Vec::new();
+            expected.write_with_source_to(&mut expected_source, true);
+            assert!(hash == [b"before", &expected.bytes[..]].concat() && source == expected_source, "{script:?}");
+        }
     }
 
     #[test]

@@ -11,11 +11,12 @@
 //! one, and a command that was given later is sent later. It ends with an answer that its command cannot have, as whatever
 //! comes behind it may be that of another, and behind the answer of a replica or of a server that loads its data.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
+use crate::ids::Edition;
 use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::address::Address;
@@ -45,6 +46,10 @@ pub(crate) struct Conn<T> {
     introduced: Vec<Script>,
     /// Of a master of a cluster: one of its slots.
     slot: Option<u16>,
+    /// Of the server's record, as the last greeting has shown it.
+    edition: Edition,
+    /// Likewise of the records of its slots, in a cluster.
+    editions: HashMap<u16, Edition>,
     /// It can carry pushes.
     pushes: bool,
     /// The client's channel was asked for on it.
@@ -65,6 +70,8 @@ struct InFlight<T> {
     asked: Now,
     /// Whether it carries the script's source.
     with_source: bool,
+    /// The edition that it carries.
+    edition: Edition,
     /// Where its last byte is among all that were given to the connection.
     end: u64,
     /// The last command of a batch that was written at once.
@@ -80,6 +87,9 @@ pub(crate) enum Event<T> {
     Answer { tag: T, asked: Now, reply: Reply },
     /// The server does not know the script and has run nothing: see [`Conn::enqueue_again`].
     UnknownScript { tag: T, asked: Now },
+    /// The server's record is another one than the command says, and nothing was run: the command may be given again.
+    /// `is_known`: the server has been greeted meanwhile; otherwise it is to be greeted before.
+    Changed { tag: T, asked: Now, is_known: bool },
     /// The lock `key` was released.
     Released { key: Vec<u8> },
 }
@@ -97,6 +107,8 @@ impl<T> Default for Conn<T> {
             batches: 0,
             introduced: Vec::new(),
             slot: None,
+            edition: Edition::NONE,
+            editions: HashMap::new(),
             pushes: false,
             subscribed: false,
             is_deaf: false,
@@ -246,15 +258,36 @@ impl<T: AsRef<Command>> Conn<T> {
         self.expect(tag, asked, true);
     }
 
+    /// The edition for a command that compares one.
+    fn edition_for(&self, command: &Command) -> Edition {
+        match self.slot {
+            None => self.edition,
+            Some(_) => command.slot().and_then(|it| self.editions.get(&it).copied()).unwrap_or(Edition::NONE),
+        }
+    }
+
+    /// The server has been greeted.
+    fn note_edition(&mut self, slot: Option<u16>, edition: Edition) {
+        match slot {
+            Some(slot) if self.slot.is_some() => drop(self.editions.insert(slot, edition)),
+            _ => self.edition = edition,
+        }
+    }
+
     fn is_told(&self) -> bool {
         self.pushes && !self.is_deaf
     }
 
     fn expect(&mut self, tag: T, asked: Now, with_source: bool) {
+        let mut edition = Edition::NONE;
+        if tag.as_ref().compares() {
+            edition = self.edition_for(tag.as_ref());
+            tag.as_ref().set_edition(&mut self.unsent, edition);
+        }
         self.stands_until = self.stands_until.max(asked.tick.checked_add(tag.as_ref().life()));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
         let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
-        self.in_flight.push_back(InFlight { tag, asked, with_source, end, ends_batch: false });
+        self.in_flight.push_back(InFlight { tag, asked, with_source, edition, end, ends_batch: false });
     }
 
     /// What is to be written now; the commands in it are a batch.
@@ -298,6 +331,9 @@ impl<T: AsRef<Command>> Conn<T> {
                     Next::Write(bytes) => self.unsent.extend_from_slice(&bytes),
                     Next::Done(server_info) => {
                         (self.login, self.pushes) = (None, server_info.pushes);
+                        if let Some(greeted) = server_info.memory {
+                            self.edition = greeted.edition;
+                        }
                         if !self.inbox.is_empty() {
                             return Err(protocol("more than was asked for in the login".to_owned()));
                         }
@@ -323,10 +359,13 @@ impl<T: AsRef<Command>> Conn<T> {
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
                 return Err(failure);
             }
-            let Some(InFlight { tag, asked, with_source, ends_batch, .. }) = self.in_flight.pop_front() else {
+            let Some(InFlight { tag, asked, with_source, edition, ends_batch, .. }) = self.in_flight.pop_front() else {
                 continue;
             };
             self.batches = self.batches.saturating_sub(usize::from(ends_batch));
+            if let Answer::Greet(greeted) = reply.answer {
+                self.note_edition(tag.as_ref().slot(), greeted.edition);
+            }
             self.is_deaf |= tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
             self.over = match reply.answer {
                 Answer::Failed(NodeFailure::Replica) => Some("its server is a replica now"),
@@ -335,6 +374,10 @@ impl<T: AsRef<Command>> Conn<T> {
             };
             return Ok(Some(match reply.answer {
                 Answer::NoScript if !with_source => Event::UnknownScript { tag, asked },
+                Answer::Changed => {
+                    let is_known = edition != self.edition_for(tag.as_ref());
+                    Event::Changed { tag, asked, is_known }
+                }
                 _ => Event::Answer { tag, asked, reply },
             }));
         }

@@ -96,7 +96,7 @@ impl Handshake {
             }
             bytes
         };
-        let (greet, scripts) = (greet.map(packed), Script::needed(greet.is_some()));
+        let (greet, scripts) = (greet.map(packed), Script::needed());
         let (bytes, questions) = login(address, &scripts, greet.as_deref(), true);
         let handshake = Handshake {
             open: questions.into(),
@@ -262,6 +262,8 @@ impl Handshake {
                 }
                 return;
             }
+            // There is no record and none can be stored. It can be asked for everything but locks.
+            Answer::Failed(NodeFailure::OutOfMemory | NodeFailure::WritesRefused { .. }) => return,
             Answer::Failed(failure) => failure,
             _ => NodeFailure::Protocol { reason: "no memory in the answer to a greeting".to_owned() },
         };

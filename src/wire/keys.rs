@@ -6,8 +6,8 @@
 
 use crate::config::RESERVED;
 
-/// The key that says since when a node has kept its data: `scripts/canary.lua`. It belongs to no lock.
-pub(crate) const CANARY: &[u8] = b"quorlock:canary";
+/// The key of a server's record: `scripts/record.lua`. It belongs to no lock.
+pub(crate) const RECORD: &[u8] = b"quorlock:record";
 
 /// A key that nobody has, for scripts that need none.
 pub(crate) const PROBE: &[u8] = b"quorlock:probe";
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_belongs_to_no_lock_has_a_key_in_each_slot() {
         for slot in [0, 1, 5_460, 12_345, 16_383] {
-            for key in [CANARY, PROBE] {
+            for key in [RECORD, PROBE] {
                 assert_eq!(self::slot(&in_slot(key, slot)), u32::from(slot));
             }
         }

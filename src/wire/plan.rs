@@ -16,9 +16,9 @@ mod slots;
 use std::sync::Arc;
 
 use crate::config::RESERVED;
-use crate::ids::{ClientId, OwnerLabel, OwnerToken};
+use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
-use crate::wire::keys::{CANARY, in_slot, slot_of};
+use crate::wire::keys::{RECORD, in_slot, slot_of};
 use crate::wire::plan::form::{Call, Form};
 use crate::wire::plan::lock_keys::{LockKeys, digits};
 use crate::wire::plan::several::Several;
@@ -30,9 +30,6 @@ pub(crate) use inspect::{Looked, probe};
 pub(crate) use list::{FoundName, ScanPlace, list, names, present};
 pub(crate) use lock_keys::KeyTtls;
 pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
-
-/// The key that says which node it is, and which sets of nodes its clients use: `scripts/meet.lua`.
-const SET: &[u8] = b"quorlock:set";
 
 /// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
@@ -149,19 +146,12 @@ impl Plan {
         value
     }
 
-    /// `quarantine`: for how many milliseconds a node is quarantined that has lost its data; 0 for not at all.
-    pub(crate) fn acquire(
-        &self,
-        owner: OwnerToken,
-        ttl_ms: u64,
-        proposal: u64,
-        quarantine: u64,
-        policy: &QueuePolicy,
-    ) -> Command {
+    pub(crate) fn acquire(&self, owner: OwnerToken, ttl_ms: u64, proposal: u64, policy: &QueuePolicy) -> Command {
         let form = &self.form;
         let Call { script, keys, more } = form.acquire(owner, policy);
         let mut args = vec![self.value(owner)];
-        args.extend([ttl_ms, proposal, self.ttls.fence, quarantine].map(digits));
+        args.extend([ttl_ms, proposal, self.ttls.fence].map(digits));
+        args.push(Command::EDITION.to_vec());
         args.extend(policy.args(|it| form.member(it)));
         args.extend(more);
         args.push(Command::IS_TOLD.to_vec());
@@ -175,26 +165,20 @@ impl Plan {
     }
 
     /// `keep`: the counter gets its full life again.
-    pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64, keep: bool) -> Command {
-        self.extend_or_heal(owner, ttl_ms, token, quarantine, keep.then_some("keep"))
+    pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, keep: bool) -> Command {
+        self.extend_or_heal(owner, ttl_ms, token, keep.then_some("keep"))
     }
 
     /// Sets the lock again where it is gone. Only for an owner who has just been confirmed by a majority.
-    pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, quarantine: u64) -> Command {
-        self.extend_or_heal(owner, ttl_ms, token, quarantine, Some("heal"))
+    pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64) -> Command {
+        self.extend_or_heal(owner, ttl_ms, token, Some("heal"))
     }
 
-    fn extend_or_heal(
-        &self,
-        owner: OwnerToken,
-        ttl_ms: u64,
-        token: u64,
-        quarantine: u64,
-        more: Option<&str>,
-    ) -> Command {
+    fn extend_or_heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, more: Option<&str>) -> Command {
         let Call { script, keys, .. } = self.form.extend();
         let mut args = vec![self.value(owner)];
-        args.extend([ttl_ms, token, self.ttls.fence, quarantine].map(digits));
+        args.extend([ttl_ms, token, self.ttls.fence].map(digits));
+        args.push(Command::EDITION.to_vec());
         args.extend(more.map(|it| it.as_bytes().to_vec()));
         Command::of_script(script, &keys, &slices(&args)).that_keeps_it_for(ttl_ms)
     }
@@ -243,55 +227,72 @@ fn slices(args: &[Vec<u8>]) -> Vec<&[u8]> {
     args.iter().map(|it| &it[..]).collect()
 }
 
-/// Tells a node that we need a quarantine of `own` milliseconds if it loses its data, and that another node has told us of
-/// one of `heard` milliseconds, last asked for on `heard_on`, in days since 1970. Asks since when the node has kept its data.
-pub(crate) fn greet(own: u64, heard: u64, heard_on: u64) -> Command {
-    Command::of_script(Script::Greet, &[CANARY], &[&digits(own), &digits(heard), &digits(heard_on)])
+/// What a greeting tells a server: see `scripts/greet.lua`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Greeting<'a> {
+    /// For the record if it changes.
+    pub(crate) edition: Edition,
+    /// The longest quarantine that this client needs, and the longest that other servers have reported: milliseconds.
+    pub(crate) own: u64,
+    pub(crate) heard: u64,
+    /// The nodes of this client, where they are to be noted.
+    pub(crate) set: Option<&'a Set>,
+    pub(crate) of: Greeted<'a>,
 }
 
-/// What is told and asked in a cluster: see `scripts/greet.lua`.
-pub(crate) enum Greeting<'a> {
-    /// The canary of a slot.
+/// The nodes of a client: a fingerprint of their ids, earlier ones, and their number.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Set {
+    pub(crate) print: u64,
+    pub(crate) earlier: Vec<u64>,
+    pub(crate) nodes: u64,
+}
+
+/// Whose record a greeting is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Greeted<'a> {
+    /// A server's. Nothing is written if this is a `look`; `vouch`: it has lost nothing.
+    Server { look: bool, vouch: bool },
+    /// A slot's, in a cluster.
     Slot(u16),
-    /// That of a master, in one of its slots, which serves all these: "0-5460,7000-7000". `vouch`: it has lost nothing.
+    /// A master's, in one of its slots. It serves all these: "0-5460,7000-7000".
     Master { slot: u16, epoch: u64, slots: &'a str, vouch: bool },
-    /// The canary of a slot that is as old as its master's.
+    /// That of the slot which says what the cluster is. Nothing is written if this is a `look`.
+    Set { slot: u16, look: bool },
+    /// A slot's that is as old as its master's.
     Settle { slot: u16, found: u64, since: u64, origin: &'a str },
 }
 
-/// The same as [`greet`], in a cluster.
-pub(crate) fn greet_in_cluster(own: u64, heard: u64, heard_on: u64, greeting: &Greeting<'_>) -> Command {
-    let (slot, more) = match greeting {
-        Greeting::Slot(slot) => (slot, vec![b"slot".to_vec()]),
-        Greeting::Master { slot, epoch, slots, vouch } => {
-            let word = if *vouch { "vouch" } else { "slot" };
-            (slot, vec![word.into(), digits(*epoch), slots.as_bytes().to_vec()])
+/// Updates a server's record, and asks since when the server has kept its data.
+pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
+    let &Greeting { edition, own, heard, set, of } = greeting;
+    let (slot, word, more) = match of {
+        Greeted::Server { vouch: true, .. } => (None, "vouch", Vec::new()),
+        Greeted::Server { look: true, .. } => (None, "look", Vec::new()),
+        Greeted::Server { .. } => (None, "note", Vec::new()),
+        Greeted::Slot(slot) | Greeted::Set { slot, look: false } => (Some(slot), "slot", Vec::new()),
+        Greeted::Set { slot, look: true } => (Some(slot), "look", Vec::new()),
+        Greeted::Master { slot, epoch, slots, vouch } => {
+            let word = if vouch { "vouch" } else { "slot" };
+            (Some(slot), word, vec![digits(epoch), slots.as_bytes().to_vec()])
         }
-        Greeting::Settle { slot, found, since, origin } => {
-            (slot, vec![b"settle".to_vec(), digits(*found), digits(*since), origin.as_bytes().to_vec()])
+        Greeted::Settle { slot, found, since, origin } => {
+            (Some(slot), "settle", vec![digits(found), digits(since), origin.as_bytes().to_vec()])
         }
     };
-    let args = [[own, heard, heard_on].map(digits).to_vec(), more].concat();
-    Command::of_script(Script::Greet, &[&in_slot(CANARY, *slot)], &slices(&args))
+    let key = slot.map_or_else(|| RECORD.to_vec(), |it| in_slot(RECORD, it));
+    let hex = |it: &u64| format!("{it:016x}");
+    let earlier = |it: &Set| it.earlier.iter().map(hex).collect::<Vec<_>>().join(" ");
+    let set = set.map_or_else(Default::default, |it| [hex(&it.print), it.nodes.to_string(), earlier(it)]);
+    let args =
+        [vec![edition.text().to_vec(), digits(own), digits(heard), word.into()], set.map(Vec::from).into(), more];
+    let args = args.concat();
+    Command::of_script(Script::Greet, &[&key], &slices(&args))
 }
 
-/// The slot of the key that says which node it is.
+/// The slot of a cluster whose record says which node the cluster is, and which nodes its clients use.
 pub(crate) fn slot_of_set() -> u16 {
-    slot_of(SET)
-}
-
-/// Tells a node that has never been used for locks, as far as it knows, that it has lost nothing.
-pub(crate) fn vouch() -> Command {
-    Command::of_script(Script::Greet, &[CANARY], &[b"0", b"0", b"0", b"vouch"])
-}
-
-/// Asks a node for its id, and gives it `id` if it has none. Notes there the fingerprint `set` of our `nodes`, in place of
-/// the `earlier` ones.
-pub(crate) fn meet(id: u64, set: Option<u64>, nodes: u64, earlier: &[u64]) -> Command {
-    let hex = |it: u64| format!("{it:016x}");
-    let earlier: Vec<_> = earlier.iter().copied().map(hex).collect();
-    let (set, earlier) = (set.map(hex).unwrap_or_default(), earlier.join(" "));
-    Command::of_script(Script::Meet, &[SET], &[&digits(id), set.as_bytes(), &digits(nodes), earlier.as_bytes()])
+    slot_of(RECORD)
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use std::time::Duration;
 use redis::{PushKind, Value};
 
 use crate::answer::{
-    AcquireReply, Answer, Canary, ExtendReply, FreeSlots, GreetReply, MeetReply, RaiseReply, ReleaseReply, Which,
+    AcquireReply, Answer, ExtendReply, FreeSlots, GreetReply, RaiseReply, Record, ReleaseReply, Which,
 };
 use crate::config::RESERVED;
 use crate::error::NodeFailure;
-use crate::ids::OwnerLabel;
+use crate::ids::{Edition, OwnerLabel};
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::frame;
 use crate::wire::refusal::{self, Refusal};
@@ -32,6 +32,9 @@ impl Reply {
     /// [`NodeFailure::Protocol`], and nothing else is.
     pub(crate) fn read(asked: impl Into<Asked>, frame: &[u8]) -> Reply {
         let Asked { kind, about } = asked.into();
+        if matches!(kind, Kind::Acquire | Kind::Extend) && frame == CHANGED {
+            return Reply::without_time(Answer::Changed);
+        }
         if kind == Kind::Acquire
             && let Some((numbers, holder)) = refusal_by_holder(about, frame)
         {
@@ -172,25 +175,28 @@ fn holder_in(value: &[u8]) -> Option<Arc<str>> {
 }
 
 /// The largest number of numbers that a script returns.
-const NUMBERS_MAX: usize = 6;
+const NUMBERS_MAX: usize = 8;
+
+/// The reply of a script that found another record than its client was greeted with.
+const CHANGED: &[u8] = b":-3\r\n";
 
 /// A reply that is one number above this is a time, and means "granted": no status is as large, and no node's clock shows
 /// so little for longer than a second.
 const STATUS_MAX: i64 = 1_000_000;
 
-/// How many numbers the script returns, where it returns several. An acquire of several locks adds which of them it is about,
-/// and a greeting in a cluster since when.
+/// How many numbers the script returns, where it returns several. An acquire of several locks adds which of them it is about.
 ///
 /// Exactly as many: with one more it would have swallowed the answer behind it, and each command after that would be given the
 /// answer of another.
 fn members_of(Asked { kind, about }: Asked) -> usize {
     match kind {
-        Kind::Acquire | Kind::Greet if about == About::Several => NUMBERS_MAX,
+        Kind::Acquire if about == About::Several => 6,
         // And what was free, see `slots`.
         Kind::Acquire if about == About::Slots => 8,
-        Kind::Acquire | Kind::Greet => 5,
+        Kind::Acquire => 5,
+        Kind::Greet => NUMBERS_MAX,
         Kind::Extend => 4,
-        Kind::Raise | Kind::Meet => 2,
+        Kind::Raise => 2,
         Kind::Release | Kind::Subscribe | Kind::Inspect | Kind::Probe | Kind::List | Kind::Present | Kind::Time => 1,
     }
 }
@@ -210,10 +216,10 @@ fn numbers(asked: Asked, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
             return None;
         }
         return match asked.kind {
-            Kind::Release => Some([number, 0, 0, 0, 0, 0]),
+            Kind::Release => Some([number, 0, 0, 0, 0, 0, 0, 0]),
             // The short form of the ordinary outcome.
-            Kind::Acquire if STATUS_MAX < number => Some([1, 0, 0, 0, number, 0]),
-            Kind::Extend if STATUS_MAX < number => Some([1, 0, number, 0, 0, 0]),
+            Kind::Acquire if STATUS_MAX < number => Some([1, 0, 0, 0, number, 0, 0, 0]),
+            Kind::Extend if STATUS_MAX < number => Some([1, 0, number, 0, 0, 0, 0, 0]),
             _ => None,
         };
     }
@@ -232,7 +238,7 @@ fn numbers(asked: Asked, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
 fn refusal_by_holder(about: About, frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
     let (body, count) = match about {
         About::One => (frame.strip_prefix(b"*6\r\n")?, 5),
-        About::Several => (frame.strip_prefix(b"*7\r\n")?, NUMBERS_MAX),
+        About::Several => (frame.strip_prefix(b"*7\r\n")?, 6),
         About::Slots => return None,
     };
     // No number has a dollar sign in it.
@@ -250,7 +256,7 @@ fn refusal_by_holder(about: About, frame: &[u8]) -> Option<([i64; NUMBERS_MAX], 
     (is_whole && !has_swallowed(holder)).then_some((numbers, holder))
 }
 
-fn held([status, counter, left, entered, time, which]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
+fn held([status, counter, left, entered, time, which, ..]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
     let answer = AcquireReply::Held {
         counter: u64::try_from(counter).ok().filter(|_| status == 0)?,
         // Negative: no end. It must not be read as "free now".
@@ -269,7 +275,7 @@ fn slots(frame: &[u8]) -> Option<Option<Reply>> {
     let mut lines = body.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
     let mut read_slots = || {
         let mut numbers = [0; NUMBERS_MAX];
-        for place in &mut numbers {
+        for place in numbers.iter_mut().take(6) {
             *place = number(lines.next()?, b':')?;
         }
         let count = usize::try_from(number(lines.next()?, b':')?).ok()?;
@@ -285,9 +291,9 @@ fn slots(frame: &[u8]) -> Option<Option<Reply>> {
                 free.insert(u8::try_from(i.checked_mul(4)?.checked_add(bit)?).ok()?);
             }
         }
-        let [status, counter, left, entered, time, slot] = numbers;
+        let [status, counter, left, entered, time, slot, ..] = numbers;
         if !matches!(status, 0..=2) {
-            return read(Kind::Acquire, [status, counter, left, entered, time, 0]);
+            return read(Kind::Acquire, [status, counter, left, entered, time, 0, 0, 0]);
         }
         let counter = u64::try_from(counter).ok()?;
         let answer = match (status, index(slot)) {
@@ -314,7 +320,10 @@ fn number(line: &[u8], sign: u8) -> Option<i64> {
 }
 
 /// `None` for a status or a number that the script of this kind does not return.
-fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth]: [i64; NUMBERS_MAX]) -> Option<Reply> {
+fn read(
+    kind: Kind,
+    [status, counter, third, fourth, fifth, sixth, seventh, eighth]: [i64; NUMBERS_MAX],
+) -> Option<Reply> {
     let counter = || u64::try_from(counter).ok();
     // Negative: no end. It must not be read as "free now".
     let left = u64::try_from(third).ok().map(Duration::from_millis);
@@ -330,7 +339,6 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth]: [i64; NUMBER
         (Kind::Acquire, 3) => {
             Answer::Acquire(AcquireReply::Reserved { counter: counter()?, left: left?, entered, which })
         }
-        (Kind::Acquire, 4) => Answer::Acquire(AcquireReply::Forgot { left: left? }),
         (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
         (Kind::Acquire, 6) => {
             Answer::Acquire(AcquireReply::HeldByReaders { counter: counter()?, left, entered, which })
@@ -346,28 +354,23 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth]: [i64; NUMBER
         (Kind::Extend, 2) => Answer::Extend(ExtendReply::Superseded),
         (Kind::Extend, 3) => Answer::Extend(ExtendReply::Taken),
         (Kind::Extend, 4) => Answer::Extend(ExtendReply::Healed),
-        (Kind::Extend, 5) => {
-            Answer::Extend(ExtendReply::Forgot { left: Duration::from_millis(u64::try_from(fourth).ok()?) })
-        }
         (Kind::Extend, 6) => Answer::Extend(ExtendReply::Lifted { counter: counter()? }),
         (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone { counter: counter()? }),
         (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
-        (Kind::Greet, 1..=5) => {
-            let canary = match status {
-                1 => Canary::Kept,
-                2 => Canary::Missing,
-                3 => Canary::Another,
-                4 => Canary::KeptFromNothing,
-                _ => Canary::Vouched,
+        (Kind::Greet, 1..=6) => {
+            let record = match status {
+                1 => Record::Kept,
+                2 => Record::Missing,
+                3 => Record::Another,
+                4 => Record::KeptFromNothing,
+                5 => Record::Vouched,
+                _ => Record::Off,
             };
             let served = Duration::from_millis(counter()?);
-            let (longest, day) = (u64::try_from(third).ok()?, u64::try_from(fourth).ok()?);
-            let from = u64::try_from(sixth).ok()?;
-            Answer::Greet(GreetReply { canary, served, longest, day, kept: fifth == 1, from })
-        }
-        (Kind::Meet, id @ 0..) => {
-            let id = u64::try_from(id).ok().filter(|it| *it != 0);
-            Answer::Meet(MeetReply { id, others: counter()? })
+            let (longest, edition) = (u64::try_from(third).ok()?, Edition::new(u64::try_from(fifth).ok()?));
+            let id = Some(u64::try_from(sixth).ok()?).filter(|it| *it != 0);
+            let (others, from) = (u64::try_from(seventh).ok()?, u64::try_from(eighth).ok()?);
+            Answer::Greet(GreetReply { record, served, longest, kept: fourth == 1, edition, id, others, from })
         }
         (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
         (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),

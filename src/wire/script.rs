@@ -35,10 +35,8 @@ pub(crate) enum Kind {
     Raise,
     Extend,
     Release,
-    /// Tells how long a quarantine we need, and asks since when the node remembers.
+    /// Updates the server's record, and asks since when the server has kept its data.
     Greet,
-    /// Asks for the node's id, and tells it which nodes we use.
-    Meet,
     /// Opens the channel of this client. No script.
     Subscribe,
     /// Asks what the node stores about a lock.
@@ -64,7 +62,7 @@ pub(crate) struct Asked {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum About {
     One,
-    /// Several locks; of a greeting, what is told in a cluster.
+    /// Several locks.
     Several,
     /// The slots of a semaphore.
     Slots,
@@ -81,8 +79,6 @@ impl From<Kind> for Asked {
 enum Sent {
     /// In the login, if the server does not know it: every lock needs it.
     InLogin,
-    /// Likewise, with quarantine.
-    InLoginOfQuarantine,
     /// With the first command on a connection that runs it. This takes no longer.
     WithCommand,
 }
@@ -137,8 +133,7 @@ scripts! {
     ReleaseShared: Release, WithCommand, "release_shared.lua";
     AcquireSlot: Acquire, WithCommand, "acquire_slot.lua";
     ReleaseSlots: Release, WithCommand, "release_slots.lua";
-    Meet: Meet, InLoginOfQuarantine, "meet.lua";
-    Greet: Greet, InLoginOfQuarantine, "greet.lua";
+    Greet: Greet, InLogin, "greet.lua";
     Inspect: Inspect, WithCommand, "inspect.lua";
     Probe: Probe, WithCommand, "probe.lua";
     List: List, WithCommand, "list.lua";
@@ -152,10 +147,8 @@ impl Script {
     }
 
     /// The scripts that a server has to know before it may vote.
-    pub(crate) fn needed(with_quarantine: bool) -> Vec<Script> {
-        let of_quarantine = |it: &Script| with_quarantine && it.row().sent == Sent::InLoginOfQuarantine;
-        let needed = |it: &Script| it.row().sent == Sent::InLogin || of_quarantine(it);
-        Script::ALL.into_iter().filter(needed).collect()
+    pub(crate) fn needed() -> Vec<Script> {
+        Script::ALL.into_iter().filter(|it| it.row().sent == Sent::InLogin).collect()
     }
 
     /// Whether its first command on a connection carries the source.
@@ -182,7 +175,7 @@ impl Script {
         let with_parts = self.row().text.split_inclusive('\n').flat_map(|line| {
             let part = match line.trim() {
                 "-- include reservation.lua" => include_str!("scripts/reservation.lua"),
-                "-- include canary.lua" => include_str!("scripts/canary.lua"),
+                "-- include record.lua" => include_str!("scripts/record.lua"),
                 "-- include counter.lua" => include_str!("scripts/counter.lua"),
                 _ => line,
             };

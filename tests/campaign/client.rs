@@ -17,7 +17,7 @@ use crate::child::{orders, say};
 use crate::grip::{Call, Grip, Taken};
 use crate::history::Way;
 use crate::judge::Line;
-use crate::options::{QUARANTINE, builder};
+use crate::options::builder;
 use crate::support::{between, boot, nanos, times};
 use crate::works::Work;
 
@@ -31,8 +31,9 @@ pub(crate) struct Role {
     pub(crate) works: Vec<Work>,
     /// Planted: it does not renew, and claims to hold the lock until it gives it back.
     pub(crate) deaf: bool,
-    /// Planted: it counts the votes of nodes that may have forgotten locks.
-    pub(crate) careless: bool,
+    /// Without, which is planted, it counts the votes of nodes that may have forgotten locks. The same for all clients: a
+    /// server refuses whoever differs from its first.
+    pub(crate) quarantine: bool,
     /// It holds locks for a good part of their life: most nodes are to forget them meanwhile.
     pub(crate) slow: bool,
     pub(crate) urls: Vec<String>,
@@ -40,10 +41,10 @@ pub(crate) struct Role {
 
 impl Role {
     pub(crate) fn line(&self) -> String {
-        let Role { number, judge, ttl, seed, works, deaf, careless, slow, urls } = self;
+        let Role { number, judge, ttl, seed, works, deaf, quarantine, slow, urls } = self;
         let works: Vec<_> = works.iter().map(|it| it.name()).collect();
         let (ttl, works, urls) = (ttl.as_millis(), works.join(","), urls.join(" "));
-        format!("{number} {judge} {ttl} {seed} {works} {deaf} {careless} {slow} {urls}")
+        format!("{number} {judge} {ttl} {seed} {works} {deaf} {quarantine} {slow} {urls}")
     }
 
     fn read(line: &str) -> Role {
@@ -56,7 +57,7 @@ impl Role {
             seed: word().parse().unwrap(),
             works: word().split(',').map(|name| Work::ALL.into_iter().find(|it| it.name() == name).unwrap()).collect(),
             deaf: word().parse().unwrap(),
-            careless: word().parse().unwrap(),
+            quarantine: word().parse().unwrap(),
             slow: word().parse().unwrap(),
             urls: words.map(str::to_owned).collect(),
         }
@@ -69,7 +70,7 @@ fn child_that_locks() {
     let Some(mut orders) = orders() else { return };
     let Some(role) = orders.next() else { return };
     let role = Role::read(&role);
-    let builder = builder(&role.urls, role.ttl).quarantine(QUARANTINE && !role.careless);
+    let builder = builder(&role.urls, role.ttl).quarantine(role.quarantine);
     let locks = builder.observer(reports_losses(&role)).build().unwrap();
     let ambush = Ambush::start(locks.clone());
     let finish = Arc::new(AtomicBool::new(false));

@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     pub(crate) deaf: bool,
     /// Planted: the resource accepts what is stale.
     pub(crate) trusting: bool,
-    /// Planted: the judge is not told what is done to nodes.
+    /// Planted: the judge is not told what is done to nodes, and neither clients nor servers have a quarantine.
     pub(crate) secretive: bool,
 }
 
@@ -60,6 +60,11 @@ pub(crate) struct Outcome {
 }
 
 impl Plan {
+    /// Of the clients, and so of the servers: who comes first to a new one decides.
+    fn quarantine(&self) -> bool {
+        QUARANTINE && !self.secretive
+    }
+
     /// All works, and no faults.
     pub(crate) fn new(name: &str, nodes: usize, lasts: Duration, seed: u64) -> Plan {
         Plan {
@@ -178,7 +183,7 @@ impl Campaign {
         eventually("the servers have read all that clients have sent", || self.nodes.all_servers().all(is_left_alone));
         let mut orphans = self.nodes.lock_keys();
         if orphans.is_empty() && self.plan.kind != Kind::Servers {
-            orphans = last::left_behind(&self.nodes);
+            orphans = last::left_behind(&self.nodes, self.plan.quarantine());
         }
         self.outcome(rounds, orphans)
     }
@@ -383,13 +388,14 @@ impl Outcome {
 
 impl Crew {
     fn start(campaign: &Campaign, rng: fastrand::Rng) -> Crew {
-        let Plan { ttl, deaf, secretive, clients, kind, ref works, .. } = campaign.plan;
+        let Plan { ttl, deaf, clients, kind, ref works, .. } = campaign.plan;
+        let quarantine = campaign.plan.quarantine();
         let judge = campaign.judge.address.clone();
         let links: Vec<_> = campaign.links.iter().map(Proxy::url).collect();
         let urls = if links.is_empty() { campaign.nodes.urls() } else { links };
         let slow = kind != Kind::Servers;
-        let (works, careless) = (works.clone(), secretive);
-        let role = Role { number: 0, judge, ttl, seed: 0, works, deaf, careless, slow, urls };
+        let works = works.clone();
+        let role = Role { number: 0, judge, ttl, seed: 0, works, deaf, quarantine, slow, urls };
         let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
         for _ in 0..clients {
             let member = crew.recruit();

@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
+use devnodes::eventually;
 use quorlock::LockManager;
 
 use crate::nodes::Nodes;
@@ -19,9 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOCKS: [&str; 4] = ["last/mutex", "last/{set}/0", "last/writer", "last/permits"];
 
 /// The keys that are left when all is released.
-pub(crate) fn left_behind(nodes: &Nodes) -> Vec<String> {
-    // With quarantine it would have to wait for so long: servers have been promoted lately. Nobody else is there any more.
-    let locks = LockManager::builder(nodes.urls()).ttl(TTL).max_ttl(TTL).quarantine(false).build().unwrap();
+pub(crate) fn left_behind(nodes: &Nodes, quarantine: bool) -> Vec<String> {
+    let locks = LockManager::builder(nodes.urls()).ttl(TTL).max_ttl(TTL).quarantine(quarantine).build().unwrap();
+    if quarantine {
+        // Servers promoted lately have no vote for the new ttl. Nobody else uses them any more: they may begin as new ones.
+        nodes.empty();
+        eventually("all nodes have a vote", || locks.vouch().iter().all(|row| row.failure.is_none()));
+    }
     let [mutex, set, writer, permits] = LOCKS;
     let guards = (
         locks.mutex(mutex).lock().unwrap(),

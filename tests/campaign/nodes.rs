@@ -58,6 +58,13 @@ impl Nodes {
         self.masters().into_iter().flat_map(lock_keys).collect()
     }
 
+    /// Deletes all keys, those of replicas too.
+    pub(crate) fn empty(&self) {
+        for master in self.masters() {
+            master.command(&["FLUSHALL"]).unwrap();
+        }
+    }
+
     /// Those that clients ask.
     fn masters(&self) -> Vec<&Server> {
         let of_group = |it: &'_ Group| it.master().unwrap();

@@ -133,7 +133,7 @@ const NEEDED_FOR: [(&str, Claim); 20] = [
     ("+eval", ForgottenScriptsAreSentAgain),
     ("+info", OneServerTwiceIsNoticed),
     ("+role", ReplicasAreRefused),
-    ("+get", EarlierCallsComeFirst),
+    ("+get", LocksAreTaken),
     ("+mget", LocksAreGivenBack),
     ("+set", LocksAreTaken),
     ("+del", LocksAreGivenBack),
@@ -367,8 +367,8 @@ fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -
     Ok(())
 }
 
-/// Keys that are to stay: who keeps the server's data, and who uses it with which others.
-const FOR_EVER: [&str; 2] = ["quorlock:canary", "quorlock:set"];
+/// Keys that are to stay: the server's record.
+const FOR_EVER: [&str; 1] = [RECORD];
 
 #[test]
 fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> TestResult {

@@ -1,7 +1,7 @@
 //! What a look at the nodes finds, on servers with something wrong.
 
 use devnodes::{Clock, Proxy, Server, Servers, eventually};
-use quorlock::{NodeCheck, NodeFailure, NodeFinding};
+use quorlock::{LockManager, NodeCheck, NodeFailure, NodeFinding};
 
 use crate::log_lines;
 use crate::support::*;
@@ -38,15 +38,19 @@ fn disqualified(finding: NodeFinding) -> Option<NodeFailure> {
     Some(NodeFailure::Disqualified { finding })
 }
 
+/// With quarantine, as the processes that look at them.
+fn connected_to_vouched(servers: &Servers) -> LockManager {
+    let locks = crate::replicated::vouched(builder(servers.urls()));
+    connect(&locks, 2);
+    locks
+}
+
 #[test]
 fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     needs!(Settings);
     let (servers, master) = (Servers::start(2)?, Server::start()?);
     promote(&servers[0], &master)?;
-    for server in &servers {
-        set(server, "quorlock:canary", "0");
-    }
-    let locks = connected(builder(servers.urls()), 2);
+    let locks = connected_to_vouched(&servers);
 
     assert_eq!(row(&locks.check_nodes(), 0), (None, vec![NodeFinding::Promoted]));
     assert!(locks.check_nodes()[1].is_fine());
@@ -277,7 +281,10 @@ fn a_look_says_which_servers_log_what_they_store_and_the_longest_quarantine_that
     let servers = [Server::start()?, Server::builder().appendonly().start()?];
     let urls = || servers.iter().map(Server::url);
     let of_an_hour = crate::builder_for(urls()).max_ttl(secs(3_600)).response_timeout(secs(2)).build()?;
-    eventually("both are told", || of_an_hour.check_nodes().iter().all(|it| it.longest_quarantine.is_some()));
+    eventually("both are told", || {
+        let _ = of_an_hour.mutex("report").try_lock();
+        servers.iter().all(|it| record(it).is_some())
+    });
     let ours = crate::builder_for(urls()).max_ttl(secs(20)).response_timeout(secs(2)).build()?;
 
     eventually("both can be asked", || ours.check_nodes().iter().all(|it| it.append_only.is_some()));
@@ -287,7 +294,10 @@ fn a_look_says_which_servers_log_what_they_store_and_the_longest_quarantine_that
     for check in &checks {
         assert!(check.longest_quarantine.is_some_and(|it| secs(3_600) <= it && it <= secs(3_700)), "{check:?}");
     }
-    let without = connected(builder(urls()), 2).check_nodes();
-    assert!(without.iter().all(|it| it.longest_quarantine.is_none()), "{without:?}");
+    // A manager of the other kind says so.
+    let differs = Some(NodeFailure::QuarantineDiffers { on_server: true });
+    eventually("both are known", || {
+        builder(urls()).build().unwrap().check_nodes().iter().all(|it| it.failure == differs)
+    });
     Ok(())
 }

@@ -25,7 +25,7 @@ fn servers(n: usize) -> Option<Servers> {
 fn age(servers: &Servers) {
     for server in servers {
         server.step_clock_forward(HOUR / 2).unwrap();
-        set(server, "quorlock:canary", "0");
+        set(server, RECORD, "0");
     }
 }
 

@@ -74,7 +74,7 @@ fn child_that_takes_the_lock_once() {
 fn tokens_around_a_loss(first: impl FnOnce(&Servers) -> u64, second: impl FnOnce(&Servers) -> u64) -> (u64, u64) {
     let servers = Servers::start(3).unwrap();
     // An operator has vouched for them, so that only their uptime has to be waited for.
-    servers.iter().for_each(|it| set(it, "quorlock:canary", "0"));
+    servers.iter().for_each(|it| set(it, RECORD, "0"));
     servers[2].pause().unwrap();
     let first = first(&servers);
     servers[2].resume().unwrap();
@@ -124,12 +124,11 @@ fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -
     servers.iter().for_each(|it| it.step_clock_forward(MINUTE).unwrap());
     servers[0].step_clock_forward(MINUTE)?;
     for server in &servers {
-        set(server, "quorlock:canary", "0");
+        set(server, RECORD, "0");
     }
     // It has forgotten something ten seconds ago, and its quarantine is over.
     let forgot = now_at(&servers[0]) - 10_000_000;
-    let run_id = servers[0].info("run_id").unwrap();
-    set(&servers[0], "quorlock:canary", &format!("1 {forgot} {run_id} 0 0 0 new"));
+    Record { since: forgot, ..Record::of_ever(&servers[0]) }.write(&servers[0]);
     servers[2].pause()?;
     let locks = strict(servers.urls()).build()?;
     // A call that gets nowhere leaves no smaller one there.

@@ -3,7 +3,7 @@
 use std::thread;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, FencingToken, Inspection, LockManager, LockState, NodeAnswer, StoredKey};
+use quorlock::{AcquireError, FencingToken, Inspection, LockManager, LockState, NodeAnswer, NodeFailure, StoredKey};
 
 use crate::access::access_list;
 use crate::lists::hold;
@@ -50,6 +50,60 @@ fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter
     let after = seen(&locks, |it| on_all(it, |it| it.key == StoredKey::Missing));
     assert_eq!(after.state(), LockState::Free);
     assert!(on_all(&after, |it| it.counter == Some(number)), "{after:?}");
+    Ok(())
+}
+
+/// Looks at everything on all servers.
+fn look(locks: &LockManager) -> Inspection {
+    eventually("all answer", || locks.check_nodes().iter().all(|it| it.round_trip.is_some()));
+    locks.list("*").unwrap();
+    locks.inspect("report").unwrap()
+}
+
+#[test]
+fn h25_looks_write_nothing_on_new_servers_nor_on_others() -> TestResult {
+    let servers = Servers::start(3)?;
+    let kinds = || [true, false].map(|it| builder(servers.urls()).quarantine(it).build().unwrap());
+    let [with, without] = kinds();
+    for locks in [&with, &without] {
+        assert!(on_all(&look(locks), |it| it.key == StoredKey::Missing));
+        assert!(locks.check_nodes().iter().all(|it| it.longest_quarantine.is_none()), "no program needs one");
+    }
+    assert!(servers.iter().all(|it| it.key_count() == 0), "a look has left something");
+
+    let _guard = without.mutex("report").lock()?;
+    eventually("all have it", || servers.holders("report") == 3);
+    let records = || servers.iter().map(|it| record(it).unwrap()).collect::<Vec<_>>();
+    let before = records();
+
+    let [other, same] = kinds();
+    for locks in [&without, &with, &other, &same] {
+        assert!(is_held(&look(locks)));
+    }
+    assert_eq!(records(), before, "a look has changed a record");
+    Ok(())
+}
+
+/// Its operator does not need to know.
+#[test]
+fn h27_who_differs_from_the_servers_kind_of_quarantine_may_look_and_is_refused_a_lock() -> TestResult {
+    for on_server in [true, false] {
+        let servers = Servers::start(3)?;
+        let first = builder(servers.urls()).quarantine(on_server).build()?;
+        let _vouched = first.vouch();
+        let _guard = lock_in_the_end(&first, "report");
+        eventually("all have it", || servers.holders("report") == 3);
+        let second = builder(servers.urls()).quarantine(!on_server).outage_timeout(secs(0)).build()?;
+
+        assert!(is_held(&look(&second)));
+        let differs = NodeFailure::QuarantineDiffers { on_server };
+        assert!(second.check_nodes().iter().all(|it| it.failure == Some(differs.clone())), "{second:?}");
+
+        let err = second.mutex("another").lock().unwrap_err();
+        let refused = err.nodes().iter().filter(|it| it.answer == NodeAnswer::Failed(differs.clone())).count();
+        assert!(2 <= refused, "{err}");
+        assert!(servers.iter().all(|it| !it.exists("another")));
+    }
     Ok(())
 }
 
@@ -132,7 +186,7 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
 fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
-    assert!(matches!(locks.inspect("quorlock:canary"), Err(AcquireError::NameReserved)));
+    assert!(matches!(locks.inspect("quorlock:record"), Err(AcquireError::NameReserved)));
     assert!(matches!(locks.inspect("x".repeat(70_000)), Err(AcquireError::NameTooLong { .. })));
     let seen = locks.inspect("report")?;
     locks.shut_down();

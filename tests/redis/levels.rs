@@ -312,7 +312,7 @@ fn child_whose_servers_are_emptied() {
         return;
     }
     let servers = Servers::start(3).unwrap();
-    servers.iter().for_each(|it| set(it, "quorlock:canary", "0"));
+    servers.iter().for_each(|it| set(it, RECORD, "0"));
     let locks = builder(servers.urls())
         .quarantine(true)
         .ttl(secs(2))

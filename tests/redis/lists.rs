@@ -94,14 +94,17 @@ pub(crate) fn wait_until_deaf(servers: &Servers, members: &[String]) {
 /// Waits until nothing is left on the servers but fencing counters: no lock, no list, no reservation.
 #[track_caller]
 pub(crate) fn nothing_waits(servers: &Servers) {
-    let is_counter = |key: &Reply| key.as_bytes().unwrap().starts_with(b"quorlock:fence");
+    let stays = |key: &Reply| {
+        let key = key.as_bytes().unwrap();
+        key.starts_with(b"quorlock:fence") || key == RECORD.as_bytes()
+    };
     let mut left = Vec::new();
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
         left.clear();
         for server in servers.iter().filter(|it| is_up(it)) {
             let keys = server.command(&["KEYS", "*"]).unwrap();
-            left.extend(keys.as_array().unwrap().iter().filter(|it| !is_counter(it)).cloned());
+            left.extend(keys.as_array().unwrap().iter().filter(|it| !stays(it)).cloned());
         }
         if left.is_empty() {
             return;

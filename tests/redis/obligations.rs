@@ -198,28 +198,32 @@ fn b7_growing_from_three_to_five_nodes_while_locks_are_held_breaks_them() -> Tes
     Ok(())
 }
 
+/// Whoever uses a server first decides for all.
 #[test]
-fn b7_a_client_without_quarantine_makes_nodes_that_forgot_look_as_if_they_remembered() -> TestResult {
-    let servers = Servers::start(3)?;
-    // It asks the nodes again after half a minute: not before the end of this.
-    let strict = builder(servers.urls()).quarantine(true).max_ttl(secs(60)).response_timeout(ms(500)).build()?;
-    eventually("the servers are known as new", || strict.vouch().iter().all(|it| it.failure.is_none()));
-    drop(strict.mutex("report").lock()?);
-    for server in &servers {
-        server.command(&["FLUSHALL"])?;
+fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_those_before_it_go_on() -> TestResult {
+    for on_server in [true, false] {
+        let servers = Servers::start(3)?;
+        let first = builder(servers.urls()).quarantine(on_server).build()?;
+        let _vouched = first.vouch();
+        let guard = lock_in_the_end(&first, "report");
+
+        let second = builder(servers.urls()).quarantine(!on_server).outage_timeout(secs(0)).build()?;
+        let err = second.mutex("another").lock().unwrap_err();
+        let differs = NodeFailure::QuarantineDiffers { on_server };
+        let refused = err.nodes().iter().filter(|it| it.answer == NodeAnswer::Failed(differs.clone())).count();
+        assert!(2 <= refused, "{err}");
+        assert!(servers.iter().all(|it| !it.exists("another") && !it.exists(fence("another"))));
+
+        guard.extend(secs(20))?;
+        guard.release()?;
+        // They were emptied, and another kind of program came first.
+        let origin = if on_server { "off" } else { "old" };
+        for server in servers.iter().take(2) {
+            Record { origin: origin.to_owned(), ..Record::of_ever(server) }.write(server);
+        }
+        let differs = NodeAnswer::Failed(NodeFailure::QuarantineDiffers { on_server: !on_server });
+        let _err = error_in_the_end(&first, "report", |err| *answer(err, 0) == differs);
     }
-
-    let guard = manager(&servers).mutex("report").lock()?;
-    eventually("they have counters again", || servers.iter().all(|it| it.exists(fence("report"))));
-    guard.release()?;
-
-    let taken = strict.mutex("report").try_lock();
-    assert!(taken.is_ok(), "{taken:?}");
-    let err = strict.mutex("another").try_lock().unwrap_err();
-    assert!(
-        err.nodes().iter().any(|it| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }))),
-        "{err}"
-    );
     Ok(())
 }
 

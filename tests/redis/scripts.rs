@@ -24,6 +24,9 @@ fn asked_or_given(server: &Server) -> u64 {
     }
 }
 
+/// Scripts that a login gives to a server that does not know them.
+const NEEDED: u64 = 4;
+
 /// How often the server was told to run a script that it did not know.
 fn misses(server: &Server) -> Option<String> {
     server.info("errorstat_NOSCRIPT")
@@ -47,30 +50,10 @@ fn a_server_is_given_what_every_lock_needs_by_its_first_connection_and_by_no_oth
     let servers = Servers::start(1)?;
     for connections in 1..=2 {
         use_a_lock(&connected(builder(servers.urls()), 1))?;
-
-        // It does not need those of quarantine.
-        assert_eq!(asked_or_given(&servers[0]), 3 + connections);
-    }
-    assert_eq!((calls(&servers[0], "eval"), misses(&servers[0])), (0, None));
-    Ok(())
-}
-
-#[test]
-fn with_quarantine_a_server_is_given_its_scripts_once_too_and_asked_again_for_what_it_could_not_say() -> TestResult {
-    needs!(ErrorCounts);
-    let servers = Servers::start(1)?;
-    // An operator's word that it has forgotten nothing.
-    set(&servers[0], "quorlock:canary", "0");
-    for connections in 1..=2 {
-        let locks = builder(servers.urls()).quarantine(true).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500));
-        let locks = connected(locks, 1);
-        use_a_lock_for(&locks, secs(2))?;
-        assert_eq!(asked_or_given(&servers[0]), 5 + connections);
+        assert_eq!(asked_or_given(&servers[0]), NEEDED + connections);
     }
     // The greeting of the first connection.
-    let misses = misses(&servers[0]);
-    assert!(misses.as_ref().is_some_and(|it| it.ends_with("=1")), "{misses:?}");
-    assert_eq!(calls(&servers[0], "eval"), 0);
+    assert_eq!((calls(&servers[0], "eval"), misses(&servers[0]).as_deref()), (0, Some("count=1")));
     Ok(())
 }
 
@@ -81,13 +64,13 @@ fn a_server_that_was_restarted_or_has_forgotten_its_scripts_is_given_them_by_the
     use_a_lock(&connected(builder(servers.urls()), 1))?;
     servers[0].command(&["SCRIPT", "FLUSH"])?;
     use_a_lock(&connected(builder(servers.urls()), 1))?;
-    assert_eq!((asked_or_given(&servers[0]), misses(&servers[0])), (8, None));
+    assert_eq!((asked_or_given(&servers[0]), misses(&servers[0]).as_deref()), (2 * NEEDED + 2, Some("count=2")));
 
     let locks = connected(builder(servers.urls()), 1);
     servers[0].kill()?;
     servers[0].restart()?;
     eventually("it is used again", || use_a_lock(&locks).is_ok());
-    assert_eq!((asked_or_given(&servers[0]), misses(&servers[0])), (4, None));
+    assert_eq!((asked_or_given(&servers[0]), misses(&servers[0]).as_deref()), (NEEDED + 1, Some("count=1")));
     Ok(())
 }
 
@@ -105,8 +88,8 @@ fn another_script_goes_along_with_the_first_command_of_a_connection_that_needs_i
             nothing_is_left(&servers);
         }
         for server in &servers {
-            assert_eq!((calls(server, "eval"), asked_or_given(server)), (connection, 3 + connection));
-            assert_eq!(misses(server), None);
+            assert_eq!((calls(server, "eval"), asked_or_given(server)), (connection, NEEDED + connection));
+            assert_eq!(misses(server).as_deref(), Some("count=1"));
         }
     }
     Ok(())

@@ -3,7 +3,6 @@
 use devnodes::{FakeServer, Group, Proxy, Server, Servers, eventually};
 use quorlock::{Builder, LockManager, MemberAnswer, NodeFailure};
 
-use crate::memory::canary;
 use crate::replicated::{Nodes, QUARANTINE, assert_no_second_holder, fails_over, failure_in_the_end, vouched};
 use crate::support::*;
 
@@ -214,7 +213,7 @@ fn h16_a_replica_that_sentinels_promoted_does_not_help_to_break_a_lock() -> Test
 
     assert_no_second_holder(&nodes, &other, &guard);
     // The same, and until all sentinels have heard of it.
-    assert_eq!(canary(&nodes.group.servers[1])[4], (600_000 + 6_002 + 12_000 + 5_000).to_string());
+    assert_eq!(record(&nodes.group.servers[1]).unwrap().longest, 600_000 + 6_002 + 12_000 + 5_000);
     Ok(())
 }
 

@@ -6,18 +6,17 @@ use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, Node
 use crate::log_lines;
 use crate::support::*;
 
-const SET: &str = "quorlock:set";
-
 /// A program with these nodes out of `servers`. Nobody has forgotten anything there.
 fn program(servers: &Servers, nodes: &[usize]) -> Builder {
-    for server in servers {
-        set(server, "quorlock:canary", "0");
+    for server in servers.iter().filter(|it| !it.exists(RECORD)) {
+        set(server, RECORD, "0");
     }
     builder(nodes.iter().map(|it| servers[*it].url())).quarantine(true)
 }
 
-/// The sets of others that it finds at each of its nodes.
+/// The sets of others that it finds at each of its nodes. It has asked for a lock: who only looks is noted nowhere.
 fn found(locks: &LockManager) -> Vec<Vec<NodeFinding>> {
+    drop(locks.mutex("used").try_lock());
     locks.check_nodes().into_iter().map(|it| it.findings).collect()
 }
 
@@ -39,8 +38,8 @@ fn look_until_connected(locks: &LockManager, connections: u64) {
 
 /// What the server knows: its id, and the sets in use.
 fn stored(server: &Server) -> Vec<String> {
-    let value = String::from_utf8(server.get(SET).unwrap()).unwrap();
-    value.split(' ').map(str::to_owned).collect()
+    let record = record(server).unwrap();
+    format!("1 {}{}", record.id, record.rest).split(' ').map(str::to_owned).collect()
 }
 
 #[test]
@@ -94,11 +93,13 @@ fn h15_programs_that_have_not_met_all_their_nodes_say_nothing() -> TestResult {
 #[test]
 fn h15_the_log_warns_of_programs_with_other_nodes_once() -> TestResult {
     let servers = Servers::start(3)?;
-    let one = program(&servers, &[0, 1]).build()?;
-    assert_eq!(found(&one), none(2));
-    let urls = program(&servers, &[0, 1, 2]).build().map(|_| servers.urls())?;
+    // Each of them has been used.
+    let three = program(&servers, &[0, 1, 2]).build()?;
+    assert_eq!(found(&three), none(3));
+    let two = program(&servers, &[0, 1]).build()?;
+    assert_eq!(found(&two), [other(3, 2), other(3, 2)]);
 
-    let mut child = child("log_lines::child_that_looks_at_its_nodes", &urls);
+    let mut child = child("log_lines::child_that_looks_at_its_nodes", &servers.urls());
     assert_eq!(child.hear(), "looked");
     child.go_on();
     let lines = log_lines::warnings(&child);
@@ -149,7 +150,10 @@ fn h15_strict_gives_no_vote_to_nodes_that_others_use_in_another_set() -> TestRes
 
     // An operator deletes what no program uses any more.
     drop(three);
-    servers.iter().for_each(|it| del(it, SET));
+    for server in &servers {
+        let edition = "000000000000001".to_owned();
+        Record { edition, rest: String::new(), ..record(server).unwrap() }.write(server);
+    }
     assert_eq!(found(&five), none(5));
     let err = five.mutex("report").try_lock().err();
     assert!(err.as_ref().is_none_or(|it| refused(it).is_empty()), "{err:?}");
@@ -184,7 +188,8 @@ fn h15_a_set_that_nobody_has_used_for_a_day_fades() -> TestResult {
     let hour = std::time::UNIX_EPOCH.elapsed()?.as_secs() / 3_600;
     let locks = program(&servers, &[0]).build()?;
     for (hours, found_there) in [(22, other(7, 1)), (25, vec![])] {
-        set(&servers[0], SET, &format!("1 4711 00000000000000ff 7 {}", hour - hours));
+        let rest = format!(" 00000000000000ff 7 {}", hour - hours);
+        Record { id: "4711".to_owned(), rest, ..Record::of_ever(&servers[0]) }.write(&servers[0]);
         assert_eq!(found(&locks), [found_there], "{hours} hours ago");
     }
     assert_eq!((stored(&servers[0]).len(), &*stored(&servers[0])[1]), (5, "4711"));
@@ -195,13 +200,10 @@ fn h15_a_set_that_nobody_has_used_for_a_day_fades() -> TestResult {
 fn what_is_no_set_makes_no_difference() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = program(&servers, &[0]).build()?;
-    for nonsense in ["", "x", "1", "1 x", "1 99999999999999999999 aa 1 1", "1 7 zz 1 1", "1 7 aa 1111 1", "\0 \0"] {
-        set(&servers[0], SET, nonsense);
+    for nonsense in ["", " x", " 1", " 1 x", " aa 1 1", " zz 1 1", " 00000000000000ff 1111 1", " \0 \0"] {
+        Record { rest: nonsense.to_owned(), ..Record::of_ever(&servers[0]) }.write(&servers[0]);
         assert_eq!(found(&locks), none(1), "{nonsense:?}");
         assert_eq!(stored(&servers[0]).len(), 5, "{nonsense:?}");
     }
-    del(&servers[0], SET);
-    servers[0].command(&["HSET", SET, "field", "value"])?;
-    assert_eq!(found(&locks), none(1));
     Ok(())
 }

@@ -109,6 +109,67 @@ pub(crate) fn del(server: &Server, key: &str) {
     server.command(&["DEL", key]).unwrap();
 }
 
+/// The key of a server's record.
+pub(crate) const RECORD: &str = "quorlock:record";
+
+/// A server's record: see `src/wire/scripts/record.lua`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) edition: String,
+    /// Microseconds since 1970.
+    pub(crate) since: u64,
+    /// Milliseconds.
+    pub(crate) longest: u64,
+    pub(crate) format: String,
+    pub(crate) run_id: String,
+    pub(crate) origin: String,
+    pub(crate) id: String,
+    /// What stands behind that.
+    pub(crate) rest: String,
+}
+
+impl Record {
+    /// Of a server that has kept everything for ever, and whose programs need no quarantine.
+    pub(crate) fn of_ever(server: &Server) -> Record {
+        Record {
+            edition: "000000000000001".to_owned(),
+            since: 1,
+            longest: 0,
+            format: "1".to_owned(),
+            run_id: server.info("run_id").unwrap(),
+            origin: "old".to_owned(),
+            id: "7".to_owned(),
+            rest: String::new(),
+        }
+    }
+
+    pub(crate) fn write(&self, server: &Server) {
+        set(server, RECORD, &self.text());
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let Record { edition, since, longest, format, run_id, origin, id, rest } = self;
+        format!("{edition} {since:016} {longest:07} {format} {run_id} {origin} {id}{rest}")
+    }
+}
+
+/// What the server has stored; `None` if that is no record.
+pub(crate) fn record(server: &Server) -> Option<Record> {
+    let text = String::from_utf8(server.get(RECORD)?).ok()?;
+    let mut fields = text.splitn(8, ' ').map(str::to_owned);
+    let mut next = || fields.next();
+    Some(Record {
+        edition: next()?,
+        since: next()?.parse().ok()?,
+        longest: next()?.parse().ok()?,
+        format: next()?,
+        run_id: next()?,
+        origin: next()?,
+        id: next()?,
+        rest: next().map_or(String::new(), |it| format!(" {it}")),
+    })
+}
+
 /// Where a lock's fencing counter is.
 pub(crate) fn fence(name: &str) -> String {
     format!("quorlock:fence:{{{name}}}")

@@ -117,6 +117,24 @@ fn advice(failure: &NodeFailure) -> Advice {
                 _ => "wait for so long; it then votes by itself",
             },
         ),
+        NodeFailure::QuarantineDiffers { on_server: true } => (
+            Unfit,
+            "quarantine_differs",
+            "without quarantine it would grant locks that were lost with its data and are held",
+            "take --no-quarantine out here, or use servers of your own",
+        ),
+        NodeFailure::QuarantineDiffers { on_server: false } => (
+            Unfit,
+            "quarantine_differs",
+            "it has no quarantine, so it may grant locks that were lost with its data and are held",
+            "empty it while no program uses it; for a test server, pass --no-quarantine here",
+        ),
+        NodeFailure::RecordChanged => (
+            Unfit,
+            "record_changes",
+            "nobody can tell what it has lost, so its grants do not count",
+            "find the program that deletes or sets the key quorlock:record: MONITOR",
+        ),
         NodeFailure::ClockBehind => (
             Unfit,
             "clock",

@@ -11,10 +11,11 @@ fn keys(server: &Server) -> Vec<String> {
     keys.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
+/// Nothing but the server's record, which each client leaves that locks there.
 #[track_caller]
 fn assert_nothing_is_left(servers: &Servers) {
     for server in servers.iter().filter(|it| it.is_running()) {
-        assert_eq!(keys(server), Vec::<String>::new());
+        assert_eq!(keys(server), ["quorlock:record"]);
     }
 }
 
@@ -61,6 +62,29 @@ fn programs_get_the_numbers_and_they_fit_together() -> TestResult {
     assert_eq!((threads, &measured["left_on"]), ([Some(1), Some(4)], &Value::Array(vec![])));
     assert!(measured["pairs"][0]["per_second"].as_f64().is_some_and(|it| 0.0 < it), "{measured}");
     assert_nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn with_quarantine_servers_without_a_vote_are_not_measured_and_others_keep_their_kind() -> TestResult {
+    let servers = Servers::start(3)?;
+    let bench = || {
+        let mut command = quorlock(&servers);
+        command.env_remove("QUORLOCK_NO_QUARANTINE").args(["bench", "--json", "--for", "400ms"]);
+        command
+    };
+    let new = bench().output()?;
+    assert_eq!(new.status.code(), Some(69), "{}", stdout(&new));
+    assert!(stderr(&new).contains("quarantined"), "{}", stderr(&new));
+    assert_nothing_is_left(&servers);
+
+    assert!(quorlock(&servers).env_remove("QUORLOCK_NO_QUARANTINE").args(["vouch", "--yes"]).status()?.success());
+    let vouched = bench().output()?;
+    assert_eq!(vouched.status.code(), Some(0), "{}", stderr(&vouched));
+    assert_nothing_is_left(&servers);
+    let without = bench().arg("--no-quarantine").output()?;
+    assert_eq!(without.status.code(), Some(69), "{}", stdout(&without));
+    assert!(stderr(&without).contains("quarantine(false)"), "{}", stderr(&without));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use devnodes::{Clock, Cluster, FakeServer, Group, Proxy, Server, Servers, eventually};
-use quorlock::LockManager;
+use quorlock::{LockManager, NodeCheck};
 use serde_json::Value;
 
 use crate::support::*;
@@ -90,11 +90,51 @@ fn servers_that_forget_are_a_note_and_without_quarantine_a_warning() -> TestResu
 }
 
 #[test]
+fn h25_commands_that_look_leave_no_key_on_new_servers() -> TestResult {
+    let servers = Servers::start(3)?;
+    for command in [&["doctor", "--looks", "2"][..], &["status", "report"], &["ls"]] {
+        for without in [false, true] {
+            let mut look = with_quarantine(&servers);
+            if without {
+                look.env("QUORLOCK_NO_QUARANTINE", "true");
+            }
+            let output = look.args(command).output()?;
+            // Most have no vote, but all have answered.
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{command:?}: {}{}", stdout(&output), stderr(&output));
+            assert!(servers.iter().all(|it| it.key_count() == 0), "{command:?} leaves something behind");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn servers_that_others_use_without_quarantine_are_unfit() -> TestResult {
+    let servers = Servers::start(3)?;
+    drop(patient(&servers.urls()).build()?.mutex("report").lock()?);
+    eventually("all have a record", || servers.iter().all(|it| it.exists("quorlock:record")));
+    let (status, json) = looks(&mut with_quarantine(&servers));
+    assert_eq!(status, 2, "{json}");
+    assert_finds(&json, "unfit", "quarantine_differs", Some("n2"));
+    assert!(json["findings"].to_string().contains("--no-quarantine"), "{json}");
+
+    let servers = fit()?;
+    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_NO_QUARANTINE", "true"));
+    assert_eq!(status, 2, "{json}");
+    assert_finds(&json, "unfit", "quarantine_differs", Some("n0"));
+    Ok(())
+}
+
+#[test]
 fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
     let servers = fit()?;
     let hour = Duration::from_secs(3_600);
     let others = LockManager::builder(servers.urls()).max_ttl(hour).response_timeout(Duration::from_secs(2)).build()?;
-    eventually("all are told", || others.check_nodes().iter().all(|it| it.longest_quarantine.is_some()));
+    // A look writes nothing.
+    drop(others.mutex("report").lock()?);
+    eventually("all are told", || {
+        let needs_hour = |it: &NodeCheck| it.longest_quarantine.is_some_and(|longest| hour <= longest);
+        others.check_nodes().iter().all(needs_hour)
+    });
     let (status, json) = looks(&mut with_quarantine(&servers));
     assert_eq!(status, 0, "{json}");
     assert_finds(&json, "note", "longer_ttl", None);
@@ -110,7 +150,7 @@ fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
 #[test]
 fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestResult {
     let servers = fit()?;
-    let locks = patient(&servers.urls()).build()?;
+    let locks = patient(&servers.urls()).quarantine(true).build()?;
     eventually("all can be asked", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
         let guard = locks.mutex(name).lock()?;
@@ -365,7 +405,7 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
         answering(sentinel),
         answering(&[
             ("HELLO", "%0"),
-            ("SCRIPT", "*3\r\n:1\r\n:1\r\n:1"),
+            ("SCRIPT", "*4\r\n:1\r\n:1\r\n:1\r\n:1"),
             ("INFO", "$24\r\nredis_version:5.0.14\r\n\r\n"),
             ("ROLE", "*1\r\n$6\r\nmaster"),
         ]),
@@ -419,9 +459,11 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
 fn servers_that_others_use_in_another_set_are_found() -> TestResult {
     let servers = Servers::start(5)?;
     for server in &servers {
-        server.command(&["SET", "quorlock:canary", "0"])?;
+        server.command(&["SET", "quorlock:record", "0"])?;
     }
     let all = LockManager::builder(servers.urls()).response_timeout(Duration::from_secs(2)).build()?;
+    // A look notes nothing.
+    drop(all.mutex("report").lock()?);
     eventually("all have been met", || all.check_nodes().iter().all(|it| it.round_trip.is_some()));
     let (_, json) = looks(quorlock_at(&servers.urls()[..3]).env_remove("QUORLOCK_NO_QUARANTINE"));
     assert_finds(&json, "warning", "other_nodes", Some("n0"));
@@ -479,7 +521,7 @@ fn vouching_says_what_it_risks_asks_and_lets_new_servers_vote_and_no_others() ->
     let again = vouch().args(["--yes"]).output()?;
     assert!(again.status.success() && stdout(&again).matches(": votes").count() == 3, "{}", stdout(&again));
     servers[0].command(&["FLUSHALL"])?;
-    servers[0].command(&["SET", "quorlock:canary", "1 1 x 1 3600000 0 old"])?;
+    servers[0].command(&["SET", "quorlock:record", "000000000000001 0000000000000001 3600000 1 x old 7"])?;
     let after = vouch().args(["--yes", "--max-ttl", "1h"]).output()?;
     assert_eq!(after.status.code(), Some(69), "{}", stdout(&after));
     Ok(())

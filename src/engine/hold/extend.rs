@@ -199,10 +199,10 @@ impl HeldLock {
             hook
         });
         let pending = Arc::new(Pending::with_hook(fanout.len(), ExtendRound, hook));
-        let (ttl_ms, quarantine) = (validity::millis(ttl), fanout.quarantine());
+        let ttl_ms = validity::millis(ttl);
         let keep = self.keeps_counter(state, tick);
         let (number, is_renewal) = (state.number, renewal.is_some());
-        let command = self.spec.plan.extend(self.owner, ttl_ms, number, quarantine, keep);
+        let command = self.spec.plan.extend(self.owner, ttl_ms, number, keep);
         let (round, lock) = (Arc::clone(&pending), Arc::clone(self));
         let extension = Arc::new(Extension { round, lock, sent, number, is_renewal, said: Mutex::default() });
         let outgoing = Outgoing::ask(command, &extension);
@@ -259,8 +259,8 @@ impl HeldLock {
                 return;
             }
             let fanout = &self.shared.fanout;
-            let (ttl_ms, quarantine) = (validity::millis(ttl), fanout.quarantine());
-            let command = self.spec.plan.heal(self.owner, ttl_ms, number, quarantine);
+            let ttl_ms = validity::millis(ttl);
+            let command = self.spec.plan.heal(self.owner, ttl_ms, number);
             let healing = Arc::new(Healing(Arc::clone(self)));
             let nodes = fanout.that_may_heal(nodes, tick);
             let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);

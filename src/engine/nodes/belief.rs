@@ -21,10 +21,7 @@ impl Node {
 
     /// For how long what it grants does not count yet, and why: of a lane, of slots that were never used.
     pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, Quarantine)> {
-        let left = self.status.quarantine_left(now);
-        let own = (!left.is_zero()).then(|| (left, self.status.quarantine_reason()));
-        let of_lane =
-            self.lane.as_ref().zip(self.quarantine_length()).and_then(|(it, length)| it.quarantine(now, length));
-        own.into_iter().chain(of_lane).max_by_key(|it| it.0)
+        let of_lane = self.lane.as_ref().and_then(|it| it.left(now, self.records.quarantine()));
+        self.status.left(now).into_iter().chain(of_lane).max_by_key(|it| it.0)
     }
 }

@@ -145,19 +145,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a master note what it serves now.
+    /// Lets a master note what it serves: now, or when it is connected.
     fn greet(&self, lane: &Node, of: &Lane, now: Tick) {
-        if let Some(length) = &self.common.quarantine_length {
-            let greet = Job::of_connection(Arc::new(greet_master(length, of, 0, false)));
-            lane.give([Some(greet), None], now, false);
-            lane.wake();
+        if self.common.records.is_used() {
+            of.owe_greeting();
+            lane.greet_if_owed(now);
+            lane.call_up();
         }
     }
 
     /// What tells each of the lanes that serve slots that its master has lost nothing.
     pub(crate) fn vouch(&self) -> Vec<Command> {
-        let Some(length) = &self.common.quarantine_length else { return Vec::new() };
-        let command = |it: &Arc<Node>| Some(greet_master(length, it.lane.as_ref()?, 0, true));
+        let command = |it: &Arc<Node>| Some(greet_master(&self.common.records, it.lane.as_ref()?, 0, true));
         self.serving().iter().filter_map(command).collect()
     }
 

@@ -417,7 +417,7 @@ mod tests {
             }
             opened.take()
         };
-        let scripts = Script::needed(false);
+        let scripts = Script::needed();
 
         assert!(ask_until(&mut server, "ROLE").is_none());
         let info = "$33\r\nserver_time_usec:1700000000000001\r\n";

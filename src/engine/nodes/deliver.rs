@@ -1,23 +1,17 @@
 //! What an answer counts for, and to whom it goes.
 
-use std::time::Duration;
-
 use crate::answer::{AcquireReply, Answer, ExtendReply, GreetReply, RaiseReply};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::{Answered, Batch, Driver, Filled};
 use crate::engine::nodes::node::Node;
-use crate::engine::nodes::sets::Heard;
-use crate::error::{NodeFailure, Quarantine};
+use crate::error::NodeFailure;
 use crate::logic::eligibility::{Eligibility, Times};
+use crate::logic::quarantines::Ask;
 use crate::observer::Event;
 use crate::stats::count;
-use crate::sys::logging::{trace, warn};
+use crate::sys::logging::trace;
 use crate::time::Now;
 use crate::wire::{Kind, Reply};
-
-/// A node says with every answer for how long it is quarantined, and each is on its way for another time: the log has been told,
-/// unless it is longer by more than that.
-const QUARANTINE_IS_NEWS: Duration = Duration::from_secs(1);
 
 /// One turn at a connection that `me` drives: reads once, and hands out what has come. `None` if somebody else drives it, or
 /// if it is broken.
@@ -54,13 +48,9 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
         }
         match job.kind() {
             Kind::Subscribe => node.set_listening(&answer),
-            Kind::Meet => {}
             kind => {
-                if kind == Kind::Greet
-                    && let Some(length) = &node.quarantine_length
-                {
-                    let kept = matches!(answer, Answer::Greet(GreetReply { kept: true, .. }));
-                    node.link.with(|it| it.greetings.plan(length, kept, asked.moment));
+                if kind == Kind::Greet {
+                    node.on_greeted(&answer, now.tick);
                 }
                 let is_taken = !matches!(answer, Answer::Failed(_));
                 let retries = matches!(&answer, Answer::Failed(failure) if job.is_worth_retrying(failure, now.tick));
@@ -90,6 +80,9 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
         job.answer(node.id, Answer::NoScript, true);
         count(&node.counters.late_answers);
     }
+    if !batch.changed.is_empty() {
+        node.on_changed(&mut batch.changed, now.tick);
+    }
     for key in batch.notices.drain(..) {
         node.take_notice(&key, now.tick);
     }
@@ -103,115 +96,80 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
 
 /// What an answer counts for: a grant of a node that may have forgotten who holds the lock is none.
 fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, time }: Reply, times: Times) -> Answer {
-    eligibility.lasts(node.quarantine_length());
+    eligibility.lasts(node.records.quarantine());
+    // A proposal that is far ahead is refused before the record is read.
+    let is_ahead = matches!(answer, Answer::Acquire(AcquireReply::Ahead { .. }));
+    if !is_ahead && matches!(answer, Answer::Acquire(_) | Answer::Extend(_) | Answer::Greet(_)) {
+        node.status.note_current(times.asked);
+    }
     if time.is_some() {
         let news = eligibility.on_time(time, times);
         node.publish_eligibility(eligibility, news, times.answered);
     }
-    let left = match answer {
-        Answer::Acquire(AcquireReply::Forgot { left }) if node.lane.is_some() => {
-            let until = times.answered.checked_add(left);
-            if let Some(slot) = job.command.slot() {
-                node.link.with(|it| it.slots.on_forgotten(slot, until));
-            }
-            let (known, why) = of_slot(node, job, times);
-            return Answer::Failed(NodeFailure::Quarantined { left: left.max(known), why });
-        }
+    let ask = match answer {
         // Only of a server that has told nobody that it is part of a cluster.
         Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) if node.lane.is_none() => {
             return Answer::Failed(NodeFailure::ClusterNode);
         }
-        Answer::Acquire(AcquireReply::Forgot { left }) => {
-            let known = eligibility.quarantine_left(times.answered);
-            if known < left {
-                eligibility.quarantine(left, times.answered);
-                if known.saturating_add(QUARANTINE_IS_NEWS) < left {
-                    node.status.note_forgotten(left, eligibility.why(times.answered));
-                }
-                node.publish_eligibility(eligibility, None, times.answered);
-            }
-            // What the node says is not all that is known of it.
-            let left = left.max(eligibility.quarantine_left(times.answered));
-            return Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) });
-        }
-        Answer::Greet(reply) => {
-            node.hear(reply);
-            eligibility.lasts(node.quarantine_length());
-            if let Some(lane) = &node.lane {
-                // It is about slots, or about those that were never used.
-                if job.step.is_none() {
-                    lane.remember(reply, times.answered);
-                }
-                return answer;
-            }
-            let news = eligibility.on_memory(reply, times);
-            node.publish_eligibility(eligibility, news, times.answered);
-            return answer;
-        }
-        Answer::Meet(reply) => {
-            let heard = node.other_users.hear(reply);
-            node.link.with(|it| it.meetings.on_answer(heard, times.answered));
-            if heard == (Heard::Believed { is_news: true })
-                && let Some(finding) = node.other_users.finding()
-            {
-                warn!("{}: {}: {finding}", node.id, node.address);
-            }
-            return answer;
-        }
+        Answer::Greet(shown) => return on_greeting(node, eligibility, job, shown, times),
         Answer::Acquire(
             AcquireReply::Accepted
             | AcquireReply::Behind { .. }
             | AcquireReply::Shared { .. }
             | AcquireReply::Slot { .. },
         )
-        | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => {
-            if let Some(failure) = node.other_users.failure() {
-                return Answer::Failed(failure);
-            }
-            if !node.is_believed(times.asked_at) {
-                return Answer::Failed(NodeFailure::Unconfirmed);
-            }
-            eligibility.quarantine_left(times.asked)
-        }
+        | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. }) => Ask::Grant,
         // RACE: the key may have been set there since the restart, by an acquire or a healing of ours that was on its way.
         // Before that the node may have granted the lock to another client, which counts that grant and is still collecting
         // votes. Counted here, our lease would go on while our other keys run out, and that client would get the majority
         // that we had.
-        Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }) if node.is_believed(times.asked_at) => {
-            eligibility.restarted_for(times.asked)
-        }
-        Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }) => {
-            return Answer::Failed(NodeFailure::Unconfirmed);
-        }
+        Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }) => Ask::Extension,
         _ => return answer,
     };
-    let (of_slot, why) = of_slot(node, job, times);
-    if left.is_zero() && of_slot.is_zero() {
-        answer
-    } else if left < of_slot {
-        Answer::Failed(NodeFailure::Quarantined { left: of_slot, why })
-    } else {
-        Answer::Failed(NodeFailure::Quarantined { left, why: eligibility.why(times.answered) })
-    }
+    why_not(node, eligibility, job, ask, times).map_or(answer, Answer::Failed)
 }
 
-/// What is left of the quarantine of the command's slot, in a cluster, and why it is in one.
-fn of_slot(node: &Node, job: &Job, times: Times) -> (Duration, Quarantine) {
-    // Looked at first: only lanes need the slot, which has to be read from the command.
-    if node.lane.is_some()
-        && let (Some(length), Some(slot)) = (node.quarantine_length(), job.command.slot())
-    {
-        return node.link.with(|it| match job.kind() {
-            Kind::Extend => it.slots.left_of_extension(slot, times.asked, length),
-            _ => it.slots.left(slot, times.asked, length),
-        });
+fn on_greeting(node: &Node, eligibility: &mut Eligibility, job: &Job, shown: GreetReply, times: Times) -> Answer {
+    if let Some(failure) = node.records.misfit(shown) {
+        return Answer::Failed(failure);
     }
-    (Duration::ZERO, Quarantine::Restarted)
+    node.records.hear(node.id, shown);
+    let length = node.records.quarantine();
+    eligibility.lasts(length);
+    match &node.lane {
+        None => {
+            node.hear_set(shown);
+            let news = eligibility.on_record(shown, times);
+            node.publish_eligibility(eligibility, news, times.answered);
+        }
+        // A master's record is about slots that were never used.
+        Some(lane) if job.step.is_none() => lane.remember(shown, times.answered, length),
+        Some(_) => {}
+    }
+    Answer::Greet(shown)
+}
+
+/// Why an answer does not count.
+fn why_not(node: &Node, eligibility: &Eligibility, job: &Job, ask: Ask, times: Times) -> Option<NodeFailure> {
+    if let Some(failure) = node.other_users.failure().filter(|_| ask == Ask::Grant) {
+        return Some(failure);
+    }
+    if !node.is_believed(times.asked_at) {
+        return Some(NodeFailure::Unconfirmed);
+    }
+    // Looked at first: only lanes need the slot, which has to be read from the command.
+    let slot = node.lane.as_ref().and_then(|_| job.command.slot());
+    let length = node.records.quarantine();
+    let of_slot = slot.and_then(|slot| node.link.with(|it| it.slots.left(slot, ask, times.asked, length)));
+    let left = eligibility.left(ask, times.asked).into_iter().chain(of_slot).max_by_key(|it| it.0);
+    left.map(|(left, why)| NodeFailure::Quarantined { left, why })
 }
 
 #[cfg(not(quorlock_shuttle))]
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::time::Moment;
 

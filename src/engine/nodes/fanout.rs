@@ -13,13 +13,13 @@ use crate::engine::nodes::events::Events;
 use crate::engine::nodes::finder::{Finder, MasterSearch};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::joint::Joint;
-use crate::engine::nodes::memory::QuarantineLength;
 use crate::engine::nodes::node::{MUTE_MIN, Node, NodeContext, WorkerHandle};
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing, Refusal, Takers};
+use crate::engine::nodes::records::Records;
 use crate::engine::nodes::sets::Sets;
 use crate::engine::nodes::worker::Worker;
 use crate::engine::park::{self, Signal};
-use crate::error::{NodeAnswer, NodeFailure, NodeReport};
+use crate::error::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::eligibility::Eligibility;
 use crate::logic::group::Rhythm;
@@ -34,6 +34,9 @@ use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Address, Command, Group, Place};
 
+/// What is left of a quarantine that is over but for the answers of others: the next attempt has them.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
+
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
     pub(crate) counters: Arc<Counters>,
@@ -47,7 +50,7 @@ pub(crate) struct Fanout {
     /// Callers that wait for a node to keep up sleep here. Nothing wakes them.
     pace: (Mutex<()>, Condvar),
     contacts: Arc<Contacts>,
-    quarantine_length: Option<Arc<QuarantineLength>>,
+    pub(crate) records: Arc<Records>,
 }
 
 /// Commands on their way. Their workers have to be woken, and the sinks of those that were refused have to be notified:
@@ -102,8 +105,7 @@ impl Fanout {
         let start = time::tick();
         let contacts = Arc::new(Contacts::new(addresses.len()));
         let response_timeout = config.response_timeout;
-        let quarantine_length =
-            config.quarantine_length().map(|it| Arc::new(QuarantineLength::new(it, addresses.len())));
+        let records = Arc::new(Records::new(config.quarantine_length(), addresses.len()));
         let common = NodeContext {
             start,
             response_timeout,
@@ -112,7 +114,7 @@ impl Fanout {
             upcall: config.upcall.clone(),
             client,
             events: Arc::clone(events),
-            quarantine_length: quarantine_length.clone(),
+            records: Arc::clone(&records),
             sets: config.quarantine.then(|| Arc::new(Sets::new(addresses.len(), config.strict))),
         };
         let mut nodes = Vec::new();
@@ -177,7 +179,7 @@ impl Fanout {
             connect_timeout,
             pace,
             contacts,
-            quarantine_length,
+            records,
         };
         Ok((fanout, threads))
     }
@@ -187,29 +189,39 @@ impl Fanout {
         self.run_ids.lock().double_of(node)
     }
 
-    /// For how many milliseconds a node is quarantined that has forgotten; 0 for not at all.
-    pub(crate) fn quarantine(&self) -> u64 {
-        self.quarantine_length.as_ref().map_or(0, |it| it.millis())
-    }
-
-    /// The longest quarantine that any client needs, as this node has told last.
-    pub(crate) fn quarantine_told_by(&self, node: NodeId) -> Option<Duration> {
-        self.quarantine_length.as_ref()?.told_by(node)
-    }
-
-    /// Those of `nodes` that are quarantined, as far as we know now, for what they were asked at `asked`.
+    /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
         let all = self.all();
-        let asked_ones = all.iter().filter(|it| nodes.contains(it.id));
-        let quarantined = asked_ones.filter(|it| !it.status.quarantine_left(asked).is_zero());
-        let failure = |it: &Arc<Node>| NodeFailure::Quarantined {
-            left: it.status.quarantine_left(time::tick()),
-            why: it.status.quarantine_reason(),
+        let left = |node: &Node| {
+            let is_behind = self.not_known_since_quarantine_of(NodeSet::from_iter([node.id])) != NodeSet::default();
+            node.status.left(asked).or_else(|| is_behind.then_some((ASK_AGAIN, Quarantine::Restarted)))
         };
-        let mut failures: Vec<_> = quarantined.map(|it| (it.id, failure(it))).collect();
+        let asked_ones = all.iter().filter(|it| nodes.contains(it.id));
+        let failure = |it: &Arc<Node>| left(it).map(|(left, why)| (it.id, NodeFailure::Quarantined { left, why }));
+        let mut failures: Vec<_> = asked_ones.filter_map(failure).collect();
         // Of one that is a cluster any master counts: which of them was asked is not known here any more.
         failures.dedup_by_key(|it| it.0);
         failures
+    }
+
+    /// Nodes that have to show their records before `nodes` count, because of a quarantine that one of these had.
+    ///
+    /// RACE: A and B need quarantines of 10 s and 300 s. B is granted a lock by n0 and n1, n1 loses its data, and A has not asked
+    /// n0 since B came. After 10 s n1 and n2 grant the lock to A, and n0's answer, by which A would learn of the 300 s, comes
+    /// later. So a server that had a quarantine counts only when every other one that is connected has shown its record since
+    /// the middle of that quarantine. Not since its beginning: B's round may still be open then, for less than half of A's
+    /// quarantine. A server that hangs is connected until what it may have granted has expired. Clusters are left out: their
+    /// masters show records of slots.
+    pub(crate) fn not_known_since_quarantine_of(&self, nodes: NodeSet) -> NodeSet {
+        let single = |it: &&Arc<Node>| self.cluster(it.id).is_none();
+        let mut behind = NodeSet::default();
+        for node in self.nodes().iter().filter(single).filter(|it| nodes.contains(it.id)) {
+            let Some(since) = node.status.middle_of_quarantine() else { continue };
+            let others = self.nodes().iter().filter(single).filter(|it| it.id != node.id);
+            let connected = others.filter(|it| it.is_up() || it.is_connecting());
+            connected.filter(|it| !it.status.is_current(since)).for_each(|it| behind.insert(it.id));
+        }
+        behind
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -239,6 +251,7 @@ impl Fanout {
     /// Lets the first calls wait until the clocks of a majority are known: until they are connected or cannot
     /// be, the time to connect is over, or one of `signals` is given. False if there was nothing to wait for.
     pub(crate) fn wait_for_contact(&self, signals: &[&Signal]) -> bool {
+        self.records.note_use();
         if self.contacts.has_majority() || self.contacts.over().is_given() {
             return false;
         }
@@ -489,8 +502,8 @@ impl Fanout {
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
-        let left = |it: &Arc<Node>| (it.id, it.status.quarantine_left(now));
-        let mut quarantined: Vec<_> = self.all().iter().map(left).filter(|(_, left)| !left.is_zero()).collect();
+        let left = |it: &Arc<Node>| Some((it.id, it.status.left(now)?.0));
+        let mut quarantined: Vec<_> = self.all().iter().filter_map(left).collect();
         quarantined.dedup_by_key(|it| it.0);
         quarantined
     }

@@ -31,6 +31,8 @@ pub(crate) struct Job {
     keep_until: Option<Tick>,
     /// The server has refused it, and it is sent again.
     pub(crate) was_refused: bool,
+    /// How often the server's record was another one when it was run.
+    pub(crate) changes: u8,
     /// It asks about a slot, in a cluster.
     pub(crate) step: Option<Step>,
     /// A release for a server of a cluster that served the slot before.
@@ -43,6 +45,8 @@ pub(crate) enum Step {
     Slot(u16),
     Master(u16),
     Settled(u16),
+    /// Which node the cluster is, and which nodes others use together with it.
+    Set,
 }
 
 impl AsRef<Command> for Job {
@@ -54,7 +58,16 @@ impl AsRef<Command> for Job {
 impl Job {
     /// A command whose answer matters only now.
     pub(crate) fn new(command: Arc<Command>, sink: Option<Arc<dyn Sink>>) -> Job {
-        Job { command, handed: None, sink, keep_until: None, was_refused: false, step: None, is_for_past_owner: false }
+        Job {
+            command,
+            handed: None,
+            sink,
+            keep_until: None,
+            was_refused: false,
+            changes: 0,
+            step: None,
+            is_for_past_owner: false,
+        }
     }
 
     /// A command whose answer says something about the connection, and to nobody else.
@@ -97,10 +110,9 @@ impl Job {
         !(self.is_for_past_owner && failure.is_of_past_owner()) && self.is_worth_keeping(now)
     }
 
-    /// Whether the command is still of use: a release always is, and what the node remembers.
+    /// Whether the command is still of use: a release always is, and a greeting.
     pub(crate) fn is_wanted(&self) -> bool {
-        matches!(self.kind(), Kind::Release | Kind::Greet | Kind::Meet)
-            || self.sink.as_ref().is_some_and(|it| it.is_open())
+        matches!(self.kind(), Kind::Release | Kind::Greet) || self.sink.as_ref().is_some_and(|it| it.is_open())
     }
 }
 

@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::answer::{Canary, GreetReply};
+use crate::answer::GreetReply;
 use crate::engine::nodes::job::Job;
 use crate::error::Quarantine;
+use crate::logic::quarantines::{Ask, Quarantines};
 use crate::logic::run_ids::Voter;
 use crate::sys::sync::{AtomicBool, Mutex};
 use crate::time::Tick;
+use crate::wire::slot_of_set;
 
 /// All lanes of a cluster.
 pub(crate) trait Lanes: Send + Sync {
@@ -33,7 +35,7 @@ pub(crate) struct Served {
     pub(crate) epoch: u64,
     /// As `0-5460,7000-7000`; empty for nothing.
     pub(crate) slots: Arc<str>,
-    /// The slot in which its canary is: the last one, because slots that are moved away are the first ones mostly.
+    /// The slot in which its record is: the last one, because slots that are moved away are the first ones mostly.
     pub(crate) last: Option<u16>,
     /// The name that it announces.
     pub(crate) name: Option<Arc<str>>,
@@ -48,16 +50,19 @@ pub(crate) struct Lane {
     served: Mutex<Served>,
     /// Since when it serves nothing.
     idle_since: Mutex<Option<Tick>>,
-    /// What its master's canary said last, and when.
-    memory: Mutex<Option<(GreetReply, Tick)>>,
-    /// It serves the slot of the key that says which node the cluster is.
-    meets: AtomicBool,
+    /// Of its master's record, as it was shown last.
+    quarantines: Mutex<Quarantines>,
+    /// It serves the slot whose record says which node the cluster is.
+    has_set: AtomicBool,
+    /// Its master is to note what it serves, once it is connected.
+    owes_greeting: AtomicBool,
 }
 
 impl Lane {
     pub(crate) fn new(index: usize, voter: Voter, lanes: Weak<dyn Lanes>) -> Lane {
-        let (served, idle_since, memory) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Lane { index, voter, lanes, served, idle_since, memory, meets: AtomicBool::new(false) }
+        let (served, idle_since, quarantines) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (has_set, owes_greeting) = (AtomicBool::new(false), AtomicBool::new(false));
+        Lane { index, voter, lanes, served, idle_since, quarantines, has_set, owes_greeting }
     }
 
     pub(crate) fn lanes(&self) -> Option<Arc<dyn Lanes>> {
@@ -81,8 +86,8 @@ impl Lane {
     }
 
     /// Takes note of what it serves now. True if that has changed, or since when.
-    pub(crate) fn serve(&self, served: Served, meets: bool) -> bool {
-        self.meets.store(meets, Ordering::Relaxed);
+    pub(crate) fn serve(&self, served: Served, has_set: bool) -> bool {
+        self.has_set.store(has_set, Ordering::Relaxed);
         if served.last.is_some() {
             *self.idle_since.lock() = None;
         }
@@ -90,25 +95,31 @@ impl Lane {
         (before.epoch, before.slots) != (served.epoch, served.slots)
     }
 
+    pub(crate) fn owe_greeting(&self) {
+        self.owes_greeting.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its master is to be greeted now. True once.
+    pub(crate) fn takes_greeting(&self) -> bool {
+        self.owes_greeting.swap(false, Ordering::Relaxed)
+    }
+
     /// Since when it serves nothing; it serves nothing now.
     pub(crate) fn is_idle_since(&self, now: Tick) -> Tick {
         *self.idle_since.lock().get_or_insert(now)
     }
 
-    pub(crate) fn meets(&self) -> bool {
-        self.meets.load(Ordering::Relaxed)
+    /// The slot whose record says which node the cluster is, if it serves that.
+    pub(crate) fn set_slot(&self) -> Option<u16> {
+        self.has_set.load(Ordering::Relaxed).then(slot_of_set)
     }
 
-    pub(crate) fn remember(&self, reply: GreetReply, now: Tick) {
-        *self.memory.lock() = Some((reply, now));
+    pub(crate) fn remember(&self, shown: GreetReply, now: Tick, length: Option<Duration>) {
+        *self.quarantines.lock() = Quarantines::of(shown, now, length.unwrap_or_default());
     }
 
     /// For how long slots that were never used do not count there, and why.
-    pub(super) fn quarantine(&self, now: Tick, length: Duration) -> Option<(Duration, Quarantine)> {
-        let (reply, seen) = (*self.memory.lock())?;
-        let served = reply.served.saturating_add(now.saturating_duration_since(seen));
-        let left = length.checked_sub(served).filter(|it| !it.is_zero())?;
-        let is_new = matches!(reply.canary, Canary::Missing | Canary::KeptFromNothing);
-        Some((left, if is_new { Quarantine::New } else { Quarantine::Restarted }))
+    pub(super) fn left(&self, now: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+        self.quarantines.lock().left(Ask::Grant, now, length)
     }
 }

@@ -27,8 +27,7 @@ use std::sync::Arc;
 use crate::answer::Answer;
 use crate::engine::nodes::job::{Handed, Job};
 use crate::engine::nodes::load::Load;
-use crate::engine::nodes::memory::Greetings;
-use crate::engine::nodes::sets::Meetings;
+use crate::engine::nodes::sets::Told;
 use crate::error::{self, NodeFailure};
 use crate::ids::NodeId;
 use crate::logic::pace::{Allowance, Sample};
@@ -82,8 +81,12 @@ pub(crate) struct State {
     /// Something that makes sense has come back on this connection.
     answered: bool,
     allowance: Allowance,
-    pub(super) greetings: Greetings,
-    pub(super) meetings: Meetings,
+    /// The server's record is as it was asked to be.
+    pub(super) noted: bool,
+    /// Commands that wait until the server is greeted, if it is being greeted for them.
+    pub(super) held: Option<Vec<Job>>,
+    /// Which of our sets of nodes the server was told.
+    pub(super) told: Told,
     /// Of a master of a cluster: what is known of its slots, and commands that wait until it is.
     pub(super) slots: Slots<Job>,
     /// Kept for its memory.
@@ -96,6 +99,9 @@ pub(crate) struct Batch {
     pub(super) answers: Vec<Answered>,
     /// Commands whose script the server does not know, and that nobody wants any more.
     pub(super) unwanted: Vec<Job>,
+    /// Commands that the server has not run, because its record is another one than they say; and whether it has been greeted
+    /// since they were sent.
+    pub(super) changed: Vec<(Job, bool)>,
     /// Locks that were released.
     pub(super) notices: Vec<Vec<u8>>,
     /// An answer came within the response timeout.
@@ -217,12 +223,12 @@ impl Link {
     /// Ends with the connection: what was never answered.
     pub(crate) fn close(&self) -> Vec<Job> {
         self.with(|state| {
-            let State { conn, socket, slots, .. } = std::mem::take(state);
+            let State { conn, socket, slots, held, .. } = std::mem::take(state);
             if let Some(socket) = socket {
                 // A caller may be waiting for it.
                 socket.shut_down();
             }
-            let mut unanswered: Vec<_> = conn.close().chain(slots.close()).collect();
+            let mut unanswered: Vec<_> = conn.close().chain(slots.close()).chain(held.into_iter().flatten()).collect();
             // What is sent again later was not given any earlier.
             unanswered.iter_mut().for_each(|it| it.handed = None);
             unanswered
@@ -401,6 +407,11 @@ impl State {
                     } else {
                         batch.unwanted.push(tag);
                     }
+                }
+                Ok(Some(Event::Changed { mut tag, asked, is_known })) => {
+                    note(&mut tag, asked);
+                    self.answered = true;
+                    batch.changed.push((tag, is_known));
                 }
                 Ok(Some(Event::Released { key })) => batch.notices.push(key),
                 Ok(Some(Event::Ready(_))) => {}

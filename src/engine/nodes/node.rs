@@ -7,26 +7,26 @@ use std::time::Duration;
 use crate::answer::{Answer, GreetReply};
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::job::{Handed, Job};
+use crate::engine::nodes::job::{Handed, Job, Step};
 use crate::engine::nodes::lane::Lane;
 use crate::engine::nodes::leaving::Leaving;
 use crate::engine::nodes::link::{Link, State};
 use crate::engine::nodes::load::Load;
-use crate::engine::nodes::memory::QuarantineLength;
 use crate::engine::nodes::queue::Queue;
+use crate::engine::nodes::records::Records;
 use crate::engine::nodes::resend::Unconfirmed;
-use crate::engine::nodes::sets::{OtherUsers, Sets};
+use crate::engine::nodes::sets::{Heard, OtherUsers, Sets};
 use crate::engine::nodes::status::Status;
 use crate::error::NodeFailure;
 use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::observer::Upcall;
 use crate::stats::{Counters, NodeCounters, NodeStats, count};
-use crate::sys::logging::{debug, info};
+use crate::sys::logging::{debug, info, warn};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
 use crate::sys::{Registry, Socket, Waker};
 use crate::time::{Moment, Now, Tick};
-use crate::wire::{Command, Conn, Plan, Waiter};
+use crate::wire::{Command, Conn, Greeted, Plan, Waiter};
 
 /// What is known of a node's connection.
 #[derive(Clone, Debug)]
@@ -74,8 +74,7 @@ pub(crate) struct Node {
     wants_notices: AtomicBool,
     /// The connection listens.
     listening: AtomicBool,
-    /// For how long nodes are quarantined; nothing without quarantine.
-    pub(super) quarantine_length: Option<Arc<QuarantineLength>>,
+    pub(super) records: Arc<Records>,
     pub(crate) other_users: Arc<OtherUsers>,
     /// Of one that stands for a master of a cluster.
     pub(crate) lane: Option<Lane>,
@@ -109,7 +108,7 @@ pub(crate) struct NodeContext {
     pub(crate) upcall: Upcall,
     pub(crate) client: ClientId,
     pub(crate) events: Arc<dyn Events>,
-    pub(crate) quarantine_length: Option<Arc<QuarantineLength>>,
+    pub(crate) records: Arc<Records>,
     pub(crate) sets: Option<Arc<Sets>>,
 }
 
@@ -122,12 +121,12 @@ impl Node {
         eligibility: Eligibility,
     ) -> Node {
         let NodeContext { start, response_timeout, contacts, counters, upcall, client, events, .. } = common;
-        let (quarantine_length, sets) = (common.quarantine_length, common.sets);
-        let (shown, length) = (Arc::clone(&address), quarantine_length.clone());
+        let (records, sets) = (common.records, common.sets);
+        let (shown, of_all) = (Arc::clone(&address), Arc::clone(&records));
         Node {
-            status: Status::new(id, shown, start, Arc::clone(&counters), upcall.clone(), length),
+            status: Status::new(id, shown, start, Arc::clone(&counters), upcall.clone(), of_all),
             link: Link::new(id, Load::new(start, response_timeout), registry, waker),
-            other_users: Arc::new(OtherUsers::new(id, sets)),
+            other_users: Arc::new(OtherUsers::new(id, Arc::clone(&records), sets)),
             lane: None,
             id,
             address,
@@ -147,7 +146,7 @@ impl Node {
             subscribe: Arc::new(Command::subscribe(&client.channel())),
             wants_notices: AtomicBool::new(false),
             listening: AtomicBool::new(false),
-            quarantine_length,
+            records,
             counters,
             own_counters: Arc::default(),
             upcall,
@@ -320,21 +319,21 @@ impl Node {
         written.unwrap_or(jobs)
     }
 
-    /// Puts a command behind all others, and before it what it needs: the node knows how long a quarantine it is for, and
-    /// tells of releases.
+    /// Puts a command behind all others, and before it what it needs: a greeting, a subscription.
     ///
     /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
     /// go over this connection, in this order.
     pub(crate) fn enqueue(&self, state: &mut State, job: Job, asked: Now) {
-        if let Some(length) = &self.quarantine_length
-            && let Some(greet) = state.greetings.due(length, asked.moment)
-        {
-            state.enqueue(Job::of_connection(Arc::new(greet)), asked);
-        }
-        if self.lane.as_ref().is_none_or(Lane::meets)
-            && let Some(meet) = self.other_users.due(&mut state.meetings, asked.tick)
-        {
-            state.enqueue(Job::of_connection(Arc::new(meet)), asked);
+        let greet = match &self.lane {
+            None => self.other_users.due(&mut state.told, self.records.of_server(), asked.tick),
+            Some(lane) => lane.set_slot().and_then(|slot| {
+                let of = Greeted::Set { slot, look: !self.records.is_used() };
+                self.other_users.due(&mut state.told, of, asked.tick)
+            }),
+        };
+        if let Some(greet) = greet {
+            let greet = Job::of_connection(Arc::new(greet));
+            state.enqueue(if self.lane.is_some() { greet.that_settles(Step::Set) } else { greet }, asked);
         }
         if let Some(job) = self.admit(state, job, asked) {
             self.put(state, job, asked);
@@ -383,14 +382,27 @@ impl Node {
         self.link.wake_worker();
     }
 
-    /// Asks the node ahead of the next command who else uses it, whenever it was asked last.
-    pub(crate) fn meet_again(&self) {
-        self.link.with(|it| it.meetings.ask_again());
+    /// Tells the node ahead of the next command which nodes we use, so that it shows who else uses it.
+    pub(crate) fn tell_again(&self) {
+        self.link.with(|it| it.told.tell_again());
     }
 
     /// Whether it has not been told yet which nodes we use, although we know.
-    pub(crate) fn is_to_be_met(&self) -> bool {
-        self.link.with(|it| self.other_users.is_to_be_told(&it.meetings))
+    pub(crate) fn is_to_be_told(&self) -> bool {
+        self.link.with(|it| self.other_users.is_to_be_told(&it.told))
+    }
+
+    /// The node has shown which one it is, and whether others use it with other nodes.
+    pub(super) fn hear_set(&self, shown: GreetReply) {
+        let heard = self.other_users.hear(shown);
+        if heard == Heard::Suspected {
+            self.tell_again();
+        }
+        if heard == (Heard::Believed { is_news: true })
+            && let Some(finding) = self.other_users.finding()
+        {
+            warn!("{}: {}: {finding}", self.id, self.address);
+        }
     }
 
     /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
@@ -432,23 +444,6 @@ impl Node {
         });
     }
 
-    /// For how long a node is quarantined that has forgotten; `None` if that is switched off.
-    pub(super) fn quarantine_length(&self) -> Option<Duration> {
-        self.quarantine_length.as_ref().map(|it| it.get())
-    }
-
-    /// What the node is to be told and asked before it may vote; nothing without quarantine.
-    pub(super) fn greet(&self) -> Option<Command> {
-        self.quarantine_length.as_ref().map(|it| it.greet())
-    }
-
-    /// Takes in what the node has told of others.
-    pub(super) fn hear(&self, reply: GreetReply) {
-        if let Some(length) = &self.quarantine_length {
-            length.hear(self.id, reply);
-        }
-    }
-
     /// Publishes what is known of the node now.
     ///
     /// RACE: published before the leases are looked at, and whoever enters one in the schedule looks at the status after
@@ -478,6 +473,11 @@ impl Node {
         }
     }
 
+    /// Why this manager could take no lock there, as the last login has shown.
+    pub(crate) fn misfit(&self) -> Option<NodeFailure> {
+        self.records.misfit(self.status.server_info()?.memory?)
+    }
+
     /// The node's clock is known, and it may be asked from now on.
     pub(super) fn note_heard(&self) {
         self.contacts.note_heard(self.id);
@@ -496,16 +496,14 @@ impl Node {
         &self,
         socket: Socket,
         conn: Conn<Job>,
-        memory: Option<GreetReply>,
+        greeted: Option<GreetReply>,
         again: impl IntoIterator<Item = Job>,
         now: Tick,
     ) {
         self.listening.store(false, Ordering::Release);
         let asked = Now::read();
         self.link.open(Arc::new(socket), conn, |state| {
-            if let Some(length) = &self.quarantine_length {
-                state.greetings.plan(length, memory.is_none_or(|it| it.kept), asked.moment);
-            }
+            state.noted = greeted.is_some_and(|it| it.kept && self.records.misfit(it).is_none());
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.subscribe(state, asked);
             }
@@ -516,7 +514,7 @@ impl Node {
     /// Ends with the connection: everything that was not answered.
     pub(super) fn close(&self) -> Vec<Job> {
         self.listening.store(false, Ordering::Release);
-        if self.lane.as_ref().is_none_or(Lane::meets) {
+        if self.lane.as_ref().is_none_or(|it| it.set_slot().is_some()) {
             self.other_users.forget();
         }
         self.link.close()
@@ -582,7 +580,7 @@ impl Node {
             counters: Arc::new(Counters::default()),
             upcall: Upcall::default(),
             events: Arc::new(()),
-            quarantine_length: None,
+            records: Arc::new(Records::new(None, 1)),
             sets: None,
         };
         let worker_handle = WorkerHandle { registry, waker };
@@ -590,8 +588,8 @@ impl Node {
     }
 
     #[cfg(not(quorlock_shuttle))]
-    pub(crate) fn with_quarantine(self, length: Arc<QuarantineLength>, sets: Arc<Sets>) -> Node {
-        let other_users = Arc::new(OtherUsers::new(self.id, Some(sets)));
-        Node { quarantine_length: Some(length), other_users, ..self }
+    pub(crate) fn with_quarantine(self, records: Arc<Records>, sets: Arc<Sets>) -> Node {
+        let other_users = Arc::new(OtherUsers::new(self.id, Arc::clone(&records), Some(sets)));
+        Node { records, other_users, ..self }
     }
 }

@@ -4,24 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::answer::MeetReply;
+use crate::answer::GreetReply;
+use crate::engine::nodes::records::Records;
 use crate::error::NodeFailure;
 use crate::error::NodeFinding;
 use crate::ids::NodeId;
 use crate::logic::sets::Ids;
-use crate::sys::fill_random;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::time::Tick;
-use crate::wire::{self, Command};
+use crate::wire::{Command, Greeted, Set};
 
-/// A node is asked again before the first command after so long: others may have come that use other nodes.
-const MEET_EVERY: Duration = Duration::from_secs(10 * 60);
-/// Or after so long, while it says that there are such.
-const MEET_AGAIN: Duration = Duration::from_secs(10);
-/// News of our nodes are told no sooner after the last: one that says another id each time makes for few commands.
+/// News of our nodes are told no sooner after the last: one that shows another id each time makes for few commands.
 const NEWS_EVERY: Duration = Duration::from_secs(1);
-/// Ids are below: a script's numbers are exact so far.
-const IDS: u64 = 1_000_000_000_000_000;
 
 /// What the manager's nodes say of themselves and of others.
 #[derive(Debug)]
@@ -49,13 +43,14 @@ impl Sets {
         self.own.store(0, Ordering::Relaxed);
     }
 
-    /// What a node is asked and told; nothing where the system has no random numbers.
-    fn meet(&self) -> Option<Command> {
-        let mut bytes = [0; 8];
-        fill_random(&mut bytes).ok()?;
-        let id = u64::from_ne_bytes(bytes) % IDS;
-        let (set, earlier) = self.ids.lock().leave();
-        Some(wire::meet(id.max(1), set, self.nodes, &earlier))
+    fn own(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    /// What a node is told; nothing as long as it is not known.
+    fn set(&self) -> Option<Set> {
+        let (print, earlier) = self.ids.lock().leave();
+        Some(Set { print: print?, earlier, nodes: self.nodes })
     }
 
     fn hear(&self, node: NodeId, id: u64) {
@@ -65,95 +60,83 @@ impl Sets {
     }
 }
 
-/// When a node is asked again, on one connection.
+/// Which of our sets a node was told over one connection, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Meetings {
-    /// What it was last told of our nodes.
-    told: Option<u64>,
-    at: Option<Tick>,
-    /// Not before that is it told that they have changed.
-    news_at: Option<Tick>,
+pub(crate) struct Told {
+    own: u64,
+    /// Not before that it is told another one.
+    next_at: Option<Tick>,
 }
 
-/// Who else uses a node.
+impl Told {
+    /// It is told again, whatever it was told last.
+    pub(crate) fn tell_again(&mut self) {
+        *self = Told::default();
+    }
+}
+
+/// What one node says of other clients' sets.
 pub(crate) struct OtherUsers {
     node: NodeId,
-    /// Nothing without quarantine.
+    records: Arc<Records>,
     sets: Option<Arc<Sets>>,
-    /// How many nodes others use together with this one, if those are not ours; 0 if not.
+    /// How many nodes are in another set, of which it is one; 0 if there is none. A hint until it is confirmed.
     count: AtomicU64,
-    /// Fingerprint of our nodes when that was heard and not yet believed; 0 if it was not.
+    /// Of which of our sets it has shown that once.
     suspected: AtomicU64,
 }
 
-/// What follows from what a node has told of its other users.
+/// What follows from what a node has shown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Heard {
     Nothing,
-    /// It is asked once more before it is believed.
+    /// Others use another set perhaps: it is told ours once more.
     Suspected,
-    /// Others use it with other nodes.
     Believed {
+        /// It is the first of the manager's nodes.
         is_news: bool,
     },
 }
 
-impl Meetings {
-    /// Lets it be asked ahead of the next command, whenever it was asked last.
-    pub(crate) fn ask_again(&mut self) {
-        self.told = None;
-    }
-
-    /// Takes in what follows from its answer.
-    pub(crate) fn on_answer(&mut self, heard: Heard, now: Tick) {
-        match heard {
-            Heard::Nothing => {}
-            Heard::Suspected => self.ask_again(),
-            Heard::Believed { .. } => self.at = now.checked_add(MEET_AGAIN),
-        }
-    }
-}
-
 impl OtherUsers {
-    pub(crate) fn new(node: NodeId, sets: Option<Arc<Sets>>) -> OtherUsers {
-        OtherUsers { node, sets, count: AtomicU64::new(0), suspected: AtomicU64::new(0) }
+    pub(crate) fn new(node: NodeId, records: Arc<Records>, sets: Option<Arc<Sets>>) -> OtherUsers {
+        OtherUsers { node, records, sets, count: AtomicU64::new(0), suspected: AtomicU64::new(0) }
     }
 
-    /// Asks the node for its id, and tells it which nodes we use, before what comes next: if it is time, or if that has
-    /// changed.
-    pub(crate) fn due(&self, meetings: &mut Meetings, now: Tick) -> Option<Command> {
-        let sets = self.sets.as_ref()?;
-        let own = sets.own.load(Ordering::Relaxed);
-        let may_tell = meetings.news_at.is_none_or(|it| it <= now);
-        let is_news = meetings.told.is_none_or(|it| own != 0 && own != it && may_tell);
-        if !is_news && meetings.at.is_none_or(|it| now < it) {
-            return None;
+    /// The greeting that is due ahead of the next command, because the node was not told yet which nodes we use.
+    pub(crate) fn due(&self, told: &mut Told, of: Greeted<'_>, now: Tick) -> Option<Command> {
+        let may_tell = told.next_at.is_none_or(|it| it <= now);
+        (self.is_to_be_told(told) && may_tell).then(|| self.greet(told, of, now))
+    }
+
+    /// A greeting, with our set if that is known.
+    pub(crate) fn greet(&self, told: &mut Told, of: Greeted<'_>, now: Tick) -> Command {
+        let set = self.sets.as_ref().and_then(|it| it.set());
+        if let Some(set) = &set {
+            *told = Told { own: set.print, next_at: now.checked_add(NEWS_EVERY) };
         }
-        let (at, news_at) = (now.checked_add(MEET_EVERY), now.checked_add(NEWS_EVERY));
-        *meetings = Meetings { told: Some(own), at, news_at };
-        sets.meet()
+        self.records.greet(of, set.as_ref())
     }
 
-    /// The node's connection has ended.
+    /// The connection has ended: behind the next one there may be another node.
     pub(crate) fn forget(&self) {
         if let Some(sets) = &self.sets {
             sets.forget(self.node);
         }
     }
 
-    /// Whether the node has not been told yet which nodes we use, although we know.
-    pub(crate) fn is_to_be_told(&self, meetings: &Meetings) -> bool {
-        let own = self.sets.as_ref().map_or(0, |it| it.own.load(Ordering::Relaxed));
-        own != 0 && meetings.told != Some(own)
+    /// Whether we know which nodes we use, and the node was not told.
+    pub(crate) fn is_to_be_told(&self, told: &Told) -> bool {
+        let own = self.sets.as_ref().map_or(0, |it| it.own());
+        own != 0 && told.own != own
     }
 
-    /// Takes in what the node has told.
-    pub(crate) fn hear(&self, MeetReply { id, others }: MeetReply) -> Heard {
+    pub(crate) fn hear(&self, GreetReply { id, others, .. }: GreetReply) -> Heard {
         let Some(sets) = &self.sets else { return Heard::Nothing };
         if let Some(id) = id {
             sets.hear(self.node, id);
         }
-        let own = sets.own.load(Ordering::Relaxed);
+        let own = sets.own();
         if own == 0 {
             // One of our nodes is not connected, and may be another when it is: then nobody can tell whose set is which.
             return Heard::Nothing;
@@ -172,13 +155,13 @@ impl OtherUsers {
         Heard::Believed { is_news: !sets.warned.swap(true, Ordering::Relaxed) }
     }
 
-    /// That others use it together with other nodes, if that is so.
+    /// What is wrong with the node, if others use it with other nodes than we do.
     pub(crate) fn finding(&self) -> Option<NodeFinding> {
         let there = Some(self.count.load(Ordering::Relaxed)).filter(|it| *it != 0)?;
         Some(NodeFinding::OtherNodes { there, here: self.sets.as_ref()?.nodes })
     }
 
-    /// The same, where the node has no vote because of that.
+    /// Why its grants do not count, if they do not because of that.
     pub(crate) fn failure(&self) -> Option<NodeFailure> {
         let finding = self.finding().filter(|_| self.sets.as_ref().is_some_and(|it| it.strict))?;
         Some(NodeFailure::Disqualified { finding })
@@ -188,75 +171,79 @@ impl OtherUsers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::Record;
+    use crate::ids::Edition;
     use crate::time;
 
     fn users(sets: &Arc<Sets>) -> OtherUsers {
-        OtherUsers::new(NodeId::new(0), Some(Arc::clone(sets)))
+        let records = Arc::new(Records::new(Some(Duration::from_secs(1)), 1));
+        OtherUsers::new(NodeId::new(0), records, Some(Arc::clone(sets)))
     }
 
     fn id(index: u8) -> NodeId {
         NodeId::new(index)
     }
 
-    #[test]
-    fn a_node_is_asked_first_and_every_ten_minutes_and_when_there_is_news() {
-        let sets = Arc::new(Sets::new(2, false));
-        let (users, mut meetings, start) = (users(&sets), Meetings::default(), time::tick());
-        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
-        let mut is_met = |now| users.due(&mut meetings, now).is_some();
-        assert!(is_met(start) && !is_met(after(599)));
-        assert!(is_met(after(600)) && !is_met(after(601)));
+    fn shown(id: u64, others: u64) -> GreetReply {
+        let (record, served, edition) = (Record::Kept, Duration::ZERO, Edition::NONE);
+        GreetReply { record, served, longest: 0, kept: true, edition, id: Some(id), others, from: 0 }
+    }
 
+    const SERVER: Greeted<'static> = Greeted::Server { look: false, vouch: false };
+
+    #[test]
+    fn a_node_is_told_which_nodes_we_use_once_that_is_known_and_when_it_changes() {
+        let sets = Arc::new(Sets::new(2, false));
+        let (users, mut told, start) = (users(&sets), Told::default(), time::tick());
+        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
+        let mut is_told = |now| users.due(&mut told, SERVER, now).is_some();
+        assert!(!is_told(start));
         sets.hear(id(0), 7);
-        assert!(!is_met(after(602)), "the other has said nothing yet");
+        assert!(!is_told(after(2)), "the other has shown nothing yet");
         sets.hear(id(1), 8);
-        assert!(is_met(after(603)) && !is_met(after(604)));
+        assert!(is_told(after(3)) && !is_told(after(4)) && !is_told(after(100_000)));
         // One is not connected, and is the same when it is again.
         sets.forget(id(1));
-        assert!(!is_met(after(605)));
+        assert!(!is_told(after(100_001)));
         sets.hear(id(1), 8);
-        assert!(!is_met(after(606)));
+        assert!(!is_told(after(100_002)));
+        sets.hear(id(1), 9);
+        assert!(is_told(after(100_003)));
     }
 
     #[test]
-    fn a_node_that_says_another_id_each_time_makes_for_one_command_a_second() {
+    fn a_node_that_shows_another_id_each_time_makes_for_one_command_a_second() {
         let sets = Arc::new(Sets::new(1, false));
-        let (users, mut meetings, start) = (users(&sets), Meetings::default(), time::tick());
+        let (users, mut told, start) = (users(&sets), Told::default(), time::tick());
         let mut asked = 0;
         for millis in 0..10_000 {
             let now = start.checked_add(Duration::from_millis(millis)).unwrap();
-            asked += u32::from(users.due(&mut meetings, now).is_some());
-            meetings.on_answer(users.hear(MeetReply { id: Some(millis + 1), others: 0 }), now);
+            asked += u32::from(users.due(&mut told, SERVER, now).is_some());
+            users.hear(shown(millis + 1, 0));
         }
         assert_eq!(asked, 10);
     }
 
     #[test]
-    fn a_node_that_others_use_with_other_nodes_is_asked_once_more_before_it_is_believed_and_often_after_that() {
+    fn a_node_that_others_use_with_other_nodes_is_told_ours_once_more_before_it_is_believed() {
         let sets = Arc::new(Sets::new(1, true));
-        let (users, mut meetings, start) = (users(&sets), Meetings::default(), time::tick());
-        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
-        let reply = MeetReply { id: Some(7), others: 3 };
-        assert!(users.due(&mut meetings, start).is_some());
+        let users = users(&sets);
 
-        meetings.on_answer(users.hear(reply), start);
-        assert_eq!((users.failure(), users.due(&mut meetings, start).is_some()), (None, true));
-
-        let heard = users.hear(reply);
-        assert_eq!(heard, Heard::Believed { is_news: true });
-        meetings.on_answer(heard, start);
+        assert_eq!((users.hear(shown(7, 3)), users.failure()), (Heard::Suspected, None));
+        assert_eq!(users.hear(shown(7, 3)), Heard::Believed { is_news: true });
         assert_eq!(
             users.failure(),
             Some(NodeFailure::Disqualified { finding: NodeFinding::OtherNodes { there: 3, here: 1 } })
         );
-        assert!(users.due(&mut meetings, after(9)).is_none() && users.due(&mut meetings, after(10)).is_some());
-        assert_eq!(users.hear(reply), Heard::Believed { is_news: false });
-        assert_eq!(users.hear(MeetReply { id: Some(7), others: 0 }), Heard::Nothing);
-        assert_eq!(users.failure(), None);
+        assert_eq!(users.hear(shown(7, 3)), Heard::Believed { is_news: false });
+        assert_eq!((users.hear(shown(7, 0)), users.failure()), (Heard::Nothing, None));
     }
 
     #[test]
-    fn without_quarantine_no_node_is_asked_which_it_is() {
-        assert!(OtherUsers::new(id(0), None).due(&mut Meetings::default(), time::tick()).is_none());
+    fn without_quarantine_no_node_is_told_which_nodes_we_use() {
+        let records = Arc::new(Records::new(None, 1));
+        let users = OtherUsers::new(id(0), records, None);
+        assert_eq!(users.hear(shown(7, 3)), Heard::Nothing);
+        assert!(users.due(&mut Told::default(), SERVER, time::tick()).is_none());
     }
 }

@@ -1,18 +1,19 @@
 //! What is known of a node, for everybody to read: whether it may vote, what its clock shows, what it said about itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::sys::logging::{Level, info, warn, write_line};
 use crate::sys::sync::{AtomicU64, Mutex};
 
 use crate::answer::ServerInfo;
-use crate::engine::nodes::memory::QuarantineLength;
+use crate::engine::nodes::records::Records;
 use crate::error::{FailureKind, MemberReport, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::NodeId;
 use crate::logic::clock::ClockStep;
-use crate::logic::eligibility::{Change, Eligibility, QuarantineSpan};
+use crate::logic::eligibility::{Change, Eligibility};
+use crate::logic::quarantines::{Ask, Quarantines};
 use crate::observer::{Event, Upcall};
 use crate::stats::{Counters, count};
 use crate::time::{About, Moment, Tick};
@@ -24,9 +25,15 @@ const FAILURE_SAID_EVERY: Duration = Duration::from_secs(60 * 60);
 /// The same for releases that are given up.
 const OVERFLOW_SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// All that there are, for [`Status::why`].
-const WHY: [Quarantine; 5] =
-    [Quarantine::New, Quarantine::Restarted, Quarantine::Emptied, Quarantine::ClockStep, Quarantine::Unverifiable];
+/// What is known of the server, as one value.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    quarantines: Quarantines,
+    /// By how many microseconds its clock is ahead of the one of leases, at least and at most.
+    clock: Option<(i64, i64)>,
+    /// When its clock was last seen to have been set forward.
+    stepped_at: Option<Tick>,
+}
 
 /// See the module.
 pub(crate) struct Status {
@@ -35,27 +42,17 @@ pub(crate) struct Status {
     start: Tick,
     counters: Arc<Counters>,
     upcall: Upcall,
-    quarantine_length: Option<Arc<QuarantineLength>>,
-    /// Until when it is quarantined for a lock that it does not know, in nanoseconds since the node's start; 0 for never.
-    told_until: AtomicU64,
-    /// When the quarantine began that its restart has brought, likewise, and the one that a step of its clock has; the
-    /// smallest number for none. How long they last may change: see `memory`.
-    restarted: AtomicI64,
-    stepped: AtomicI64,
-    /// Why it is quarantined, if it is.
-    why: AtomicU8,
-    /// When its clock was last seen to have been set forward: one more than the nanoseconds since the node's start; 0 for
-    /// never.
-    stepped_at: AtomicU64,
+    records: Arc<Records>,
+    known: Mutex<Known>,
+    /// When it was last asked for something whose answer shows that its record is known as it is: in
+    /// nanoseconds since the node's start; 0 for never.
+    current: AtomicU64,
     /// When the log last warned of a step, likewise.
     step_said: AtomicU64,
     /// When it last warned of releases that were given up, likewise.
     overflow_said: AtomicU64,
     /// When it last warned of each kind of failure.
     failures_said: Mutex<Vec<(FailureKind, Tick)>>,
-    /// By how many microseconds its clock is ahead of the one of leases, at least and at most; the smallest number if that
-    /// is not known. Read one after the other: a hint, which nobody's safety rests on.
-    clock_offset: [AtomicI64; 2],
     /// What the server said at the beginning of the last connection.
     server_info: Mutex<Option<ServerInfo>>,
     /// What its servers or sentinels said last, if it is several.
@@ -77,7 +74,7 @@ impl Status {
         start: Tick,
         counters: Arc<Counters>,
         upcall: Upcall,
-        quarantine_length: Option<Arc<QuarantineLength>>,
+        records: Arc<Records>,
     ) -> Status {
         Status {
             id,
@@ -85,52 +82,43 @@ impl Status {
             start,
             counters,
             upcall,
-            quarantine_length,
-            told_until: AtomicU64::new(0),
-            restarted: AtomicI64::new(i64::MIN),
-            stepped: AtomicI64::new(i64::MIN),
-            why: AtomicU8::new(0),
-            stepped_at: AtomicU64::new(0),
+            records,
+            current: AtomicU64::new(0),
+            known: Mutex::default(),
             step_said: AtomicU64::new(0),
             overflow_said: AtomicU64::new(0),
             failures_said: Mutex::new(Vec::new()),
-            clock_offset: [AtomicI64::new(i64::MIN), AtomicI64::new(i64::MIN)],
             server_info: Mutex::new(None),
             members: Mutex::default(),
         }
     }
 
-    /// For how long its grants do not count yet; zero if they do.
-    pub(crate) fn quarantine_left(&self, now: Tick) -> Duration {
-        let told = self.told_until.load(Ordering::Relaxed).saturating_sub(self.nanos(now));
-        let begun = self.left(&self.restarted, now).max(self.left(&self.stepped, now));
-        Duration::from_nanos(told).max(begun)
+    /// For how long what it grants does not count yet that was asked for at `asked`, and why.
+    pub(crate) fn left(&self, asked: Tick) -> Option<(Duration, Quarantine)> {
+        self.known.lock().quarantines.left(Ask::Grant, asked, self.records.quarantine())
     }
 
-    /// Why its grants do not count yet.
-    pub(crate) fn quarantine_reason(&self) -> Quarantine {
-        let number = usize::from(self.why.load(Ordering::Relaxed));
-        WHY.get(number).copied().unwrap_or(Quarantine::Restarted)
+    /// The [middle](Quarantines::middle) of its quarantine, over or not.
+    pub(crate) fn middle_of_quarantine(&self) -> Option<(Tick, Duration)> {
+        self.known.lock().quarantines.middle(self.records.quarantine()?)
     }
 
-    /// What is left of a quarantine that began at `began`.
-    fn left(&self, began: &AtomicI64, now: Tick) -> Duration {
-        let (began, Some(length)) = (began.load(Ordering::Relaxed), &self.quarantine_length) else {
-            return Duration::ZERO;
-        };
-        let length = i64::try_from(length.get().as_nanos()).unwrap_or(i64::MAX);
-        let end = if began == i64::MIN { began } else { began.saturating_add(length) };
-        let now = i64::try_from(self.nanos(now)).unwrap_or(i64::MAX);
-        Duration::from_nanos(u64::try_from(end.saturating_sub(now)).unwrap_or(0))
+    /// Its answer to what it was asked at `asked` shows that its record is known as it is.
+    pub(crate) fn note_current(&self, asked: Tick) {
+        self.current.store(self.nanos(asked), Ordering::Relaxed);
+    }
+
+    /// Whether its record was known as it was so long `before` a time, or later.
+    pub(crate) fn is_current(&self, (time, before): (Tick, Duration)) -> bool {
+        let current = Some(self.current.load(Ordering::Relaxed)).filter(|it| *it != 0);
+        current
+            .is_some_and(|it| Duration::from_nanos(self.nanos(time)) <= Duration::from_nanos(it).saturating_add(before))
     }
 
     /// What its clock shows now, at least and at most: microseconds since 1970.
     pub(crate) fn clock_shows(&self, now: Moment) -> Option<(u64, u64)> {
-        let [low, high] = &self.clock_offset;
-        let shows = |offset: &AtomicI64| {
-            let offset = Some(offset.load(Ordering::Relaxed)).filter(|it| *it != i64::MIN)?;
-            now.boot_micros().checked_add_signed(offset)
-        };
+        let (low, high) = self.known.lock().clock?;
+        let shows = |offset| now.boot_micros().checked_add_signed(offset);
         Some((shows(low)?, shows(high)?))
     }
 
@@ -165,35 +153,29 @@ impl Status {
 
     /// Publishes what is known of it now, and says what was news. True if its clock was set forward.
     pub(crate) fn publish_eligibility(&self, eligibility: &Eligibility, news: Option<Change>, now: Tick) -> bool {
-        let began = |quarantine: Option<QuarantineSpan>| quarantine.map_or(i64::MIN, |it| it.began(self.start));
-        self.restarted.store(began(eligibility.restarted()), Ordering::Relaxed);
-        self.stepped.store(began(eligibility.stepped()), Ordering::Relaxed);
-        let why = eligibility.why(now);
-        let number = WHY.iter().position(|it| *it == why).and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX);
-        self.why.store(number, Ordering::Relaxed);
-        self.told_until.store(eligibility.told_until().map_or(0, |it| self.nanos(it)), Ordering::Relaxed);
-        let (low, high) = eligibility.clock_offset().unwrap_or((i64::MIN, i64::MIN));
-        self.clock_offset[0].store(low, Ordering::Relaxed);
-        self.clock_offset[1].store(high, Ordering::Relaxed);
-        if let Some(news) = news {
-            self.say_news(news, eligibility.quarantine_left(now), why, now);
-        }
         let stepped = matches!(news, Some(Change::Stepped(ClockStep::Forward(_))));
-        if stepped {
-            self.stepped_at.store(self.nanos(now).saturating_add(1), Ordering::Relaxed);
+        {
+            let mut known = self.known.lock();
+            let stepped_at = if stepped { Some(now) } else { known.stepped_at };
+            let (quarantines, clock) = (eligibility.quarantines(), eligibility.clock_offset());
+            *known = Known { quarantines, clock, stepped_at };
+        }
+        if let Some(news) = news {
+            let (left, why) = eligibility.left(Ask::Grant, now).unwrap_or((Duration::ZERO, Quarantine::Restarted));
+            self.say_news(news, left, why, now);
         }
         stepped
     }
 
     /// Whether its clock was seen to have been set forward at `since` or later.
     pub(crate) fn has_stepped(&self, since: Tick) -> bool {
-        self.nanos(since) < self.stepped_at.load(Ordering::Relaxed)
+        self.known.lock().stepped_at.is_some_and(|it| since <= it)
     }
 
     /// Whether a lock that is gone there may be set again. Not for a while after a step of the node's clock: extensions
     /// are counted then, because a key that is there has been there all the time.
     pub(crate) fn may_heal(&self, now: Tick) -> bool {
-        self.left(&self.stepped, now).is_zero()
+        self.known.lock().quarantines.may_heal(now, self.records.quarantine())
     }
 
     /// `left`: how long the node is quarantined because of that.

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, Canary, GreetReply};
+use crate::answer::{Answer, GreetReply, Record};
 use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
@@ -253,7 +253,7 @@ impl Worker {
     }
 
     fn connect_to(&mut self, address: &Address, timeout: Duration) {
-        match Connecting::begin(address, self.node.greet(), timeout, &self.poll) {
+        match Connecting::begin(address, Some(self.node.records.greet_first()), timeout, &self.poll) {
             Ok(connecting) => self.phase = Phase::Connecting(Box::new(connecting)),
             Err(failure) => self.go_down(&failure),
         }
@@ -289,6 +289,13 @@ impl Worker {
             self.go_down(&NodeFailure::Disqualified { finding });
             return;
         }
+        // Whoever only looks is not refused.
+        if self.node.records.is_used()
+            && let Some(failure) = server_info.memory.and_then(|it| self.node.records.misfit(it))
+        {
+            self.go_down(&failure);
+            return;
+        }
         if let Some(run_id) = &server_info.run_id
             && let Err(Double { other, is_news }) = self.claim(run_id)
         {
@@ -310,13 +317,18 @@ impl Worker {
         {
             let mut eligibility = self.node.eligibility.lock();
             if let Some(memory) = server_info.memory {
-                self.node.hear(memory);
+                self.node.records.hear(self.node.id, memory);
+                if self.node.lane.is_none() {
+                    self.node.hear_set(memory);
+                }
+                self.node.status.note_current(asked.tick);
             }
-            eligibility.lasts(self.node.quarantine_length());
+            eligibility.lasts(self.node.records.quarantine());
             if let (Some(lane), Some(memory)) = (&self.node.lane, server_info.memory) {
-                // Slots have canaries of their own, and these show what its uptime would.
-                lane.remember(memory, now);
-                server_info.memory = Some(GreetReply { canary: Canary::Vouched, ..memory });
+                // Slots have records of their own, and these show what its uptime would.
+                lane.remember(memory, now, self.node.records.quarantine());
+                let record = if memory.record == Record::Off { Record::Off } else { Record::Vouched };
+                server_info.memory = Some(GreetReply { record, ..memory });
             }
             let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now, answered_at: said_time };
             let news = eligibility.on_connect(&server_info, times);
@@ -336,6 +348,7 @@ impl Worker {
         let (again, _) = self.unconfirmed.take_due(now);
         let again = self.own_of(again);
         self.node.open(socket, conn, server_info.memory, again, now);
+        self.node.greet_if_owed(now);
         self.node.set_health(Health::Up);
         let Node { id, address, upcall, .. } = &*self.node;
         upcall.tell(|| Event::NodeUp { node: *id, address: Arc::clone(address) });

@@ -8,6 +8,7 @@ use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::round::admission::Slot;
+use crate::engine::round::ask;
 use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::round::request::{Known, Request};
@@ -32,8 +33,6 @@ pub(crate) struct Attempt {
     /// Read before the first byte can leave, anew for every attempt.
     sent: Now,
     use_until: Option<Moment>,
-    /// For how many milliseconds a node was known to be quarantined that has forgotten.
-    quarantine: u64,
     /// The largest fencing counter that was seen before.
     seen: u64,
     /// It enters the waiting lists of nodes that refuse it.
@@ -69,13 +68,11 @@ impl Attempt {
         let round = round.after(seen).of_names(&request.spec.names);
         let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
-        let quarantine = fanout.quarantine();
-        let command =
-            request.spec.plan.acquire(owner, validity::millis(request.spec.ttl()), proposal, quarantine, &policy);
+        let command = request.spec.plan.acquire(owner, validity::millis(request.spec.ttl()), proposal, &policy);
         let (enters, deadline) = (policy.enters, request.limit(fanout.deadline(sent.tick)));
         let is_odd = fanout.response_timeout() != deadline.saturating_duration_since(sent.tick);
         let outgoing = Outgoing::ask(command, &round);
-        let attempt = Attempt { owner, sent, use_until, quarantine, seen, enters, deadline, is_odd, round, slot };
+        let attempt = Attempt { owner, sent, use_until, seen, enters, deadline, is_odd, round, slot };
         Ok((attempt, outgoing))
     }
 
@@ -150,10 +147,16 @@ impl Attempt {
             counted = raise.nodes_with(|it| rule.counts(it, token));
             raised = true;
         }
-        // RACE: a grant was counted as far as quarantines were known then. A node whose grant came later may have said, right
-        // before it, that another client needs a longer one.
+        // RACE: a grant was counted as far as quarantines were known then. A node whose answer came later may have shown that
+        // another program needs a longer one.
         let mut quarantined = Vec::new();
-        if matches!(end, AcquireEnd::Won { .. }) && self.quarantine < fanout.quarantine() {
+        if matches!(end, AcquireEnd::Won { .. }) && fanout.records.quarantine().is_some() {
+            let behind = fanout.not_known_since_quarantine_of(counted);
+            if behind != NodeSet::default() {
+                // Answers come in order: behind this one they have shown their records.
+                let deadline = request.limit(time::deadline(fanout.response_timeout()));
+                drop(ask::ask(fanout, Command::time(), Some(behind), deadline));
+            }
             quarantined = fanout.quarantined_of(counted, self.sent.tick);
             if counted.len().saturating_sub(quarantined.len()) < quorum(nodes) {
                 end = AcquireEnd::Lost(LossReason::NoQuorum);

@@ -10,8 +10,8 @@
 //! Keys are deleted by a flush, once. All states that can be reached are visited.
 //!
 //! The rules here are those of the engine, in fewer words; each of them has a [`Flaw`], which has to be found. A server stands for
-//! `greet.lua` in a cluster, `acquire.lua`, `extend.lua`, `release.lua` and `canary.lua`; `recorded` compares them. On purpose: no
-//! counters, no waiting lists, and a slot's canary is set back whatever it began with.
+//! `greet.lua` in a cluster, `acquire.lua`, `extend.lua`, `release.lua` and `record.lua`; `recorded` compares them. On purpose: no
+//! counters, no waiting lists, and a slot's record is set back whatever it began with.
 
 mod proofs;
 mod recorded;
@@ -60,12 +60,12 @@ enum Flaw {
     NotBehindTheAcquire,
     /// A release that is refused because the slot is moving or has moved is not sent again.
     NotAgain,
-    /// The canary of the master is looked at before that of the slot.
+    /// The record of the master is looked at before that of the slot.
     MasterFirst,
     /// What the master's says is written into that of the slot, whatever became of it meanwhile.
     SettlesBlindly,
-    /// A server whose canary of the slot is gone grants locks all the same.
-    NoCanary,
+    /// A server whose record of the slot is gone or another one grants and extends locks all the same.
+    NoComparison,
 }
 
 /// Why the slot moves.
@@ -103,6 +103,14 @@ const ACQUIRE: u8 = 1;
 const EXTEND: u8 = 2;
 const RELEASE: u8 = 4;
 
+/// Of the slot: since when whose process keeps what it is told. The edition is any number that the other one has not.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Record {
+    since: u8,
+    of: usize,
+    edition: u8,
+}
+
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Server {
     is_up: bool,
@@ -112,9 +120,8 @@ struct Server {
     migrates: bool,
     /// Whose lock it is, and until when.
     key: Option<(usize, u8)>,
-    /// The canary of the slot: since when whose process keeps what it is told.
-    canary: Option<(u8, usize)>,
-    /// The canary of the master: since when it owns the slot, and remembers; not written since that changed.
+    record: Option<Record>,
+    /// The record of the master: since when it owns the slot, and remembers; not written since that changed.
     owned: Option<u8>,
 }
 
@@ -122,7 +129,7 @@ struct Server {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 enum Known {
     Nothing,
-    /// It has written the canary of the slot, then.
+    /// It has written the record of the slot, then.
     Greeted(u8),
     /// And has looked at the master's.
     Looked {
@@ -154,6 +161,8 @@ struct Client {
     /// When it was last told that this server owns the slot: it had asked then.
     told: [Option<u8>; 2],
     known: [Known; 2],
+    /// Of the slot's record, as each server has shown it last; 0 for one that is not there any more.
+    editions: [u8; 2],
     queue: [u8; 2],
     /// Where its release went as the owner's, and whether it was refused there.
     released: usize,
@@ -169,6 +178,7 @@ const CLIENT: Client = Client {
     extended: None,
     told: [None; 2],
     known: [Known::Nothing; 2],
+    editions: [0; 2],
     queue: [0; 2],
     released: OLD,
     kept: false,
@@ -193,7 +203,7 @@ impl World {
             owns: it == OLD,
             migrates: false,
             key: None,
-            canary: (it == OLD && self.known).then_some((0, OLD)),
+            record: (it == OLD && self.known).then_some(Record { since: 0, of: OLD, edition: 1 }),
             owned: (it == OLD).then_some(0),
         };
         State {
@@ -237,10 +247,11 @@ impl World {
         self.flaw == Flaw::NoBelief || state.clients[client].told[server].is_some_and(|it| state.now < it + BELIEF)
     }
 
-    /// Whether what the client has asked the server for at `sent` counts.
-    fn counts(&self, state: &State, client: usize, server: usize, sent: u8) -> bool {
+    /// Whether what the server has just done for the client counts. The engine looks at when it was asked for, or for the last
+    /// time, which is no later.
+    fn counts(&self, state: &State, client: usize, server: usize) -> bool {
         let Known::Since(since) = state.clients[client].known[server] else { return false };
-        since + self.silence() <= sent && self.is_believed(state, client, server)
+        since + self.silence() <= state.now && self.is_believed(state, client, server)
     }
 
     /// All that clients can do next.
@@ -291,6 +302,19 @@ impl World {
         }
     }
 
+    /// A client learns that the slot's record is another one, and looks anew. What it has asked for is asked again, if it is
+    /// still wanted then, or is not.
+    fn refused(&self, state: &State, me: usize, server: usize, command: u8) -> Vec<State> {
+        let Client { phase, map, .. } = state.clients[me];
+        let is_wanted = [(ACQUIRE, Phase::Acquiring), (EXTEND, Phase::Holding)].contains(&(command, phase));
+        let mut again = *state;
+        again.clients[me].known[server] = Known::Nothing;
+        let mut over = again;
+        over.clients[me].queue[server] &= !command;
+        self.hear(&mut over, me, server, command, false);
+        if is_wanted && map == server { vec![again, over] } else { vec![over] }
+    }
+
     fn release(&self, own: &mut Client) {
         own.phase = Phase::Over;
         own.released = own.map;
@@ -304,13 +328,13 @@ impl World {
     fn hear(&self, state: &mut State, me: usize, server: usize, command: u8, done: bool) {
         let client = state.clients[me];
         match (command, client.phase) {
-            (ACQUIRE, Phase::Acquiring) if done && self.counts(state, me, server, client.sent) => {
+            (ACQUIRE, Phase::Acquiring) if done && self.counts(state, me, server) => {
                 (state.clients[me].phase, state.clients[me].until) = (Phase::Holding, client.sent + TTL);
             }
             (ACQUIRE, Phase::Acquiring) => self.release(&mut state.clients[me]),
             (EXTEND, Phase::Holding) => {
                 let sent = client.extended.unwrap_or_default();
-                if done && self.counts(state, me, server, sent) {
+                if done && self.counts(state, me, server) {
                     state.clients[me].until = sent + TTL;
                 }
             }
@@ -334,7 +358,9 @@ impl walk::World for World {
             for server in [OLD, NEW] {
                 let sent = state.clients[me].queue[server];
                 let command = sent & sent.wrapping_neg();
-                if command != 0 {
+                if command != 0 && self.refuses(state, me, server, command) {
+                    all.extend(self.refused(state, me, server, command));
+                } else if command != 0 {
                     let mut next = *state;
                     next.clients[me].queue[server] &= !command;
                     let done = self.run(&mut next, me, server, command);
@@ -378,9 +404,10 @@ impl walk::World for World {
         let old = |it: u8| if it + SILENCE <= now { 0 } else { it };
         for server in &mut state.servers {
             server.key = server.key.filter(|it| now < it.1);
-            server.canary = server.canary.map(|it| (old(it.0), it.1));
+            server.record = server.record.map(|it| Record { since: old(it.since), ..it });
             server.owned = server.owned.map(old);
         }
+        state.number_editions();
         state.moved = state.moved.map(|it| it.max(now.saturating_sub(SPREAD)));
         for client in &mut state.clients {
             for known in &mut client.known {
@@ -396,8 +423,11 @@ impl walk::World for World {
                 self.release(client);
             }
             if client.phase == Phase::Over {
-                let Client { map, queue, released, kept, .. } = *client;
-                *client = Client { phase: Phase::Over, map, queue, released, kept, ..CLIENT };
+                let Client { map, queue, released, kept, editions, .. } = *client;
+                *client = Client { phase: Phase::Over, map, queue, released, kept, editions, ..CLIENT };
+                for (edition, queue) in client.editions.iter_mut().zip(queue) {
+                    *edition = if queue & (ACQUIRE | EXTEND) == 0 { 0 } else { *edition };
+                }
                 if queue.iter().all(|it| it & RELEASE == 0) {
                     client.released = OLD;
                 }

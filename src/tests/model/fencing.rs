@@ -4,7 +4,7 @@
 //! connection to each node, on which its commands stay in order ([`Lines::InOrder`]); between connections there is no
 //! order at all. Commands and answers can be delayed for ever, and an attempt can give up at any time. Other mishaps
 //! come as often as the world says ([`Accidents`]): lost commands, commands that are executed twice, keys that vanish
-//! early, nodes that restart with or without what they had stored. Where keys last ([`Keys::Last`]), a key lasts for
+//! early, nodes that restart with or without what they had stored, or have an older copy of it. Where keys last ([`Keys::Last`]), a key lasts for
 //! as long as the attempt that counts on it. All states that can be reached are visited, but for those from which
 //! nothing can go wrong any more.
 //!
@@ -99,10 +99,10 @@ enum Lines {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Guard {
     None,
-    /// Clients know that it restarted: they ask it, but grants and raises do not count.
-    Uptime,
-    /// The node knows: no counter, and a young canary, so an acquire sets nothing.
-    Canary,
+    /// The node's record changes, so it refuses what compares the record until the client has greeted it again. From then on the
+    /// client knows that it forgot: what it grants, takes or extends does not count before the end of the quarantine, nor
+    /// what it grants to an attempt that began before that.
+    Record,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,8 +122,10 @@ enum Flaw {
     ExtendsWithoutCounter,
     /// A node sets a key again whatever its counter is.
     HealsWithoutCounter,
-    /// A node without a counter gets one by an extension or a heal.
-    LiftsMissingCounter,
+    /// A node compares the record in no acquire.
+    AcquiresWithoutRecord,
+    /// A node compares the record in no extension and no heal.
+    ExtendsWithoutRecord,
     /// The client counts nodes that granted, but did not accept.
     CountsRefusers,
     /// The client takes N/2 nodes for a majority.
@@ -142,8 +144,10 @@ enum Flaw {
     HealsBehindRelease,
     /// A release lifts the counter whosever key is set there, and creates it.
     ReleaseLiftsForAnyone,
-    /// A node that was quarantined accepts any proposal where it has no counter.
-    ForgetsItsQuarantine,
+    /// The client counts a grant after the quarantine, whenever it asked for that.
+    CountsWhatWasAskedBefore,
+    /// The same, and a node takes a counter as it finds it: one that is missing for 0, and an old one for what it is.
+    TakesAnyCounter,
     /// A node is quarantined until nobody is left who knew it before, and no longer.
     QuarantinedForNoTime,
 }
@@ -218,8 +222,16 @@ impl<const A: usize> World<A> {
     }
 
     fn start(&self) -> State<A> {
-        let line =
-            Line { sent: 0, answer: Answer::None, doubtful: false, barred: false, rank: 0, counted: false, blocks: 0 };
+        let line = Line {
+            sent: 0,
+            answer: Answer::None,
+            greeted: true,
+            doubtful: false,
+            barred: false,
+            rank: 0,
+            counted: false,
+            blocks: 0,
+        };
         let attempt = Attempt {
             phase: Phase::Idle,
             late: false,

@@ -1,46 +1,52 @@
 //! Two programs whose ttls differ, and servers that forget: who is quarantined for how long, in every order of what can happen.
 //!
-//! Somebody holds the lock for [`LONG`], from the beginning of the world on. Nodes restart empty, or come back with an old
-//! copy of what they had, always without the lock. A client that needs a short quarantine itself, and was started just now,
-//! greets nodes whenever it can, and takes the lock when a majority grants it and counts for it. It must not have it before
-//! [`LONG`] is over. The holder comes back to nodes that restarted, or is cut off from them for good; and there may be a
-//! witness: a third client, with a short ttl, that has known the nodes from before.
+//! Somebody holds the lock for [`LONG`]: from the beginning of the world on, or it comes then and takes the lock. Nodes restart
+//! empty, or come back with an old copy of what they had, always without the lock. Another client needs a short quarantine, was
+//! started just now or has known the nodes from before, and takes the lock when a majority grants it and counts for it. It must
+//! not have it before [`LONG`] is over. The holder comes back to nodes that restarted, or is cut off from them for good; and
+//! there may be a witness: a third client, with a short ttl, that has known the nodes from before.
 //!
-//! What clients know and pass on is the shipped [`Longest`]; a node stands for `greet.lua` and `canary.lua`; `recorded` compares
-//! them. On purpose: no days. All states that can be reached are visited.
+//! What clients know and pass on is the shipped [`Longest`]; a node stands for `greet.lua`; `recorded` compares them. On purpose:
+//! no editions but whether a client was greeted with the present one; and no waiting: a node is asked, greets if it must, and
+//! grants, in one step, but for the holder. A round takes less than a unit of time. All states that can be reached are visited.
 
+mod proofs;
 mod recorded;
 
-use std::collections::HashSet;
-
-use crate::logic::longest::{Longest, Told};
+use super::walk::Visited;
+use crate::logic::longest::Longest;
 
 const NODES: usize = 3;
 const MAJORITY: usize = 2;
 /// How long the holder's lease lasts, and so the quarantine that it needs.
 const LONG: u64 = 4;
-/// What others need, if they do not know better.
+/// What others need, if they do not know better. Rounds are over within half of it.
 const SHORT: u64 = 2;
 /// A client that can come back to a node has done so after as long, since it tries all the time. Less than [`SHORT`].
 const COMES_BACK: u64 = 1;
 /// Time enough for a quarantine of [`LONG`] after the last restart.
 const END: u64 = LONG + LAST_RESTART + 1;
 const LAST_RESTART: u64 = 1;
-const DAY: u64 = 20_000;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flaw {
     None,
-    /// The canary does not say whose it is.
+    /// The record does not show which process keeps it.
     NoRunId,
     /// Nodes do not keep what they are told.
     NotKept,
-    /// Clients do not listen to what nodes tell.
+    /// Clients do not take in what nodes show.
     NotHeard,
     /// Clients do not pass it on.
     NotPassedOn,
-    /// A longer quarantine that turns up does not lengthen one that has begun, here or there.
+    /// A longer quarantine that turns up does not lengthen one that has begun.
     NotLengthened,
+    /// A longer quarantine does not change the record's edition.
+    SameEdition,
+    /// A node that had a quarantine counts whatever the others have shown since.
+    NoOthers,
+    /// It counts if they have shown anything since its quarantine began, and not since the middle.
+    OthersFromTheBeginning,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,15 +60,21 @@ struct World {
     /// How many nodes may restart, and how they come back.
     restarts: usize,
     comeback: Comeback,
-    /// Where the holder has its key, and which nodes know how long a quarantine it needs.
+    /// Where the holder has its key, and which nodes know how long a quarantine it needs. Of a holder that comes: which nodes it
+    /// reaches.
     held: [bool; NODES],
     told: [bool; NODES],
+    /// The holder comes, and takes the lock.
+    holder_comes: bool,
     /// The holder comes back to nodes that have restarted.
     holder_returns: bool,
     /// The witness is there, and comes back to them.
     witness: bool,
     /// The quarantine that the other client needs itself.
     own: u64,
+    /// The other client has known the nodes from before. It does not reach all of them.
+    is_idle: bool,
+    reached: [bool; NODES],
     flaw: Flaw,
 }
 
@@ -71,24 +83,33 @@ const WORLD: World = World {
     comeback: Comeback::Empty,
     held: [true; NODES],
     told: [true; NODES],
+    holder_comes: false,
     holder_returns: false,
     witness: false,
     own: SHORT,
+    is_idle: false,
+    reached: [true; NODES],
     flaw: Flaw::None,
 };
 
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Node {
     restarted_at: Option<u64>,
-    canary: Option<Canary>,
-    /// Of the three clients, who has greeted this process: the holder, the witness, the other.
+    record: Option<Record>,
+    /// The holder's key is there. In a round of the holder or of the other client: this node has granted the lock.
+    held: bool,
+    granted: [bool; 2],
+    /// Of the three clients, who has greeted this process, and who with the record that it has now.
     greeted: [bool; 3],
+    current: [bool; 3],
     /// Since when the node remembers, as the other client knows; and how long a quarantine it made of that.
     begun: Option<(u64, u64)>,
+    /// When the node has shown the other client last that this is so, since the world began.
+    shown: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct Canary {
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+struct Record {
     /// `None`: since before the world began.
     since: Option<u64>,
     is_of_this_process: bool,
@@ -98,67 +119,110 @@ struct Canary {
 const HOLDER: usize = 0;
 const WITNESS: usize = 1;
 const OTHER: usize = 2;
+/// The other client's place in [`Node::granted`].
+const TO_OTHER: usize = 1;
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct State {
     now: u64,
+    held_since: Option<u64>,
     nodes: [Node; NODES],
-    /// What nodes have told the witness and the other client.
+    /// What nodes have shown each client.
     heard: [[u64; NODES]; 3],
 }
 
-/// When the other client got the lock, at the earliest; in how many states it was looked for.
-#[derive(Debug)]
+/// Whether the other client got the lock, and too early; in how many states it was looked for.
+#[derive(Debug, Default)]
 struct Findings {
-    got_it_at: Option<u64>,
+    got_it_late: bool,
+    /// How it came to two holders.
+    two_hold: Option<Vec<State>>,
     states: usize,
-}
-
-impl Findings {
-    fn two_hold(&self) -> bool {
-        self.got_it_at.is_some_and(|it| it < LONG)
-    }
-}
-
-impl Canary {
-    /// Whether the node votes for a name without a counter, for a client that needs a quarantine of this length.
-    fn is_old_enough(&self, now: u64, length: u64) -> bool {
-        self.since.is_none_or(|since| since + length.max(self.longest) <= now)
-    }
 }
 
 impl World {
     fn start(&self) -> State {
+        let is_told = |it: usize| self.told[it] && !self.holder_comes;
         let node = |it: usize| Node {
             restarted_at: None,
-            canary: Some(Canary {
+            record: Some(Record {
                 since: None,
                 is_of_this_process: true,
-                longest: if self.told[it] { LONG } else { SHORT },
+                longest: if is_told(it) { LONG } else { SHORT },
             }),
-            greeted: [self.told[it], self.witness, false],
+            held: self.held[it] && !self.holder_comes,
+            granted: [false; 2],
+            greeted: [is_told(it), self.witness, self.is_idle],
+            current: [is_told(it), self.witness, self.is_idle],
             begun: None,
+            shown: None,
         };
-        let known = [0, 1, 2].map(|it| if self.witness && self.told[it] { LONG } else { 0 });
-        State { now: 0, nodes: [0, 1, 2].map(node), heard: [[0; NODES], known, [0; NODES]] }
+        let known = |from_before: bool| {
+            [0, 1, 2].map(|it| {
+                if !from_before {
+                    0
+                } else if is_told(it) {
+                    LONG
+                } else {
+                    SHORT
+                }
+            })
+        };
+        let held_since = if self.holder_comes { None } else { Some(0) };
+        let heard = [[0; NODES], known(self.witness), known(self.is_idle)];
+        State { now: 0, held_since, nodes: [0, 1, 2].map(node), heard }
     }
 
     fn search(&self) -> Findings {
-        let start = self.start();
-        let mut seen = HashSet::from([start]);
-        let mut open = vec![start];
-        let mut got_it_at: Option<u64> = None;
-        while let Some(state) = open.pop() {
-            if (0..NODES).filter(|it| self.counts(&state, *it)).count() >= MAJORITY {
-                got_it_at = Some(got_it_at.map_or(state.now, |it| it.min(state.now)));
+        let mut visited = Visited::new(self.start());
+        let (mut findings, mut at) = (Findings::default(), 0);
+        while let Some(state) = visited.get(at) {
+            if MAJORITY <= (0..NODES).filter(|it| self.counts(&state, *it)).count() {
+                findings.got_it_late |= state.held_since.is_some();
+                if state.held_since.is_some_and(|it| state.now < it + LONG) {
+                    findings.two_hold = Some(visited.way(at).into_iter().filter_map(|it| visited.get(it)).collect());
+                    break;
+                }
             }
             self.each_next(&state, |next| {
-                if seen.insert(next) {
-                    open.push(next);
+                if let Some(next) = self.settle(next) {
+                    visited.insert(next, at);
                 }
             });
+            at += 1;
         }
-        Findings { got_it_at, states: seen.len() }
+        findings.states = visited.len();
+        findings
+    }
+
+    /// The one that stands for all states that differ only in what nobody will look at again; `None` if nothing more can
+    /// happen.
+    fn settle(&self, mut state: State) -> Option<State> {
+        if state.held_since.is_none() && LAST_RESTART < state.now {
+            return None;
+        }
+        let returns = self.holder_returns || self.holder_comes && state.held_since.is_none();
+        let is_young = state.nodes.map(|it| it.record.is_some_and(|it| it.since.is_some()));
+        for (node, it) in state.nodes.iter_mut().enumerate() {
+            for (client, acts) in [(HOLDER, returns), (WITNESS, self.witness), (OTHER, true)] {
+                it.current[client] &= acts;
+                it.greeted[client] &= acts && client != OTHER;
+            }
+            // A quarantine that is yet to come has its middle later.
+            let others = (0..NODES).any(|other| other != node && is_young[other]);
+            it.shown = it.shown.filter(|it| *it == state.now || others);
+            it.granted[HOLDER] &= state.held_since.is_none();
+        }
+        // States that differ only in which node is which are one, where nodes are alike.
+        for (a, b) in [(0, 1), (1, 2), (0, 1)] {
+            let is_alike = self.reached[a] == self.reached[b] && (!self.holder_comes || self.told[a] == self.told[b]);
+            let of = |it: usize| (state.nodes[it], state.heard.map(|heard| heard[it]));
+            if is_alike && of(b) < of(a) {
+                state.nodes.swap(a, b);
+                state.heard.iter_mut().for_each(|it| it.swap(a, b));
+            }
+        }
+        Some(state)
     }
 
     fn each_next(&self, state: &State, mut visit: impl FnMut(State)) {
@@ -170,11 +234,22 @@ impl World {
                 next.nodes[node] = self.restarted(state, node);
                 visit(next);
             }
-            for client in [HOLDER, WITNESS, OTHER] {
-                let returns = [self.holder_returns, self.witness, true][client];
-                if returns && !it.greeted[client] {
+            let comes = self.holder_comes && state.held_since.is_none() && self.told[node];
+            for (client, greets) in [(HOLDER, comes || self.holder_returns), (WITNESS, self.witness)] {
+                if greets && !it.current[client] {
                     visit(self.greet(state, node, client));
                 }
+            }
+            if comes && it.current[HOLDER] && it.restarted_at.is_none() && !it.held && !it.granted[TO_OTHER] {
+                visit(Self::grant_to_holder(state, node));
+            }
+            let is_answered = it.current[OTHER] && it.shown == Some(state.now) && (it.held || it.granted[TO_OTHER]);
+            if self.reached[node] && !is_answered {
+                // It gives the lock back at once, or keeps it while the round lasts.
+                let mut next = self.ask(state, node);
+                visit(next);
+                next.nodes[node].granted[TO_OTHER] = !next.nodes[node].held;
+                visit(next);
             }
         }
         // Time does not pass for a client that is on its way back.
@@ -186,25 +261,44 @@ impl World {
             .iter()
             .any(|it| self.holder_returns && is_late(it, HOLDER) || self.witness && is_late(it, WITNESS));
         if state.now < END && !waits {
-            visit(State { now: state.now + 1, ..*state });
+            let mut next = State { now: state.now + 1, ..*state };
+            for node in &mut next.nodes {
+                node.granted = [false; 2];
+                node.held &= next.held_since.is_some();
+            }
+            visit(next);
         }
     }
 
     /// The node as another process.
     fn restarted(&self, state: &State, node: usize) -> Node {
-        let canary = state.nodes[node].canary.filter(|_| self.comeback == Comeback::WithAnOldCopy);
-        let canary = canary.map(|it| Canary { is_of_this_process: self.flaw == Flaw::NoRunId, ..it });
-        Node { restarted_at: Some(state.now), canary, greeted: [false; 3], begun: None }
+        let record = state.nodes[node].record.filter(|_| self.comeback == Comeback::WithAnOldCopy);
+        let record = record.map(|it| Record { is_of_this_process: self.flaw == Flaw::NoRunId, ..it });
+        // What it has granted was heard.
+        Node {
+            restarted_at: Some(state.now),
+            record,
+            held: false,
+            greeted: [false; 3],
+            current: [false; 3],
+            begun: None,
+            ..state.nodes[node]
+        }
     }
 
     fn longest(&self, state: &State, client: usize) -> Longest {
         let mut longest = Longest::new([LONG, SHORT, self.own][client], NODES);
         for (node, millis) in state.heard[client].into_iter().enumerate() {
             if self.flaw != Flaw::NotHeard {
-                longest.hear(node, Told { millis, day: DAY });
+                longest.hear(node, millis);
             }
         }
         longest
+    }
+
+    /// How long the other client takes a quarantine to last.
+    fn length(&self, state: &State) -> u64 {
+        u64::try_from(self.longest(state, OTHER).quarantine_length().as_millis()).unwrap()
     }
 
     /// A client greets a node.
@@ -212,100 +306,58 @@ impl World {
         let mut next = *state;
         let longest = self.longest(state, client);
         let it = &mut next.nodes[node];
-        let before = it.canary.map_or(0, |it| it.longest);
-        let mut canary = it.canary.filter(|it| it.is_of_this_process).unwrap_or(Canary {
-            since: Some(state.now),
-            is_of_this_process: true,
-            longest: before,
-        });
-        let passed_on = if self.flaw == Flaw::NotPassedOn { 0 } else { longest.to_pass_on().millis };
-        let told = canary.longest.max(longest.own()).max(passed_on);
+        let before = it.record.map_or(0, |it| it.longest);
+        let known = it.record.filter(|it| it.is_of_this_process);
+        let mut record = known.unwrap_or(Record { since: Some(state.now), is_of_this_process: true, longest: before });
+        let heard = if self.flaw == Flaw::NotPassedOn { 0 } else { longest.largest() };
+        let is_young = record.since.is_some_and(|since| state.now - since < heard);
+        let shown = record.longest.max(longest.own()).max(if is_young { heard } else { 0 });
         if self.flaw != Flaw::NotKept {
-            canary.longest = told;
+            record.longest = shown;
         }
-        it.canary = Some(canary);
-        it.greeted[client] = true;
-        next.heard[client][node] = canary.longest;
+        let is_same = if self.flaw == Flaw::SameEdition { known.is_some() } else { known == Some(record) };
+        if !is_same {
+            it.current = [false; 3];
+        }
+        it.record = Some(record);
+        (it.greeted[client], it.current[client]) = (true, true);
+        next.heard[client][node] = shown;
         if client == OTHER {
-            let length = u64::try_from(self.longest(&next, OTHER).quarantine_length().as_millis()).unwrap();
-            next.nodes[node].begun = canary.since.map(|it| (it, length));
+            let length = self.length(&next);
+            next.nodes[node].begun = record.since.map(|it| (it, length));
         }
         next
     }
 
-    /// Whether the node grants the lock to the other client, and that counts.
+    /// It has kept all data for long, so the holder counts it.
+    fn grant_to_holder(state: &State, node: usize) -> State {
+        let mut next = *state;
+        (next.nodes[node].held, next.nodes[node].granted[HOLDER]) = (true, true);
+        if MAJORITY <= next.nodes.iter().filter(|it| it.granted[HOLDER]).count() {
+            next.held_since = Some(state.now);
+        }
+        next
+    }
+
+    /// The other client asks a node for something, and greets it first if it must.
+    fn ask(&self, state: &State, node: usize) -> State {
+        let mut next = if state.nodes[node].current[OTHER] { *state } else { self.greet(state, node, OTHER) };
+        let it = &mut next.nodes[node];
+        it.shown = Some(state.now);
+        next
+    }
+
+    /// Whether the node has granted the lock to the other client, and that counts.
     fn counts(&self, state: &State, node: usize) -> bool {
-        let it = &state.nodes[node];
-        let is_free = it.restarted_at.is_some() || !self.held[node];
-        let (true, Some(canary)) = (is_free && it.greeted[OTHER], it.canary) else { return false };
-        let known = u64::try_from(self.longest(state, OTHER).quarantine_length().as_millis()).unwrap();
-        let lengthened = self.flaw != Flaw::NotLengthened;
-        let client =
-            it.begun.is_none_or(|(since, length)| since + if lengthened { known } else { length } <= state.now);
-        // Only a node that has no counter looks at its canary again.
-        let looks = it.restarted_at.is_some() && self.comeback == Comeback::Empty && lengthened;
-        client && (!looks || canary.is_old_enough(state.now, known))
-    }
-}
-
-fn check_safe(world: World) {
-    let findings = world.search();
-    assert!(!findings.two_hold(), "{world:?}: {findings:?}");
-    // It is not safe because nothing happens.
-    assert!(findings.got_it_at.is_some() && 1_000 < findings.states, "{world:?}: {findings:?}");
-}
-
-fn check_unsafe(world: World) {
-    let findings = world.search();
-    assert!(findings.two_hold(), "{world:?}: {findings:?}");
-}
-
-#[test]
-fn h15_a_holder_that_comes_back_to_servers_that_were_all_restarted_empty_keeps_others_out() {
-    let world = World { holder_returns: true, ..WORLD };
-    check_safe(world);
-    // This needs the number of the holder to be kept, and the holder to come back before a short quarantine is over.
-    check_unsafe(World { flaw: Flaw::NotKept, ..world });
-    check_unsafe(World { flaw: Flaw::NotLengthened, ..world });
-    check_unsafe(World { own: COMES_BACK - 1, ..world });
-}
-
-/// The holder is cut off. One node that took no part in its majority knows its number.
-const CUT_OFF: World = World { restarts: 1, held: [true, true, false], ..WORLD };
-
-#[test]
-fn h15_a_holder_that_is_cut_off_is_safe_as_long_as_fewer_than_a_majority_of_nodes_forget() {
-    check_safe(CUT_OFF);
-    check_unsafe(World { flaw: Flaw::NotHeard, ..CUT_OFF });
-    check_unsafe(World { flaw: Flaw::NotLengthened, ..CUT_OFF });
-    // A node that the holder has never reached, and nobody else who knew.
-    check_unsafe(World { told: [true, true, false], ..CUT_OFF });
-}
-
-#[test]
-fn h15_clients_tell_nodes_what_a_holder_that_is_cut_off_cannot() {
-    let world = World { restarts: NODES, witness: true, ..CUT_OFF };
-    check_safe(world);
-    check_safe(World { told: [true, true, false], restarts: 1, ..world });
-    check_unsafe(World { flaw: Flaw::NotPassedOn, ..world });
-}
-
-/// What is left, and what the guide says about it.
-#[test]
-fn h15_where_a_majority_forgets_and_nobody_who_knows_comes_back_only_a_number_that_all_share_keeps_others_out() {
-    for restarts in [MAJORITY, NODES] {
-        check_unsafe(World { restarts, ..CUT_OFF });
-        check_unsafe(World { restarts, ..WORLD });
-        check_safe(World { restarts, own: LONG, ..CUT_OFF });
-        check_safe(World { restarts, own: LONG, ..WORLD });
-    }
-}
-
-#[test]
-fn h16_servers_that_come_back_with_old_data_keep_others_out_though_nobody_else_knows_anything() {
-    for held in [WORLD.held, CUT_OFF.held] {
-        let world = World { comeback: Comeback::WithAnOldCopy, held, ..WORLD };
-        check_safe(world);
-        check_unsafe(World { flaw: Flaw::NoRunId, ..world });
+        let Node { granted, begun, .. } = state.nodes[node];
+        let known = self.length(state);
+        let is_over = |(since, length): (u64, u64)| {
+            let length = if self.flaw == Flaw::NotLengthened { length } else { known };
+            let from = if self.flaw == Flaw::OthersFromTheBeginning { since } else { since + known / 2 };
+            let is_behind = |it: usize| self.reached[it] && state.nodes[it].shown.is_none_or(|shown| shown < from);
+            let waits = self.flaw != Flaw::NoOthers && (0..NODES).any(|it| it != node && is_behind(it));
+            since + length <= state.now && !waits
+        };
+        granted[TO_OTHER] && begun.is_none_or(is_over)
     }
 }

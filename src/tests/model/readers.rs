@@ -14,9 +14,9 @@
 //! No extension is confirmed that was sent behind a newer writer. This holds also where nodes lose lock keys and sets at any
 //! time ([`World::losses`]), with one exception: a reader that a writer has overtaken, because a node lost its entry, is extended
 //! where its acquire came only after that writer had gone. Where nodes lose none, nobody holds the lock beside a writer, also if a
-//! node restarts with nothing ([`World::crashes`]). Readers throw out no reader. And no end of an attempt leaves anything behind.
+//! node restarts with nothing or with what it had at the beginning ([`World::crashes`]). Readers throw out no reader. And no end of an attempt leaves anything behind.
 //!
-//! Clocks, what an attempt learns for the next one, and commands that are executed twice are searched in `fencing`, for the
+//! Clocks, how a client learns that a node has lost something, what an attempt learns for the next one, and commands that are executed twice are searched in `fencing`, for the
 //! writer, whose scripts and rounds these are. Which worlds, and why these: see `proofs`. For every rule there is a [`Flaw`],
 //! which has to be found.
 
@@ -73,6 +73,9 @@ enum Flaw {
     LastsForTheFirst,
     /// A node that restarts with nothing votes at once.
     NoSilence,
+    /// A node takes a counter for what it is that is older than its record; or one that a clock ahead may have made.
+    TakesOldCounter,
+    TakesCounterOfQuarantine,
     /// A node that hears that its writer reads from now on frees the lock.
     DowngradeFrees,
 }
@@ -137,9 +140,9 @@ struct Node<const A: usize> {
     entries: [u8; A],
     /// 0 if there is none.
     counter: u8,
-    /// When its quarantine ended; 0 if it has forgotten nothing.
+    /// When its quarantine ends, or ended; 0 if it has forgotten nothing. It began at [`SINCE`].
     floor: u8,
-    /// It is silent until each of these is over, or has had this extension confirmed; 0 for nothing.
+    /// What it grants or extends does not count until each of these is over, or has had this extension confirmed; 0 for nothing.
     forgot: [u8; A],
     sent: [u8; A],
     said: [Said; A],
@@ -202,7 +205,7 @@ struct World<const A: usize> {
     downgrades: bool,
     /// Lock keys, or sets of readers, that may be lost.
     losses: u8,
-    /// Nodes that may restart with nothing.
+    /// Nodes that may restart with nothing, or with what they had at the beginning.
     crashes: u8,
     /// Goes on when nothing but an orphan can come any more.
     to_the_end: bool,
@@ -211,8 +214,9 @@ struct World<const A: usize> {
     flaw: Flaw,
 }
 
-/// Above all tokens that anybody has had when a node restarts: it is quarantined for so long. The proposals that come later
-/// are partly above it: clocks are not exact.
+/// Above all tokens that anybody has had when a node restarts: its quarantine begins, and ends. The proposals that come later
+/// are partly above that: clocks are not exact.
+const SINCE: u8 = 15;
 const FLOOR: u8 = 20;
 const LATER: u8 = 10;
 

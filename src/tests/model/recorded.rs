@@ -6,13 +6,16 @@
 //!
 //! No model has waiting lists: they decide who comes first, and nothing about who holds a lock.
 
+use std::collections::HashMap;
+
 use fastrand::Rng;
 use quorlock_testing::resp;
 use quorlock_testing::store::{Store, Value};
 
 use super::*;
-use crate::ids::OwnerToken;
-use crate::wire::{Asked, Command, Form, QueuePolicy, Reply};
+use crate::answer::GreetReply;
+use crate::ids::{Edition, OwnerToken};
+use crate::wire::{self, Asked, Command, Form, Greeted, Greeting, QueuePolicy, Reply};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
@@ -23,6 +26,9 @@ pub(super) const LIFE: u64 = 3_600_000;
 
 const WALKS: u64 = 150;
 const STEPS: usize = 60;
+
+/// The client of commands in a walk that has one.
+pub(super) const ONLY: usize = 0;
 
 /// Of a call without a place in a list.
 pub(super) const ALONE: QueuePolicy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
@@ -68,12 +74,26 @@ pub(super) struct Real {
     /// Microseconds since 1970.
     now: u64,
     starts: u32,
+    /// What each client was greeted with last: in a cluster slot by slot.
+    editions: HashMap<(usize, Option<u16>), Edition>,
+    /// How many were drawn.
+    drawn: u64,
 }
 
 impl Real {
     /// With nothing stored, when the model's clock shows `at`.
     pub(super) fn new(at: u8) -> Real {
-        Real { store: Store::new("run0"), now: BEGIN + UNIT * u64::from(at), starts: 0 }
+        let now = BEGIN + UNIT * u64::from(at);
+        Real { store: Store::new("run0"), now, starts: 0, editions: HashMap::new(), drawn: 0 }
+    }
+
+    /// With nothing stored but its record, which [`ONLY`] has been greeted with. The quarantine has ended before the model's
+    /// beginning.
+    pub(super) fn in_use(at: u8, quarantine: u64) -> Real {
+        let mut real = Real::at(BEGIN - 86_400_000_000);
+        real.greet(ONLY, quarantine, 0);
+        real.go_to(at);
+        real
     }
 
     pub(super) fn at(now: u64) -> Real {
@@ -103,6 +123,11 @@ impl Real {
         }
     }
 
+    /// All connections break.
+    pub(super) fn disconnect(&mut self) {
+        self.editions.clear();
+    }
+
     /// All strings.
     pub(super) fn contents(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let text = |value: &Value| if let Value::Text(text) = value { Some(text.clone()) } else { None };
@@ -110,17 +135,50 @@ impl Real {
         self.store.contents(now).filter_map(|(key, it)| Some((key.to_vec(), text(it.value)?))).collect()
     }
 
-    pub(super) fn send(&mut self, command: &Command) -> Vote {
+    /// A client needs a quarantine of `own` milliseconds, and has been shown `heard` by other nodes.
+    pub(super) fn greet(&mut self, client: usize, own: u64, heard: u64) -> GreetReply {
+        let command = self.greeting(own, heard, Greeted::Server { look: false, vouch: false });
+        let Vote::Greet(reply) = self.send(client, &command) else { panic!("no answer to a greeting") };
+        reply
+    }
+
+    /// The same, as a master of a cluster that serves the slot `place`.
+    pub(super) fn greet_in_cluster(&mut self, client: usize, own: u64, of: Greeted<'_>, place: u16) -> GreetReply {
+        let command = self.greeting(own, 0, of);
+        let Vote::Greet(reply) = self.send_in_cluster(client, &command, place) else {
+            panic!("no answer to a greeting")
+        };
+        reply
+    }
+
+    fn greeting(&mut self, own: u64, heard: u64, of: Greeted<'_>) -> Command {
+        self.drawn += 1;
+        wire::greet(&Greeting { edition: Edition::new(self.drawn), own, heard, set: None, of })
+    }
+
+    /// On a client's connection.
+    pub(super) fn send(&mut self, client: usize, command: &Command) -> Vote {
         let mut bytes = Vec::new();
         command.write_with_source_to(&mut bytes, true);
-        self.run(command.asked(), &bytes)
+        self.run_as((client, None), command, bytes)
     }
 
     /// As a master of a cluster that serves the slot `own`.
-    pub(super) fn send_in_cluster(&mut self, command: &Command, own: u16) -> Vote {
+    pub(super) fn send_in_cluster(&mut self, client: usize, command: &Command, own: u16) -> Vote {
         let mut bytes = Vec::new();
         command.write_in_cluster(&mut bytes, true, Form::Source, own);
-        self.run(command.asked(), &bytes)
+        self.run_as((client, command.slot()), command, bytes)
+    }
+
+    fn run_as(&mut self, record: (usize, Option<u16>), command: &Command, mut bytes: Vec<u8>) -> Vote {
+        if command.compares() {
+            command.set_edition(&mut bytes, self.editions.get(&record).copied().unwrap_or(Edition::NONE));
+        }
+        let answer = self.run(command.asked(), &bytes);
+        if let Vote::Greet(greeted) = &answer {
+            self.editions.insert(record, greeted.edition);
+        }
+        answer
     }
 
     fn run(&mut self, asked: Asked, bytes: &[u8]) -> Vote {

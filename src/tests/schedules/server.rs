@@ -139,6 +139,24 @@ impl Server {
         locks.iter().for_each(|it| drop(data.say(&[b"DEL", it])));
     }
 
+    /// Loses its record, as if somebody had deleted the key.
+    pub(super) fn lose_record(&self) {
+        checked::point();
+        self.data.lock().unwrap().say(&[b"DEL", b"quorlock:record"]);
+    }
+
+    /// A command has found another record than its client was greeted with.
+    pub(super) fn has_answered_changed(&self) -> bool {
+        let of_record = |it: &Ran| matches!(it.kind, Kind::Acquire | Kind::Extend) && it.status == -3;
+        self.data.lock().unwrap().log.iter().any(of_record)
+    }
+
+    /// Loses all keys.
+    pub(super) fn lose_all(&self) {
+        checked::point();
+        self.data.lock().unwrap().say(&[b"FLUSHALL"]);
+    }
+
     /// Leaves everything unread until then.
     pub(super) fn read_nothing_until(&self, since_start: Duration) {
         checked::point();
@@ -243,9 +261,10 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
                     replies.push((number, reply));
                     continue;
                 }
-                commands += 1;
                 let mut data = data.lock().unwrap();
                 replies.extend(data.run(number, &args));
+                // A connection sends its greetings by itself.
+                commands += u64::from(data.log.last().is_none_or(|it| it.kind != Kind::Greet));
             }
             for (to, bytes) in together(replies) {
                 clients[to].peer.write(&bytes);
@@ -262,7 +281,9 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
 fn login(port: u16, args: &[Vec<u8>]) -> Option<Vec<u8>> {
     match &args[0][..] {
         b"HELLO" => Some(b"%1\r\n+server\r\n+redis\r\n".to_vec()),
-        b"SCRIPT" => Some(format!("*{}\r\n{}", args.len() - 2, ":1\r\n".repeat(args.len() - 2)).into_bytes()),
+        b"SCRIPT" if args[1] == b"EXISTS" => {
+            Some(format!("*{}\r\n{}", args.len() - 2, ":1\r\n".repeat(args.len() - 2)).into_bytes())
+        }
         b"INFO" => Some(bulk(format!("run_id:{port}\r\n").as_bytes())),
         b"ROLE" => Some([b"*3\r\n", &bulk(b"master")[..], b":0\r\n*0\r\n"].concat()),
         _ => None,
@@ -346,8 +367,8 @@ impl Data {
             let keys: usize = std::str::from_utf8(&args[2]).unwrap().parse().unwrap();
             let owner = args[3 + keys].clone();
             let status = match &done.reply {
-                // A grant without more to say is a time.
-                Reply::Int(_) if matches!(kind, Kind::Acquire | Kind::Extend) => 1,
+                // A grant without more to say is a time, and a record that has changed a negative number.
+                Reply::Int(1..) if matches!(kind, Kind::Acquire | Kind::Extend) => 1,
                 Reply::Int(status) => *status,
                 Reply::Array(members) => match members[0] {
                     Reply::Int(status) => status,

@@ -174,7 +174,7 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
 fn however_the_answers_to_the_login_are_cut_the_server_is_ready_at_its_end() {
     let answers = |hello: &str| {
         let mut all = hello.to_owned();
-        all.push_str("*3\r\n:1\r\n:1\r\n:1\r\n");
+        all.push_str("*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
         all.extend(["$12\r\nrun_id:abc\r\n\r\n"; 4]);
         all + "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
     };
@@ -465,7 +465,7 @@ fn that_the_server_has_said_the_time_is_known_from_then_on_until_it_is_asked_ane
         assert!(matches!(conn.poll_event(), Ok(None)));
         conn.login_has_time()
     };
-    let (scripts, time) = ("*3\r\n:1\r\n:1\r\n:1\r\n", "$24\r\nserver_time_usec:12345\r\n\r\n");
+    let (scripts, time) = ("*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "$24\r\nserver_time_usec:12345\r\n\r\n");
     let (other, role) = ("$3\r\nx:y\r\n", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
     assert!(!has_time_after("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n"));
     assert!(!has_time_after(scripts));
@@ -495,7 +495,7 @@ fn h18_what_comes_behind_the_login_ends_the_connection() {
         let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None, None);
         write_all(&mut conn);
         let mut said = "%0\r\n".to_owned();
-        said.push_str("*3\r\n:1\r\n:1\r\n:1\r\n");
+        said.push_str("*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
         said.extend(["$12\r\nrun_id:abc\r\n\r\n"; 4]);
         said += "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
         read(&mut conn, (said + more).as_bytes());
@@ -547,7 +547,7 @@ fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_e
     let plan = || Plan::mutex(b"", b"a", KeyTtls::default());
     let acquire = |ttl_ms| {
         let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
-        Tag { id: 1, command: plan().acquire(OwnerToken::nobody(), ttl_ms, 1, 0, &policy) }
+        Tag { id: 1, command: plan().acquire(OwnerToken::nobody(), ttl_ms, 1, &policy) }
     };
     let release = || Tag { id: 1, command: plan().release(OwnerToken::nobody(), None, QueueUpdate::None) };
     let start = Now::read();

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::answer::{Canary, GreetReply};
+use crate::answer::{GreetReply, Record};
+use crate::ids::Edition;
+use crate::wire::{Greeted, Greeting};
 use proptest::prelude::*;
 use std::ops::Range;
 
@@ -11,20 +13,20 @@ const INFO: Range<usize> = 2..2 + Section::ALL.len();
 const ROLE: usize = INFO.end;
 const GREET: usize = ROLE + 1;
 
-const MEMORY: &str = "*5\r\n:1\r\n:5000\r\n:10102\r\n:20000\r\n:1\r\n";
+const MEMORY: &str = "*8\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:0\r\n";
 const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 
 fn answers(hello: &str) -> Vec<String> {
     let mut all = vec![hello.to_owned()];
-    all.push(known([1; 5]));
+    all.push(known([1; 4]));
     all.extend([(); Section::ALL.len()].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
     all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
     all.push(MEMORY.to_owned());
     all
 }
 
-fn known(known: [u8; 5]) -> String {
-    format!("*5\r\n{}", known.map(|it| format!(":{it}\r\n")).concat())
+fn known(known: [u8; 4]) -> String {
+    format!("*4\r\n{}", known.map(|it| format!(":{it}\r\n")).concat())
 }
 
 fn loaded(script: Script) -> String {
@@ -33,11 +35,25 @@ fn loaded(script: Script) -> String {
 
 fn memory() -> GreetReply {
     let served = Duration::from_secs(5);
-    GreetReply { canary: Canary::Kept, served, longest: 10_102, day: 20_000, kept: true, from: 0 }
+    GreetReply {
+        record: Record::Kept,
+        served,
+        longest: 10_102,
+        kept: true,
+        edition: Edition::new(20_000),
+        id: Some(7),
+        others: 0,
+        from: 0,
+    }
+}
+
+fn greet() -> Command {
+    let of = Greeted::Server { look: false, vouch: false };
+    crate::wire::greet(&Greeting { edition: Edition::new(1), own: 10_102, heard: 0, set: None, of })
 }
 
 fn begin(url: &str) -> Handshake {
-    Handshake::begin(&Address::parse(url).unwrap(), Some(&crate::wire::greet(10_102, 0, 0))).0
+    Handshake::begin(&Address::parse(url).unwrap(), Some(&greet())).0
 }
 
 fn talk(url: &str, answers: &[String]) -> Result<Next, NodeFailure> {
@@ -118,8 +134,8 @@ fn whole_talk(greet: Option<&Command>, said: &[String]) -> (Vec<String>, Result<
 
 #[test]
 fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
-    let greet = crate::wire::greet(10_102, 0, 0);
-    let scripts = Script::needed(true);
+    let greet = greet();
+    let scripts = Script::needed();
     for pattern in 0..1_u32 << scripts.len() {
         let unknown = |index: usize| pattern & 1 << index != 0;
         let mut said = answers("%0\r\n");
@@ -150,24 +166,12 @@ fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
 fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
     let mut said = answers("%0\r\n");
     said[KNOWN] = "-NOPERM User x has no permissions to run the 'script|exists' command\r\n".to_owned();
-    said.extend(Script::needed(true).iter().map(|it| loaded(*it)));
+    said.extend(Script::needed().iter().map(|it| loaded(*it)));
 
-    let (written, end) = whole_talk(Some(&crate::wire::greet(1, 0, 0)), &said);
-
-    assert!(matches!(end, Ok(Next::Done(_))), "{end:?}");
-    assert_eq!((written.len(), written[1].matches("LOAD").count()), (2, 5));
-}
-
-#[test]
-fn without_quarantine_a_server_is_asked_for_the_scripts_of_locks_alone() {
-    let mut said = answers("%0\r\n");
-    said[KNOWN] = "*3\r\n:1\r\n:0\r\n:1\r\n".to_owned();
-    said[GREET] = loaded(Script::Extend);
-
-    let (written, end) = whole_talk(None, &said);
+    let (written, end) = whole_talk(Some(&greet()), &said);
 
     assert!(matches!(end, Ok(Next::Done(_))), "{end:?}");
-    assert!(written[0].contains(r"*5\r\n$6\r\nSCRIPT") && !written[0].contains(Script::Greet.hash()), "{}", written[0]);
+    assert_eq!((written.len(), written[1].matches("LOAD").count()), (2, 4));
 }
 
 #[test]
@@ -176,7 +180,7 @@ fn a_script_that_is_forgotten_while_a_server_is_asked_is_given_to_it() {
     said[GREET] = NO_SCRIPT.to_owned();
     said.extend([loaded(Script::Greet), MEMORY.to_owned()]);
 
-    let (written, end) = whole_talk(Some(&crate::wire::greet(1, 0, 0)), &said);
+    let (written, end) = whole_talk(Some(&greet()), &said);
 
     assert!(matches!(end, Ok(Next::Done(ServerInfo { memory: Some(_), .. }))), "{end:?}");
     assert_eq!(written[1].matches("LOAD").count(), 1);
@@ -185,12 +189,12 @@ fn a_script_that_is_forgotten_while_a_server_is_asked_is_given_to_it() {
 #[test]
 fn a_server_that_is_asked_in_the_older_protocol_is_given_each_script_once() {
     let mut said = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
-    said[KNOWN] = known([0, 1, 0, 1, 1]);
+    said[KNOWN] = known([0, 1, 0, 1]);
     said.extend(said.clone());
     said[GREET + 1] = "+OK\r\n".to_owned();
     said.extend([loaded(Script::Acquire), loaded(Script::Release)]);
 
-    let (written, end) = whole_talk(Some(&crate::wire::greet(1, 0, 0)), &said);
+    let (written, end) = whole_talk(Some(&greet()), &said);
 
     assert!(matches!(end, Ok(Next::Done(_))), "{end:?}");
     assert_eq!((written.len(), written[2].matches("LOAD").count()), (3, 2));
@@ -200,10 +204,10 @@ fn a_server_that_is_asked_in_the_older_protocol_is_given_each_script_once() {
 fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
     let with = |what: [&str; 2]| {
         let mut said = answers("%0\r\n");
-        said[KNOWN] = known([1, 1, 1, 1, 0]);
+        said[KNOWN] = known([1, 1, 1, 0]);
         said[GREET] = NO_SCRIPT.to_owned();
         said.extend(what.map(str::to_owned));
-        whole_talk(Some(&crate::wire::greet(1, 0, 0)), &said).1
+        whole_talk(Some(&greet()), &said).1
     };
     let hash = Script::Greet.hash();
     assert!(matches!(with([&format!("+{hash}\r\n"), MEMORY]), Ok(Next::Done(_))));
@@ -354,8 +358,7 @@ fn a_server_that_refuses_the_name_of_a_connection_may_vote() {
     let no_hello = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
     for answer in ["+OK\r\n", "-NOPERM User x has no permissions to run the 'client|setname' command\r\n", "-ERR x\r\n"]
     {
-        let (mut handshake, first) =
-            Handshake::begin(&Address::parse("redis://a").unwrap(), Some(&crate::wire::greet(1, 0, 0)));
+        let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), Some(&greet()));
         assert!(first.windows(8).any(|it| it == b"quorlock"));
         let mut last = Ok(Next::Read);
         for answer in answers(no_hello) {
@@ -414,9 +417,11 @@ fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_acces
         assert_eq!(with(place, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
         assert_eq!(with(place, "-NOPERM no permissions\r\n"), None);
     }
-    assert_eq!(with(GREET, "-OOM command not allowed\r\n"), Some(NodeFailure::OutOfMemory));
+    // It keeps no record, so it grants nothing; for everything else it can be asked.
+    assert_eq!(with(GREET, "-OOM command not allowed\r\n"), None);
+    assert_eq!(with(GREET, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
     assert_eq!(with(KNOWN, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
-    for nonsense in ["+OK\r\n", "*0\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", &known([1, 1, 2, 1, 1])] {
+    for nonsense in ["+OK\r\n", "*0\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n", &known([1, 1, 2, 1])] {
         assert!(matches!(with(KNOWN, nonsense), Some(NodeFailure::Protocol { .. })), "{nonsense}");
     }
 
@@ -448,12 +453,12 @@ fn info_line() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn g5_no_dialogue_panics_and_none_ends_well_where_a_script_is_neither_known_nor_loaded(
-        unknown in prop::collection::vec(0_usize..5, 0..3),
+        unknown in prop::collection::vec(0_usize..4, 0..3),
         wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), GREET + 5),
         behind in prop::collection::vec(nonsense(), 0..9),
     ) {
-        let scripts = Script::needed(true);
-        let mut there = [1; 5];
+        let scripts = Script::needed();
+        let mut there = [1; 4];
         unknown.iter().for_each(|it| there[*it] = 0);
         let mut right = answers("%0\r\n");
         right[KNOWN] = known(there);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::ids::OwnerToken;
-use crate::wire::keys::CANARY;
+use crate::wire::keys::RECORD;
 use crate::wire::plan::lock_keys::LockKeys;
 use crate::wire::plan::policy::{QueuePolicy, Waiter};
 use crate::wire::script::Script;
@@ -93,7 +93,7 @@ impl Form for LockKeys {
     }
 
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> Call<'_> {
-        Call::new(Script::Acquire, [&*self.lock, &self.fence, &self.waiters, &self.reservation, CANARY])
+        Call::new(Script::Acquire, [&*self.lock, &self.fence, &self.waiters, &self.reservation, RECORD])
     }
 
     fn raise(&self) -> Call<'_> {
@@ -101,7 +101,7 @@ impl Form for LockKeys {
     }
 
     fn extend(&self) -> Call<'_> {
-        Call::new(Script::Extend, [&*self.lock, &self.fence, CANARY])
+        Call::new(Script::Extend, [&*self.lock, &self.fence, RECORD])
     }
 
     fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {

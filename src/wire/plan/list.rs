@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_name_is_there_once_whatever_stands_beside_it() {
-        let keys = ["quorlock:fence:{a}", "quorlock:readers:{a}", "quorlock:slot-fence-2:{a}", "quorlock:canary"];
+        let keys = ["quorlock:fence:{a}", "quorlock:readers:{a}", "quorlock:slot-fence-2:{a}", "quorlock:record"];
         let expected = BTreeSet::from([(b"a".to_vec(), None), (b"a".to_vec(), Some(2))]);
         assert_eq!(names(&keys.map(|it| it.as_bytes().to_vec())), expected);
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::ids::OwnerToken;
-use crate::wire::keys::CANARY;
+use crate::wire::keys::RECORD;
 use crate::wire::plan::form::{Call, Form};
 use crate::wire::plan::lock_keys::{LockKeys, together};
 use crate::wire::plan::policy::{QueuePolicy, Waiter};
@@ -53,7 +53,7 @@ impl Form for Several {
 
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> Call<'_> {
         let keys = self.keys([LockKeys::lock, LockKeys::fence, LockKeys::reservation, LockKeys::waiters]);
-        Call::new(Script::AcquireMany, keys.chain([CANARY]))
+        Call::new(Script::AcquireMany, keys.chain([RECORD]))
     }
 
     fn raise(&self) -> Call<'_> {
@@ -61,7 +61,7 @@ impl Form for Several {
     }
 
     fn extend(&self) -> Call<'_> {
-        Call::new(Script::ExtendMany, self.keys([LockKeys::lock, LockKeys::fence]).chain([CANARY]))
+        Call::new(Script::ExtendMany, self.keys([LockKeys::lock, LockKeys::fence]).chain([RECORD]))
     }
 
     fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::OwnerToken;
-use crate::wire::keys::{CANARY, beside};
+use crate::wire::keys::{RECORD, beside};
 use crate::wire::plan::form::{Call, Form};
 use crate::wire::plan::lock_keys::LockKeys;
 use crate::wire::plan::policy::QueuePolicy;
@@ -36,7 +36,7 @@ impl Form for Shared {
 
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> Call<'_> {
         let LockKeys { lock, fence, waiters, reservation } = &self.keys;
-        Call::new(Script::AcquireShared, [&**lock, fence, waiters, reservation, CANARY, &self.readers])
+        Call::new(Script::AcquireShared, [&**lock, fence, waiters, reservation, RECORD, &self.readers])
     }
 
     fn raise(&self) -> Call<'_> {
@@ -45,7 +45,7 @@ impl Form for Shared {
 
     fn extend(&self) -> Call<'_> {
         let LockKeys { lock, fence, waiters, reservation } = &self.keys;
-        Call::new(Script::ExtendShared, [&**lock, fence, CANARY, &self.readers, waiters, reservation])
+        Call::new(Script::ExtendShared, [&**lock, fence, RECORD, &self.readers, waiters, reservation])
     }
 
     fn release(&self, _raised: Option<Vec<u8>>, _fencing_ttl: Vec<u8>) -> Call<'_> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::ids::OwnerToken;
-use crate::wire::keys::{CANARY, beside};
+use crate::wire::keys::{RECORD, beside};
 use crate::wire::plan::form::{Call, Form};
 use crate::wire::plan::lock_keys::{digits, together};
 use crate::wire::plan::policy::{QueuePolicy, Waiter};
@@ -93,7 +93,7 @@ impl Form for Slots {
         let permits = u64::try_from(self.keys.slots.len()).unwrap_or(u64::MAX).max(1);
         let first = policy.only.map_or(owner.number().checked_rem(permits).unwrap_or(0), u64::from).saturating_add(1);
         let only = u64::from(policy.only.is_some());
-        Call::new(Script::AcquireSlot, self.keys().chain([CANARY])).with([first, only].map(digits))
+        Call::new(Script::AcquireSlot, self.keys().chain([RECORD])).with([first, only].map(digits))
     }
 
     fn raise(&self) -> Call<'_> {
@@ -101,7 +101,7 @@ impl Form for Slots {
     }
 
     fn extend(&self) -> Call<'_> {
-        Call::new(Script::Extend, self.own_keys().into_iter().chain([CANARY]))
+        Call::new(Script::Extend, self.own_keys().into_iter().chain([RECORD]))
     }
 
     fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {

@@ -11,7 +11,8 @@ fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
 
 const TTLS: KeyTtls = KeyTtls { fence: 604_800_000 };
 const FENCE_LIFE: &str = "604800000";
-const CANARY_KEY: &str = "quorlock:canary";
+const RECORD_KEY: &str = "quorlock:record";
+const EDITION: &str = "000000000000000";
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -45,9 +46,9 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     let entry = QueueEntry { waiter, life: 9 };
 
     let since = "1700000000000001";
-    let (script, keys) = (Script::Acquire, &[lock, fence, list, turn, CANARY_KEY]);
-    let acquire = |policy| plan.acquire(owner, 1, 2, 3, &policy);
-    let always = [token, "1", "2", FENCE_LIFE, "3"];
+    let (script, keys) = (Script::Acquire, &[lock, fence, list, turn, RECORD_KEY]);
+    let acquire = |policy| plan.acquire(owner, 1, 2, &policy);
+    let always = [token, "1", "2", FENCE_LIFE, EDITION];
     assert_sent(&acquire(entering(entry)), script, keys, &[&always[..], &["unfair", since, me, "9", "1"]].concat());
     let last = "18446744073709551615";
     assert_sent(
@@ -61,11 +62,11 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
 
     assert_sent(&plan.raise(owner, 4), Script::Raise, &[lock, fence], &[token, "4", FENCE_LIFE]);
     let extends = |command: &Command, more: &[&str]| {
-        assert_sent(command, Script::Extend, &[lock, fence, CANARY_KEY], &[&always[..], more].concat());
+        assert_sent(command, Script::Extend, &[lock, fence, RECORD_KEY], &[&always[..], more].concat());
     };
-    extends(&plan.extend(owner, 1, 2, 3, false), &[]);
-    extends(&plan.extend(owner, 1, 2, 3, true), &["keep"]);
-    extends(&plan.heal(owner, 1, 2, 3), &["heal"]);
+    extends(&plan.extend(owner, 1, 2, false), &[]);
+    extends(&plan.extend(owner, 1, 2, true), &["keep"]);
+    extends(&plan.heal(owner, 1, 2), &["heal"]);
 
     let releases = |update, args: &[&str]| {
         let raised = [&[token, "8", FENCE_LIFE], &args[1..]].concat();
@@ -89,17 +90,17 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
     assert_eq!((&**plan.key(), plan.key_len()), (&b"a"[..], 1));
 
     assert_sent(
-        &plan.acquire(owner, 1, 2, 3, &entering(entry)),
+        &plan.acquire(owner, 1, 2, &entering(entry)),
         Script::AcquireShared,
-        &["a", fence, list, turn, CANARY_KEY, readers],
-        &[token, "1", "2", FENCE_LIFE, "3", "unfair", "1700000000000001", me, "9", "1"],
+        &["a", fence, list, turn, RECORD_KEY, readers],
+        &[token, "1", "2", FENCE_LIFE, EDITION, "unfair", "1700000000000001", me, "9", "1"],
     );
     assert_sent(&plan.raise(owner, 4), Script::RaiseShared, &["a", fence, readers], &[token, "4", FENCE_LIFE]);
     assert_sent(
-        &plan.heal(owner, 1, 2, 3),
+        &plan.heal(owner, 1, 2),
         Script::ExtendShared,
-        &["a", fence, CANARY_KEY, readers, list, turn],
-        &[token, "1", "2", FENCE_LIFE, "3", "heal"],
+        &["a", fence, RECORD_KEY, readers, list, turn],
+        &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
     );
     assert_sent(
         &plan.release(owner, Some(8), staying(entry, None)),
@@ -119,18 +120,18 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
     let (turns, lists) = (["quorlock:turn:{a}", "quorlock:turn:{b}"], ["quorlock:waiters:{a}", "quorlock:waiters:{b}"]);
 
     assert_sent(
-        &plan.acquire(owner, 1, 2, 3, &entering(entry)),
+        &plan.acquire(owner, 1, 2, &entering(entry)),
         Script::AcquireMany,
-        &[&locks[..], &fences, &turns, &lists, &[CANARY_KEY]].concat(),
-        &[token, "1", "2", FENCE_LIFE, "3", "unfair", "1700000000000001", me, "9", "1"],
+        &[&locks[..], &fences, &turns, &lists, &[RECORD_KEY]].concat(),
+        &[token, "1", "2", FENCE_LIFE, EDITION, "unfair", "1700000000000001", me, "9", "1"],
     );
     let few = [locks, fences].concat();
     assert_sent(&plan.raise(owner, 4), Script::RaiseMany, &few, &[token, "4", FENCE_LIFE]);
     assert_sent(
-        &plan.heal(owner, 1, 2, 3),
+        &plan.heal(owner, 1, 2),
         Script::ExtendMany,
-        &[&few[..], &[CANARY_KEY]].concat(),
-        &[token, "1", "2", FENCE_LIFE, "3", "heal"],
+        &[&few[..], &[RECORD_KEY]].concat(),
+        &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
     );
     let releases = |raised, update, args: &[&str]| {
         let keys = [locks, fences, turns, lists].concat();
@@ -153,10 +154,10 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
 
     let acquires = |policy, first, only| {
         assert_sent(
-            &plan.acquire(owner, 1, 2, 3, &policy),
+            &plan.acquire(owner, 1, 2, &policy),
             Script::AcquireSlot,
-            &[&keys[..], &[CANARY_KEY]].concat(),
-            &[token, "1", "2", FENCE_LIFE, "3", "unfair", "1700000000000001", me, "9", first, only, "1"],
+            &[&keys[..], &[RECORD_KEY]].concat(),
+            &[token, "1", "2", FENCE_LIFE, EDITION, "unfair", "1700000000000001", me, "9", first, only, "1"],
         );
     };
     acquires(entering(entry), if owner.number() % 2 == 0 { "1" } else { "2" }, "0");
@@ -171,10 +172,10 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
     let own = [slots[1], fences[1]];
     assert_sent(&held.raise(owner, 4), Script::Raise, &own, &[token, "4", FENCE_LIFE]);
     assert_sent(
-        &held.heal(owner, 1, 2, 3),
+        &held.heal(owner, 1, 2),
         Script::Extend,
-        &[&own[..], &[CANARY_KEY]].concat(),
-        &[token, "1", "2", FENCE_LIFE, "3", "heal"],
+        &[&own[..], &[RECORD_KEY]].concat(),
+        &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
     );
     releases(&held.release(owner, None, QueueUpdate::None), &[token, "0", "", FENCE_LIFE]);
     releases(&held.keep(owner, None).unwrap(), &[token, "2", "", FENCE_LIFE]);
@@ -274,10 +275,10 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
     let signed = Plan::of_each_form(TTLS).map(|it| (it.signed(&label), &full));
     for (plan, value) in Plan::of_each_form(TTLS).map(|it| (it, &token)).into_iter().chain(signed) {
         for command in [
-            plan.acquire(owner, 1, 1, 0, &policy),
+            plan.acquire(owner, 1, 1, &policy),
             plan.raise(owner, 1),
-            plan.extend(owner, 1, 1, 0, true),
-            plan.heal(owner, 1, 1, 0),
+            plan.extend(owner, 1, 1, true),
+            plan.heal(owner, 1, 1),
             plan.release(owner, None, QueueUpdate::None),
         ] {
             let (mut bytes, argument) = (Vec::new(), format!("\r\n${}\r\n{value}\r\n", value.len()));
@@ -296,10 +297,10 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
     for plan in Plan::of_each_form(TTLS) {
         let alone = QueuePolicy { entry: None, enters: false, ..entering(entry) };
         for (policy, waits) in [(alone, false), (entering(entry), true), (entering(entry).without_place(), true)] {
-            let command = plan.acquire(owner, 1_500, 1, 0, &policy);
+            let command = plan.acquire(owner, 1_500, 1, &policy);
             assert_eq!((command.life().as_millis(), command.waits()), (1_500, waits), "{plan:?} {policy:?}");
         }
-        for command in [plan.extend(owner, 1_500, 1, 0, true), plan.heal(owner, 1_500, 1, 0)] {
+        for command in [plan.extend(owner, 1_500, 1, true), plan.heal(owner, 1_500, 1)] {
             assert_eq!((command.life().as_millis(), command.waits()), (1_500, false), "{plan:?}");
         }
         for (command, waits) in [

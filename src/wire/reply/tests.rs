@@ -5,7 +5,6 @@ use crate::wire::script::Script;
 use proptest::prelude::*;
 
 const SEVERAL: Asked = Asked { kind: Kind::Acquire, about: About::Several };
-const SEVERAL_GREETED: Asked = Asked { kind: Kind::Greet, about: About::Several };
 const SLOTS: Asked = Asked { kind: Kind::Acquire, about: About::Slots };
 
 #[test]
@@ -38,17 +37,12 @@ fn replies_of_the_scripts_are_read() {
     assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
     assert_eq!(read(Kind::Release, ":1\r\n"), Answer::Release(ReleaseReply::Deleted));
     assert_eq!(read(Kind::Acquire, ":1700000000000000\r\n"), Answer::Acquire(AcquireReply::Accepted));
-    assert_eq!(
-        read(Kind::Acquire, "*5\r\n:4\r\n:0\r\n:900\r\n:0\r\n:9\r\n"),
-        Answer::Acquire(AcquireReply::Forgot { left: Duration::from_millis(900) })
-    );
+    for kind in [Kind::Acquire, Kind::Extend] {
+        assert_eq!(read(kind, ":-3\r\n"), Answer::Changed);
+    }
     assert_eq!(
         read(Kind::Acquire, "*5\r\n:5\r\n:7\r\n:0\r\n:0\r\n:9\r\n"),
         Answer::Acquire(AcquireReply::Ahead { counter: 7 })
-    );
-    assert_eq!(
-        read(Kind::Extend, "*4\r\n:5\r\n:0\r\n:9\r\n:900\r\n"),
-        Answer::Extend(ExtendReply::Forgot { left: Duration::from_millis(900) })
     );
     assert_eq!(read(Kind::Extend, ":1700000000000000\r\n"), Answer::Extend(ExtendReply::Extended));
     assert_eq!(read(Kind::Extend, "*4\r\n:4\r\n:7\r\n:9\r\n:0\r\n"), Answer::Extend(ExtendReply::Healed));
@@ -64,7 +58,6 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (1, AcquireReply::Accepted),
         (2, AcquireReply::Behind { counter: 7 }),
         (3, AcquireReply::Reserved { counter: 7, left, entered: false, which: None }),
-        (4, AcquireReply::Forgot { left }),
         (5, AcquireReply::Ahead { counter: 7 }),
         (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: false, which: None }),
         (7, AcquireReply::Shared { counter: 7 }),
@@ -89,7 +82,6 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (2, ExtendReply::Superseded),
         (3, ExtendReply::Taken),
         (4, ExtendReply::Healed),
-        (5, ExtendReply::Forgot { left }),
         (6, ExtendReply::Lifted { counter: 7 }),
         (0, ExtendReply::Gone { counter: 7 }),
         (-1, ExtendReply::Unusable),
@@ -97,23 +89,27 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
     ] {
         assert_eq!(extend(status), Answer::Extend(reply));
     }
-    let greet = |status: i64| read(Kind::Greet, format!("*5\r\n:{status}\r\n:900\r\n:8\r\n:9\r\n:{}\r\n", status % 2));
-    for (status, canary) in [
-        (1, Canary::Kept),
-        (2, Canary::Missing),
-        (3, Canary::Another),
-        (4, Canary::KeptFromNothing),
-        (5, Canary::Vouched),
+    let greet = |status: i64| {
+        read(
+            Kind::Greet,
+            format!("*8\r\n:{status}\r\n:900\r\n:8\r\n:{}\r\n:9\r\n:{}\r\n:3\r\n:5\r\n", status % 2, status - 1),
+        )
+    };
+    for (status, record) in [
+        (1, Record::Kept),
+        (2, Record::Missing),
+        (3, Record::Another),
+        (4, Record::KeptFromNothing),
+        (5, Record::Vouched),
+        (6, Record::Off),
     ] {
-        let kept = status % 2 == 1;
+        let (kept, edition, id) =
+            (status % 2 == 1, Edition::new(9), u64::try_from(status - 1).ok().filter(|it| *it != 0));
         assert_eq!(
             greet(status),
-            Answer::Greet(GreetReply { canary, served: left, longest: 8, day: 9, kept, from: 0 })
+            Answer::Greet(GreetReply { record, served: left, longest: 8, kept, edition, id, others: 3, from: 5 })
         );
     }
-    let meet = |id: i64| read(Kind::Meet, format!("*2\r\n:{id}\r\n:3\r\n"));
-    assert_eq!(meet(7), Answer::Meet(MeetReply { id: Some(7), others: 3 }));
-    assert_eq!(meet(0), Answer::Meet(MeetReply { id: None, others: 3 }));
     assert_eq!(read(Kind::Release, ":0\r\n".to_owned()), Answer::Release(ReleaseReply::NotOurs));
 }
 
@@ -126,7 +122,6 @@ fn an_answer_about_several_locks_says_which_is_in_the_way() {
         (2, AcquireReply::Behind { counter: 7 }),
         (3, AcquireReply::Reserved { counter: 7, left, entered: true, which }),
         (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: true, which }),
-        (4, AcquireReply::Forgot { left }),
         (5, AcquireReply::Ahead { counter: 7 }),
         (-1, AcquireReply::WrongType { which }),
         (-2, AcquireReply::BadCounter { which }),
@@ -162,7 +157,6 @@ fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
     for (status, reply) in [
         (0, AcquireReply::Held { counter: 7, left: Some(left), entered: true, holder: None, which: None }),
         (3, AcquireReply::Reserved { counter: 7, left, entered: true, which: None }),
-        (4, AcquireReply::Forgot { left }),
         (5, AcquireReply::Ahead { counter: 7 }),
         (-1, AcquireReply::WrongType { which: None }),
         (-2, AcquireReply::BadCounter { which: None }),
@@ -206,7 +200,7 @@ fn what_an_answer_means_depends_on_what_was_asked() {
     }
     let stored = "*9\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n:0\r\n";
     assert!(matches!(read(Kind::Inspect, stored), Answer::Inspect(_)));
-    for kind in [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Greet, Kind::Meet, Kind::Time] {
+    for kind in [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Greet, Kind::Time] {
         assert!(matches!(read(kind, stored), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
     }
 }
@@ -404,23 +398,13 @@ fn h18_what_is_about_one_lock_has_not_the_form_of_what_is_about_several() {
     let several =
         ["*6\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n", "*7\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n:1\r\n$1\r\nx\r\n"];
     let slots = ["*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:9\r\n:1\r\n:2\r\n$1\r\n3\r\n"; 2];
-    let [about_one, greeted] = [Kind::Acquire, Kind::Greet].map(Asked::from);
+    let about_one = Asked::from(Kind::Acquire);
     for (own, frames) in [(about_one, one), (SEVERAL, several), (SLOTS, slots)] {
         for asked in [about_one, SEVERAL, SLOTS] {
             for frame in frames {
                 let is_read = !matches!(Reply::read(asked, frame.as_bytes()).answer, Answer::Failed(_));
                 assert_eq!(is_read, asked == own, "{asked:?} {frame}");
             }
-        }
-    }
-    let frames = [
-        (greeted, "*5\r\n:1\r\n:9\r\n:8\r\n:9\r\n:1\r\n"),
-        (SEVERAL_GREETED, "*6\r\n:1\r\n:9\r\n:8\r\n:9\r\n:1\r\n:7\r\n"),
-    ];
-    for (own, frame) in frames {
-        for asked in [greeted, SEVERAL_GREETED] {
-            let is_read = matches!(Reply::read(asked, frame.as_bytes()).answer, Answer::Greet(_));
-            assert_eq!(is_read, asked == own, "{asked:?} {frame}");
         }
     }
 }

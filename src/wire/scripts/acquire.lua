@@ -4,12 +4,12 @@
 -- KEYS[2]  fencing counter
 -- KEYS[3]  waiting list
 -- KEYS[4]  reservation
--- KEYS[5]  canary
+-- KEYS[5]  record
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
--- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
+-- ARGV[5]  edition of the record that the client was greeted with
 -- ARGV[6]  "fair": leaves a free lock to a client that has waited for longer
 --          "unfair": only to one that has waited for longer and for more than a second
 -- ARGV[7]  when the call began, microseconds since 1970
@@ -17,26 +17,26 @@
 -- ARGV[9]  life of the waiting list, whole milliseconds, if the client enters it when it is refused; empty if not
 -- ARGV[10] "1" if the client is notified of releases over this connection, "0" if it polls
 --
--- Returns the node time if granted and the proposal is the counter now; otherwise
+-- Returns the node time if granted and the proposal is the counter now; -3 if the record has another edition, and nothing
+-- was done; otherwise
 -- { status, counter, time left, entered, node time }, and with status 0 the holder
 --   status     2 granted, but the counter is not below the proposal
 --              0 held by another owner
 --              6 held by readers
 --              3 free, but reserved for another client
---              4 free, but this node has lost its data and is in quarantine
 --              5 not looked at: the proposal is far ahead of the node time and of the counter
 --             -1 the lock key or the counter is not a string
 --             -2 the counter is not a whole number below 2^53
---   counter    as it was found; 0 if that is no whole number below 2^53. With status 2 where there was none: when the
---              quarantine ended, because the node may have lost a counter up to that
---   time left  of the lock, of the reservation or of the quarantine: milliseconds, -1 if it has no end
+--   counter    as it was found; 0 if that is no whole number below 2^53. With status 2 where it was missing, or older than
+--              the record: when the quarantine ends
+--   time left  of the lock or of the reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list now
 --   node time  microseconds since 1970
 --   holder     the label in the lock's value, behind the random part, which stays secret; "" if there is none
 --
 -- A free lock with an empty waiting list takes four commands and the shortest way to a return, because this runs on every
--- node for every acquisition. Needs SET with GET: Redis 6.2. The lock is set before the reservation is read, and deleted
--- again if that is another client's: a script is atomic, so no other command sees it.
+-- node for every acquisition. Needs SET with GET: Redis 6.2. The lock is set before the record and the reservation are read,
+-- and deleted again if need be: a script is atomic, so no other command sees it.
 --
 -- A key that already holds our token is a grant (the command may have been executed twice), but a counter that
 -- already is our proposal is never an acceptance: it may be another owner's.
@@ -59,20 +59,25 @@ if tonumber(ARGV[3]) > now + AHEAD then
 end
 
 local taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
-local reservation = taken and redis.pcall("GET", KEYS[4])
+local owner, counter, reservation, record = ARGV[1], false, nil, nil
+if taken then
+  reservation, record = unpack(redis.call("MGET", KEYS[4], KEYS[5]))
+else
+  owner, counter, reservation, record = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4], KEYS[5]))
+end
+if not record or string.sub(record, 1, 15) ~= ARGV[5] then
+  if taken then
+    redis.call("DEL", KEYS[1])
+  end
+  return -3
+end
 
 if reservation or not taken then
   -- include reservation.lua
-  local owner, counter, reserved_for, left, began = ARGV[1], false, "", 0, 0
-  if not taken then
-    owner, counter, reservation = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4]))
-    if not owner then
-      return { -1, 0, 0, 0, now }
-    end
+  local reserved_for, left, began = "", 0, 0
+  if not owner then
+    return { -1, 0, 0, 0, now }
   end
-  -- A key of another type counts as an empty waiting list.
-  reservation = type(reservation) == "string" and reservation
-
   -- The answer to a client that does not get the lock. It enters the waiting list in the same step, so that no release
   -- after this is missed.
   local function refuse(status, counter, left, holder)
@@ -121,40 +126,26 @@ if reservation or not taken then
   end
 end
 
--- Compared as text where the lengths are equal, which orders numbers correctly; text of that length that is not a number
--- may be replaced.
+-- Compared as text where the lengths are those of times, which orders numbers correctly; text of that length that is not a
+-- number may be replaced.
 local seen = set_counter(redis.pcall, KEYS[2], ARGV[3], ARGV[4])
-if type(seen) == "string" and #seen == #ARGV[3] and seen < ARGV[3] then
+if type(seen) == "string" and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and string.sub(record, 17, 32) <= seen then
   return now
 end
 
-if not seen then
-  -- include canary.lua
-  local left, quarantine_until = 0, 0
-  if ARGV[5] ~= "0" then
-    left, quarantine_until = quarantine_left(KEYS[5], now, tonumber(ARGV[5]))
-  end
-  if left == 0 then
-    if tonumber(ARGV[3]) > quarantine_until then
-      return now
-    end
-    -- A counter that the node has lost was proposed before the quarantine began, by clocks that show about the same time.
-    set_counter(redis.pcall, KEYS[2], string.format("%.0f", quarantine_until), ARGV[4])
-    return { 2, quarantine_until, 0, 0, now }
-  end
-  -- The counter is not kept either: as long as there is none, the next acquire reads the canary as well.
-  redis.call("DEL", KEYS[1], KEYS[2])
-  return { 4, 0, left, 0, now }
-end
-
--- From here on it is rare. The old value is put back. Without a counter that orders tokens there is no grant.
+-- From here on it is rare. Without a counter that orders tokens there is no grant, and the old value is put back.
+-- include record.lua
 local number = whole(seen)
-if number then
-  if number < tonumber(ARGV[3]) then
+if not seen or number then
+  local least = number or 0
+  if least < since_of(record) or not seen then
+    least = quarantine_end(record)
+  end
+  if least < tonumber(ARGV[3]) then
     return now
   end
-  set_counter(redis.pcall, KEYS[2], seen, ARGV[4])
-  return { 2, number, 0, 0, now }
+  set_counter(redis.pcall, KEYS[2], least == number and seen or string.format("%.0f", least), ARGV[4])
+  return { 2, least, 0, 0, now }
 end
 redis.call("DEL", KEYS[1])
 if type(seen) == "string" then

@@ -4,14 +4,16 @@
 -- KEYS[n + 1]     fencing counters, in the same order, as all that follows
 -- KEYS[2n + 1]    reservations
 -- KEYS[3n + 1]    waiting lists
--- KEYS[4n + 1]    canary
+-- KEYS[4n + 1]    record
 -- ARGV[1] to ARGV[10] as in acquire.lua; the client id is that of the calls that wait for these locks together
 --
--- Returns the node time if granted and the proposal is the counter of every lock now; otherwise
+-- Returns the node time if granted and the proposal is the counter of every lock now; -3 if the record has another edition, and
+-- nothing was done; otherwise
 -- { status, counter, time left, entered, node time, which }, and with status 0 the holder
 --   status     as in acquire.lua, of the lock that is in the way
---   counter    the largest that was found, or 0. With status 2 where one was missing: also when the quarantine ended
---   time left  of the lock that is in the way, of its reservation or of the quarantine: milliseconds, -1 if it has no end
+--   counter    the largest that was found, or 0. With status 2 where one was missing, or older than the record: at least when
+--              the quarantine ends
+--   time left  of the lock that is in the way, or of its reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list of the lock that is in the way
 --   which      lock is in the way, from 1; 0 if none is by itself
 --   holder     as in acquire.lua
@@ -20,7 +22,7 @@
 -- and finds another in its way, it passes the first on in the same step. So a free lock is not kept for a call that cannot
 -- have them all.
 --
--- Everything is read before anything is written, but for waiting lists and the canary.
+-- Everything is read before anything is written, but for waiting lists.
 
 local AHEAD = 3600000000
 local UNFAIR_MAX = 1000000
@@ -31,10 +33,15 @@ local me = ARGV[8]
 
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
+local record = redis.call("MGET", KEYS[4 * n + 1])[1]
+if not record or string.sub(record, 1, 15) ~= ARGV[5] then
+  return -3
+end
 local found = redis.call("MGET", unpack(KEYS, 1, 3 * n))
 
 -- What is in the way of all of them: a key of another type, or a counter that is none.
-local largest, missing, present = 0, false, 0
+-- include record.lua
+local largest, lost, present, since = 0, {}, 0, since_of(record)
 local bad, bad_which = 0, 0
 for i = 1, 2 * n do
   local value = found[i]
@@ -43,8 +50,8 @@ for i = 1, 2 * n do
   end
   if i > n then
     local number = whole(value)
-    if not value then
-      missing = true
+    if not value or number and number < since then
+      lost[#lost + 1] = KEYS[i]
     elseif not number then
       bad, bad_which = -2, i - n
     elseif number > largest then
@@ -154,25 +161,14 @@ if bad ~= 0 then
   return { bad, 0, 0, 0, now, bad_which }
 end
 
--- As in acquire.lua: where a counter is missing, the node may have lost it.
-local quarantine_until = 0
-if missing and ARGV[5] ~= "0" then
-  -- include canary.lua
-  local left
-  left, quarantine_until = quarantine_left(KEYS[4 * n + 1], now, tonumber(ARGV[5]))
-  if left > 0 then
-    return { 4, 0, left, 0, now, 0 }
-  end
-end
-
 for i = 1, n do
   -- A command that is executed for the second time gives its keys no longer life.
   if not found[i] then
     redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
   end
 end
-if missing and quarantine_until > largest then
-  largest = quarantine_until
+if #lost > 0 then
+  largest = math.max(largest, quarantine_end(record))
 end
 if tonumber(ARGV[3]) > largest then
   for i = 1, n do
@@ -182,9 +178,7 @@ if tonumber(ARGV[3]) > largest then
 end
 -- The raise that follows needs a counter of each lock, and must not take less than what a lost one may have been: see
 -- acquire.lua.
-for i = 1, n do
-  if not found[n + i] then
-    set_counter(redis.call, KEYS[n + i], string.format("%.0f", largest), ARGV[4])
-  end
+for i = 1, #lost do
+  set_counter(redis.call, lost[i], string.format("%.0f", largest), ARGV[4])
 end
 return { 2, largest, 0, 0, now, 0 }

@@ -4,13 +4,13 @@
 -- KEYS[2]  fencing counter
 -- KEYS[3]  waiting list
 -- KEYS[4]  reservation
--- KEYS[5]  canary
+-- KEYS[5]  record
 -- KEYS[6]  readers
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the reader's entry, whole milliseconds, at least 1
--- ARGV[3]  value for a counter that is missing, a whole number below 2^53
+-- ARGV[3]  value for a counter that is missing or below the end of the quarantine, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
--- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
+-- ARGV[5]  edition of the record that the client was greeted with
 -- ARGV[6]  "fair": stays behind writers that have waited for longer
 --          "unfair": a shared lock is taken in any case; a free one is left only to a client that has waited for longer and for
 --          more than a second
@@ -19,12 +19,12 @@
 -- ARGV[9]  life of the waiting list, whole milliseconds, if the call enters it when it is refused; empty if not
 -- ARGV[10] "1" if the client is notified of releases over this connection, "0" if it polls
 --
--- Returns { status, counter, time left, entered, node time }, and with status 0 the holder
+-- Returns -3 if the record has another edition, and nothing was done; otherwise
+-- { status, counter, time left, entered, node time }, and with status 0 the holder
 --   status     7 granted, and the counter is that of the last writer
 --              0 held by a writer
 --              3 free or shared, but others come first
---              4 free or shared, but this node has lost its data and is in quarantine
---              5 not looked at: the counter is missing, and the value for it is far ahead of the node time
+--              5 not looked at: the counter is missing or too low, and the value for it is far ahead of the node time
 --             -1 the lock key, the counter or the readers have another type
 --             -2 the counter is not a whole number below 2^53
 --   counter    7 as it is now; otherwise as it was found, 0 if that is no whole number below 2^53
@@ -46,7 +46,10 @@ local SEEN_MAX = 1000
 
 local clock = redis.call("TIME")
 local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
-local lock, counter, reservation = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4]))
+local lock, counter, reservation, record = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4], KEYS[5]))
+if not record or string.sub(record, 1, 15) ~= ARGV[5] then
+  return -3
+end
 local ttl, me, tell_readers = tonumber(ARGV[2]), ARGV[8], nil
 
 if reservation or lock and lock ~= "quorlock:shared" then
@@ -161,20 +164,14 @@ local seen, wrong = read_counter(KEYS[2], counter)
 if wrong then
   return { wrong, 0, 0, 0, now }
 end
-if not counter then
+-- include record.lua
+local is_lost = not counter or seen < quarantine_end(record)
+if is_lost then
   seen = tonumber(ARGV[3])
   if seen > now + AHEAD then
     return { 5, 0, 0, 0, now }
   end
-  -- include canary.lua
-  if ARGV[5] ~= "0" then
-    local quarantine, quarantine_until = quarantine_left(KEYS[5], now, tonumber(ARGV[5]))
-    if quarantine > 0 then
-      return { 4, 0, quarantine, 0, now }
-    end
-    -- A counter that the node has lost was proposed before the quarantine began.
-    seen = math.max(seen, quarantine_until)
-  end
+  seen = math.max(seen, quarantine_end(record))
 end
 
 local lasts = ttl
@@ -208,7 +205,7 @@ if added == 1 then
   redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 end
 
-if not counter then
+if is_lost then
   set_counter(redis.call, KEYS[2], string.format("%.0f", seen), ARGV[4])
 elseif ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])

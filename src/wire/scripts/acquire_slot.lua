@@ -4,16 +4,18 @@
 -- KEYS[n + 1]   fencing counters, in the same order
 -- KEYS[2n + 1]  reservation
 -- KEYS[2n + 2]  waiting list
--- KEYS[2n + 3]  canary
+-- KEYS[2n + 3]  record
 -- ARGV[1] to ARGV[9] as in acquire.lua; the client id is that of the calls that wait for this semaphore
 -- ARGV[10]      the slot to begin with, from 1
 -- ARGV[11]      "1" if it is to be that slot or none
 -- ARGV[12]      "1" if the client is notified of releases over this connection, "0" if it polls
 --
--- Returns { status, counter, time left, entered, node time, slot, slots, free }
+-- Returns -3 if the record has another edition, and nothing was done; otherwise
+-- { status, counter, time left, entered, node time, slot, slots, free }
 --   status     as in acquire.lua, 1 as well. 0: no slot is free, or not the one that was asked for
---   counter    of the slot, as it was found; with status 2 where there was none: when the quarantine ended
---   time left  until the first slot can be free, of the reservation or of the quarantine: milliseconds, -1 if it has no end
+--   counter    of the slot, as it was found; with status 2 where it was missing, or older than the record: when the quarantine
+--              ends
+--   time left  until the first slot can be free, or of the reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list
 --   slot       that was granted, or that is unusable; 0 for none
 --   slots      n, of which
@@ -26,13 +28,15 @@ local AHEAD = 3600000000
 local UNFAIR_MAX = 1000000
 
 local n = (#KEYS - 3) / 2
-local list, key, canary = KEYS[2 * n + 2], KEYS[2 * n + 1], KEYS[2 * n + 3]
+local list, key = KEYS[2 * n + 2], KEYS[2 * n + 1]
 local me = ARGV[8]
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
+local reservation, record = unpack(redis.call("MGET", key, KEYS[2 * n + 3]))
+if not record or string.sub(record, 1, 15) ~= ARGV[5] then
+  return -3
+end
 local found = redis.call("MGET", unpack(KEYS, 1, n))
-local reservation = redis.pcall("GET", key)
-reservation = type(reservation) == "string" and reservation
 
 -- A key of another type is not free.
 local present, misused = 0, 0
@@ -154,19 +158,11 @@ if slot == 0 or reservation then
   end
 end
 
-local quarantine_until = 0
 if type(counter) == "table" then
   if counter.err and string.find(counter.err, "WRONGTYPE", 1, true) then
     return { -1, 0, 0, 0, now, slot, n, free }
   end
   return counter
-elseif not counter and ARGV[5] ~= "0" then
-  -- include canary.lua
-  local left
-  left, quarantine_until = quarantine_left(canary, now, tonumber(ARGV[5]))
-  if left > 0 then
-    return { 4, 0, left, 0, now, 0, n, free }
-  end
 elseif counter and whole_counter == 0 and counter ~= "0" then
   return { -2, 0, 0, 0, now, slot, n, free }
 end
@@ -174,12 +170,14 @@ end
 if found[slot] ~= ARGV[1] then
   redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
 end
-local seen = math.max(whole_counter, quarantine_until)
+-- include record.lua
+local is_lost = not counter or whole_counter < since_of(record)
+local seen = is_lost and quarantine_end(record) or whole_counter
 if tonumber(ARGV[3]) > seen then
   set_counter(redis.call, KEYS[n + slot], ARGV[3], ARGV[4])
   return { 1, 0, 0, 0, now, slot, n, free }
 end
-if not counter and quarantine_until > 0 then
-  set_counter(redis.call, KEYS[n + slot], string.format("%.0f", quarantine_until), ARGV[4])
+if is_lost then
+  set_counter(redis.call, KEYS[n + slot], string.format("%.0f", seen), ARGV[4])
 end
 return { 2, seen, 0, 0, now, slot, n, free }

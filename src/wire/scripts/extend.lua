@@ -2,20 +2,20 @@
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
--- KEYS[3]  canary
+-- KEYS[3]  record
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  fencing token of the owner, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
--- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
+-- ARGV[5]  edition of the record that the client was greeted with
 -- ARGV[6]  "keep": gives the counter its full life again
 --          "heal": the same, and sets a missing lock key again. Only for an owner that a majority has just confirmed
 --
--- Returns the node time if extended and the counter is the token; otherwise
+-- Returns the node time if extended and the counter is the token; -3 if the record has another edition, and nothing was done;
+-- otherwise
 -- { status, counter, node time, time left }
 --   status     1 extended
 --              4 set again
---              5 extended, but this node has lost its data: it must not be counted before its quarantine is over
 --              2 the counter is above the token: not extended, another owner has been granted the lock since
 --              0 the lock key is gone
 --              3 the lock key is another owner's
@@ -23,15 +23,18 @@
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found
 --   node time  microseconds since 1970
---   time left  of the lock before it was extended, or of the quarantine if the node is in one: milliseconds
+--   time left  of the lock before it was extended: milliseconds
 --
 -- Only "heal" creates the key, and never where the counter is ahead: a lock that has expired may have had another owner
 -- since. The life of the key is never shortened: the owner relies on what an earlier extension gave.
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
 
-local found = redis.call("MGET", KEYS[1], KEYS[2])
-local owner, counter = found[1], found[2]
+local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3])
+local owner, counter, record = found[1], found[2], found[3]
+if not record or string.sub(record, 1, 15) ~= ARGV[5] then
+  return -3
+end
 
 -- The common case. Extensions are most of the server's work for locks that are held for long.
 if owner == ARGV[1] and counter == ARGV[3] then
@@ -75,14 +78,6 @@ else
   return { 3, seen, now, 0 }
 end
 
-if not counter then
-  -- include canary.lua
-  local quarantine = ARGV[5] ~= "0" and quarantine_left(KEYS[3], now, tonumber(ARGV[5])) or 0
-  if quarantine > 0 then
-    -- The counter is not set: an acquire would take it as a sign that this node has not lost its data.
-    return { status == 1 and 5 or status, seen, now, quarantine }
-  end
-end
 if seen < token then
   set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
 elseif ARGV[6] and ARGV[4] ~= "0" then

@@ -2,14 +2,14 @@
 --
 -- KEYS[1]       lock keys, n of them
 -- KEYS[n + 1]   fencing counters, in the same order
--- KEYS[2n + 1]  canary
+-- KEYS[2n + 1]  record
 -- ARGV[1] to ARGV[6] as in extend.lua
 --
--- Returns the node time if all were extended and each counter is the token; otherwise
+-- Returns the node time if all were extended and each counter is the token; -3 if the record has another edition, and nothing
+-- was done; otherwise
 -- { status, counter, node time, time left }
 --   status     1 all extended
 --              4 all are there, and some were set again
---              5 all extended, but this node has lost its data: it must not be counted before its quarantine is over
 --              3 one is another owner's
 --              0 one is gone, and none is another owner's
 --              2 the counter of one is above the token, and none is gone
@@ -17,7 +17,7 @@
 --             -2 a counter is not a whole number below 2^53
 --   counter    the largest that was found
 --   node time  microseconds since 1970
---   time left  of the quarantine if the node is in one: milliseconds
+--   time left  0
 --
 -- Each lock obeys the rules of extend.lua by itself. So one that is ours is extended whatever became of the others, unless
 -- its counter is above the token. Missing ones are set again only if that makes them complete.
@@ -25,8 +25,12 @@
 local n = (#KEYS - 1) / 2
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
-local found = redis.call("MGET", unpack(KEYS, 1, 2 * n))
-local token, seen, missing = tonumber(ARGV[3]), 0, false
+local found = redis.call("MGET", unpack(KEYS))
+local record = found[2 * n + 1]
+if not record or string.sub(record, 1, 15) ~= ARGV[5] then
+  return -3
+end
+local token, seen = tonumber(ARGV[3]), 0
 local gone, taken = false, false
 local numbers = {}
 for i = 1, n do
@@ -37,7 +41,6 @@ for i = 1, n do
   end
   numbers[i] = number
   seen = math.max(seen, number)
-  missing = missing or not counter
   gone = gone or not owner
   taken = taken or owner and owner ~= ARGV[1]
 end
@@ -70,22 +73,14 @@ if seen > token then
   return { 2, seen, now, 0 }
 end
 
-local status, quarantine = heals and 4 or 1, 0
-if missing then
-  -- include canary.lua
-  quarantine = ARGV[5] ~= "0" and quarantine_left(KEYS[2 * n + 1], now, tonumber(ARGV[5])) or 0
-end
 for i = 1, n do
-  if not found[n + i] and quarantine > 0 then
-    -- The counter is not set: an acquire would take it as a sign that this node has not lost its data.
-    status = status == 1 and 5 or status
-  elseif numbers[i] < token then
+  if numbers[i] < token then
     set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
   elseif ARGV[6] and ARGV[4] ~= "0" then
     redis.call("PEXPIRE", KEYS[n + i], ARGV[4])
   end
 end
-if status == 1 then
-  return now
+if heals then
+  return { 4, seen, now, 0 }
 end
-return { status, seen, now, quarantine }
+return now

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
--- KEYS[3]  canary
+-- KEYS[3]  record
 -- KEYS[4]  readers
 -- KEYS[5]  waiting list
 -- KEYS[6]  reservation
@@ -11,15 +11,15 @@
 -- ARGV[3]  the number of the last writer that the reader has found, or a larger counter that it was shown: a whole number
 --          below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
--- ARGV[5]  length of the quarantine of a node that has lost its data, whole milliseconds; 0 for none
+-- ARGV[5]  edition of the record that the client was greeted with
 -- ARGV[6]  "keep": gives the counter its full life again
 --          "heal": the same, and sets a missing entry again. Only for a reader that a majority has just confirmed
 --
--- Returns the node time if extended and the counter is the number; otherwise
+-- Returns the node time if extended and the counter is the number; -3 if the record has another edition, and nothing was done;
+-- otherwise
 -- { status, counter, node time, time left }
 --   status     1 extended
 --              4 set again
---              5 extended, but this node has lost its data: it must not be counted before its quarantine is over
 --              6 extended, and the counter is above the number
 --              2 not extended: the lock key is the writer's that the owner was, and the counter is above its token, as in extend.lua
 --              0 the entry is gone or over. With "heal": it was not set again, because the counter is above the number
@@ -40,8 +40,11 @@ local SHARED_LOCK = "quorlock:shared"
 
 local clock = redis.call("TIME")
 local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
-local found = redis.call("MGET", KEYS[1], KEYS[2])
-local lock, counter = found[1], found[2]
+local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3])
+local lock, counter, record = found[1], found[2], found[3]
+if not record or string.sub(record, 1, 15) ~= ARGV[5] then
+  return -3
+end
 -- include counter.lua
 local seen, wrong = read_counter(KEYS[2], counter)
 if wrong then
@@ -107,14 +110,6 @@ if was_writer then
 end
 
 local status = stands and 1 or 4
-if not counter then
-  -- include canary.lua
-  local quarantine = ARGV[5] ~= "0" and quarantine_left(KEYS[3], now, tonumber(ARGV[5])) or 0
-  if quarantine > 0 then
-    -- The counter is not set: an acquire would take it as a sign that this node has not lost its data.
-    return { status == 1 and 5 or status, seen, now, quarantine }
-  end
-end
 if seen < number then
   set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
 elseif ARGV[6] and ARGV[4] ~= "0" then

@@ -15,8 +15,7 @@
 --   counter    as it was found
 --
 -- Only while our key is set: a raise that arrives after our release would raise the counter during another owner's hold,
--- and tokens would no longer be ordered like holds. And only where a counter is: an acquire would take a new one as a sign that
--- this node has not lost its data.
+-- and tokens would no longer be ordered like holds. And only where a counter is: otherwise it was lost since the acquire.
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local owner, counter = found[1], found[2]
 -- include counter.lua

@@ -16,8 +16,7 @@
 --   counter    as it was found
 --
 -- Only while the reader's entry stands: otherwise a writer may have been granted the lock since, with that number or one
--- below. And only where a counter is: on a node that has lost its data an entry may have been healed, and an acquire would take
--- a new counter as a sign that nothing was lost.
+-- below. And only where a counter is: otherwise it was lost since the acquire.
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 local lock, counter = found[1], found[2]
 -- include counter.lua

@@ -24,8 +24,7 @@ local found = KEYS[4] and redis.call("MGET", KEYS[1], KEYS[3], KEYS[4]) or redis
 local owner, reservation, counter = found[1], found[2], found[3]
 local deleted = 0
 if owner == ARGV[1] then
-  -- The raise may not have reached this node. Never without our key, as in raise.lua, and never where there is no counter:
-  -- an acquire would take a new one as a sign that this node has not lost its data.
+  -- The raise may not have reached this node. Never without our key and never without a counter, as in raise.lua.
   if counter then
     -- include counter.lua
     raise_counter(KEYS[4], counter, ARGV[2], ARGV[3])

@@ -299,18 +299,24 @@ fn a_connection_that_ends_under_its_driver_wakes_it_and_the_next_one_is_the_work
 fn what_a_command_needs_is_sent_before_it() {
     let (node, _poll) = Node::unattended(RESPONSE_TIMEOUT);
     let waits = Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_TOLD]).that_waits();
-    let length = crate::engine::nodes::memory::QuarantineLength::new(RESPONSE_TIMEOUT, 1);
+    let records = crate::engine::nodes::records::Records::new(Some(RESPONSE_TIMEOUT), 1);
     let sets = crate::engine::nodes::sets::Sets::new(1, false);
-    let node = node.with_quarantine(Arc::new(length), Arc::new(sets));
+    let node = node.with_quarantine(Arc::new(records), Arc::new(sets));
     let mut state = State { conn: Conn::ready(true), ..State::default() };
-    state.greetings.plan(
-        node.quarantine_length.as_ref().unwrap(),
-        true,
-        crate::time::Moment::at(Duration::ZERO, Duration::ZERO),
-    );
+    // It is the only node, so that all are known.
+    node.hear_set(crate::answer::GreetReply {
+        record: crate::answer::Record::Kept,
+        served: Duration::ZERO,
+        longest: 0,
+        kept: true,
+        edition: crate::ids::Edition::NONE,
+        id: Some(7),
+        others: 0,
+        from: 0,
+    });
 
     node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 
     let sent: Vec<_> = state.conn.close().map(|it| it.kind()).collect();
-    assert_eq!(sent, [Kind::Greet, Kind::Meet, Kind::Subscribe, Kind::Acquire]);
+    assert_eq!(sent, [Kind::Greet, Kind::Subscribe, Kind::Acquire]);
 }

@@ -77,5 +77,9 @@ fn a_release_that_does_not_go_behind_the_acquire_or_is_sent_once_only_leaves_a_k
 fn a_slot_that_its_master_vouches_for_before_it_is_looked_at_or_whatever_became_of_it_makes_two_votes() {
     check_flaw(FLUSHED, Flaw::MasterFirst, Violation::TwoVotes);
     check_flaw(FLUSHED, Flaw::SettlesBlindly, Violation::TwoVotes);
-    check_flaw(World { known: true, ..FLUSHED }, Flaw::NoCanary, Violation::TwoVotes);
+}
+
+#[test]
+fn a_server_that_does_not_compare_the_record_of_a_slot_makes_two_votes() {
+    check_flaw(World { known: true, ..FLUSHED }, Flaw::NoComparison, Violation::TwoVotes);
 }

@@ -90,7 +90,7 @@ impl<const A: usize> World<A> {
             {
                 line.answer = Answer::Counted(match said {
                     _ if line.doubtful && quarantined => Said::Quarantined,
-                    Said::Accepted | Said::Behind(_) | Said::Taken if line.barred => Said::Quarantined,
+                    Said::Accepted | Said::Behind(_) | Said::Taken if line.barred && line.greeted => Said::Quarantined,
                     Said::Behind(_) if self.flaw == Flaw::CountsRefusers => Said::Accepted,
                     _ => said,
                 });

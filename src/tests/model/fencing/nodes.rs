@@ -1,7 +1,7 @@
 //! What nodes do, and the accidents that befall a node.
 //!
-//! Stands for `acquire.lua`, `raise.lua`, `extend.lua`, `release.lua` and `canary.lua`; `recorded` compares them. On purpose: no
-//! waiting lists; in quarantine a node refuses without a look at who holds the lock; a heal finds its own key gone.
+//! Stands for `acquire.lua`, `raise.lua`, `extend.lua`, `release.lua` and `record.lua`; `recorded` compares them. On purpose: no
+//! waiting lists; the quarantine begins with the loss, and not with the first greeting after it; a heal finds its own key gone.
 
 use super::*;
 
@@ -41,13 +41,13 @@ impl<const A: usize> World<A> {
             // Of a round that is confirmed only this answer still changes anything.
             _ => renewal == Renewal::Open || renewal == Renewal::Confirmed && answer == Said::Gone && self.heals,
         };
-        let quarantined = state.nodes[node].is_quarantined() && self.is_quarantined(answer, state.nodes[node].counter);
+        let quarantined = state.nodes[node].is_quarantined() && self.is_quarantined(answer);
         let Node { key_rank, lines, .. } = &mut state.nodes[node];
         let line = &mut lines[me];
         let heard = matches!(line.answer, Answer::Counted(_)) || keep && line.answer != Answer::None;
         if awaited && !heard {
             line.answer = Answer::OnItsWay(answer);
-            line.doubtful = quarantined;
+            line.doubtful = quarantined && line.greeted;
             if matches!(answer, Said::Accepted | Said::Behind(_) | Said::Taken) {
                 line.rank = *key_rank;
             }
@@ -55,27 +55,31 @@ impl<const A: usize> World<A> {
         self.is_orphan(state, me, node, command).then_some(Violation::Orphan)
     }
 
-    /// Whether an answer does not count that was given in quarantine.
-    ///
-    /// Of an extension the node itself knows by the counter that is missing: neither extensions nor heals create it.
-    pub(super) fn is_quarantined(&self, answer: Said, counter: u8) -> bool {
+    /// Whether the client does not count an answer that was given in quarantine.
+    fn is_quarantined(&self, answer: Said) -> bool {
         match answer {
-            // A canary keeps none of those out: an acquire sets nothing where there is no counter, and where there is one
-            // nobody looks at it.
-            Said::Accepted | Said::Behind(_) | Said::Taken => self.guard == Guard::Uptime,
-            Said::Extended if self.flaw == Flaw::CountsExtensionsInQuarantine => false,
-            Said::Extended => self.guard == Guard::Uptime || counter == 0,
+            Said::Accepted | Said::Behind(_) | Said::Taken => self.guard == Guard::Record,
+            Said::Extended => self.guard == Guard::Record && self.flaw != Flaw::CountsExtensionsInQuarantine,
             _ => false,
         }
+    }
+
+    /// Whether a node does nothing with a command, because the client was greeted with another record.
+    pub(super) fn refuses(&self, state: &State<A>, me: usize, node: usize, command: u8) -> bool {
+        let compares = match command {
+            ACQUIRE => self.flaw != Flaw::AcquiresWithoutRecord,
+            RAISE | RELEASE => false,
+            _ => self.flaw != Flaw::ExtendsWithoutRecord,
+        };
+        compares && self.guard == Guard::Record && !state.nodes[node].lines[me].greeted
     }
 
     pub(super) fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
         let (value, proposal) = (self.value(me), state.attempts[me].proposal);
         let node = &mut state.nodes[node];
-        if self.guard == Guard::Canary && node.counter == 0 && node.is_quarantined() {
-            return Said::Quarantined;
-        }
-        let counter = if node.counter == 0 { node.floor } else { node.counter };
+        let is_lost = node.counter == 0 || node.counter + self.length() < node.floor;
+        let keeps = self.flaw == Flaw::TakesAnyCounter;
+        let counter = if is_lost && !keeps { node.floor } else { node.counter };
         match node.key {
             Some(key) if key != value => return Said::Held(node.counter),
             // The command is executed for the second time.
@@ -134,7 +138,7 @@ impl<const A: usize> World<A> {
             return Said::Superseded;
         }
         node.key_round = node.key_round.max(round);
-        self.lift(node, token);
+        node.counter = node.counter.max(token);
         Said::Extended
     }
 
@@ -147,22 +151,11 @@ impl<const A: usize> World<A> {
         }
         healed.key = Some(value);
         healed.key_round = round;
-        self.lift(healed, token);
+        healed.counter = healed.counter.max(token);
         if revives && self.claims(Violation::Revived) {
             return Some(Violation::Revived);
         }
         self.is_orphan(state, me, node, HEAL[0]).then_some(Violation::Orphan)
-    }
-
-    /// Lifts a counter that lags. One that is missing is left to acquires: they look at the canary where there is none.
-    fn lift(&self, node: &mut Node<A>, token: u8) {
-        // Without time nobody knows when the quarantine is over.
-        let quarantined = node.quarantined != 0 || !matches!(self.clocks, Clocks::Apart(_));
-        let missing =
-            self.guard == Guard::Canary && node.counter == 0 && quarantined && self.flaw != Flaw::LiftsMissingCounter;
-        if node.counter < token && !missing {
-            node.counter = token;
-        }
     }
 
     /// Whether the command has left a key that nothing of the attempt will take away.
@@ -198,20 +191,25 @@ impl<const A: usize> World<A> {
         }
     }
 
-    /// Puts a node in quarantine, if there is any.
+    /// What all know of a node is outdated, and it is in quarantine, if there is any.
     pub(super) fn block(&self, state: &mut State<A>, node: usize) {
         if self.guard == Guard::None {
             return;
         }
         for (attempt, line) in state.attempts.iter().zip(&mut state.nodes[node].lines) {
+            line.greeted = false;
             if attempt.phase.is_alive() {
                 line.blocks = attempt.round + 1;
             }
         }
         if matches!(self.clocks, Clocks::Apart(_)) {
             state.nodes[node].quarantined = state.clock + 1;
-            state.nodes[node].floor = 0;
+            state.nodes[node].floor = state.clock + self.length();
         }
+    }
+
+    fn length(&self) -> u8 {
+        if self.flaw == Flaw::QuarantinedForNoTime { 0 } else { QUARANTINE }
     }
 
     /// The quarantine of a node ends, if it may now. Its own clock shows when.
@@ -219,19 +217,11 @@ impl<const A: usize> World<A> {
         let mut state = *state;
         let ended = &mut state.nodes[node];
         let began = ended.quarantined.checked_sub(1).filter(|_| !ended.is_blocked())?;
-        let length = if self.flaw == Flaw::QuarantinedForNoTime { 0 } else { QUARANTINE };
-        state.clock = state.clock.max(began + length);
+        state.clock = state.clock.max(began + self.length());
         ended.quarantined = 0;
-        match self.guard {
-            // A client that has asked before does not count the grant.
-            Guard::Uptime => {
-                for (attempt, line) in state.attempts.iter().zip(&mut ended.lines) {
-                    line.barred |= attempt.phase.is_alive();
-                }
-            }
-            // The node does not know when it was asked. Its clock is not the first that shows this time.
-            Guard::Canary if self.flaw != Flaw::ForgetsItsQuarantine => ended.floor = began + length,
-            Guard::Canary | Guard::None => {}
+        let counts = matches!(self.flaw, Flaw::CountsWhatWasAskedBefore | Flaw::TakesAnyCounter);
+        for (attempt, line) in state.attempts.iter().zip(&mut ended.lines) {
+            line.barred |= attempt.phase.is_alive() && !counts;
         }
         Some(state)
     }

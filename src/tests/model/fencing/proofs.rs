@@ -161,7 +161,7 @@ fn d9_e4_nothing_is_left_of_a_lock_once_its_release_was_executed() {
     let left = Accidents { lost: 1, vanished: 1, crashes: 1, ..NO_ACCIDENTS };
     let claims: [&'static [Violation]; 3] = [&[Violation::Orphan], &[], &[]];
     let world =
-        World { extensions: 1, heals: true, guard: Guard::Uptime, left, claims, ..World::new([1], Keys::Vanish) };
+        World { extensions: 1, heals: true, guard: Guard::Record, left, claims, ..World::new([1], Keys::Vanish) };
     let findings = hold("one attempt", world);
     assert!(0 < findings.heals && 0 < findings.won_at_once, "nothing happened: {findings:?}");
     if long() {
@@ -179,23 +179,21 @@ fn check_quarantine(findings: &Findings) {
 
 #[test]
 fn l2_l4_b6_nodes_that_restart_with_nothing_help_nobody_to_a_second_hold() {
-    for guard in [Guard::Uptime, Guard::Canary] {
-        let left = Accidents { crashes: 2, ..NO_ACCIDENTS };
-        check_quarantine(&hold_and_win("l4, two restarts", World { guard, left, ..FORGETFUL }));
-    }
+    let left = Accidents { crashes: 2, ..NO_ACCIDENTS };
+    check_quarantine(&hold_and_win("l4, two restarts", World { guard: Guard::Record, left, ..FORGETFUL }));
 }
 
 #[test]
-fn l4_a_canary_keeps_nodes_that_were_flushed_from_voting() {
+fn l4_a_record_keeps_nodes_that_were_flushed_from_voting() {
     let left = Accidents { flushes: 2, ..NO_ACCIDENTS };
-    check_quarantine(&hold_and_win("l4, two flushes", World { guard: Guard::Canary, left, ..FORGETFUL }));
+    check_quarantine(&hold_and_win("l4, two flushes", World { guard: Guard::Record, left, ..FORGETFUL }));
 }
 
 #[test]
 fn l3_quarantine_keeps_others_out_whatever_clocks_say() {
     let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
     let claims: [&'static [Violation]; 3] = [&[Violation::TwoHold], &[], &[]];
-    check_quarantine(&hold_and_win("l3, any clocks", World { guard: Guard::Uptime, left, claims, ..TIMED }));
+    check_quarantine(&hold_and_win("l3, any clocks", World { guard: Guard::Record, left, claims, ..TIMED }));
 }
 
 #[test]
@@ -210,17 +208,32 @@ const ON_TIME: World<2> = World { clocks: Clocks::Apart(1), ..FORGETFUL };
 
 #[test]
 fn h1_tokens_grow_over_nodes_that_forgot_if_the_clocks_of_nodes_are_apart_by_less_than_the_silence() {
-    for guard in [Guard::Uptime, Guard::Canary] {
-        let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
-        check_quarantine(&hold_and_win("h1, one restart", World { guard, left, ..ON_TIME }));
-        if long() {
-            let left = Accidents { crashes: 2, ..left };
-            check_quarantine(&hold_and_win("h1, two restarts", World { guard, left, ..ON_TIME }));
-        }
-        if longest() {
-            check_quarantine(&hold_and_heal("h1, renewed", World { guard, left, ..ON_TIME }));
-        }
+    let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
+    check_quarantine(&hold_and_win("h1, one restart", World { guard: Guard::Record, left, ..ON_TIME }));
+    if long() {
+        let left = Accidents { crashes: 2, ..left };
+        check_quarantine(&hold_and_win("h1, two restarts", World { guard: Guard::Record, left, ..ON_TIME }));
     }
+    if longest() {
+        check_quarantine(&hold_and_heal("h1, renewed", World { guard: Guard::Record, left, ..ON_TIME }));
+    }
+}
+
+#[test]
+fn h17_tokens_grow_over_a_node_that_gets_an_older_copy_of_its_data() {
+    let left = Accidents { restores: 1, ..NO_ACCIDENTS };
+    check_quarantine(&hold_and_win("h17, one older copy", World { guard: Guard::Record, left, ..ON_TIME }));
+    let start = World { counters: [2, 3, 0], ..ON_TIME };
+    check_quarantine(&hold_and_win("h17, one older copy", World { guard: Guard::Record, left, ..start }));
+}
+
+/// Where counters are missing, either is enough: that the client counts no grant that it asked for before the end of the
+/// quarantine, or that the node counts from that end.
+#[test]
+fn h1_tokens_grow_also_if_the_client_counts_what_it_has_asked_for_in_the_silence() {
+    let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
+    let world = World { guard: Guard::Record, flaw: Flaw::CountsWhatWasAskedBefore, left, ..ON_TIME };
+    check_quarantine(&hold_and_win("h1, asked in the silence", world));
 }
 
 #[test]
@@ -231,34 +244,30 @@ fn h1_tokens_grow_whatever_clocks_show_as_long_as_nodes_remember() {
 /// Whatever clocks show, and however far counters are ahead of them.
 #[test]
 fn h1_a_token_that_all_nodes_know_is_followed_by_larger_ones_when_one_node_has_forgotten_it() {
-    for guard in [Guard::Uptime, Guard::Canary] {
-        let findings = after_a_hold(guard, 3, 1);
-        assert_eq!(findings.violation, None, "{}", findings.course);
-        assert!(0 < findings.all_won && 0 < findings.quarantined, "nothing happened: {findings:?}");
-    }
+    let findings = after_a_hold(3, 1);
+    assert_eq!(findings.violation, None, "{}", findings.course);
+    assert!(0 < findings.all_won && 0 < findings.quarantined, "nothing happened: {findings:?}");
 }
 
 #[test]
 fn r6_a_restart_with_nothing_under_renewal_and_heals() {
     let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
-    check_quarantine(&hold_and_heal("r6, uptime", World { guard: Guard::Uptime, left, ..FORGETFUL }));
+    check_quarantine(&hold_and_heal("r6, one restart", World { guard: Guard::Record, left, ..FORGETFUL }));
     if long() {
         let world = World { extensions: 2, left, ..FORGETFUL };
-        check_quarantine(&hold_and_heal("r6, canary, two extensions", World { guard: Guard::Canary, ..world }));
+        check_quarantine(&hold_and_heal("r6, one restart, two extensions", World { guard: Guard::Record, ..world }));
     }
     if longest() {
-        for guard in [Guard::Uptime, Guard::Canary] {
-            let twice = Accidents { crashes: 2, ..NO_ACCIDENTS };
-            hold_and_heal("r6, two restarts", World { guard, left: twice, ..FORGETFUL });
-            hold_and_heal("r6, two extensions", World { guard, extensions: 2, left, ..FORGETFUL });
-        }
+        let twice = Accidents { crashes: 2, ..NO_ACCIDENTS };
+        hold_and_heal("r6, two restarts", World { guard: Guard::Record, left: twice, ..FORGETFUL });
+        hold_and_heal("r6, two extensions", World { guard: Guard::Record, extensions: 2, left, ..FORGETFUL });
     }
 }
 
 #[test]
 fn r6_a_flush_under_renewal_and_heals() {
     let left = Accidents { flushes: 1, ..NO_ACCIDENTS };
-    let world = World { guard: Guard::Canary, left, ..FORGETFUL };
+    let world = World { guard: Guard::Record, left, ..FORGETFUL };
     check_quarantine(&hold_and_heal("r6, flush", world));
     if longest() {
         hold_and_heal("r6, flush, two extensions", World { extensions: 2, ..world });
@@ -269,6 +278,6 @@ fn r6_a_flush_under_renewal_and_heals() {
 fn r6_a_restart_that_kept_everything_under_renewal_and_heals() {
     if long() {
         let left = Accidents { restarts: 1, ..NO_ACCIDENTS };
-        check_quarantine(&hold_and_heal("r6, restart", World { guard: Guard::Uptime, left, ..FORGETFUL }));
+        check_quarantine(&hold_and_heal("r6, restart", World { guard: Guard::Record, left, ..FORGETFUL }));
     }
 }

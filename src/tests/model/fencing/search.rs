@@ -63,6 +63,16 @@ pub(super) enum Move {
     ForgetCounter {
         node: usize,
     },
+    Restore {
+        node: usize,
+        counter: u8,
+    },
+    /// The client is told that the record is another one, and sends the command no more.
+    Drop {
+        attempt: usize,
+        node: usize,
+        command: u8,
+    },
     QuarantineEnds {
         node: usize,
     },
@@ -87,10 +97,11 @@ pub(super) struct Findings {
 
 /// Searches what can come after a hold with a token far ahead of all clocks, which `knows` nodes have for a counter, of whom
 /// the first two are its majority; `crashes` nodes restart with nothing.
-pub(super) fn after_a_hold(guard: Guard, knows: usize, crashes: u8) -> Findings {
+pub(super) fn after_a_hold(knows: usize, crashes: u8) -> Findings {
     let claims = [FENCED, EXCLUSIVE, &[][..]];
     let left = Accidents { crashes, ..NO_ACCIDENTS };
-    let world = World { guard, left, claims, clocks: Clocks::Apart(1), ..World::new([1, 1], Keys::Last) };
+    let world =
+        World { guard: Guard::Record, left, claims, clocks: Clocks::Apart(1), ..World::new([1, 1], Keys::Last) };
     let mut start = world.start();
     start.attempts[0] = Attempt { phase: Phase::Holding, token: 12, ..start.attempts[0] };
     for (number, node) in start.nodes.iter_mut().enumerate().take(knows) {
@@ -217,6 +228,13 @@ impl<const A: usize> World<A> {
                 state.nodes[node].lines[me].sent &= !command;
                 state
             };
+            let (mut state, line) = (*state, *line);
+            if self.refuses(&state, me, node, command) {
+                visit(Move::Drop { attempt: me, node, command }, taken(state), None);
+                // Or it greets the node, and sends the command again. What it learns by that matters with an answer only.
+                state.nodes[node].lines[me].greeted = true;
+            }
+            let state = &state;
             let mut next = taken(*state);
             let violation = self.execute(&mut next, me, node, command, false);
             visit(Move::Execute { attempt: me, node, command }, next, violation);
@@ -280,6 +298,15 @@ impl<const A: usize> World<A> {
             next.forget(node, true);
             self.block(&mut next, node);
             visit(Move::Flush { node }, next, None);
+        }
+        for older in 0..counter {
+            if let Some(mut next) = state.after(|it| &mut it.restores) {
+                // With a key that it had not then it would have lost less.
+                next.forget(node, true);
+                next.nodes[node].counter = older;
+                self.block(&mut next, node);
+                visit(Move::Restore { node, counter: older }, next, None);
+            }
         }
         if counter != 0
             && let Some(mut next) = state.after(|it| &mut it.forgets)

@@ -8,7 +8,7 @@ pub(super) enum Said {
     Accepted,
     Behind(u8),
     Held(u8),
-    /// Nothing was set, or it was and must not count: the node forgot something not long ago.
+    /// It must not count: the node forgot something not long ago.
     Quarantined,
     Taken,
     Above(u8),
@@ -45,7 +45,9 @@ pub(super) struct Line {
     /// in this order and none of them twice.
     pub(super) sent: u8,
     pub(super) answer: Answer,
-    /// The answer was given in quarantine.
+    /// The client has been greeted with the record that the node has now.
+    pub(super) greeted: bool,
+    /// The answer was given in quarantine, as the client knows.
     pub(super) doubtful: bool,
     /// Nothing that the attempt is granted here counts: it began when the node was quarantined.
     pub(super) barred: bool,
@@ -71,7 +73,7 @@ pub(super) struct Node<const A: usize> {
     pub(super) counter: u8,
     /// Where time passes: one more than the time at which its quarantine began; 0 if it is not quarantined.
     pub(super) quarantined: u8,
-    /// When its last quarantine ended.
+    /// Where time passes: when its last quarantine ends, or ended; 0 if it never had one.
     pub(super) floor: u8,
     pub(super) lines: [Line; A],
 }
@@ -134,13 +136,15 @@ pub(super) struct Accidents {
     pub(super) flushes: u8,
     /// A node loses the counter.
     pub(super) forgets: u8,
+    /// A node gets an older copy of its keys, and keeps its connections.
+    pub(super) restores: u8,
 }
 
 /// As often as it likes.
 pub(super) const ANY: u8 = 7;
 
 pub(super) const NO_ACCIDENTS: Accidents =
-    Accidents { lost: 0, twice: 0, vanished: 0, crashes: 0, restarts: 0, flushes: 0, forgets: 0 };
+    Accidents { lost: 0, twice: 0, vanished: 0, crashes: 0, restarts: 0, flushes: 0, forgets: 0, restores: 0 };
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct State<const A: usize> {
@@ -260,6 +264,7 @@ impl<const A: usize> State<A> {
                     line.answer = Answer::None;
                     line.blocks = 0;
                     line.barred = false;
+                    line.greeted = true;
                     // Nothing that is under way here can do anything.
                     if !mine && line.sent & SETS == 0 && !world.flaw.acts_without_key() {
                         line.sent = 0;
@@ -321,7 +326,7 @@ impl<const A: usize> State<A> {
                     8,
                 );
                 bits.put(line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful), 4);
-                bits.put(u8::from(line.barred), 1);
+                bits.put(u8::from(line.barred) | u8::from(line.greeted) << 1, 2);
                 bits.put(line.rank, 3);
             }
             *word = bits.0;
@@ -339,7 +344,8 @@ impl<const A: usize> State<A> {
         packed[NODES] = bits.0;
         let left = &self.left;
         let mut bits = Writer(0, 0);
-        for it in [left.lost, left.twice, left.vanished, left.crashes, left.restarts, left.flushes, left.forgets] {
+        let Accidents { lost, twice, vanished, crashes, restarts, flushes, forgets, restores } = *left;
+        for it in [lost, twice, vanished, crashes, restarts, flushes, forgets, restores] {
             bits.put(it, 3);
         }
         bits.put(self.clock, 4);
@@ -349,8 +355,9 @@ impl<const A: usize> State<A> {
 
     pub(super) fn unpack(packed: &Packed) -> State<A> {
         let mut rest = Reader(packed[NODES + 1]);
-        let [lost, twice, vanished, crashes, restarts, flushes, forgets] = std::array::from_fn(|_| rest.take(3));
-        let left = Accidents { lost, twice, vanished, crashes, restarts, flushes, forgets };
+        let [lost, twice, vanished, crashes, restarts, flushes, forgets, restores] =
+            std::array::from_fn(|_| rest.take(3));
+        let left = Accidents { lost, twice, vanished, crashes, restarts, flushes, forgets, restores };
         let mut bits = Reader(packed[NODES]);
         let attempts = std::array::from_fn(|_| {
             let phase = match bits.take(3) {
@@ -388,8 +395,9 @@ impl<const A: usize> State<A> {
                 let (sent, said, flags) = (bits.take(8), bits.take(8), bits.take(4));
                 let answer = if said == 0 { Answer::None } else { Answer::OnItsWay(Said::from_code(said)) };
                 let (doubtful, counted, blocks) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
-                let barred = bits.take(1) != 0;
-                Line { sent, answer, doubtful, barred, counted, blocks, rank: bits.take(3) }
+                let known = bits.take(2);
+                let (barred, greeted) = (known & 1 != 0, known & 2 != 0);
+                Line { sent, answer, greeted, doubtful, barred, counted, blocks, rank: bits.take(3) }
             });
             Node { key, key_rank, key_round, counter, quarantined, floor, lines }
         });

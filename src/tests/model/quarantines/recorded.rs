@@ -1,12 +1,9 @@
-//! The nodes of this model beside `greet.lua`, and `acquire.lua` of a name without a counter.
+//! The nodes of this model beside `greet.lua`, and `acquire.lua` of clients that were greeted.
 
 use super::*;
 use crate::answer::{AcquireReply, Answer};
-use crate::tests::model::recorded::{ALONE, LIFE, Real, draw, walk};
-use crate::wire::{self, KeyTtls, Plan, QueueUpdate};
-
-/// The model's 0. One of its units is a millisecond.
-const BEGIN: u64 = DAY * 86_400_000_000 + 60_000_000;
+use crate::tests::model::recorded::{ALONE, BEGIN, LIFE, Real, draw, walk};
+use crate::wire::{KeyTtls, Plan, QueueUpdate};
 
 struct Beside {
     world: World,
@@ -15,50 +12,46 @@ struct Beside {
 }
 
 impl Beside {
-    /// A client has kept the node in use since long ago: the model's beginning.
+    /// The holder and the witness have kept the node in use since long ago: the model's beginning. One of its units is a
+    /// millisecond.
     fn new(random: &mut fastrand::Rng) -> Beside {
         let comeback = if random.bool() { Comeback::Empty } else { Comeback::WithAnOldCopy };
         let world = World { comeback, holder_returns: true, witness: true, ..WORLD };
-        let mut model = world.start();
         let mut real = Real::at(BEGIN - 60_000_000);
-        real.send(&wire::greet(LONG, 0, 0));
+        for (client, own) in [(HOLDER, LONG), (WITNESS, SHORT)] {
+            real.greet(client, own, 0);
+        }
         real.go_to_micros(BEGIN);
-        model.now = 0;
-        Beside { world, model, real }
+        Beside { world, model: world.start(), real }
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
-        let before = self.model;
+        let (client, before) = (random.usize(0..3), self.model);
         match random.u8(0..10) {
-            0..=4 => {
-                let client = random.usize(0..3);
+            0..=3 => {
                 let longest = self.world.longest(&self.model, client);
-                let passed_on = longest.to_pass_on();
                 self.model = self.world.greet(&self.model, 0, client);
-                let found = self.real.send(&wire::greet(longest.own(), passed_on.millis, passed_on.day));
-                let Answer::Greet(found) = found else { panic!("{found:?}") };
-                let canary = self.model.nodes[0].canary.unwrap();
-                assert_eq!(found.longest, canary.longest, "{client} greets in {before:?}");
+                let found = self.real.greet(client, longest.own(), longest.largest());
+                let record = self.model.nodes[0].record.unwrap();
+                assert_eq!(found.longest, record.longest, "{client} greets in {before:?}");
                 let served = u64::try_from(found.served.as_millis()).unwrap();
-                let expected = canary.since.map_or(self.model.now + 60_000, |it| self.model.now - it);
+                let expected = record.since.map_or(self.model.now + 60_000, |it| self.model.now - it);
                 assert_eq!(served, expected, "{client} greets in {before:?}");
             }
-            // It has been greeted before it is asked for anything.
-            5..=7 if self.model.nodes[0].canary.is_some_and(|it| it.is_of_this_process) => {
-                let length = random.u64(1..=LONG);
+            4..=7 => {
                 let plan = Plan::mutex(b"", b"a", KeyTtls::default());
                 let owner = draw();
-                let found = self.real.send(&plan.acquire(owner, LIFE, self.real.now(), length, &ALONE));
-                let is_silent = matches!(found, Answer::Acquire(AcquireReply::Forgot { .. }));
-                let votes = self.model.nodes[0].canary.unwrap().is_old_enough(self.model.now, length);
-                assert_eq!(is_silent, !votes, "{found:?} for {length} in {before:?}");
-                self.real.send(&plan.release(owner, None, QueueUpdate::None));
-                // The next name is as new.
-                self.real.delete("quorlock:fence:{a}");
+                let found = self.real.send(client, &plan.acquire(owner, LIFE, self.real.now(), &ALONE));
+                let is_granted = matches!(found, Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. }));
+                assert_eq!(is_granted, before.nodes[0].current[client], "{found:?} for {client} in {before:?}");
+                assert!(is_granted || found == Answer::Changed, "{found:?} for {client} in {before:?}");
+                self.real.send(client, &plan.release(owner, None, QueueUpdate::None));
             }
             8 => {
                 self.model.nodes[0] = self.world.restarted(&self.model, 0);
+                // The connections break, and the login of the next ones greets.
                 self.real.restart(self.world.comeback == Comeback::WithAnOldCopy);
+                self.real.disconnect();
             }
             _ => {
                 self.model.now += 1;
@@ -69,6 +62,6 @@ impl Beside {
 }
 
 #[test]
-fn nodes_do_what_greet_and_canary_do() {
+fn nodes_do_what_greet_and_acquire_do() {
     walk(Beside::new, Beside::step);
 }

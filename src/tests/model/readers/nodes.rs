@@ -1,7 +1,7 @@
 //! What nodes do, and the accidents that befall a node.
 //!
 //! Stands for `acquire.lua`, `raise.lua`, `extend.lua`, `release.lua`, `acquire_shared.lua`, `raise_shared.lua`,
-//! `extend_shared.lua`, `release_shared.lua` and `canary.lua`; `recorded` compares them. On purpose: no waiting lists, and an order
+//! `extend_shared.lua`, `release_shared.lua` and `record.lua`; `recorded` compares them. On purpose: no waiting lists, and an order
 //! of ends in place of times.
 
 use super::*;
@@ -81,38 +81,50 @@ fn blocks(attempt: &Attempt, forgot: u8) -> bool {
 }
 
 impl<const A: usize> World<A> {
-    /// What a node does with a command.
+    /// What a node does with a command, and what the client makes of the answer.
     pub(super) fn run(&self, state: &mut State<A>, me: usize, node: usize, command: u8) -> Said {
+        let is_silent = self.flaw != Flaw::NoSilence && state.nodes[node].is_silent(&state.attempts);
+        match self.execute(state, me, node, command) {
+            Said::Accepted | Said::Behind(_) | Said::Shared(_) if is_silent => Said::Silent,
+            Said::Taken | Said::Above(_) | Said::Extended | Said::Lifted(_) if is_silent => Said::Silent,
+            said => said,
+        }
+    }
+
+    /// What a node does with a command.
+    pub(super) fn execute(&self, state: &mut State<A>, me: usize, node: usize, command: u8) -> Said {
         let attempt = state.attempts[me];
         let proposal = self.proposal(state, me);
-        let is_silent = self.flaw != Flaw::NoSilence && state.nodes[node].is_silent(&state.attempts);
         let node = &mut state.nodes[node];
-        // A node that refuses a lock does not look at its canary.
-        let in_the_way = match node.lock {
-            Lock::Absent => false,
-            Lock::Writer(_) => true,
-            Lock::Shared => self.rules[me] == Rule::Exclusive,
-        };
         match (command, attempt.reads) {
-            (ACQUIRE, _) if !in_the_way && node.counter == 0 && is_silent => Said::Silent,
             (ACQUIRE, _) if self.rules[me] == Rule::Shared => self.acquire_shared(node, me, proposal),
-            (ACQUIRE, _) => Self::acquire(node, me, proposal),
+            (ACQUIRE, _) => self.acquire(node, me, proposal),
             (RAISE, _) if self.rules[me] == Rule::Shared => self.raise_shared(node, me, attempt.token),
             (RAISE, _) => Self::raise(node, me, attempt.token),
-            (EXTEND | HEAL, true) => self.extend_shared(node, me, attempt, command == HEAL, is_silent),
-            (EXTEND | HEAL, false) => Self::extend(node, me, attempt, command == HEAL, is_silent),
+            (EXTEND | HEAL, true) => self.extend_shared(node, me, attempt, command == HEAL),
+            (EXTEND | HEAL, false) => Self::extend(node, me, attempt, command == HEAL),
             (_, true) => self.release_shared(node, me),
             (_, false) => Self::release(node, me, attempt),
         }
     }
 
-    fn acquire(node: &mut Node<A>, me: usize, proposal: u8) -> Said {
+    /// Whether a node counts from the end of its quarantine instead of its counter, if that is below `from`.
+    fn is_lost(&self, node: &Node<A>, from: u8) -> bool {
+        let from = match self.flaw {
+            Flaw::TakesOldCounter => 0,
+            Flaw::TakesCounterOfQuarantine => SINCE,
+            _ => from,
+        };
+        node.counter == 0 || node.floor != 0 && node.counter < from
+    }
+
+    fn acquire(&self, node: &mut Node<A>, me: usize, proposal: u8) -> Said {
         if node.lock != Lock::Absent {
             return Said::Held(node.counter);
         }
         node.lock(Lock::Writer(me as u8), me, 1);
         node.note(me);
-        let counter = if node.counter == 0 { node.floor } else { node.counter };
+        let counter = if self.is_lost(node, SINCE) { node.floor } else { node.counter };
         node.counter = proposal.max(counter);
         if proposal <= counter { Said::Behind(counter) } else { Said::Accepted }
     }
@@ -126,7 +138,7 @@ impl<const A: usize> World<A> {
         }
         node.entries[me] = 1;
         node.note(me);
-        if node.counter == 0 {
+        if self.is_lost(node, FLOOR) {
             node.counter = proposal.max(node.floor);
         }
         Said::Shared(node.counter)
@@ -163,7 +175,7 @@ impl<const A: usize> World<A> {
         }
     }
 
-    fn extend(node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool, is_silent: bool) -> Said {
+    fn extend(node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool) -> Said {
         let (end, token) = (1 + attempt.extensions, attempt.token);
         match node.lock {
             _ if node.has(me) && token < node.counter => return Said::Superseded,
@@ -175,10 +187,10 @@ impl<const A: usize> World<A> {
             Lock::Absent => return Said::Gone(node.counter),
             _ => return Said::Gone(0),
         }
-        node.lift(token, is_silent)
+        node.lift(token)
     }
 
-    fn extend_shared(&self, node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool, is_silent: bool) -> Said {
+    fn extend_shared(&self, node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool) -> Said {
         let end = 1 + attempt.extensions;
         let seen = if heals && self.flaw == Flaw::HealsWithSeen { attempt.seen } else { 0 };
         let number = attempt.number.max(seen);
@@ -207,7 +219,7 @@ impl<const A: usize> World<A> {
         if !stands {
             node.note(me);
         }
-        if is_ahead { Said::Lifted(node.counter) } else { node.lift(number, is_silent) }
+        if is_ahead { Said::Lifted(node.counter) } else { node.lift(number) }
     }
 
     fn release(node: &mut Node<A>, me: usize, Attempt { won, token, .. }: Attempt) -> Said {
@@ -279,24 +291,23 @@ impl<const A: usize> World<A> {
             });
         }
         if state.crashes != 0 {
-            after(&|it| {
-                let node = &mut it.nodes[at];
-                node.unlock();
-                (node.entries, node.counter, node.floor) = ([0; A], 0, FLOOR);
-                node.forgot = it.attempts.map(|it| if it.phase.is_alive() { 1 + it.extensions } else { 0 });
-                it.crashes -= 1;
-            });
+            let oldest = self.counters.into_iter().min().unwrap();
+            for counter in [0, oldest].into_iter().take(if oldest == 0 { 1 } else { 2 }) {
+                after(&|it| {
+                    let node = &mut it.nodes[at];
+                    node.unlock();
+                    (node.entries, node.counter, node.floor) = ([0; A], counter, FLOOR);
+                    node.forgot = it.attempts.map(|it| if it.phase.is_alive() { 1 + it.extensions } else { 0 });
+                    it.crashes -= 1;
+                });
+            }
         }
     }
 }
 
 impl<const A: usize> Node<A> {
-    /// The end of an extension: the counter gets to what the holder has. Not where there is none in quarantine: an acquire would
-    /// take it as a sign that this node has not lost its data.
-    fn lift(&mut self, token: u8, is_silent: bool) -> Said {
-        if self.counter == 0 && is_silent {
-            return Said::Silent;
-        }
+    /// The end of an extension: the counter gets to what the holder has.
+    fn lift(&mut self, token: u8) -> Said {
         self.counter = token.max(self.counter);
         Said::Extended
     }

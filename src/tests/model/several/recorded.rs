@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ids::OwnerToken;
-use crate::tests::model::recorded::{ALONE, LIFE, Real, draw, number, of_model, token, walk};
+use crate::tests::model::recorded::{ALONE, LIFE, ONLY, Real, draw, number, of_model, token, walk};
 use crate::wire::{KeyTtls, Plan, QueueUpdate};
 
 const CLIENTS: usize = 3;
@@ -32,7 +32,14 @@ impl Beside {
             }
         };
         let (node, owners) = (world.start([[0; NAMES]; NODES]).nodes[0], [(); CLIENTS].map(|()| draw()));
-        Beside { world, node, real: Real::new(1), plans: wants.map(plan), owners, has_extended: [false; CLIENTS] }
+        Beside {
+            world,
+            node,
+            real: Real::in_use(1, LIFE),
+            plans: wants.map(plan),
+            owners,
+            has_extended: [false; CLIENTS],
+        }
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
@@ -68,16 +75,16 @@ impl Beside {
         };
         let (plan, owner, number) = (&self.plans[me], self.owners[me], number(token));
         let sent = match command {
-            ACQUIRE => plan.acquire(owner, LIFE, number, 0, &ALONE),
+            ACQUIRE => plan.acquire(owner, LIFE, number, &ALONE),
             RAISE => plan.raise(owner, number),
-            EXTEND => plan.extend(owner, LONGER, number, 0, random.bool()),
-            HEAL => plan.heal(owner, LONGER, number, 0),
+            EXTEND => plan.extend(owner, LONGER, number, random.bool()),
+            HEAL => plan.heal(owner, LONGER, number),
             // The model has no release that brings a token: see `fencing`.
             _ => plan.release(owner, None, QueueUpdate::None),
         };
         self.has_extended[me] |= command == EXTEND || command == HEAL;
         let expected = self.world.run(&mut self.node, me, command, token);
-        let found = self.real.send(&sent);
+        let found = self.real.send(ONLY, &sent);
         if expected != Said::Nothing {
             assert_eq!(said(found), expected, "{:?} of {me} in {before:?}", sent.kind());
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ids::OwnerToken;
-use crate::tests::model::recorded::{ALONE, LIFE, Real, draw, number, of_model, token, walk};
+use crate::tests::model::recorded::{ALONE, LIFE, ONLY, Real, draw, number, of_model, token, walk};
 use crate::wire::{KeyTtls, Plan, QueueUpdate};
 
 const CLIENTS: usize = 3;
@@ -19,7 +19,12 @@ struct Beside {
 impl Beside {
     fn new() -> Beside {
         let world = World { first: [0; CLIENTS], proposals: [0; CLIENTS], counters: [0; SLOTS], flaw: Flaw::None };
-        Beside { world, node: world.start().nodes[0], real: Real::new(1), owners: [(); CLIENTS].map(|()| draw()) }
+        Beside {
+            world,
+            node: world.start().nodes[0],
+            real: Real::in_use(1, LIFE),
+            owners: [(); CLIENTS].map(|()| draw()),
+        }
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
@@ -51,14 +56,14 @@ impl Beside {
         let (before, owner, number) = (self.node, self.owners[me], number(token));
         let plan = Plan::semaphore(b"", b"s", SLOTS, KeyTtls::default());
         let sent = match command {
-            ACQUIRE => plan.acquire(owner, LIFE, number, 0, &ALONE),
+            ACQUIRE => plan.acquire(owner, LIFE, number, &ALONE),
             RAISE => plan.of_slot(slot).raise(owner, number),
             KEEP => plan.of_slot(slot).keep(owner, None).unwrap(),
             // The model has no release that brings a token: see `fencing`.
             _ => plan.release(owner, None, QueueUpdate::None),
         };
         let attempt = Attempt { phase: Phase::Holding, slot, token };
-        let (expected, found) = (self.world.run(&mut self.node, me, command, attempt), self.real.send(&sent));
+        let (expected, found) = (self.world.run(&mut self.node, me, command, attempt), self.real.send(ONLY, &sent));
         if expected != Said::Nothing {
             assert_eq!(said(found), expected, "{:?} of {me} in {before:?}", sent.kind());
         }

@@ -1,0 +1,174 @@
+//! The quarantines of a server, or of one slot of a cluster: when they began, and what is left of them.
+
+use std::time::Duration;
+
+use crate::answer::{GreetReply, Record};
+use crate::error::Quarantine;
+use crate::logic::longest::LONGEST;
+use crate::time::Tick;
+
+/// What is asked of a server that may be in quarantine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ask {
+    Grant,
+    Extension,
+}
+
+/// A quarantine that began at some time. How long it lasts may only turn out later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Began {
+    /// When we learned of it.
+    seen: Tick,
+    /// How long before that it began.
+    served: Duration,
+    why: Quarantine,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Quarantines {
+    /// After a restart, or the beginning of the record.
+    began: Option<Began>,
+    /// From when on extensions count: the end of that quarantine, as it was known when we learned of it.
+    extends_from: Option<Tick>,
+    /// After a step of the clock.
+    stepped: Option<Began>,
+}
+
+impl Began {
+    pub(crate) fn now(seen: Tick, why: Quarantine) -> Began {
+        Began { seen, served: Duration::ZERO, why }
+    }
+
+    /// As a record shows it.
+    pub(crate) fn with(seen: Tick, shown: GreetReply, why: Quarantine) -> Began {
+        Began { seen, served: shown.served, why }
+    }
+
+    pub(crate) fn until(self, length: Duration) -> Option<Tick> {
+        let left = length.saturating_sub(self.served);
+        if left.is_zero() { None } else { self.seen.checked_add(left) }
+    }
+
+    fn left(self, asked: Tick, length: Duration) -> Option<(Duration, Quarantine)> {
+        let left = self.until(length)?.saturating_duration_since(asked);
+        (!left.is_zero()).then_some((left, self.why))
+    }
+}
+
+impl Quarantines {
+    /// Of a record that was found when nothing was known before.
+    pub(crate) fn of(shown: GreetReply, seen: Tick, length: Duration) -> Quarantines {
+        let why = match shown.record {
+            Record::Missing | Record::KeptFromNothing => Quarantine::New,
+            Record::Kept | Record::Another | Record::Vouched | Record::Off => Quarantine::Restarted,
+        };
+        let mut quarantines = Quarantines::default();
+        quarantines.begin(Began::with(seen, shown, why), length);
+        quarantines
+    }
+
+    /// One begins, of this length as far as is known.
+    pub(crate) fn begin(&mut self, began: Began, length: Duration) {
+        self.lengthen(began);
+        self.extends_from = self.extends_from.max(began.until(length));
+    }
+
+    /// One that was known has begun later than was known. That ends no hold.
+    pub(crate) fn lengthen(&mut self, began: Began) {
+        /// A thousand years: longer than any quarantine, so that neither is over.
+        const LONG: Duration = Duration::from_secs(31_622_400_000);
+        self.began = self.began.into_iter().chain([began]).max_by_key(|it| it.until(LONG));
+    }
+
+    pub(crate) fn step(&mut self, seen: Tick) {
+        self.stepped = Some(Began::now(seen, Quarantine::ClockStep));
+    }
+
+    pub(crate) fn why(&self) -> Option<Quarantine> {
+        self.began.map(|it| it.why)
+    }
+
+    /// How much is left for what was asked at `asked`, and why; `None` if it counts. From the time of asking, because the
+    /// server may have executed the command at any time after it.
+    ///
+    /// A longer quarantine that turns up late does not count for extensions: it would end the holds of those who hold a lock
+    /// there, and keep nobody from anything. Nor does a step of the clock: a key that is ours after it was ours before, because
+    /// nothing sets it again there before [`Quarantines::may_heal`].
+    pub(crate) fn left(&self, ask: Ask, asked: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+        let length = length?;
+        match ask {
+            Ask::Grant => {
+                let left = [self.began, self.stepped].into_iter().flatten().filter_map(|it| it.left(asked, length));
+                left.max_by_key(|it| it.0)
+            }
+            Ask::Extension => {
+                let left = self.extends_from?.saturating_duration_since(asked);
+                (!left.is_zero()).then_some((left, self.began?.why))
+            }
+        }
+    }
+
+    /// Whether a lock that is gone there may be set again.
+    pub(crate) fn may_heal(&self, now: Tick, length: Option<Duration>) -> bool {
+        self.stepped.zip(length).is_none_or(|(it, length)| it.left(now, length).is_none())
+    }
+
+    /// The middle of the one that began last: so long before that time. `None` if it began too long ago to matter to anybody.
+    pub(crate) fn middle(&self, length: Duration) -> Option<(Tick, Duration)> {
+        let Began { seen, served, .. } = self.began.filter(|it| it.served < LONGEST)?;
+        let half = length.checked_div(2)?;
+        Some((seen.checked_add(half.saturating_sub(served))?, served.saturating_sub(half)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+
+    use super::*;
+    use crate::ids::Edition;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn shown(served: u32) -> GreetReply {
+        let (record, served, edition) = (Record::Kept, served * S, Edition::NONE);
+        GreetReply { record, served, longest: 0, kept: true, edition, id: None, others: 0, from: 0 }
+    }
+
+    #[test]
+    fn a_quarantine_ends_so_long_after_its_beginning_as_it_lasts_however_long_that_is() {
+        let seen = crate::time::tick();
+        let began = Began::with(seen, shown(3), Quarantine::Restarted);
+        assert_eq!(began.until(10 * S), Some(seen + 7 * S));
+        assert_eq!((began.until(3 * S), began.until(2 * S)), (None, None), "it was over when it was seen");
+        let quarantines = Quarantines::of(shown(3), seen, 10 * S);
+        let left = |ask, after: u32, length| quarantines.left(ask, seen + after * S, length).map(|it| it.0);
+        assert_eq!((left(Ask::Grant, 5, Some(10 * S)), left(Ask::Grant, 7, Some(10 * S))), (Some(2 * S), None));
+        // Another program turns out to need longer: that ends no hold.
+        assert_eq!((left(Ask::Grant, 7, Some(20 * S)), left(Ask::Extension, 7, Some(20 * S))), (Some(10 * S), None));
+        assert_eq!((left(Ask::Grant, 0, None), left(Ask::Extension, 0, None)), (None, None));
+    }
+
+    #[test]
+    fn of_two_quarantines_the_one_counts_that_began_later() {
+        let seen = crate::time::tick();
+        for served in [[3, 5], [5, 3]] {
+            let mut quarantines = Quarantines::default();
+            served.into_iter().for_each(|it| quarantines.begin(Began::with(seen, shown(it), Quarantine::New), 4 * S));
+            assert_eq!(quarantines.left(Ask::Grant, seen, Some(10 * S)).map(|it| it.0), Some(7 * S));
+        }
+    }
+
+    #[test]
+    fn h15_the_middle_of_a_quarantine_may_be_before_it_was_seen() {
+        let seen = crate::time::tick();
+        let middle = |served| Quarantines::of(shown(served), seen, 10 * S).middle(10 * S);
+        assert_eq!(middle(0), Some((seen + 5 * S, Duration::ZERO)));
+        assert_eq!(middle(4), Some((seen + S, Duration::ZERO)));
+        assert_eq!(middle(5), Some((seen, Duration::ZERO)));
+        assert_eq!(middle(20), Some((seen, 15 * S)), "it was over");
+        assert_eq!(middle(7_200), None);
+        assert_eq!(Quarantines::default().middle(10 * S), None);
+    }
+}
