@@ -23,6 +23,7 @@ mod driving;
 mod joint;
 mod leases;
 mod lines;
+mod records;
 mod rounds;
 mod server;
 mod slots;
