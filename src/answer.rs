@@ -138,6 +138,8 @@ impl From<&Answer> for NodeAnswer {
                 return NodeAnswer::Extended;
             }
             Answer::Extend(ExtendReply::Superseded) => return NodeAnswer::Superseded,
+            // It was not sent once more: the round was over.
+            Answer::Changed => return NodeAnswer::Pending,
             Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => return NodeAnswer::Released,
             Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
             Answer::Acquire(AcquireReply::WrongType { .. }) => NodeFailure::WrongType { name: None },
@@ -145,7 +147,6 @@ impl From<&Answer> for NodeAnswer {
             | Answer::Raise(RaiseReply::Unusable)
             | Answer::Extend(ExtendReply::Unusable) => NodeFailure::BadCounter { name: None },
             Answer::NoScript => NodeFailure::Refused { message: "the script is gone".to_owned() },
-            Answer::Changed => NodeFailure::RecordChanged,
             Answer::Failed(failure) => failure.clone(),
             Answer::Greet(_)
             | Answer::Subscribed
@@ -401,7 +402,6 @@ mod tests {
     #[test]
     fn a_report_says_what_is_wrong_with_a_node_that_cannot_vote() {
         for (answer, failure) in [
-            (Answer::Changed, NodeFailure::RecordChanged),
             (Answer::Acquire(AcquireReply::Ahead { counter: 4 }), NodeFailure::ClockBehind),
             (Answer::Acquire(AcquireReply::WrongType { which: None }), NodeFailure::WrongType { name: None }),
             (Answer::Acquire(AcquireReply::BadCounter { which: None }), NodeFailure::BadCounter { name: None }),

@@ -81,6 +81,22 @@ fn an_outage_that_outlasts_the_patience_ends_the_wait() -> TestResult {
     Ok(())
 }
 
+/// RACE: a program's first command waits on each server until that is greeted; a majority grants the lock meanwhile.
+#[test]
+fn the_first_lock_of_a_program_comes_to_a_server_that_is_greeted_late() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(secs(60)).ttl(LONG), 3);
+    servers[2].pause()?;
+
+    let guard = locks.mutex("report").renew(false).lock()?;
+
+    servers[2].resume()?;
+    eventually("the lock stands on all servers", || servers[2].exists("report"));
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
 #[test]
 fn a10_paused_nodes_delay_nothing_while_a_majority_answers() -> TestResult {
     let servers = Servers::start(5)?;

@@ -20,6 +20,9 @@ impl Node {
     pub(super) fn admit(&self, state: &mut State, job: Job, asked: Now) -> Option<Job> {
         let Some(lane) = &self.lane else {
             if !job.command.compares() || state.noted && state.held.is_none() {
+                if job.kind() == Kind::Release {
+                    state.overtaken = state.held.as_ref().map_or(0, Vec::len);
+                }
                 return Some(job);
             }
             self.hold(state, job, asked);
@@ -45,7 +48,7 @@ impl Node {
     /// Keeps a command until the server's record is known as it is now.
     ///
     /// RACE: a release is not kept. If it is the one of a command that is, the command's round has ended, and the command is
-    /// not sent any more: see [`Node::on_greeted`].
+    /// overtaken and not sent any more: see [`Node::on_greeted`].
     fn hold(&self, state: &mut State, job: Job, asked: Now) {
         self.greet(state, asked);
         state.held.get_or_insert_default().push(job);
@@ -57,7 +60,7 @@ impl Node {
             let greet =
                 self.other_users.greet(&mut state.told, Greeted::Server { look: false, vouch: false }, asked.tick);
             state.enqueue(Job::of_connection(greet.into()), asked);
-            state.held = Some(Vec::new());
+            (state.held, state.overtaken) = (Some(Vec::new()), 0);
         }
     }
 
@@ -89,10 +92,12 @@ impl Node {
         self.end(over);
     }
 
-    /// The server has been greeted. Commands that waited for that are sent.
+    /// The server has been greeted. Commands that waited for that are sent, also those of rounds that were won meanwhile: the
+    /// lock is to stand on this server as well.
     ///
     /// RACE: whoever ends a round first closes it and then gives the releases, which takes the connection's state or the queue
-    /// behind it. So, with the state locked: if the round is still open, its releases come behind what is sent here.
+    /// behind it. So, with the state locked: if the round is still open, or no release has overtaken the command, its releases
+    /// come behind what is sent here.
     pub(super) fn on_greeted(&self, answer: &Answer, now: Tick) {
         let asked = Now { tick: now, moment: Moment::now() };
         let over = self.link.with(|state| {
@@ -101,10 +106,11 @@ impl Node {
                 state.give_up(failure.clone());
             }
             let mut over = Vec::new();
-            for job in state.held.take().into_iter().flatten() {
+            let overtaken = state.overtaken;
+            for (at, job) in state.held.take().into_iter().flatten().enumerate() {
                 match answer {
                     Answer::Failed(failure) => over.push((job, Answer::Failed(failure.clone()))),
-                    _ if job.is_wanted() => self.put(state, job, asked),
+                    _ if overtaken <= at || job.is_wanted() => self.put(state, job, asked),
                     _ => over.push((job, Answer::Changed)),
                 }
             }

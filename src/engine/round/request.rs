@@ -54,8 +54,13 @@ impl Request {
     ///
     /// Does not change once the clocks of a majority are known. A call may have begun before that.
     pub(crate) fn since(&self, fanout: &Fanout) -> u64 {
-        let time = || fanout.time_for_all(self.began);
-        if fanout.askable().is_none() { *self.place.get_or_init(time) } else { time() }
+        if fanout.askable().is_none()
+            && let Some(place) = self.place.get()
+        {
+            return *place;
+        }
+        let time = fanout.time_for_all(self.began);
+        if fanout.askable().is_none() { *self.place.get_or_init(|| time) } else { time }
     }
 }
 
