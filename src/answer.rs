@@ -269,6 +269,15 @@ pub(crate) struct GreetReply {
     pub(crate) from: u64,
 }
 
+#[cfg(test)]
+impl GreetReply {
+    /// Of a record that is stored as it was asked to be, and shows nothing else.
+    pub(crate) fn of(record: Record, served: Duration) -> GreetReply {
+        let edition = Edition::NONE;
+        GreetReply { record, served, longest: 0, kept: true, edition, id: None, others: 0, from: 0 }
+    }
+}
+
 /// What a server's record shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Record {

@@ -177,7 +177,6 @@ mod tests {
     #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
 
     use super::*;
-    use crate::ids::Edition;
 
     const LENGTH: Duration = Duration::from_secs(10);
     const WALL: u64 = 1_700_000_000;
@@ -199,8 +198,7 @@ mod tests {
     }
 
     fn shown(served: u64, record: Record) -> GreetReply {
-        let (served, edition) = (Duration::from_secs(served), Edition::NONE);
-        GreetReply { record, served, longest: 0, kept: true, edition, id: None, others: 0, from: 0 }
+        GreetReply::of(record, Duration::from_secs(served))
     }
 
     /// What is known of one server, and when that began.

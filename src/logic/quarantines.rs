@@ -127,13 +127,11 @@ mod tests {
     #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
 
     use super::*;
-    use crate::ids::Edition;
 
     const S: Duration = Duration::from_secs(1);
 
     fn shown(served: u32) -> GreetReply {
-        let (record, served, edition) = (Record::Kept, served * S, Edition::NONE);
-        GreetReply { record, served, longest: 0, kept: true, edition, id: None, others: 0, from: 0 }
+        GreetReply::of(Record::Kept, served * S)
     }
 
     #[test]

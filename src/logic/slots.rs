@@ -177,14 +177,12 @@ impl<T> Slot<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Edition;
     use crate::time;
 
     const LENGTH: Duration = Duration::from_secs(10);
 
     fn reply(record: Record, from: u64, served: u64) -> Result<GreetReply, NodeFailure> {
-        let served = Duration::from_secs(served);
-        Ok(GreetReply { record, served, longest: 0, kept: true, edition: Edition::NONE, id: None, others: 0, from })
+        Ok(GreetReply { from, ..GreetReply::of(record, Duration::from_secs(served)) })
     }
 
     fn left(slots: &Slots<u8>, asked: Tick) -> (u64, u64) {

@@ -88,16 +88,7 @@ mod tests {
     use super::*;
 
     fn shown(record: Record, longest: u64) -> GreetReply {
-        GreetReply {
-            record,
-            served: Duration::ZERO,
-            longest,
-            kept: true,
-            edition: Edition::NONE,
-            id: None,
-            others: 0,
-            from: 0,
-        }
+        GreetReply { longest, ..GreetReply::of(record, Duration::ZERO) }
     }
 
     #[test]

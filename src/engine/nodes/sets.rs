@@ -172,7 +172,6 @@ impl OtherUsers {
 mod tests {
     use super::*;
     use crate::answer::Record;
-    use crate::ids::Edition;
     use crate::time;
 
     fn users(sets: &Arc<Sets>) -> OtherUsers {
@@ -185,8 +184,7 @@ mod tests {
     }
 
     fn shown(id: u64, others: u64) -> GreetReply {
-        let (record, served, edition) = (Record::Kept, Duration::ZERO, Edition::NONE);
-        GreetReply { record, served, longest: 0, kept: true, edition, id: Some(id), others, from: 0 }
+        GreetReply { id: Some(id), others, ..GreetReply::of(Record::Kept, Duration::ZERO) }
     }
 
     const SERVER: Greeted<'static> = Greeted::Server { look: false, vouch: false };

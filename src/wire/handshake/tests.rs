@@ -34,17 +34,8 @@ fn loaded(script: Script) -> String {
 }
 
 fn memory() -> GreetReply {
-    let served = Duration::from_secs(5);
-    GreetReply {
-        record: Record::Kept,
-        served,
-        longest: 10_102,
-        kept: true,
-        edition: Edition::new(20_000),
-        id: Some(7),
-        others: 0,
-        from: 0,
-    }
+    let shown = GreetReply::of(Record::Kept, Duration::from_secs(5));
+    GreetReply { longest: 10_102, edition: Edition::new(20_000), id: Some(7), ..shown }
 }
 
 fn greet() -> Command {

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
+use crate::answer::{GreetReply, Record};
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::node::Node;
 use crate::ids::OwnerToken;
@@ -304,16 +305,8 @@ fn what_a_command_needs_is_sent_before_it() {
     let node = node.with_quarantine(Arc::new(records), Arc::new(sets));
     let mut state = State { conn: Conn::ready(true), ..State::default() };
     // It is the only node, so that all are known.
-    node.hear_set(crate::answer::GreetReply {
-        record: crate::answer::Record::Kept,
-        served: Duration::ZERO,
-        longest: 0,
-        kept: true,
-        edition: crate::ids::Edition::NONE,
-        id: Some(7),
-        others: 0,
-        from: 0,
-    });
+    let shown = GreetReply::of(Record::Kept, Duration::ZERO);
+    node.hear_set(GreetReply { id: Some(7), ..shown });
 
     node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 
