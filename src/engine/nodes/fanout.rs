@@ -192,9 +192,11 @@ impl Fanout {
     /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
         let all = self.all();
-        let left = |node: &Node| {
-            let is_behind = self.not_known_since_quarantine_of(NodeSet::from_iter([node.id])) != NodeSet::default();
-            node.status.left(asked).or_else(|| is_behind.then_some((ASK_AGAIN, Quarantine::Restarted)))
+        let is_behind =
+            |it: &Node| self.not_known_since_quarantine_of(NodeSet::from_iter([it.id])) != NodeSet::default();
+        let left = |it: &Node| {
+            let behind = || is_behind(it).then_some((ASK_AGAIN, Quarantine::Restarted));
+            it.status.left(asked).or_else(behind)
         };
         let asked_ones = all.iter().filter(|it| nodes.contains(it.id));
         let failure = |it: &Arc<Node>| left(it).map(|(left, why)| (it.id, NodeFailure::Quarantined { left, why }));

@@ -50,11 +50,6 @@ impl Records {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// The greeting of a login.
-    pub(crate) fn greet_first(&self) -> Command {
-        self.greet(self.of_server(), None)
-    }
-
     /// A server's record: looked at only, until a lock is asked for.
     pub(crate) fn of_server(&self) -> Greeted<'static> {
         Greeted::Server { look: !self.is_used(), vouch: false }

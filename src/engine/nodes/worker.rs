@@ -253,7 +253,8 @@ impl Worker {
     }
 
     fn connect_to(&mut self, address: &Address, timeout: Duration) {
-        match Connecting::begin(address, Some(self.node.records.greet_first()), timeout, &self.poll) {
+        let records = &self.node.records;
+        match Connecting::begin(address, Some(records.greet(records.of_server(), None)), timeout, &self.poll) {
             Ok(connecting) => self.phase = Phase::Connecting(Box::new(connecting)),
             Err(failure) => self.go_down(&failure),
         }

@@ -54,13 +54,13 @@ impl Request {
     ///
     /// Does not change once the clocks of a majority are known. A call may have begun before that.
     pub(crate) fn since(&self, fanout: &Fanout) -> u64 {
-        if fanout.askable().is_none()
-            && let Some(place) = self.place.get()
-        {
+        let is_known = fanout.askable().is_none();
+        if let Some(place) = self.place.get().filter(|_| is_known) {
             return *place;
         }
+        // Not within `get_or_init`: it takes locks.
         let time = fanout.time_for_all(self.began);
-        if fanout.askable().is_none() { *self.place.get_or_init(|| time) } else { time }
+        if is_known { *self.place.get_or_init(|| time) } else { time }
     }
 }
 
