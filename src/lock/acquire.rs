@@ -48,8 +48,9 @@ pub(crate) fn acquire(
         return Err(AcquireError::Forked);
     }
     let Some(_call) = engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
-    let upcall = &engine.shared().fanout.upcall;
-    upcall.tell(|| Event::Began { lock: spec.observed() });
+    let fanout = &engine.shared().fanout;
+    fanout.records.note_use();
+    fanout.upcall.tell(|| Event::Began { lock: spec.observed() });
     let mut call = Call::new(engine, spec, patience);
     let now = call.wait_for_contact();
     let result = match patience {
@@ -59,7 +60,7 @@ pub(crate) fn acquire(
         Patience::Forever => call.wait(None),
     };
     if let (Err(error), false) = (&result, call.won) {
-        upcall.tell(|| {
+        fanout.upcall.tell(|| {
             let waited = time::tick().saturating_duration_since(call.began);
             Event::NotAcquired { lock: spec.observed(), waited, error: error.clone() }
         });

@@ -79,6 +79,7 @@ fn h25_looks_write_nothing_on_new_servers_nor_on_others() -> TestResult {
     let [other, same] = kinds();
     for locks in [&without, &with, &other, &same] {
         assert!(is_held(&look(locks)));
+        assert_eq!(locks.stats().connections, 3, "a look has ended a connection");
     }
     assert_eq!(records(), before, "a look has changed a record");
     Ok(())

@@ -130,7 +130,10 @@ fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, 
 }
 
 fn on_greeting(node: &Node, eligibility: &mut Eligibility, job: &Job, shown: GreetReply, times: Times) -> Answer {
-    if let Some(failure) = node.records.misfit(shown) {
+    // Whoever only looks is not refused.
+    if node.records.is_used()
+        && let Some(failure) = node.records.misfit(shown)
+    {
         return Answer::Failed(failure);
     }
     node.records.hear(node.id, shown);

@@ -253,7 +253,6 @@ impl Fanout {
     /// Lets the first calls wait until the clocks of a majority are known: until they are connected or cannot
     /// be, the time to connect is over, or one of `signals` is given. False if there was nothing to wait for.
     pub(crate) fn wait_for_contact(&self, signals: &[&Signal]) -> bool {
-        self.records.note_use();
         if self.contacts.has_majority() || self.contacts.over().is_given() {
             return false;
         }

@@ -503,7 +503,7 @@ impl Node {
         self.listening.store(false, Ordering::Release);
         let asked = Now::read();
         self.link.open(Arc::new(socket), conn, |state| {
-            state.noted = greeted.is_some_and(|it| it.kept && self.records.misfit(it).is_none());
+            state.noted = greeted.is_some_and(|it| self.records.is_noted(it));
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.subscribe(state, asked);
             }

@@ -76,6 +76,11 @@ impl Records {
         let on_server = shown.record != Record::Off;
         (on_server != self.quarantine).then_some(NodeFailure::QuarantineDiffers { on_server })
     }
+
+    /// Locks may be asked for of a server that has shown this: it keeps a record, and has our kind of quarantine.
+    pub(crate) fn is_noted(&self, shown: GreetReply) -> bool {
+        shown.kept && self.misfit(shown).is_none()
+    }
 }
 
 #[cfg(test)]

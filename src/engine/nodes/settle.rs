@@ -101,7 +101,7 @@ impl Node {
     pub(super) fn on_greeted(&self, answer: &Answer, now: Tick) {
         let asked = Now { tick: now, moment: Moment::now() };
         let over = self.link.with(|state| {
-            state.noted = matches!(answer, Answer::Greet(it) if it.kept);
+            state.noted = matches!(answer, Answer::Greet(it) if self.records.is_noted(*it));
             if let Answer::Failed(failure @ NodeFailure::QuarantineDiffers { .. }) = answer {
                 state.give_up(failure.clone());
             }
