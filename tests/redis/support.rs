@@ -149,7 +149,8 @@ impl Record {
 
     pub(crate) fn text(&self) -> String {
         let Record { edition, since, longest, format, run_id, origin, id, rest } = self;
-        format!("{edition} {since:016} {longest:07} {format} {run_id} {origin} {id}{rest}")
+        let end = since + 1000 * longest;
+        format!("{edition} {since:016} {end:016} {format} {run_id} {origin} {id}{rest}")
     }
 }
 
@@ -158,10 +159,12 @@ pub(crate) fn record(server: &Server) -> Option<Record> {
     let text = String::from_utf8(server.get(RECORD)?).ok()?;
     let mut fields = text.splitn(8, ' ').map(str::to_owned);
     let mut next = || fields.next();
+    let edition = next()?;
+    let [since, end] = [next()?.parse().ok()?, next()?.parse().ok()?];
     Some(Record {
-        edition: next()?,
-        since: next()?.parse().ok()?,
-        longest: next()?.parse().ok()?,
+        edition,
+        since,
+        longest: u64::checked_sub(end, since)? / 1000,
         format: next()?,
         run_id: next()?,
         origin: next()?,

@@ -73,7 +73,7 @@ enum Flaw {
     LastsForTheFirst,
     /// A node that restarts with nothing votes at once.
     NoSilence,
-    /// A node takes a counter for what it is that is older than its record; or one that a clock ahead may have made.
+    /// A node takes any counter for what it is; or any that is not from before its quarantine.
     TakesOldCounter,
     TakesCounterOfQuarantine,
     /// A node that hears that its writer reads from now on frees the lock.

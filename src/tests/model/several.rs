@@ -175,9 +175,7 @@ impl<const A: usize> World<A> {
                 }
                 self.names(me).for_each(|it| node.keys[it] = Some(Key { owner, life: 0 }));
                 if token <= counter {
-                    for name in self.names(me).filter(|name| node.counters[*name] == 0).collect::<Vec<_>>() {
-                        node.counters[name] = counter;
-                    }
+                    self.names(me).for_each(|it| node.counters[it] = node.counters[it].max(token));
                     return Said::Behind(counter);
                 }
                 self.names(me).for_each(|it| node.counters[it] = token);

@@ -27,8 +27,8 @@
 --              5 not looked at: the proposal is far ahead of the node time and of the counter
 --             -1 the lock key or the counter is not a string
 --             -2 the counter is not a whole number below 2^53
---   counter    as it was found; 0 if that is no whole number below 2^53. With status 2 where it was missing, or older than
---              the record: when the quarantine ends
+--   counter    as it was found; 0 if that is no whole number below 2^53. With status 2 where it was missing, or below that:
+--              when the server's quarantine ends
 --   time left  of the lock or of the reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list now
 --   node time  microseconds since 1970
@@ -129,7 +129,7 @@ end
 -- Compared as text where the lengths are those of times, which orders numbers correctly; text of that length that is not a
 -- number may be replaced.
 local seen = set_counter(redis.pcall, KEYS[2], ARGV[3], ARGV[4])
-if type(seen) == "string" and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and string.sub(record, 17, 32) <= seen then
+if type(seen) == "string" and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and string.sub(record, 34, 49) <= seen then
   return now
 end
 
@@ -137,14 +137,15 @@ end
 -- include record.lua
 local number = whole(seen)
 if not seen or number then
-  local least = number or 0
-  if least < since_of(record) or not seen then
-    least = quarantine_end(record)
-  end
+  local least = math.max(number or 0, quarantine_end(record))
   if least < tonumber(ARGV[3]) then
     return now
   end
-  set_counter(redis.pcall, KEYS[2], least == number and seen or string.format("%.0f", least), ARGV[4])
+  -- The proposal stays where it is above the counter. This grant counts with a token above END only, and the lock's extensions
+  -- count where the counter is not above the token: also one that was taken with others during this quarantine.
+  if number and number >= tonumber(ARGV[3]) then
+    set_counter(redis.pcall, KEYS[2], seen, ARGV[4])
+  end
   return { 2, least, 0, 0, now }
 end
 redis.call("DEL", KEYS[1])

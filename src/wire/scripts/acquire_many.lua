@@ -11,7 +11,7 @@
 -- nothing was done; otherwise
 -- { status, counter, time left, entered, node time, which }, and with status 0 the holder
 --   status     as in acquire.lua, of the lock that is in the way
---   counter    the largest that was found, or 0. With status 2 where one was missing, or older than the record: at least when
+--   counter    the largest that was found, or 0. With status 2 where one was missing, or below that: at least when
 --              the quarantine ends
 --   time left  of the lock that is in the way, or of its reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list of the lock that is in the way
@@ -41,7 +41,7 @@ local found = redis.call("MGET", unpack(KEYS, 1, 3 * n))
 
 -- What is in the way of all of them: a key of another type, or a counter that is none.
 -- include record.lua
-local largest, lost, present, since = 0, {}, 0, since_of(record)
+local largest, numbers, present = 0, {}, 0
 local bad, bad_which = 0, 0
 for i = 1, 2 * n do
   local value = found[i]
@@ -50,13 +50,11 @@ for i = 1, 2 * n do
   end
   if i > n then
     local number = whole(value)
-    if not value or number and number < since then
-      lost[#lost + 1] = KEYS[i]
-    elseif not number then
+    if value and not number then
       bad, bad_which = -2, i - n
-    elseif number > largest then
-      largest = number
     end
+    numbers[i - n] = number or 0
+    largest = math.max(largest, numbers[i - n])
   end
 end
 if tonumber(ARGV[3]) > now + AHEAD and tonumber(ARGV[3]) > largest + 1 then
@@ -167,18 +165,17 @@ for i = 1, n do
     redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
   end
 end
-if #lost > 0 then
-  largest = math.max(largest, quarantine_end(record))
-end
+largest = math.max(largest, quarantine_end(record))
 if tonumber(ARGV[3]) > largest then
   for i = 1, n do
     set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
   end
   return now
 end
--- The raise that follows needs a counter of each lock, and must not take less than what a lost one may have been: see
--- acquire.lua.
-for i = 1, #lost do
-  set_counter(redis.call, lost[i], string.format("%.0f", largest), ARGV[4])
+-- The raise that follows needs a counter of each lock. See acquire.lua.
+for i = 1, n do
+  if numbers[i] < tonumber(ARGV[3]) then
+    set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
+  end
 end
 return { 2, largest, 0, 0, now, 0 }

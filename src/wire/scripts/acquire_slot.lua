@@ -13,7 +13,7 @@
 -- Returns -3 if the record has another edition, and nothing was done; otherwise
 -- { status, counter, time left, entered, node time, slot, slots, free }
 --   status     as in acquire.lua, 1 as well. 0: no slot is free, or not the one that was asked for
---   counter    of the slot, as it was found; with status 2 where it was missing, or older than the record: when the quarantine
+--   counter    of the slot, as it was found; with status 2 where it was missing, or below that: when the quarantine
 --              ends
 --   time left  until the first slot can be free, or of the reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list
@@ -171,13 +171,13 @@ if found[slot] ~= ARGV[1] then
   redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
 end
 -- include record.lua
-local is_lost = not counter or whole_counter < since_of(record)
-local seen = is_lost and quarantine_end(record) or whole_counter
+local seen = math.max(whole_counter, quarantine_end(record))
 if tonumber(ARGV[3]) > seen then
   set_counter(redis.call, KEYS[n + slot], ARGV[3], ARGV[4])
   return { 1, 0, 0, 0, now, slot, n, free }
 end
-if is_lost then
-  set_counter(redis.call, KEYS[n + slot], string.format("%.0f", seen), ARGV[4])
+-- See acquire.lua.
+if whole_counter < tonumber(ARGV[3]) then
+  set_counter(redis.call, KEYS[n + slot], ARGV[3], ARGV[4])
 end
 return { 2, seen, 0, 0, now, slot, n, free }

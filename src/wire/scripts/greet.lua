@@ -44,7 +44,7 @@
 local SETS_MAX = 4
 -- After how many hours a set counts as no longer used.
 local UNUSED_AFTER = 24
--- No client needs more: milliseconds.
+-- No client needs a longer quarantine: milliseconds.
 local LONGEST = 7200000
 
 local function info(section, pattern)
@@ -67,16 +67,20 @@ if type(found) == "table" and not string.find(found.err, "WRONGTYPE", 1, true) t
   return found
 end
 found = type(found) == "string" and found or ""
-local edition, since, longest, format, its_run, origin, id, rest =
+local edition, since, finish, format, its_run, origin, id, rest =
   string.match(found, "^(%d+) (%d+) (%d+) (%d+) ([%w%?]+) (%l+) (%d+)(.*)$")
-if not edition or #edition ~= 15 or #since ~= 16 or #longest ~= 7 then
-  edition, since, longest, its_run, id, rest = "0", nil, "0", run, ARGV[1], ""
+if not edition or #edition ~= 15 or #since ~= 16 or #finish ~= 16 then
+  edition, since, its_run, id, rest = "0", nil, run, ARGV[1], ""
   if found == "0" then
     since = now - 1000000 * tonumber(info("server", "uptime_in_seconds:(%d+)") or 0)
   end
   format, origin = "1", own == 0 and "off" or "new"
 end
-since, longest = tonumber(since), math.min(tonumber(longest), LONGEST)
+since = tonumber(since)
+local longest = 0
+if edition ~= "0" then
+  longest = math.max(0, math.min(math.floor((tonumber(finish) - since) / 1000), LONGEST))
+end
 
 -- A promoted process without replicas shows after an hour no longer that it was promoted.
 local is_kept = run == "?" or run == its_run or run == string.sub(its_run, 1, #run)
@@ -163,7 +167,7 @@ if ARGV[9] and word ~= "settle" then
 end
 
 local value =
-  string.format("%016.0f %07.0f %s %s %s %s%s%s", since, longest, format, its_run, origin, id, sets, served)
+  string.format("%016.0f %016.0f %s %s %s %s%s%s", since, since + longest * 1000, format, its_run, origin, id, sets, served)
 local kept = value == string.sub(found, 17)
 if not kept and word ~= "look" then
   local done = redis.pcall("SET", KEYS[1], ARGV[1] .. " " .. value)

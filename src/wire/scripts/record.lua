@@ -2,13 +2,14 @@
 --
 -- Record: a key without expiry, one for each server (in a cluster one for each slot). greet.lua writes it. Its value:
 --
---   EDITION SINCE LONGEST FORMAT RUN_ID ORIGIN ID
+--   EDITION SINCE END FORMAT RUN_ID ORIGIN ID
 --
 --   EDITION  15 digits, drawn anew for every write of the record. A client has the edition of its last greeting. Every script
 --            that grants or confirms a lock compares the two, and does nothing where they differ: the data were lost,
 --            restored, copied from another server or deleted, or another program needs a longer quarantine
 --   SINCE    since when this process has kept all data: microseconds since 1970, 16 digits; 0 for ever
---   LONGEST  the longest quarantine that any program needs: milliseconds, 7 digits; 0 without quarantine
+--   END      when a quarantine that began then ends, or ended: the longest that any program needs after SINCE, 16 digits; SINCE
+--            without quarantine
 --   FORMAT   1. Later formats begin with the same seven fields; what follows them is kept as it is
 --   RUN_ID   the run id of that process, from INFO; "?" if INFO does not show it. Of a promoted process, the id of its
 --            replication behind it
@@ -18,18 +19,10 @@
 --
 -- "0" alone is an operator's statement: this process has lost nothing since its start. Any other value is no record.
 --
--- A counter is no sign of memory. One that is missing, or older than SINCE, may have been lost: it counts as the end of the
--- quarantine. Lost counters were proposed before SINCE, by clocks that show about the same time.
---
--- For a reader so does one that is below that end. Its number is the counter, which has to be as high as those that were lost, and
--- where a clock was ahead both can be above SINCE. A writer's token is above the end by itself: it asks after that.
+-- A counter is no sign of memory. One that is missing or below END may have been lost, and counts as END: lost counters were
+-- proposed before SINCE, by clocks that show about the same time.
 
--- Where SINCE and LONGEST are.
-local function since_of(record)
-  return tonumber(string.sub(record, 17, 32))
-end
-
--- When the quarantine ends, or ended: microseconds since 1970.
+-- END: microseconds since 1970.
 local function quarantine_end(record)
-  return since_of(record) + tonumber(string.sub(record, 34, 40)) * 1000
+  return tonumber(string.sub(record, 34, 49))
 end

@@ -77,7 +77,7 @@ impl<const A: usize> World<A> {
     pub(super) fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
         let (value, proposal) = (self.value(me), state.attempts[me].proposal);
         let node = &mut state.nodes[node];
-        let is_lost = node.counter == 0 || node.counter + self.length() < node.floor;
+        let is_lost = node.counter == 0 || node.counter < node.floor;
         let keeps = self.flaw == Flaw::TakesAnyCounter;
         let counter = if is_lost && !keeps { node.floor } else { node.counter };
         match node.key {
@@ -91,13 +91,9 @@ impl<const A: usize> World<A> {
                 node.key_rank = A as u8 + 2;
             }
         }
-        if counter < proposal || self.flaw == Flaw::AcceptsEqual && counter == proposal {
-            node.counter = proposal;
-            Said::Accepted
-        } else {
-            node.counter = counter;
-            Said::Behind(counter)
-        }
+        node.counter = node.counter.max(proposal);
+        let accepts = counter < proposal || self.flaw == Flaw::AcceptsEqual && counter == proposal;
+        if accepts { Said::Accepted } else { Said::Behind(counter) }
     }
 
     /// The release of a holder brings its token along.

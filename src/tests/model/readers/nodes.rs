@@ -108,12 +108,12 @@ impl<const A: usize> World<A> {
         }
     }
 
-    /// Whether a node counts from the end of its quarantine instead of its counter, if that is below `from`.
-    fn is_lost(&self, node: &Node<A>, from: u8) -> bool {
+    /// Whether a node counts from the end of its quarantine instead of its counter.
+    fn is_lost(&self, node: &Node<A>) -> bool {
         let from = match self.flaw {
             Flaw::TakesOldCounter => 0,
             Flaw::TakesCounterOfQuarantine => SINCE,
-            _ => from,
+            _ => FLOOR,
         };
         node.counter == 0 || node.floor != 0 && node.counter < from
     }
@@ -124,8 +124,8 @@ impl<const A: usize> World<A> {
         }
         node.lock(Lock::Writer(me as u8), me, 1);
         node.note(me);
-        let counter = if self.is_lost(node, SINCE) { node.floor } else { node.counter };
-        node.counter = proposal.max(counter);
+        let counter = if self.is_lost(node) { node.floor } else { node.counter };
+        node.counter = proposal.max(node.counter);
         if proposal <= counter { Said::Behind(counter) } else { Said::Accepted }
     }
 
@@ -138,7 +138,7 @@ impl<const A: usize> World<A> {
         }
         node.entries[me] = 1;
         node.note(me);
-        if self.is_lost(node, FLOOR) {
+        if self.is_lost(node) {
             node.counter = proposal.max(node.floor);
         }
         Said::Shared(node.counter)
