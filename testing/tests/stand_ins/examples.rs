@@ -12,7 +12,7 @@ use crate::TestResult;
 fn readme(nodes: &Nodes) -> Result<(), Box<dyn Error>> {
     let locks = nodes.manager().build()?;
 
-    // Waits its turn; on servers that are new, up to eleven seconds first. Extended until it is dropped.
+    // Waits its turn; on servers that are new, up to ten seconds first. Extended until it is dropped.
     let guard = locks.mutex("nightly-report").lock()?;
     println!("only one process in the fleet is here, with token {}", guard.fencing_token());
     guard.check()?; // between the steps of a long job
