@@ -140,3 +140,23 @@ fn h17_a_group_swapped_between_two_looks_has_no_vote() -> TestResult {
     assert!(!scene.two_hold());
     Ok(())
 }
+
+/// Its round is over by then, and nobody extends the lock.
+#[test]
+fn h17_a_straggler_that_meets_another_record_sets_its_key_all_the_same() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    locks.mutex("another").lock()?.release()?;
+    eventually("all have been used", || servers.iter().all(|it| record(it).is_some()));
+    nothing_is_left(&servers);
+    Record { edition: "000000000000009".to_owned(), ..record(&servers[2]).unwrap() }.write(&servers[2]);
+    servers[2].pause()?;
+
+    let guard = locks.mutex("report").ttl(secs(600)).renew(false).lock()?;
+    servers[2].resume()?;
+    eventually("it stands there", || servers[2].exists("report"));
+
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}

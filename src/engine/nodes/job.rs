@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) was_refused: bool,
     /// How often the server's record was another one when it was run.
     pub(crate) changes: u8,
+    /// How many releases the node had been given when this was put in line: see `settle.rs`.
+    pub(crate) releases: u64,
     /// It asks about a slot, in a cluster.
     pub(crate) step: Option<Step>,
     /// A release for a server of a cluster that served the slot before.
@@ -65,6 +67,7 @@ impl Job {
             keep_until: None,
             was_refused: false,
             changes: 0,
+            releases: 0,
             step: None,
             is_for_past_owner: false,
         }

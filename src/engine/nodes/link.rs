@@ -85,8 +85,8 @@ pub(crate) struct State {
     pub(super) noted: bool,
     /// Commands that wait until the server is greeted, if it is being greeted for them.
     pub(super) held: Option<Vec<Job>>,
-    /// How many of them a release has overtaken.
-    pub(super) overtaken: usize,
+    /// How many releases the node has been given.
+    pub(super) releases: u64,
     /// Which of our sets of nodes the server was told.
     pub(super) told: Told,
     /// Of a master of a cluster: what is known of its slots, and commands that wait until it is.

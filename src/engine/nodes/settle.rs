@@ -17,12 +17,13 @@ const CHANGES_MAX: u8 = 16;
 
 impl Node {
     /// Lets a command pass, or keeps it until the server is greeted; in a cluster, until the slot is known.
-    pub(super) fn admit(&self, state: &mut State, job: Job, asked: Now) -> Option<Job> {
+    pub(super) fn admit(&self, state: &mut State, mut job: Job, asked: Now) -> Option<Job> {
+        if job.kind() == Kind::Release {
+            state.releases = state.releases.wrapping_add(1);
+        }
+        job.releases = state.releases;
         let Some(lane) = &self.lane else {
             if !job.command.compares() || state.noted && state.held.is_none() {
-                if job.kind() == Kind::Release {
-                    state.overtaken = state.held.as_ref().map_or(0, Vec::len);
-                }
                 return Some(job);
             }
             self.hold(state, job, asked);
@@ -46,9 +47,6 @@ impl Node {
     }
 
     /// Keeps a command until the server's record is known as it is now.
-    ///
-    /// RACE: a release is not kept. If it is the one of a command that is, the command's round has ended, and the command is
-    /// overtaken and not sent any more: see [`Node::on_greeted`].
     fn hold(&self, state: &mut State, job: Job, asked: Now) {
         self.greet(state, asked);
         state.held.get_or_insert_default().push(job);
@@ -60,7 +58,7 @@ impl Node {
             let greet =
                 self.other_users.greet(&mut state.told, Greeted::Server { look: false, vouch: false }, asked.tick);
             state.enqueue(Job::of_connection(greet.into()), asked);
-            (state.held, state.overtaken) = (Some(Vec::new()), 0);
+            state.held = Some(Vec::new());
         }
     }
 
@@ -74,7 +72,7 @@ impl Node {
             }
             for (mut job, is_known) in changed.drain(..) {
                 job.changes = job.changes.saturating_add(1);
-                if !job.is_wanted() {
+                if is_overtaken(state, &job) {
                     over.push((job, Answer::Changed));
                 } else if CHANGES_MAX <= job.changes {
                     over.push((job, Answer::Failed(NodeFailure::RecordChanged)));
@@ -92,12 +90,7 @@ impl Node {
         self.end(over);
     }
 
-    /// The server has been greeted. Commands that waited for that are sent, also those of rounds that were won meanwhile: the
-    /// lock is to stand on this server as well.
-    ///
-    /// RACE: whoever ends a round first closes it and then gives the releases, which takes the connection's state or the queue
-    /// behind it. So, with the state locked: if the round is still open, or no release has overtaken the command, its releases
-    /// come behind what is sent here.
+    /// The server has been greeted. Commands that waited for that are sent.
     pub(super) fn on_greeted(&self, answer: &Answer, now: Tick) {
         let asked = Now { tick: now, moment: Moment::now() };
         let over = self.link.with(|state| {
@@ -106,12 +99,11 @@ impl Node {
                 state.give_up(failure.clone());
             }
             let mut over = Vec::new();
-            let overtaken = state.overtaken;
-            for (at, job) in state.held.take().into_iter().flatten().enumerate() {
+            for job in state.held.take().into_iter().flatten() {
                 match answer {
                     Answer::Failed(failure) => over.push((job, Answer::Failed(failure.clone()))),
-                    _ if overtaken <= at || job.is_wanted() => self.put(state, job, asked),
-                    _ => over.push((job, Answer::Changed)),
+                    _ if is_overtaken(state, &job) => over.push((job, Answer::Changed)),
+                    _ => self.put(state, job, asked),
                 }
             }
             state.flush();
@@ -209,6 +201,16 @@ impl Node {
             lane.look();
         }
     }
+}
+
+/// Whether the command may not be sent any more, because its release may be on its way already. Where a round was won
+/// without it and the lock is held, it is sent: the lock is to stand on this server as well.
+///
+/// RACE: whoever ends a round first closes it and then gives the releases, which takes the connection's state or the queue
+/// behind it. So, with the state locked: if the round is still open, or no release came since the command was put in line, its
+/// releases come behind what is sent now.
+fn is_overtaken(state: &State, job: &Job) -> bool {
+    job.releases != state.releases && !job.is_wanted()
 }
 
 /// Asks for a master's record. One that serves nothing is asked for the record of the slot in question, which it refuses.
