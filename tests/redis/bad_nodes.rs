@@ -69,7 +69,7 @@ fn g6_a_majority_that_talks_nonsense_is_never_a_grant() -> TestResult {
     for (kind, fake) in FAKES {
         let fakes = [fake()?, fake()?];
         let urls = [fakes[0].url(), servers[0].url(), fakes[1].url()];
-        let locks = builder(&urls).connect_timeout(ms(300)).response_timeout(secs(2)).ttl(LONG).build()?;
+        let locks = builder(&urls).connect_timeout(secs(1)).response_timeout(secs(2)).ttl(LONG).build()?;
 
         let err = locks.mutex(kind).try_lock().unwrap_err();
 

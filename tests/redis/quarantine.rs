@@ -344,8 +344,9 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
     let spoil: [fn(&devnodes::Server); 4] = [
         |server| del(server, RECORD),
         |server| {
-            del(server, RECORD);
-            server.command(&["LPUSH", RECORD, "a"]).unwrap();
+            // In one step: a client may make a record in between.
+            let list = "redis.call('DEL', KEYS[1]) return redis.call('LPUSH', KEYS[1], 'a')";
+            server.command(&["EVAL", list, "1", RECORD]).unwrap();
         },
         |server| set(server, RECORD, "nonsense"),
         |server| {
