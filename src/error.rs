@@ -484,8 +484,8 @@ pub enum ReleaseError {
     },
 }
 
-/// What went wrong with [`Mutex::run`](crate::Mutex::run) or [`ReentrantMutex::run`](crate::ReentrantMutex::run), or one of
-/// their relatives that begin with `try_run`.
+/// What went wrong with [`Mutex::run`](crate::Mutex::run), `run` of another kind, or
+/// [`read_with`](crate::RwLock::read_with) or [`write_with`](crate::RwLock::write_with) of a read-write lock.
 pub enum RunError<R> {
     /// The lock was not acquired, and the closure was not called.
     NotAcquired(AcquireError),

@@ -60,9 +60,8 @@ impl Ours {
         Ok(ours)
     }
 
-    /// The lock `name`; `fair` if waiters are to have it in the order in which they came.
-    pub(crate) fn mutex(&self, name: &str, fair: bool) -> Mutex {
-        self.locks.mutex(name).fair(fair)
+    pub(crate) fn mutex(&self, name: &str) -> Mutex {
+        self.locks.mutex(name)
     }
 
     /// Acquires, tried once, and releases; waits for the quorum both times.
@@ -73,7 +72,7 @@ impl Ours {
 
     /// The same by a call that would wait for the lock.
     pub(crate) fn waiting_pair(&self, name: &str) -> Result {
-        self.mutex(name, false).lock()?.release()?;
+        self.mutex(name).lock()?.release()?;
         Ok(())
     }
 

@@ -138,13 +138,13 @@ impl Peer {
         })
     }
 
-    /// Tells it to lock, however long that takes, and does not wait for it. Only ours knows about `fair`.
+    /// Tells it to lock, however long that takes, and does not wait for it.
     ///
     /// # Errors
     ///
     /// If it has ended.
-    pub(crate) fn begin_lock(&mut self, key: &str, fair: bool) -> io::Result<()> {
-        self.tell(format_args!("lock {TTL_MS} {key}{}", if fair { " fair" } else { "" }))
+    pub(crate) fn begin_lock(&mut self, key: &str) -> io::Result<()> {
+        self.tell(format_args!("lock {TTL_MS} {key}"))
     }
 
     /// Waits until it has locked.
@@ -173,9 +173,9 @@ impl Peer {
     ///
     /// If it has ended.
     pub(crate) fn begin_sections(&mut self, workers: usize, job: &Job) -> io::Result<()> {
-        let Job { begin, end, inside, name, fair } = job;
-        let (inside, fair) = (inside.as_micros(), if *fair { " fair" } else { "" });
-        self.tell(format_args!("sections {workers} {begin} {end} {inside} {TTL_MS} {name}{fair}"))
+        let Job { begin, end, inside, name } = job;
+        let inside = inside.as_micros();
+        self.tell(format_args!("sections {workers} {begin} {end} {inside} {TTL_MS} {name}"))
     }
 
     /// Waits for what became of them.

@@ -17,7 +17,6 @@ pub(crate) struct Job {
     pub(crate) end: u64,
     pub(crate) inside: Duration,
     pub(crate) name: String,
-    pub(crate) fair: bool,
 }
 
 /// One turn of one worker.

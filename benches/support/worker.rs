@@ -5,11 +5,11 @@
 //! <- pairs ok=<k> failed=<k> cpu_us=<us> samples_ns=<ns>,<ns>,...
 //! -> threads <t> <seconds> <ttl_ms> <name>
 //! <- threads ok=<k> failed=<k> elapsed_us=<us> cpu_us=<us> p50_ns=<ns> p99_ns=<ns>
-//! -> lock <ttl_ms> <name> [fair]
+//! -> lock <ttl_ms> <name>
 //! <- locked called_ns=<t> at_ns=<t>
 //! -> unlock <after_us>
 //! <- unlocked called_ns=<t>
-//! -> sections <threads> <begin_ns> <end_ns> <inside_us> <ttl_ms> <name> [fair]
+//! -> sections <threads> <begin_ns> <end_ns> <inside_us> <ttl_ms> <name>
 //! <- sections errors=<k> first_error=<text> cpu_us=<us> commands=<k> rounds=<k> won=<k>
 //!    sections_ns=<called>:<entered>:<left>,...;...                            (in one line; a `;` ends a thread)
 //! -> hold <n> <name>                 -> release                 -> commands
@@ -63,8 +63,8 @@ impl Worker {
                 let window = Duration::from_secs_f64(number(seconds)?);
                 Ok(self.ours.threads(number(threads)?, window, name)?.to_string())
             }
-            ["lock", _, name, fair @ ..] => {
-                let mutex = self.ours.mutex(name, !fair.is_empty());
+            ["lock", _, name] => {
+                let mutex = self.ours.mutex(name);
                 let called = shared_clock();
                 self.locked = Some(mutex.lock()?);
                 Ok(format!("locked called_ns={called} at_ns={}", shared_clock()))
@@ -76,13 +76,12 @@ impl Worker {
                 guard.release()?;
                 Ok(format!("unlocked called_ns={called}"))
             }
-            ["sections", threads, begin, end, inside, _, name, fair @ ..] => {
+            ["sections", threads, begin, end, inside, _, name] => {
                 let job = Job {
                     begin: number(begin)?,
                     end: number(end)?,
                     inside: Duration::from_micros(number(inside)?),
                     name: (*name).to_owned(),
-                    fair: !fair.is_empty(),
                 };
                 Ok(self.ours.sections(number(threads)?, &job)?.to_string())
             }

@@ -23,7 +23,6 @@ pub(crate) struct LockSpec {
     /// As the caller gave it, not checked: see [`LockSpec::ttl`].
     pub(crate) given_ttl: Duration,
     pub(crate) renew: bool,
-    pub(crate) fair: bool,
     pub(crate) cancel: Option<CancelHandle>,
     /// What the program calls locks of this sort, for its observer.
     pub(crate) class: Option<Arc<str>>,
@@ -38,7 +37,6 @@ impl LockSpec {
             plan,
             given_ttl: config.ttl,
             renew: config.renew,
-            fair: true,
             cancel: None,
             class: None,
         }

@@ -32,7 +32,7 @@ macro_rules! described {
     };
 }
 
-/// `ttl`, `renew`, `fair`, `class`, `cancelled_by`.
+/// `ttl`, `renew`, `class`, `cancelled_by`.
 macro_rules! setters {
     ($kind:ident) => {
         impl $kind {
@@ -55,22 +55,6 @@ macro_rules! setters {
             #[must_use]
             pub fn renew(mut self, renew: bool) -> $kind {
                 self.spec_mut().renew = renew;
-                self
-            }
-
-            /// Sets whether the lock is handed out in the order in which calls began, in the whole fleet.
-            ///
-            /// With `true`, a node grants a free lock only to the call that has waited for longest, and a call that does
-            /// not wait does not get in before it. With `false`, a call gets a free lock although others wait, unless another
-            /// one has waited for it for more than a second: the lock is not idle while that one is on its way, and a
-            /// process that takes the lock again and again keeps others out for about a second. Calls that wait are told
-            /// of releases in both cases. Processes may differ in this; those that say `false` get in before those that
-            /// have not waited for long. See [`guide::waiting`](crate::guide::waiting) for what order means exactly.
-            ///
-            /// Default: `true`.
-            #[must_use]
-            pub fn fair(mut self, fair: bool) -> $kind {
-                self.spec_mut().fair = fair;
                 self
             }
 
@@ -119,8 +103,8 @@ macro_rules! lock_methods {
             /// refuses the login or a command. In an outage that is older, the call makes one attempt, and returns 100 ms after
             /// its beginning at the earliest.
             ///
-            /// Calls are served in the order in which they began, see [`fair`](Self::fair). They do not poll: a release
-            /// wakes the next one, see [`guide::waiting`](crate::guide::waiting).
+            /// Calls are served in the order in which they began, in the whole fleet. They do not poll: a release wakes
+            /// the next one, see [`guide::waiting`](crate::guide::waiting).
             ///
             $(#[$about])*
             ///
@@ -159,8 +143,7 @@ macro_rules! lock_methods {
             /// A call has to wait for its turn where this process has more calls under way than the nodes answer in time.
             /// It does so for one response timeout, and then returns [`Busy`](AcquireError::Busy).
             ///
-            /// A lock that is free but [reserved](crate::NodeAnswer::Reserved) for a call that waits is held; for a lock
-            /// that is not [fair](Self::fair), if that call has waited for more than a second.
+            /// A lock that is free but [reserved](crate::NodeAnswer::Reserved) for a waiting call counts as held.
             ///
             /// If several contenders split the nodes between them so that nobody may have got the lock, the attempt is
             /// repeated up to three times, after a random part of the [retry delay](crate::Builder::retry_delay).
@@ -261,13 +244,13 @@ macro_rules! mutex_methods {
     };
 }
 
-/// `run`, `try_run`, `try_run_for`, `try_run_until`, each over one of the calls that take the lock.
+/// `run`, over the call that waits for the lock.
 ///
-/// `about` is what the docs of `run` add.
-macro_rules! run_methods {
+/// `about` is what its docs add.
+macro_rules! run_method {
     (
         $kind:ident -> $guard:ty, made: $made:literal,
-        over: $lock:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
+        over: $lock:ident,
         $(#[$about:meta])* about,
     ) => {
         impl $kind {
@@ -305,77 +288,7 @@ macro_rules! run_methods {
             #[doc(alias = "with")]
             #[doc(alias = "using")]
             pub fn run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
-                self.run_with(self.$lock()?, work)
-            }
-
-            #[doc = concat!("Calls `work` if the lock is free: [`", stringify!($try_lock), "`](Self::",
-                stringify!($try_lock), ") and [`run`](Self::run) in one.")]
-            ///
-            #[doc = concat!("Blocks as `", stringify!($try_lock), "` does, then like `run`.")]
-            ///
-            /// # Errors
-            ///
-            #[doc = concat!("As for [`run`](Self::run), with the reasons of [`", stringify!($try_lock), "`](Self::",
-                stringify!($try_lock), ").")]
-            ///
-            /// # Examples
-            ///
-            /// ```
-            /// use quorlock::RunError;
-            ///
-            /// # fn write_report() {}
-            /// # fn run(locks: &quorlock::LockManager) -> Result<(), RunError<()>> {
-            #[doc = concat!("match locks.", $made, ".try_run(|_| write_report()) {")]
-            ///     Err(RunError::NotAcquired(err)) if err.is_held() => println!("someone else is at it"),
-            ///     other => other?,
-            /// }
-            /// # Ok(())
-            /// # }
-            /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
-            /// ```
-            pub fn try_run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
-                self.run_with(self.$try_lock()?, work)
-            }
-
-            #[doc = concat!("Acquires the lock like [`", stringify!($try_lock_for), "`](Self::",
-                stringify!($try_lock_for), "), calls `work`, and releases.")]
-            ///
-            #[doc = concat!("Blocks as `", stringify!($try_lock_for), "` does, then like [`run`](Self::run):")]
-            /// `timeout` is for the wait alone.
-            ///
-            /// # Errors
-            ///
-            #[doc = concat!("As for [`run`](Self::run), with the reasons of [`", stringify!($try_lock), "`](Self::",
-                stringify!($try_lock), ").")]
-            #[doc(alias = "run_for")]
-            #[doc(alias = "run_timeout")]
-            pub fn try_run_for<R>(
-                &self,
-                timeout: ::std::time::Duration,
-                work: impl FnOnce(&$guard) -> R,
-            ) -> Result<R, crate::error::RunError<R>> {
-                self.run_with(self.$try_lock_for(timeout)?, work)
-            }
-
-            #[doc = concat!("Acquires the lock like [`", stringify!($try_lock_until), "`](Self::",
-                stringify!($try_lock_until), "), calls `work`, and releases.")]
-            ///
-            #[doc = concat!("Blocks as `", stringify!($try_lock_until), "` does, then like [`run`](Self::run).")]
-            ///
-            /// # Errors
-            ///
-            #[doc = concat!("As for [`run`](Self::run), with the reasons of [`", stringify!($try_lock), "`](Self::",
-                stringify!($try_lock), ").")]
-            #[doc(alias = "run_until")]
-            pub fn try_run_until<R>(
-                &self,
-                deadline: ::std::time::Instant,
-                work: impl FnOnce(&$guard) -> R,
-            ) -> Result<R, crate::error::RunError<R>> {
-                self.run_with(self.$try_lock_until(deadline)?, work)
-            }
-
-            fn run_with<R>(&self, guard: $guard, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
+                let guard = self.$lock()?;
                 let value = work(&guard);
                 crate::kinds::methods::finish_run(&self.spec().name, value, guard.release())
             }
@@ -383,7 +296,7 @@ macro_rules! run_methods {
     };
 }
 
-pub(super) use {described, lock_methods, mutex_methods, run_methods, setters};
+pub(super) use {described, lock_methods, mutex_methods, run_method, setters};
 
 /// A timeout too long for the clock to show is none.
 pub(super) fn patience(timeout: Duration) -> Patience {

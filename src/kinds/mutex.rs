@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::error::AcquireError;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{described, mutex_methods, run_methods, setters};
+use crate::kinds::methods::{described, mutex_methods, run_method, setters};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -69,9 +69,9 @@ mutex_methods! {
     errors,
 }
 
-run_methods! {
+run_method! {
     Mutex -> LockGuard, made: r#"mutex("nightly-report")"#,
-    over: lock, try_lock, try_lock_for, try_lock_until,
+    over: lock,
     about,
 }
 

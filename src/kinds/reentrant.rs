@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{AcquireError, Lost, ReleaseError, Released};
-use crate::kinds::methods::{described, mutex_methods, run_methods, setters};
+use crate::kinds::methods::{described, mutex_methods, run_method, setters};
 use crate::kinds::mutex::Mutex;
 use crate::kinds::reentrant::holds::{Hold, Key};
 use crate::lock::{GiveBack, LockGuard, Patience};
@@ -138,9 +138,9 @@ mutex_methods! {
     errors,
 }
 
-run_methods! {
+run_method! {
     ReentrantMutex -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
-    over: lock, try_lock, try_lock_for, try_lock_until,
+    over: lock,
     /// Can be called in `work` again: the lock is released with the thread's last guard. Inner and outer calls report a
     /// loss alike.
     about,

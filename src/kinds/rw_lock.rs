@@ -26,10 +26,10 @@ use crate::manager::LockManager;
 /// writer, nor writers the readers. A writer that has crashed while it waited keeps nobody out, and a reader that has crashed
 /// delays a writer by its ttl at most, whoever else goes on reading.
 ///
-/// Not reentrant. A thread that reads, and reads again while a writer waits that came in between, waits for itself. If code
-/// has to do that, let the inner read be [`fair(false)`](RwLock::fair): it is let in beside readers whoever waits.
-/// A thread that reads and then writes waits for itself in any case; see [`downgrade`](WriteGuard::downgrade) for the other
-/// direction.
+/// Not reentrant. A thread that holds a read guard and reads the same lock again can wait behind a writer, which waits for
+/// that guard. Do not nest reads: pass the guard on. With [`try_read_for`](RwLock::try_read_for) the inner read ends with an
+/// error. A thread that reads and then writes always waits for itself; see [`downgrade`](WriteGuard::downgrade) for the
+/// other direction.
 ///
 /// # Examples
 ///

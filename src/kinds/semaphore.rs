@@ -7,7 +7,7 @@ use crate::config::PERMITS_MAX;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{described, lock_methods, run_methods, setters};
+use crate::kinds::methods::{described, lock_methods, run_method, setters};
 use crate::lock::{GiveBack, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -127,9 +127,9 @@ lock_methods! {
     errors,
 }
 
-run_methods! {
+run_method! {
     Semaphore -> Permit, made: r#"semaphore("mail-server", 5)"#,
-    over: acquire, try_acquire, try_acquire_for, try_acquire_until,
+    over: acquire,
     about,
 }
 

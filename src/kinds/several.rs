@@ -8,7 +8,7 @@ use crate::config::NAMES_MAX;
 use crate::error::AcquireError;
 use crate::ids::LockName;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{described, mutex_methods, run_methods, setters};
+use crate::kinds::methods::{described, mutex_methods, run_method, setters};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -103,9 +103,9 @@ mutex_methods! {
     errors,
 }
 
-run_methods! {
+run_method! {
     MultiLock -> LockGuard, made: r#"multi(["account:7", "account:9"])"#,
-    over: lock, try_lock, try_lock_for, try_lock_until,
+    over: lock,
     about,
 }
 

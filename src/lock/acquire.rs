@@ -435,9 +435,8 @@ mod tests {
         let over = Some(time::tick());
         let request = Request::new(&spec, config, None).ending(over);
         let slot = engine.shared().admission.enter();
-        let (attempt, _) =
-            Attempt::prepare(&engine.shared().fanout, slot, &request, Known::default(), request.policy, None)
-                .unwrap_or_else(|_| panic!("no attempt"));
+        let (attempt, _) = Attempt::prepare(&engine.shared().fanout, slot, &request, Known::default(), None)
+            .unwrap_or_else(|_| panic!("no attempt"));
         assert_eq!(Some(attempt.deadline), over);
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Last argument of a command [that waits](Command::that_waits): the client is notified of releases over the connection.
+    /// The end of a command [that waits](Command::that_waits): the client is notified of releases over the connection.
     pub(crate) const IS_TOLD: &[u8] = b"1";
     const NOT_TOLD: u8 = b'0';
     /// The place of the edition among the arguments of a script that compares it: see [`Command::set_edition`].
@@ -98,7 +98,7 @@ impl Command {
         self.life
     }
 
-    /// Marks the command as one after which the client may be in a waiting list. Its last argument is [`Command::IS_TOLD`].
+    /// Marks the command as one after which the client may be in a waiting list. Its last argument ends with [`Command::IS_TOLD`].
     pub(crate) fn that_waits(self) -> Command {
         Command { waits: true, ..self }
     }
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn h17_a_command_has_the_edition_of_the_connection_that_it_is_written_to() {
         let keys: [&[u8]; 2] = [b"a", RECORD];
-        let args: [&[u8]; 7] = [b"1", b"2", b"3", b"4", Command::EDITION, b"fair", Command::IS_TOLD];
+        let args: [&[u8]; 7] = [b"1", b"2", b"3", b"4", Command::EDITION, b"6", Command::IS_TOLD];
         let edition = Edition::new(123_456_789_012_345);
         for (script, compares) in [(Script::Acquire, true), (Script::ExtendShared, true), (Script::Release, false)] {
             let command = Command::of_script(script, &keys, &args);

@@ -152,9 +152,8 @@ impl Plan {
         let mut args = vec![self.value(owner)];
         args.extend([ttl_ms, proposal, self.ttls.fence].map(digits));
         args.push(Command::EDITION.to_vec());
-        args.extend(policy.args(|it| form.member(it)));
         args.extend(more);
-        args.push(Command::IS_TOLD.to_vec());
+        args.push(policy.arg(|it| form.member(it)));
         let command = Command::of_script(script, &keys, &slices(&args)).that_keeps_it_for(ttl_ms);
         if policy.entry.is_some() { command.that_waits() } else { command }
     }

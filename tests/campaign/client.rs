@@ -148,7 +148,7 @@ impl Client {
         let renew = self.rng.u8(..4) >= if *slow { 2 } else { 1 } && !deaf;
         let extended = renew || extends || *deaf;
         let wait = between(&mut self.rng, *ttl, 0.0, 3.0);
-        let call = Call { renew, fair: self.rng.bool(), wait, patience: self.rng.u8(..4) };
+        let call = Call { renew, wait, patience: self.rng.u8(..4) };
 
         self.ambush.enter(Phase::Acquire);
         let asked = boot();

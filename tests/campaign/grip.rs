@@ -11,7 +11,6 @@ use crate::history::Way;
 /// How a client asks this time.
 pub(crate) struct Call {
     pub(crate) renew: bool,
-    pub(crate) fair: bool,
     pub(crate) wait: Duration,
     pub(crate) patience: u8,
 }

@@ -17,22 +17,21 @@ use crate::support::*;
 pub(crate) struct Manner {
     /// Whether it waits for notices only: see [`far`](crate::lists::far).
     pub(crate) far: bool,
-    pub(crate) fair: bool,
     pub(crate) ttl_ms: u64,
 }
 
 impl Manner {
-    /// Ordinary pauses, not fair, and a key that expires in nobody's time.
-    pub(crate) const USUAL: Manner = Manner { far: false, fair: false, ttl_ms: 600_000 };
+    /// Ordinary pauses, and a key that expires in nobody's time.
+    pub(crate) const USUAL: Manner = Manner { far: false, ttl_ms: 600_000 };
 
     fn line(self) -> String {
-        format!("{} {} {}", self.far, self.fair, self.ttl_ms)
+        format!("{} {}", self.far, self.ttl_ms)
     }
 
     fn read(line: &str) -> Manner {
         let mut words = line.split(' ');
         let mut word = || words.next().unwrap();
-        Manner { far: word().parse().unwrap(), fair: word().parse().unwrap(), ttl_ms: word().parse().unwrap() }
+        Manner { far: word().parse().unwrap(), ttl_ms: word().parse().unwrap() }
     }
 
     fn options(self, urls: &[String]) -> Builder {
@@ -135,7 +134,7 @@ fn child_that_obeys() {
     while let Some(order) = hear_parent() {
         match order.as_str() {
             "lock" => {
-                let (lock, held) = (locks.mutex(NAME).fair(manner.fair), held.clone());
+                let (lock, held) = (locks.mutex(NAME), held.clone());
                 thread::spawn(move || match lock.lock() {
                     Ok(guard) => {
                         let token = guard.fencing_token().get();
@@ -170,10 +169,10 @@ pub(crate) struct Tally {
 /// Lets so many processes take the lock so many times each, and asserts that no two ever had it at once, and that none
 /// had to wait for longer than a test's patience.
 #[track_caller]
-pub(crate) fn contend(servers: &Servers, processes: usize, sections: u64, fair: bool) -> Tally {
+pub(crate) fn contend(servers: &Servers, processes: usize, sections: u64) -> Tally {
     let mut children = repeat(processes, || {
         let mut child = child("contenders::child_that_loops", &servers.urls());
-        child.tell(&Manner { fair, ..Manner::USUAL }.line());
+        child.tell(&Manner::USUAL.line());
         child.tell(&sections.to_string());
         child
     });
@@ -230,7 +229,7 @@ fn child_that_loops() {
     let (Some(manner), Some(sections)) = (hear_parent(), hear_parent()) else { return };
     let manner = Manner::read(&manner);
     let locks = connected_alone(manner.options(&urls), urls.len());
-    let lock = locks.mutex(NAME).fair(manner.fair);
+    let lock = locks.mutex(NAME);
     say("connected");
     wait_for_parent();
 

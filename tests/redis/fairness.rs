@@ -1,4 +1,4 @@
-//! With `fair(true)`, calls are served in the order in which they began: across threads, managers and processes.
+//! Calls are served in the order in which they began: across threads, managers and processes.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use crate::contenders::{Contender, Manner, contend};
 use crate::lists::*;
 use crate::support::*;
 
-/// A process that is fair, and waits for notices only.
-const FAIR: Manner = Manner { far: true, fair: true, ..Manner::USUAL };
+/// A process that waits for notices only.
+const FAR: Manner = Manner { far: true, ..Manner::USUAL };
 
 /// The first client has a second to take the lock after its notice. Machines can stop for so long; what happens then is
 /// another claim.
@@ -35,7 +35,7 @@ fn three_processes_get_the_lock_in_the_order_they_came() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     let held = hold(&locks, &servers, NAME);
-    let mut children = repeat(3, || Contender::start(&servers, FAIR));
+    let mut children = repeat(3, || Contender::start(&servers, FAR));
     // Not in the order in which they were started.
     children.rotate_left(1);
     for (i, child) in children.iter_mut().enumerate() {
@@ -70,7 +70,7 @@ fn those_who_ask_all_the_time_do_not_get_in_before_those_who_came_first() -> Tes
             let order = Order::default();
             let mut threads = Vec::new();
             for (i, (locks, who)) in queue.iter().enumerate() {
-                threads.push(order.queue(locks, locks.mutex(name).fair(true), who));
+                threads.push(order.queue(locks, locks.mutex(name), who));
                 wait_until_listed(&servers, name, i + 1);
             }
             order.note("free");
@@ -89,13 +89,13 @@ fn a_newcomer_is_refused_a_free_lock_that_is_promised_to_the_head() -> TestResul
     let servers = Servers::start(3)?;
     let (first, newcomer) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&first, &servers, NAME);
-    let mut head = Contender::start(&servers, FAIR);
+    let mut head = Contender::start(&servers, FAR);
     head.lock();
     wait_until_listed(&servers, NAME, 1);
     // It is notified, and is stopped.
     head.stop();
 
-    let lock = newcomer.mutex(NAME).fair(true);
+    let lock = newcomer.mutex(NAME);
     let mut held = held;
     for _ in 0..20 {
         let began = Instant::now();
@@ -130,7 +130,7 @@ fn nobody_is_refused_a_free_lock_that_nobody_waits_for() -> TestResult {
     let managers = repeat(2, || on_all(&servers, far));
     for _ in 0..20 {
         for locks in &managers {
-            let guard = locks.mutex(NAME).fair(true).try_lock()?;
+            let guard = locks.mutex(NAME).try_lock()?;
             assert_eq!(guard.release()?.nodes, 3);
             servers.wait_until_free(NAME)?;
         }
@@ -142,10 +142,10 @@ fn nobody_is_refused_a_free_lock_that_nobody_waits_for() -> TestResult {
 #[test]
 fn a_waiter_that_has_died_keeps_newcomers_out_for_a_while_only() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut holder = Contender::start(&servers, Manner { fair: true, ttl_ms: 3_000, ..Manner::USUAL });
+    let mut holder = Contender::start(&servers, Manner { ttl_ms: 3_000, ..Manner::USUAL });
     holder.lock();
     holder.hear_held();
-    let mut head = Contender::start(&servers, FAIR);
+    let mut head = Contender::start(&servers, FAR);
     head.lock();
     wait_until_listed(&servers, NAME, 1);
     let members = waiters_of(&servers[0], NAME);
@@ -158,13 +158,13 @@ fn a_waiter_that_has_died_keeps_newcomers_out_for_a_while_only() -> TestResult {
     let locks = on_all(&servers, near);
     let mut guard = None;
     eventually("a single try succeeds", || {
-        guard = locks.mutex(NAME).fair(true).try_lock().ok();
+        guard = locks.mutex(NAME).try_lock().ok();
         guard.is_some()
     });
     drop(guard);
     // The key may have lived a little longer on one node, and then the list was not looked at there.
     servers.wait_until_free(NAME)?;
-    drop(locks.mutex(NAME).fair(true).try_lock_for(PATIENCE)?);
+    drop(locks.mutex(NAME).try_lock_for(PATIENCE)?);
     nothing_waits(&servers);
     Ok(())
 }
@@ -174,12 +174,12 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
     let servers = Servers::start(3)?;
     let (first, second, third) = (on_all(&servers, far), on_all(&servers, near), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
-    let mut head = Contender::start(&servers, FAIR);
+    let mut head = Contender::start(&servers, FAR);
     head.lock();
     wait_until_listed(&servers, NAME, 1);
-    let asks_again = wait_in_thread(second.mutex(NAME).fair(true));
+    let asks_again = wait_in_thread(second.mutex(NAME));
     wait_until_listed(&servers, NAME, 2);
-    let waits = wait_in_thread(third.mutex(NAME).fair(true));
+    let waits = wait_in_thread(third.mutex(NAME));
     wait_until_listed(&servers, NAME, 3);
     let waiting = waiters_of(&servers[0], NAME);
 
@@ -214,7 +214,7 @@ fn the_order_of_arrival_holds_across_managers_with_several_threads() -> TestResu
     for (holder, first_is_listed) in [(&a, false), (&c, true)] {
         let held = hold(holder, &servers, NAME);
         let order = Order::default();
-        let call = |locks: &LockManager, who: &str| order.queue(locks, locks.mutex(NAME).fair(true), who);
+        let call = |locks: &LockManager, who: &str| order.queue(locks, locks.mutex(NAME), who);
 
         let a2 = call(&a, "A2");
         if first_is_listed {
@@ -245,7 +245,7 @@ fn the_order_of_arrival_survives_a_node_that_is_restarted_empty() -> TestResult 
             let order = Order::default();
             let mut threads = Vec::new();
             for (i, locks) in managers.iter().enumerate() {
-                threads.push(order.queue(locks, locks.mutex(name).fair(true), &i.to_string()));
+                threads.push(order.queue(locks, locks.mutex(name), &i.to_string()));
                 wait_until_listed(&servers, name, i + 1);
             }
             servers[2].restart().unwrap();
@@ -267,7 +267,7 @@ fn a_head_that_stops_waiting_makes_room_for_the_next_one() -> TestResult {
     let [cancelled, hasty, shut_down, last] = [(); 4].map(|()| on_all(&servers, far));
     let held = hold(&holder, &servers, NAME);
     let cancel = CancelHandle::new();
-    let lock = |locks: &LockManager| locks.mutex(NAME).fair(true);
+    let lock = |locks: &LockManager| locks.mutex(NAME);
 
     let first = wait_in_thread(lock(&cancelled).cancelled_by(&cancel));
     wait_until_listed(&servers, NAME, 1);
@@ -297,7 +297,7 @@ fn nobody_starves(processes: usize, sections: u64) {
     let servers = Servers::start(3).unwrap();
     let start = Instant::now();
 
-    let tally = contend(&servers, processes, sections, true);
+    let tally = contend(&servers, processes, sections);
 
     // A call that waits for long asks now and then: after the longest pause between tries, at the earliest.
     let pauses = u64::try_from(start.elapsed().as_millis() / 200 + 1).unwrap();

@@ -146,37 +146,6 @@ fn run_gives_the_closures_value_and_releases() -> TestResult {
 }
 
 #[test]
-fn runs_that_wait_for_a_while_run_when_the_lock_is_free_and_say_who_has_it_when_not() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (manager(&servers), manager(&servers));
-    let (lock, again) = (first.mutex("report"), first.reentrant_mutex("report"));
-    #[expect(clippy::disallowed_methods, reason = "a deadline is the caller's to read")]
-    let later = || std::time::Instant::now() + PATIENCE;
-
-    assert!(lock.try_run(|it| it.is_valid())?);
-    assert!(lock.try_run_for(PATIENCE, |it| it.is_valid())?);
-    assert!(lock.try_run_until(later(), |it| it.is_valid())?);
-    assert_eq!(again.try_run(|_| again.try_run_for(PATIENCE, |_| again.try_run_until(later(), |it| it.holds())))???, 3);
-
-    let held = second.mutex("report").lock()?;
-    let refused = [
-        lock.try_run(|_| unreachable!()).map(|(): ()| ()),
-        lock.try_run_for(ms(1), |_| unreachable!()),
-        lock.try_run_until(later() - PATIENCE, |_| unreachable!()),
-        again.try_run(|_| unreachable!()),
-        again.try_run_for(ms(1), |_| unreachable!()),
-        again.try_run_until(later() - PATIENCE, |_| unreachable!()),
-    ];
-    for result in refused {
-        let RunError::NotAcquired(err) = result.unwrap_err() else { panic!("the lock was taken") };
-        assert_held(&err);
-    }
-    held.release()?;
-    assert!(lock.try_run_for(PATIENCE, |it| it.is_valid())?, "released by each");
-    Ok(())
-}
-
-#[test]
 fn run_says_that_the_lock_was_lost_under_the_closure_and_keeps_its_value() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).response_timeout(ms(250)).ttl(secs(1)).build()?;

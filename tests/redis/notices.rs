@@ -62,7 +62,7 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
     let before = micros();
     let mut waiters = Vec::new();
     for (i, locks) in managers[1..].iter().enumerate() {
-        waiters.push(wait_in_thread(locks.mutex(NAME).fair(true)));
+        waiters.push(wait_in_thread(locks.mutex(NAME)));
         wait_until_listed(&servers, NAME, i + 1);
     }
     let after = micros();
@@ -223,73 +223,67 @@ fn a_waiter_gets_in_when_the_keys_of_a_killed_holder_expire() -> TestResult {
 
 #[test]
 fn a_head_that_was_killed_is_passed_over_and_the_next_one_is_told() -> TestResult {
-    for fair in [false, true] {
-        let servers = Servers::start(3)?;
-        let (first, second) = (on_all(&servers, far), on_all(&servers, far));
-        let held = hold(&first, &servers, NAME);
-        let mut heads = repeat(2, || Contender::start(&servers, Manner { fair, ..FAR }));
-        for (i, head) in heads.iter_mut().enumerate() {
-            head.lock();
-            wait_until_listed(&servers, NAME, i + 1);
-        }
-        let members = waiters_of(&servers[0], NAME);
-        let waiter = wait_in_thread(second.mutex(NAME).fair(fair));
-        wait_until_listed(&servers, NAME, 3);
-
-        heads.iter_mut().for_each(Contender::kill);
-        wait_until_deaf(&servers, &members);
-        drop(held);
-
-        drop(join(waiter)?);
-        nothing_waits(&servers);
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
+    let held = hold(&first, &servers, NAME);
+    let mut heads = repeat(2, || Contender::start(&servers, FAR));
+    for (i, head) in heads.iter_mut().enumerate() {
+        head.lock();
+        wait_until_listed(&servers, NAME, i + 1);
     }
+    let members = waiters_of(&servers[0], NAME);
+    let waiter = wait_in_thread(second.mutex(NAME));
+    wait_until_listed(&servers, NAME, 3);
+
+    heads.iter_mut().for_each(Contender::kill);
+    wait_until_deaf(&servers, &members);
+    drop(held);
+
+    drop(join(waiter)?);
+    nothing_waits(&servers);
     Ok(())
 }
 
 #[test]
 fn a_head_that_is_stopped_keeps_nobody_out_for_ever_and_gets_the_lock_when_it_runs_again() -> TestResult {
-    for fair in [false, true] {
-        let servers = Servers::start(3)?;
-        let (first, second) = (on_all(&servers, near), on_all(&servers, near));
-        let held = hold(&first, &servers, NAME);
-        let mut head = Contender::start(&servers, Manner { fair, ..Manner::USUAL });
-        head.lock();
-        wait_until_listed(&servers, NAME, 1);
-        let waiters = repeat(2, || wait_in_thread(second.mutex(NAME).fair(fair)));
-        wait_until_listed(&servers, NAME, 2);
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
+    let held = hold(&first, &servers, NAME);
+    let mut head = Contender::start(&servers, Manner::USUAL);
+    head.lock();
+    wait_until_listed(&servers, NAME, 1);
+    let waiters = repeat(2, || wait_in_thread(second.mutex(NAME)));
+    wait_until_listed(&servers, NAME, 2);
 
-        head.stop();
-        drop(held);
+    head.stop();
+    drop(held);
 
-        everybody_gets_in(waiters)?;
-        head.resume();
-        head.hear_held();
-        head.release();
-        nothing_waits(&servers);
-    }
+    everybody_gets_in(waiters)?;
+    head.resume();
+    head.hear_held();
+    head.release();
+    nothing_waits(&servers);
     Ok(())
 }
 
 #[test]
 fn a_head_that_is_killed_after_it_was_told_keeps_nobody_out_for_ever() -> TestResult {
-    for fair in [false, true] {
-        let servers = Servers::start(3)?;
-        let (first, second) = (on_all(&servers, near), on_all(&servers, near));
-        let held = hold(&first, &servers, NAME);
-        let mut head = Contender::start(&servers, Manner { fair, ..FAR });
-        head.lock();
-        wait_until_listed(&servers, NAME, 1);
-        let waiter = wait_in_thread(second.mutex(NAME).fair(fair));
-        wait_until_listed(&servers, NAME, 2);
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
+    let held = hold(&first, &servers, NAME);
+    let mut head = Contender::start(&servers, FAR);
+    head.lock();
+    wait_until_listed(&servers, NAME, 1);
+    let waiter = wait_in_thread(second.mutex(NAME));
+    wait_until_listed(&servers, NAME, 2);
 
-        // Stopped, so that it is notified and does not ask.
-        head.stop();
-        held.release()?;
-        head.kill();
+    // Stopped, so that it is notified and does not ask.
+    head.stop();
+    held.release()?;
+    head.kill();
 
-        drop(join(waiter)?);
-        nothing_waits(&servers);
-    }
+    drop(join(waiter)?);
+    nothing_waits(&servers);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use crate::lists::*;
 use crate::support::*;
 
 /// A process that waits for notices only.
-const FAR: Manner = Manner { far: true, fair: true, ..Manner::USUAL };
+const FAR: Manner = Manner { far: true, ..Manner::USUAL };
 
 /// A reservation lasts a second.
 const RESERVED_AT_LEAST: std::time::Duration = ms(900);
@@ -30,26 +30,23 @@ fn reserve_for(servers: &Servers, client: &str, left: u128, key_left: u64) {
 fn who_gets_the_lock_unannounced_is_on_no_list_while_it_holds_it() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
-    for fair in [true, false] {
-        servers.iter().for_each(|it| set(it, NAME, "foreign"));
-        let waiter = wait_in_thread(locks.mutex(NAME).fair(fair));
-        wait_until_listed(&servers, NAME, 1);
-        let to = channel(&waiters_of(&servers[0], NAME)[0]);
+    servers.iter().for_each(|it| set(it, NAME, "foreign"));
+    let waiter = wait_in_thread(locks.mutex(NAME));
+    wait_until_listed(&servers, NAME, 1);
+    let to = channel(&waiters_of(&servers[0], NAME)[0]);
 
-        // No node has notified it, so none has removed it from its list.
-        servers.iter().for_each(|it| del(it, NAME));
-        for server in &servers {
-            server.command(&["PUBLISH", &to, NAME])?;
-        }
-
-        let guard = join(waiter)?;
-        eventually("it is on no list, and the lock is not reserved", || {
-            servers.holders(NAME) == 3
-                && servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
-        });
-        guard.release()?;
-        nothing_waits(&servers);
+    // No node has notified it, so none has removed it from its list.
+    servers.iter().for_each(|it| del(it, NAME));
+    for server in &servers {
+        server.command(&["PUBLISH", &to, NAME])?;
     }
+
+    let guard = join(waiter)?;
+    eventually("it is on no list, and the lock is not reserved", || {
+        servers.holders(NAME) == 3 && servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
+    });
+    guard.release()?;
+    nothing_waits(&servers);
     Ok(())
 }
 
@@ -97,7 +94,7 @@ fn a_reservation_that_ends_too_late_to_be_true_counts_for_nothing() -> TestResul
     // Written by a clock that has been set back since.
     reserve_for(&servers, "0123456789abcdef", 3_600_000, 600_000);
 
-    drop(locks.mutex(NAME).fair(true).try_lock()?);
+    drop(locks.mutex(NAME).try_lock()?);
     nothing_waits(&servers);
     Ok(())
 }
@@ -295,9 +292,12 @@ fn a_hand_over_to_a_call_that_reads_for_all_is_read_while_it_waits_for_it() -> T
     // It has asked, and waits for notices.
     let waiter = queue(&locks);
     wait_until_listed(&servers, NAME, 1);
-    // The lock is free without a notice, and another call of the manager takes it first. It is not fair, so it waits in no queue.
-    servers.iter().for_each(|it| del(it, NAME));
-    let held = locks.mutex(NAME).fair(false).try_lock()?;
+    // The lock is free without a notice, and the servers have lost the list. So another call of the manager takes it first:
+    // one that tries once waits in no queue.
+    for server in &servers {
+        server.command(&["DEL", NAME, &list(NAME), &reservation(NAME)])?;
+    }
+    let held = locks.mutex(NAME).try_lock()?;
     eventually("the lock is on all servers", || servers.holders(NAME) == 3);
     assert!(!waiter.is_finished());
     let before = locks.stats();
@@ -337,25 +337,6 @@ fn a_hand_over_that_no_majority_answers_ends_as_an_outage() -> TestResult {
     }
     nothing_waits(&servers);
     drop(locks.mutex(NAME).try_lock_for(PATIENCE)?);
-    Ok(())
-}
-
-#[test]
-fn an_unfair_call_takes_a_free_lock_for_whomever_it_is_reserved() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
-    for tried in [false, true] {
-        reserve_for(&servers, "0123456789abcdef", 900, 600_000);
-
-        let lock = locks.mutex(NAME).fair(false);
-        let guard = if tried { lock.try_lock()? } else { lock.lock()? };
-
-        // At the first attempt, and not after the reservation.
-        assert_eq!(locks.stats().rounds_held, 0);
-        guard.release()?;
-        // No other client waits, so nothing is left when the reservation is over.
-        nothing_waits(&servers);
-    }
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! Every call that waits gets the lock in the end: one that cannot be notified, one behind clients that are gone, and one
-//! among unfair calls.
+//! among calls that ask all the time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use devnodes::{Client, PATIENCE, Server, Servers, eventually};
 use quorlock::{LockManager, NodeAnswer, NodeReport};
@@ -44,8 +44,8 @@ fn reserved_for(server: &Server) -> Option<String> {
 }
 
 #[track_caller]
-fn assert_reserved(locks: &LockManager, fair: bool) {
-    let err = locks.mutex(NAME).fair(fair).try_lock().unwrap_err();
+fn assert_reserved(locks: &LockManager) {
+    let err = locks.mutex(NAME).try_lock().unwrap_err();
     assert_held(&err);
     let reserved = |it: &NodeReport| matches!(it.answer, NodeAnswer::Reserved { .. });
     assert!(err.nodes().iter().any(reserved), "{err:?}");
@@ -198,7 +198,7 @@ fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestRe
 }
 
 #[test]
-fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_who_have_waited() -> TestResult {
+fn h3_a_call_gets_in_before_those_who_began_later_and_not_before_those_who_waited() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
     let member = "0123456789abcdef";
@@ -207,26 +207,15 @@ fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_w
 
     // Begins to wait in a minute, by its own score.
     put_waiter(&servers[0], &(micros() + 60_000_000).to_string(), member);
-    assert_eq!(locks.mutex(NAME).fair(false).try_lock()?.release()?.confirmed, 1);
+    assert_eq!(locks.mutex(NAME).try_lock()?.release()?.confirmed, 1);
     assert_eq!(hear().as_deref(), Some(NAME.as_bytes()), "it is told when that one has ended");
-
-    let _listens = listener(&servers[0], "oflate");
-    eventually("an unfair call comes within a second of one that waits", || {
-        servers[0].command(&["DEL", &list(NAME), &reservation(NAME)]).unwrap();
-        let began = Instant::now();
-        put_waiter(&servers[0], &micros().to_string(), "oflate");
-        let tried = locks.mutex(NAME).fair(false).try_lock();
-        assert!(tried.is_ok() || ms(900) <= began.elapsed(), "{tried:?}");
-        tried.is_ok_and(|it| it.release().is_ok())
-    });
     servers[0].command(&["DEL", &list(NAME), &reservation(NAME)])?;
 
     // One that has waited for a minute: it is notified, and the lock is reserved for it.
     put_waiter(&servers[0], &(micros() - 60_000_000).to_string(), member);
-    assert_reserved(&locks, false);
+    assert_reserved(&locks);
     assert_eq!(hear().as_deref(), Some(NAME.as_bytes()));
-    assert_reserved(&locks, false);
-    assert_reserved(&locks, true);
+    assert_reserved(&locks);
     assert_eq!(reserved_for(&servers[0]).as_deref(), Some(member));
     Ok(())
 }
@@ -235,14 +224,11 @@ fn h3_an_unfair_call_gets_in_before_those_who_came_lately_and_not_before_those_w
 fn a_call_that_finds_the_lock_reserved_leaves_nothing_of_itself_behind() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
-    for fair in [true, false] {
-        put_waiter(&servers[0], &deaf(micros() - 60_000_000), "0123456789abcdef");
+    put_waiter(&servers[0], &deaf(micros() - 60_000_000), "0123456789abcdef");
 
-        assert_reserved(&locks, fair);
+    assert_reserved(&locks);
 
-        assert!(!servers[0].exists(NAME) && !servers[0].exists(fence(NAME)));
-        servers[0].command(&["DEL", &list(NAME), &reservation(NAME)])?;
-    }
+    assert!(!servers[0].exists(NAME) && !servers[0].exists(fence(NAME)));
     Ok(())
 }
 
@@ -299,7 +285,7 @@ fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> Tes
     let mut runs = 0;
     while !waiters_of(&servers[0], NAME).is_empty() {
         let left = waiters_of(&servers[0], NAME).len();
-        assert_reserved(&newcomer, true);
+        assert_reserved(&newcomer);
         runs += 1;
         assert!(waiters_of(&servers[0], NAME).len() < left);
     }

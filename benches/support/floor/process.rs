@@ -77,7 +77,6 @@ fn answer(line: &str, floor: &mut Floor, notified: &mut impl HandsOver, locked: 
                 end: number(end)?,
                 inside: Duration::from_micros(number(inside)?),
                 name: (*name).to_owned(),
-                fair: true,
             };
             Ok(floor.queue(number(workers)?, &job)?.to_string())
         }

@@ -8,7 +8,7 @@ use crate::support::stats::Batch;
 
 impl Ours {
     pub(crate) fn mutex_turn(&self, name: &str, inside: &mut dyn FnMut()) -> Result {
-        let guard = self.mutex(name, true).lock()?;
+        let guard = self.mutex(name).lock()?;
         inside();
         Ok(guard.release().map(drop)?)
     }

@@ -60,7 +60,7 @@ impl Ours {
         tell: Sender<()>,
         hear: Receiver<()>,
     ) -> std::result::Result<Vec<u64>, Option<AcquireError>> {
-        let mutex = self.mutex(name, false);
+        let mutex = self.mutex(name);
         let tell = || tell.send(()).map_err(|_| None);
         let hear = || hear.recv().map_err(|_| None);
         let mut times = Vec::with_capacity(n);
@@ -90,7 +90,7 @@ impl Ours {
 
     /// Acquires `n` times when nobody else wants the lock, each after a `rest`; the release is not in the samples.
     pub(crate) fn acquires(&self, n: usize, name: &str, rest: impl Fn() -> Duration) -> Result<Samples> {
-        let mutex = self.mutex(name, false);
+        let mutex = self.mutex(name);
         let mut samples = Samples::default();
         for _ in 0..n {
             thread::sleep(rest());
@@ -126,7 +126,7 @@ impl Ours {
     }
 
     fn sections_of_one(&self, job: &Job) -> Report {
-        let mutex = self.mutex(&job.name, job.fair);
+        let mutex = self.mutex(&job.name);
         let mut report = Report::default();
         let mut sections = Vec::new();
         sleep_until(job.begin);
@@ -162,7 +162,7 @@ impl Ours {
         let (sender, ends) = mpsc::channel();
         let begun = Arc::new(AtomicUsize::new(0));
         for i in 0..n {
-            let mutex = self.mutex(&name(i), false).cancelled_by(&cancel);
+            let mutex = self.mutex(&name(i)).cancelled_by(&cancel);
             let (sender, begun) = (sender.clone(), Arc::clone(&begun));
             thread::Builder::new().stack_size(STACK).spawn(move || {
                 begun.fetch_add(1, Ordering::Relaxed);

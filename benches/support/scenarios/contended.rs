@@ -89,10 +89,9 @@ pub(crate) fn on(nodes: &Nodes, setting: &Setting, with_peer: bool, groups: &[Gr
     let mut all = Vec::new();
     for group in groups {
         setting.begin(&format!("contended: {}, {INSIDE:?} inside, {windows} windows of {window:?}", group.what));
-        let mut scores =
-            vec![Score::new(FLOOR, false), Score::new("quorlock", false), Score::new("quorlock, fair", true)];
+        let mut scores = vec![Score::new(FLOOR), Score::new("quorlock")];
         if group.processes <= others.len() {
-            scores.push(Score::new(PEER, false));
+            scores.push(Score::new(PEER));
         }
         for turn in 0..windows {
             let count = scores.len();
@@ -115,7 +114,6 @@ pub(crate) fn on(nodes: &Nodes, setting: &Setting, with_peer: bool, groups: &[Gr
 /// What one client did in all its windows.
 pub(crate) struct Score {
     name: &'static str,
-    fair: bool,
     wall_ns: u64,
     /// Percent, of each window.
     held: Vec<f64>,
@@ -134,10 +132,9 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    fn new(name: &'static str, fair: bool) -> Self {
+    fn new(name: &'static str) -> Self {
         Self {
             name,
-            fair,
             wall_ns: 0,
             held: Vec::new(),
             longest_ms: Vec::new(),
@@ -161,8 +158,8 @@ impl Score {
         let before = nodes.calls()?;
         let begin = shared_clock() + ns(RUN_UP);
         let end = begin + ns(window);
-        let name = format!("bench:contended:{}:{}", team[0].name(), self.fair);
-        let job = Job { begin, end, inside: INSIDE, name, fair: self.fair };
+        let name = format!("bench:contended:{}", team[0].name());
+        let job = Job { begin, end, inside: INSIDE, name };
         for process in &mut *team {
             process.begin_sections(threads, &job)?;
         }

@@ -29,20 +29,16 @@ const WAITED_NS: u64 = 1_000_000;
 
 const NOTIFY: &str = "raw notify";
 const NOTIFY_WITH_SCRIPTS: &str = "raw notify, our scripts";
-/// Our numbers, beside the notifies', which are 0 and 1.
-const OURS: [usize; 2] = [2, 3];
+/// Our number, beside the notifies', which are 0 and 1.
+const OURS: usize = 2;
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
     let runs = on(&nodes, setting, &[PEER], setting.size(4, 2))?;
-    for who in OURS {
-        let name = runs.name(who);
-        let judge =
-            |most: f64, what: &str, value| setting.judge(Target::AtMost(most), &format!("{name}: {what}"), value, 2);
-        judge(1.4, "median, x raw notify", runs.ratio(who, 0, Seen::median_us));
-        judge(3.0, "median, x pair", runs.median(who, Seen::in_pairs));
-        judge(3.0, "p99, ms", runs.median(who, Seen::p99_us) / 1e3);
-    }
+    let judge = |most: f64, what: &str, value| setting.judge(Target::AtMost(most), what, value, 2);
+    judge(1.4, "median, x raw notify", runs.ratio(OURS, 0, Seen::median_us));
+    judge(3.0, "median, x pair", runs.median(OURS, Seen::in_pairs));
+    judge(3.0, "p99, ms", runs.median(OURS, Seen::p99_us) / 1e3);
     between_threads(setting, &nodes)
 }
 
@@ -58,17 +54,15 @@ pub(crate) fn on(nodes: &Nodes, setting: &Setting, clients: &[&'static str], cyc
     let (urls, block) = (nodes.urls(), setting.size(50, 25));
     let with_scripts = [Peer::floor_with_scripts(&urls)?, Peer::floor_with_scripts(&urls)?];
     let mut all = vec![
-        Two::new(NOTIFY, false, block, [Peer::floor(&urls)?, Peer::floor(&urls)?])?,
-        Two::new(NOTIFY_WITH_SCRIPTS, false, block, with_scripts)?,
+        Two::new(NOTIFY, block, [Peer::floor(&urls)?, Peer::floor(&urls)?])?,
+        Two::new(NOTIFY_WITH_SCRIPTS, block, with_scripts)?,
+        Two::new("quorlock", block, [Peer::ours(&urls)?, Peer::ours(&urls)?])?,
     ];
-    for (name, fair) in [("quorlock", false), ("quorlock, fair", true)] {
-        all.push(Two::new(name, fair, block, [Peer::ours(&urls)?, Peer::ours(&urls)?])?);
-    }
     if let Some(peers) = &setting.peers {
         for client in clients {
             // It sleeps for a tenth of a second before it looks again, so there is time for fewer.
             let ends = [peers.start(client, &urls)?, peers.start(client, &urls)?];
-            all.push(Two::new(client, false, setting.size(20, 5), ends)?);
+            all.push(Two::new(client, setting.size(20, 5), ends)?);
         }
     }
     let mut runs = Runs::new(all.iter().map(|it| it.name));
@@ -145,18 +139,17 @@ impl Seen {
 /// Two processes of one client.
 struct Two {
     name: &'static str,
-    fair: bool,
     /// Hand-overs per cycle.
     block: usize,
     ends: [Peer; 2],
 }
 
 impl Two {
-    fn new(name: &'static str, fair: bool, block: usize, mut ends: [Peer; 2]) -> Result<Self> {
+    fn new(name: &'static str, block: usize, mut ends: [Peer; 2]) -> Result<Self> {
         for end in &mut ends {
             end.warm_up()?;
         }
-        Ok(Self { name, fair, block, ends })
+        Ok(Self { name, block, ends })
     }
 
     fn cycle(&mut self, seen: &mut Seen) -> Result {
@@ -171,13 +164,13 @@ impl Two {
     }
 
     fn hand_overs(&mut self, seen: &mut Seen) -> Result {
-        let key = format!("bench:{}:{}", self.ends[0].name(), self.fair);
+        let key = format!("bench:{}:handover", self.ends[0].name());
         let [holder, waiter] = &mut self.ends;
         let (mut holder, mut waiter) = (holder, waiter);
-        holder.begin_lock(&key, self.fair)?;
+        holder.begin_lock(&key)?;
         holder.locked()?;
         for _ in 0..self.block {
-            waiter.begin_lock(&key, self.fair)?;
+            waiter.begin_lock(&key)?;
             let released = holder.unlock(hold())?;
             let locked = waiter.locked()?;
             let took = locked.at.checked_sub(released).ok_or("locked before the holder had released")?;

@@ -2,8 +2,7 @@
 //!
 //! A key each, so that nobody waits for a lock: what is shared is the client. The floors have one thread, with as many
 //! pairs under way as the others have threads or tasks. The windows of all alternate, in an order that turns round
-//! each time. Processor time is per pair: of the client's process, and of the five servers together. These are
-//! fair pairs, in order of arrival, as they are if nothing else is asked for.
+//! each time. Processor time is per pair: of the client's process, and of the five servers together.
 
 use std::time::Duration;
 

@@ -54,14 +54,13 @@ impl Attempt {
         slot: Slot,
         request: &Request,
         known: Known,
-        policy: QueuePolicy,
         on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Outgoing), NotWon> {
         let owner = OwnerToken::draw().map_err(|err| NotWon::NoRandomness { reason: err.to_string() })?;
         let sent = Now::read();
         let use_until = validity::use_until(sent.moment, request.spec.ttl(), request.margin);
         let (seen, nodes) = (known.seen, fanout.len());
-        let policy = known.policy(QueuePolicy { since: request.since(fanout), ..policy });
+        let policy = known.policy(QueuePolicy { since: request.since(fanout), ..request.policy });
         let proposal = token::propose(fanout.time_for_all(sent.moment), seen);
         let proposal = proposal.ok_or_else(|| LostAttempt::without_tokens(nodes, seen))?;
         let round = AcquireRound::new(request.spec.rule(), proposal, use_until);
@@ -90,7 +89,7 @@ impl Attempt {
         let _busy = fanout.busy();
         // Looked at before the clocks are: see there.
         let askable = fanout.askable();
-        let (attempt, outgoing) = Attempt::prepare(fanout, slot, request, known, request.policy, None)?;
+        let (attempt, outgoing) = Attempt::prepare(fanout, slot, request, known, None)?;
         if let Some(askable) = askable {
             for (node, row) in fanout.left_out(askable) {
                 attempt.round.leave_out(node, row);

@@ -34,8 +34,7 @@ impl Request {
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let entry = waiter.map(|waiter| QueueEntry { waiter, life });
         let began = Moment::now();
-        let policy =
-            QueuePolicy { fair: spec.fair, since: began.wall_micros(), entry, enters: waiter.is_some(), only: None };
+        let policy = QueuePolicy { since: began.wall_micros(), entry, enters: waiter.is_some(), only: None };
         let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));
         Request { spec, margin, policy, began, end: None, place: OnceLock::new() }
     }

@@ -84,17 +84,9 @@ impl WaitQueue {
         self.holder.is_some()
     }
 
-    /// Puts a call behind those that came before it. One that reads and is not fair comes before the first that writes: it
-    /// may be that of a thread that reads already, and for which that one waits.
+    /// Puts a call behind those that came before it.
     pub(super) fn join(&mut self, ticket: Arc<Ticket>) {
-        let passes = ticket.reads() && !ticket.request.policy.fair;
-        let place = if passes { self.readers_in_front() } else { self.tickets.len() };
-        self.tickets.insert(place, ticket);
-    }
-
-    /// How many calls that read stand before the first that writes.
-    fn readers_in_front(&self) -> usize {
-        self.tickets.iter().take_while(|it| it.reads()).count()
+        self.tickets.push_back(ticket);
     }
 
     /// The calls that may ask the nodes together, if the manager does not hold the lock alone: the first, or all that read
@@ -104,7 +96,7 @@ impl WaitQueue {
     }
 
     fn len_of_front(&self) -> usize {
-        self.readers_in_front().max(1)
+        self.tickets.iter().take_while(|it| it.reads()).count().max(1)
     }
 
     /// Which threads took the manager's holds.
@@ -188,19 +180,19 @@ mod tests {
         Plan::mutex(b"", b"x", KeyTtls::default())
     }
 
-    fn call(plan: Plan, fair: bool) -> Arc<Ticket> {
+    fn call(plan: Plan) -> Arc<Ticket> {
         let config = Config::default();
-        let spec = Arc::new(LockSpec { fair, ..LockSpec::new(&config, b"x", plan) });
+        let spec = Arc::new(LockSpec::new(&config, b"x", plan));
         let request = Request::new(&spec, &config, None);
         Arc::new(Ticket { request, joined: time::tick(), parker: Arc::default(), state: Mutex::default() })
     }
 
     fn writer() -> Arc<Ticket> {
-        call(plan(), true)
+        call(plan())
     }
 
     fn reader() -> Arc<Ticket> {
-        call(plan().to_read(), true)
+        call(plan().to_read())
     }
 
     fn queue(tickets: &[&Arc<Ticket>]) -> WaitQueue {
@@ -213,10 +205,6 @@ mod tests {
     fn asking(queue: &WaitQueue) -> Vec<bool> {
         queue.admit();
         queue.tickets.iter().map(|it| it.state.lock().may_ask).collect()
-    }
-
-    fn stand(queue: &WaitQueue, tickets: &[&Arc<Ticket>]) -> bool {
-        queue.tickets.iter().map(Arc::as_ptr).eq(tickets.iter().map(|it| Arc::as_ptr(it)))
     }
 
     #[test]
@@ -240,19 +228,9 @@ mod tests {
             Plan::several(b"", [&b"a"[..], b"b"].into_iter(), KeyTtls::default()),
             Plan::semaphore(b"", b"s", 2, KeyTtls::default()),
         ] {
-            let queue = queue(&[&call(plan.clone(), true), &call(plan, false)]);
+            let queue = queue(&[&call(plan.clone()), &call(plan)]);
             assert_eq!(asking(&queue), [true, false]);
         }
-    }
-
-    #[test]
-    fn a_reader_that_is_not_fair_comes_before_the_first_writer_and_behind_the_readers_before_it() {
-        let (write, read, passes) = ([writer(), writer()], reader(), call(plan().to_read(), false));
-        let mut queue = queue(&[&read, &write[0], &write[1], &passes]);
-        assert!(stand(&queue, &[&read, &passes, &write[0], &write[1]]));
-        let unfair = call(plan(), false);
-        queue.join(Arc::clone(&unfair));
-        assert!(stand(&queue, &[&read, &passes, &write[0], &write[1], &unfair]), "a writer passes nobody");
     }
 
     #[test]
@@ -341,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_permit_is_handed_to_the_first_call_unless_that_asks_the_nodes_already() {
-        let first = call(Plan::semaphore(b"", b"s", 2, KeyTtls::default()), true);
+        let first = call(Plan::semaphore(b"", b"s", 2, KeyTtls::default()));
         let mut queue = queue(&[&first]);
         first.state.lock().asks = true;
         assert!(queue.pass_on(7).is_none());

@@ -15,7 +15,7 @@ use crate::logic::quorum;
 use crate::logic::wait;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
-use crate::wire::{LAST, QueuePolicy, QueueUpdate, Waiter};
+use crate::wire::{LAST, QueueUpdate, Waiter};
 
 /// One call's place in a queue.
 pub(crate) struct Ticket {
@@ -99,9 +99,7 @@ impl Ticket {
     pub(crate) fn prepare(&self, fanout: &Fanout, slot: Slot) -> Result<(Attempt, Outgoing), NotWon> {
         let known = self.state.lock().known;
         let parker = Arc::clone(&self.parker);
-        // Also for a lock that is not fair: the calls of a busy manager would hand it on among themselves for ever.
-        let policy = QueuePolicy { fair: true, ..self.request.policy };
-        Attempt::prepare(fanout, slot, &self.request, known, policy, Some(Box::new(move || parker.wake())))
+        Attempt::prepare(fanout, slot, &self.request, known, Some(Box::new(move || parker.wake())))
     }
 
     /// Hands the call its attempt, which has been sent.

@@ -31,7 +31,7 @@ const STEPS: usize = 60;
 pub(super) const ONLY: usize = 0;
 
 /// Of a call without a place in a list.
-pub(super) const ALONE: QueuePolicy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
+pub(super) const ALONE: QueuePolicy = QueuePolicy { since: 1, entry: None, enters: false, only: None };
 
 /// Random walks from what `begin` returns, the same in each run but for the secrets of owners.
 pub(super) fn walk<W>(begin: impl Fn(&mut Rng) -> W, step: impl Fn(&mut W, &mut Rng)) {

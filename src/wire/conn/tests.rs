@@ -546,7 +546,7 @@ fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_e
     const PATIENCE: Duration = Duration::from_secs(1);
     let plan = || Plan::mutex(b"", b"a", KeyTtls::default());
     let acquire = |ttl_ms| {
-        let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
+        let policy = QueuePolicy { since: 1, entry: None, enters: false, only: None };
         Tag { id: 1, command: plan().acquire(OwnerToken::nobody(), ttl_ms, 1, &policy) }
     };
     let release = || Tag { id: 1, command: plan().release(OwnerToken::nobody(), None, QueueUpdate::None) };

@@ -8,8 +8,6 @@ use crate::wire::plan::lock_keys::digits;
 /// How an acquire treats the clients that wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct QueuePolicy {
-    /// Leave a free lock to a client that has waited for longer.
-    pub(crate) fair: bool,
     /// When the call began: microseconds since 1970.
     pub(crate) since: u64,
     /// The entry in the waiting list, of a call that waits.
@@ -23,17 +21,16 @@ pub(crate) struct QueuePolicy {
 impl QueuePolicy {
     /// Behind all clients that wait, and in no list.
     pub(crate) fn without_place(self) -> QueuePolicy {
-        QueuePolicy { fair: true, since: LAST, enters: false, ..self }
+        QueuePolicy { since: LAST, enters: false, ..self }
     }
 }
 
 impl QueuePolicy {
-    /// The arguments that say it. `member`: what stands for a waiter in the list.
-    pub(super) fn args(self, member: impl Fn(Waiter) -> Vec<u8>) -> [Vec<u8>; 4] {
-        let way: &[u8] = if self.fair { b"fair" } else { b"unfair" };
+    /// The argument that says it, the last of the command. `member`: what stands for a waiter in the list.
+    pub(super) fn arg(self, member: impl Fn(Waiter) -> Vec<u8>) -> Vec<u8> {
         let member = self.entry.map(|it| member(it.waiter)).unwrap_or_default();
         let life = self.entry.filter(|_| self.enters).map(|it| digits(it.life)).unwrap_or_default();
-        [way.to_vec(), digits(self.since), member, life]
+        [&digits(self.since)[..], &life, &member, Command::IS_TOLD].join(&b' ')
     }
 }
 
@@ -119,7 +116,7 @@ mod tests {
     #[test]
     fn a_call_without_a_place_is_behind_all_others_and_enters_no_list() {
         let entry = Some(QueueEntry { waiter: Waiter::Client(ClientId::draw().unwrap()), life: 9 });
-        let policy = QueuePolicy { fair: false, since: 5, entry, enters: true, only: None }.without_place();
-        assert_eq!(policy, QueuePolicy { fair: true, since: u64::MAX, entry, enters: false, only: None });
+        let policy = QueuePolicy { since: 5, entry, enters: true, only: None }.without_place();
+        assert_eq!(policy, QueuePolicy { since: u64::MAX, entry, enters: false, only: None });
     }
 }

@@ -18,9 +18,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Of a call that began at 1700000000000001 and is not fair.
+/// Of a waiting call that began at 1700000000000001.
 fn entering(entry: QueueEntry) -> QueuePolicy {
-    QueuePolicy { fair: false, since: 1_700_000_000_000_001, entry: Some(entry), enters: true, only: None }
+    QueuePolicy { since: 1_700_000_000_000_001, entry: Some(entry), enters: true, only: None }
 }
 
 fn staying(entry: QueueEntry, which: Which) -> QueueUpdate {
@@ -49,16 +49,16 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     let (script, keys) = (Script::Acquire, &[lock, fence, list, turn, RECORD_KEY]);
     let acquire = |policy| plan.acquire(owner, 1, 2, &policy);
     let always = [token, "1", "2", FENCE_LIFE, EDITION];
-    assert_sent(&acquire(entering(entry)), script, keys, &[&always[..], &["unfair", since, me, "9", "1"]].concat());
+    assert_sent(&acquire(entering(entry)), script, keys, &[&always[..], &[&*format!("{since} 9 {me} 1")]].concat());
     let last = "18446744073709551615";
     assert_sent(
         &acquire(entering(entry).without_place()),
         script,
         keys,
-        &[&always[..], &["fair", last, me, "", "1"]].concat(),
+        &[&always[..], &[&*format!("{last}  {me} 1")]].concat(),
     );
     let alone = QueuePolicy { entry: None, ..entering(entry) };
-    assert_sent(&acquire(alone), script, keys, &[&always[..], &["unfair", since, "", "", "1"]].concat());
+    assert_sent(&acquire(alone), script, keys, &[&always[..], &[&*format!("{since}   1")]].concat());
 
     assert_sent(&plan.raise(owner, 4), Script::Raise, &[lock, fence], &[token, "4", FENCE_LIFE]);
     let extends = |command: &Command, more: &[&str]| {
@@ -93,7 +93,7 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
         &plan.acquire(owner, 1, 2, &entering(entry)),
         Script::AcquireShared,
         &["a", fence, list, turn, RECORD_KEY, readers],
-        &[token, "1", "2", FENCE_LIFE, EDITION, "unfair", "1700000000000001", me, "9", "1"],
+        &[token, "1", "2", FENCE_LIFE, EDITION, &format!("1700000000000001 9 {me} 1")],
     );
     assert_sent(&plan.raise(owner, 4), Script::RaiseShared, &["a", fence, readers], &[token, "4", FENCE_LIFE]);
     assert_sent(
@@ -123,7 +123,7 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
         &plan.acquire(owner, 1, 2, &entering(entry)),
         Script::AcquireMany,
         &[&locks[..], &fences, &turns, &lists, &[RECORD_KEY]].concat(),
-        &[token, "1", "2", FENCE_LIFE, EDITION, "unfair", "1700000000000001", me, "9", "1"],
+        &[token, "1", "2", FENCE_LIFE, EDITION, &format!("1700000000000001 9 {me} 1")],
     );
     let few = [locks, fences].concat();
     assert_sent(&plan.raise(owner, 4), Script::RaiseMany, &few, &[token, "4", FENCE_LIFE]);
@@ -157,7 +157,7 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
             &plan.acquire(owner, 1, 2, &policy),
             Script::AcquireSlot,
             &[&keys[..], &[RECORD_KEY]].concat(),
-            &[token, "1", "2", FENCE_LIFE, EDITION, "unfair", "1700000000000001", me, "9", first, only, "1"],
+            &[token, "1", "2", FENCE_LIFE, EDITION, first, only, &format!("1700000000000001 9 {me} 1")],
         );
     };
     acquires(entering(entry), if owner.number() % 2 == 0 { "1" } else { "2" }, "0");
@@ -270,7 +270,7 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
     let label = OwnerLabel::new("web-3", 4711, "nightly");
     let owner = OwnerToken::draw().unwrap();
     let token = text(&owner.to_value());
-    let policy = QueuePolicy { fair: true, since: 1, entry: None, enters: false, only: None };
+    let policy = QueuePolicy { since: 1, entry: None, enters: false, only: None };
     let full = format!("{token} web-3/4711/nightly");
     let signed = Plan::of_each_form(TTLS).map(|it| (it.signed(&label), &full));
     for (plan, value) in Plan::of_each_form(TTLS).map(|it| (it, &token)).into_iter().chain(signed) {

@@ -10,12 +10,12 @@
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  edition of the record that the client was greeted with
--- ARGV[6]  "fair": leaves a free lock to a client that has waited for longer
---          "unfair": only to one that has waited for longer and for more than a second
--- ARGV[7]  when the call began, microseconds since 1970
--- ARGV[8]  client id; empty if the call does not wait
--- ARGV[9]  life of the waiting list, whole milliseconds, if the client enters it when it is refused; empty if not
--- ARGV[10] "1" if the client is notified of releases over this connection, "0" if it polls
+-- ARGV[6]  what is needed only if others hold the lock or wait for it, in one argument, since each takes time:
+--          "BEGAN LIFE CLIENT TOLD"
+--     BEGAN   when the call began, microseconds since 1970: a free lock is left to a client that has waited for longer
+--     LIFE    of the waiting list, whole milliseconds, if the client enters it when it is refused; empty if not
+--     CLIENT  client id; empty if the call does not wait
+--     TOLD    "1" if the client is notified of releases over this connection, "0" if it polls
 --
 -- Returns the node time if granted and the proposal is the counter now; -3 if the record has another edition, and nothing
 -- was done; otherwise
@@ -44,24 +44,40 @@
 -- How far a proposal may be ahead of this node's clock: microseconds. A client whose clock is further ahead would raise the
 -- counter so far that all others need a second round for as long as the lock is in use.
 local AHEAD = 3600000000
--- For how long an unfair call may take the lock before a client that waits: microseconds.
-local UNFAIR_MAX = 1000000
-
--- include counter.lua
 
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
-if tonumber(ARGV[3]) > now + AHEAD then
+local is_ahead = tonumber(ARGV[3]) > now + AHEAD
+
+-- The shortest way, before any function: Lua makes each of them anew in every run. Counters are compared as text where the
+-- lengths are those of times, which orders numbers correctly; text of that length that is not a number may be replaced.
+local taken, found, seen
+if not is_ahead then
+  taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
+end
+if taken then
+  found = redis.call("MGET", KEYS[4], KEYS[5])
+  local record = found[2]
+  if not found[1] and record and string.sub(record, 1, 15) == ARGV[5] and ARGV[4] ~= "0" then
+    seen = redis.pcall("SET", KEYS[2], ARGV[3], "PX", ARGV[4], "GET")
+    if type(seen) == "string" and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and string.sub(record, 34, 49) <= seen then
+      return now
+    end
+  end
+end
+
+-- From here on it is rare.
+-- include counter.lua
+if is_ahead then
   local counter = whole(redis.pcall("GET", KEYS[2])) or 0
   if tonumber(ARGV[3]) > counter + 1 then
     return { 5, counter, 0, 0, now }
   end
+  taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
 end
-
-local taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
 local owner, counter, reservation, record = ARGV[1], false, nil, nil
 if taken then
-  reservation, record = unpack(redis.call("MGET", KEYS[4], KEYS[5]))
+  reservation, record = unpack(found or redis.call("MGET", KEYS[4], KEYS[5]))
 else
   owner, counter, reservation, record = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4], KEYS[5]))
 end
@@ -74,7 +90,8 @@ end
 
 if reservation or not taken then
   -- include reservation.lua
-  local reserved_for, left, began = "", 0, 0
+  local call_began, life, me, told = string.match(ARGV[6], "^(%d+) (%d*) (.*) (%d)$")
+  local reserved_for, left = "", 0
   if not owner then
     return { -1, 0, 0, 0, now }
   end
@@ -82,23 +99,17 @@ if reservation or not taken then
   -- after this is missed.
   local function refuse(status, counter, left, holder)
     local entered = 0
-    if ARGV[9] ~= "" then
-      entered = enter(KEYS[3], KEYS[4], ARGV[8], ARGV[7], ARGV[9], ARGV[10], reserved_for)
+    if life ~= "" then
+      entered = enter(KEYS[3], KEYS[4], me, call_began, life, told, reserved_for)
     end
     return { status, whole(counter) or 0, left, entered, now, holder }
   end
 
   if reservation then
-    reserved_for, left, began = read_reservation(reservation, KEYS[3], now)
-    if taken and (reserved_for == "" or reserved_for ~= ARGV[8]) then
-      local since = tonumber(ARGV[7])
-      if ARGV[6] == "unfair" then
-        since = math.min(since, now - UNFAIR_MAX)
-      end
+    reserved_for, left = read_reservation(reservation, KEYS[3], now)
+    if taken and (reserved_for == "" or reserved_for ~= me) then
       if reserved_for == "" then
-        reserved_for, left = reserve(KEYS[1], KEYS[3], KEYS[4], ARGV[8], since)
-      elseif ARGV[6] == "unfair" and began >= since then
-        left = 0
+        reserved_for, left = reserve(KEYS[1], KEYS[3], KEYS[4], me, tonumber(call_began))
       end
       if left > 0 then
         redis.call("DEL", KEYS[1])
@@ -117,23 +128,19 @@ if reservation or not taken then
     return refuse(0, counter, redis.call("PTTL", KEYS[1]), holder)
   end
 
-  if reservation and ARGV[8] ~= "" then
-    if reserved_for == "" or reserved_for == ARGV[8] then
-      end_reservation(KEYS[3], KEYS[4], ARGV[8])
+  if reservation and me ~= "" then
+    if reserved_for == "" or reserved_for == me then
+      end_reservation(KEYS[3], KEYS[4], me)
     else
-      redis.pcall("ZREM", KEYS[3], ARGV[8])
+      redis.pcall("ZREM", KEYS[3], me)
     end
   end
 end
 
--- Compared as text where the lengths are those of times, which orders numbers correctly; text of that length that is not a
--- number may be replaced.
-local seen = set_counter(redis.pcall, KEYS[2], ARGV[3], ARGV[4])
-if type(seen) == "string" and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and string.sub(record, 34, 49) <= seen then
-  return now
+if seen == nil then
+  seen = set_counter(redis.pcall, KEYS[2], ARGV[3], ARGV[4])
 end
-
--- From here on it is rare. Without a counter that orders tokens there is no grant, and the old value is put back.
+-- Without a counter that orders tokens there is no grant, and the old value is put back.
 -- include record.lua
 local number = whole(seen)
 if not seen or number then

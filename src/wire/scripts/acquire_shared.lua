@@ -11,13 +11,7 @@
 -- ARGV[3]  value for a counter that is missing or below the end of the quarantine, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  edition of the record that the client was greeted with
--- ARGV[6]  "fair": stays behind writers that have waited for longer
---          "unfair": a shared lock is taken in any case; a free one is left only to a client that has waited for longer and for
---          more than a second
--- ARGV[7]  when the call began, microseconds since 1970
--- ARGV[8]  member of the waiting list; empty if the call does not wait
--- ARGV[9]  life of the waiting list, whole milliseconds, if the call enters it when it is refused; empty if not
--- ARGV[10] "1" if the client is notified of releases over this connection, "0" if it polls
+-- ARGV[6]  as in acquire.lua; CLIENT is the member of the waiting list, and the call stays behind writers that have waited for longer
 --
 -- Returns -3 if the record has another edition, and nothing was done; otherwise
 -- { status, counter, time left, entered, node time }, and with status 0 the holder
@@ -37,12 +31,8 @@
 
 -- How far the value for a missing counter may be ahead of this node's clock: microseconds.
 local AHEAD = 3600000000
--- For how long an unfair call may take a free lock before a client that waits: microseconds.
-local UNFAIR_MAX = 1000000
 -- How many members of the waiting list one run looks at.
 local SEEN_MAX = 1000
-
--- include counter.lua
 
 local clock = redis.call("TIME")
 local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -50,10 +40,15 @@ local lock, counter, reservation, record = unpack(redis.call("MGET", KEYS[1], KE
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
   return -3
 end
-local ttl, me, tell_readers = tonumber(ARGV[2]), ARGV[8], nil
+local ttl, tell_readers = tonumber(ARGV[2]), nil
+-- The usual counter: a time below 2^53 that was not lost. No function is needed then: Lua makes each of them anew in every run.
+local is_usual = counter and #counter == 16 and string.find(counter, "^%d+$") and counter < "9007199254740992"
+  and string.sub(record, 34, 49) <= counter
 
 if reservation or lock and lock ~= "quorlock:shared" then
+  -- include counter.lua
   -- include reservation.lua
+  local call_began, life, me, told = string.match(ARGV[6], "^(%d+) (%d*) (.*) (%d)$")
   local reserved_for, left, began = "", 0, 0
   if reservation then
     reserved_for, left, began = read_reservation(reservation, KEYS[3], now)
@@ -71,11 +66,11 @@ if reservation or lock and lock ~= "quorlock:shared" then
   -- missed.
   local function refuse(status, time_left, holder)
     local entered = 0
-    if ARGV[9] ~= "" then
+    if life ~= "" then
       if others ~= "" and others ~= reserved_for then
         set_reservation(KEYS[4], string.format("%.0f %s %.0f", ms + left, others, began))
       end
-      entered = enter(KEYS[3], KEYS[4], me, ARGV[7], ARGV[9], ARGV[10], others)
+      entered = enter(KEYS[3], KEYS[4], me, call_began, life, told, others)
     end
     return { status, whole(counter) or 0, time_left, entered, now, holder }
   end
@@ -121,17 +116,12 @@ if reservation or lock and lock ~= "quorlock:shared" then
     return refuse(0, redis.call("PTTL", KEYS[1]), named and string.sub(lock, 34) or "")
   end
 
-  local limit = tonumber(ARGV[7])
-  if ARGV[6] == "unfair" then
-    limit = lock and 0 or math.min(limit, now - UNFAIR_MAX)
-  end
+  local limit = tonumber(call_began)
   local is_for_writer = reserved_for ~= "" and string.sub(reserved_for, 1, 1) ~= "*"
   if comes_in then
     -- Nobody stands before it.
   elseif not lock and is_for_writer then
-    if ARGV[6] == "fair" or began < limit then
-      return refuse(3, left)
-    end
+    return refuse(3, left)
   else
     local writer, writer_began = writer_before(limit)
     if writer and not lock and reserved_for == "" then
@@ -160,18 +150,23 @@ if reservation or lock and lock ~= "quorlock:shared" then
   end
 end
 
-local seen, wrong = read_counter(KEYS[2], counter)
-if wrong then
-  return { wrong, 0, 0, 0, now }
-end
--- include record.lua
-local is_lost = not counter or seen < quarantine_end(record)
-if is_lost then
-  seen = tonumber(ARGV[3])
-  if seen > now + AHEAD then
-    return { 5, 0, 0, 0, now }
+local seen, is_lost = is_usual and tonumber(counter), false
+if not is_usual then
+  -- include counter.lua
+  -- include record.lua
+  local wrong
+  seen, wrong = read_counter(KEYS[2], counter)
+  if wrong then
+    return { wrong, 0, 0, 0, now }
   end
-  seen = math.max(seen, quarantine_end(record))
+  is_lost = not counter or seen < quarantine_end(record)
+  if is_lost then
+    seen = tonumber(ARGV[3])
+    if seen > now + AHEAD then
+      return { 5, 0, 0, 0, now }
+    end
+    seen = math.max(seen, quarantine_end(record))
+  end
 end
 
 local lasts = ttl
@@ -206,6 +201,7 @@ if added == 1 then
 end
 
 if is_lost then
+  -- include counter.lua
   set_counter(redis.call, KEYS[2], string.format("%.0f", seen), ARGV[4])
 elseif ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])

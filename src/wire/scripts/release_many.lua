@@ -16,7 +16,6 @@
 -- ARGV[8]  with the life: "1" if the client is notified of releases over this connection, "0" if it polls
 --
 -- Returns 1 if all were deleted, 0 if one was already gone or another owner's.
--- include counter.lua
 local n = #KEYS / 4
 local me, since, life, way = ARGV[4] or "", ARGV[5], ARGV[6], tonumber(ARGV[7])
 local found = redis.call("MGET", unpack(KEYS, 1, 3 * n))
@@ -24,8 +23,9 @@ local owned, waited_for = {}, life ~= nil
 for i = 1, n do
   if found[i] == ARGV[1] then
     owned[#owned + 1] = KEYS[i]
-    -- As in release.lua.
     if ARGV[2] ~= "" then
+      -- As in release.lua.
+      -- include counter.lua
       raise_counter(KEYS[n + i], found[n + i], ARGV[2], ARGV[3])
     end
   end

@@ -16,7 +16,6 @@
 -- ARGV[8]  with the life: "1" if the client is notified of releases over this connection, "0" if it polls
 --
 -- Returns 1 if one was deleted, 0 if none was its owner's.
--- include counter.lua
 local n = (#KEYS - 2) / 2
 local list, key, keep = KEYS[2 * n + 2], KEYS[2 * n + 1], tonumber(ARGV[2])
 local me, since, life, told = ARGV[5] or "", ARGV[6], ARGV[7], ARGV[8]
@@ -28,6 +27,7 @@ for i = 1, n do
   if found[i] == ARGV[1] and i ~= keep then
     if ARGV[3] ~= "" then
       -- As in release.lua.
+      -- include counter.lua
       raise_counter(KEYS[n + i], redis.pcall("GET", KEYS[n + i]), ARGV[3], ARGV[4])
     end
     redis.call("DEL", KEYS[i])

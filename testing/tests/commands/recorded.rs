@@ -159,26 +159,24 @@ impl World {
 fn step(random: &mut Rng, locks: &LockManager, steps: usize) {
     for _ in 0..steps {
         let (patience, pause) = (ms(random.u64(0..15)), Duration::from_micros(random.u64(0..3_000)));
-        let (fair, name) = (random.bool(), if random.bool() { "a" } else { "b" });
+        let name = if random.bool() { "a" } else { "b" };
         let hold = |extend: &dyn Fn() -> bool| {
             thread::sleep(pause);
             extend();
         };
         match random.u8(0..10) {
-            0 | 1 => {
-                drop(locks.mutex(name).fair(fair).try_lock_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())))
-            }
+            0 | 1 => drop(locks.mutex(name).try_lock_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok()))),
             2 | 3 => {
-                let lock = locks.multi(["a", "b"]).fair(fair);
+                let lock = locks.multi(["a", "b"]);
                 drop(lock.try_lock_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())));
             }
             4 | 5 => {
-                let lock = locks.rw_lock(name).fair(fair);
+                let lock = locks.rw_lock(name);
                 drop(lock.try_read_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())));
             }
-            6 => drop(locks.rw_lock(name).fair(fair).try_write_for(patience).map(|it| it.downgrade().map(drop))),
+            6 => drop(locks.rw_lock(name).try_write_for(patience).map(|it| it.downgrade().map(drop))),
             7 | 8 => {
-                let lock = locks.semaphore("s", 2).fair(fair);
+                let lock = locks.semaphore("s", 2);
                 drop(lock.try_acquire_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())));
             }
             _ => drop((locks.inspect(name), locks.list("*"))),

@@ -14,7 +14,7 @@ pub(crate) const LOCKS: [&str; 1] = [NAME];
 const PERMITS: usize = 2;
 
 pub(crate) fn take(locks: &LockManager, _rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
-    let lock = locks.semaphore(NAME, PERMITS).renew(call.renew).fair(call.fair);
+    let lock = locks.semaphore(NAME, PERMITS).renew(call.renew);
     let permit = call.ask(|| lock.try_acquire(), |wait| lock.try_acquire_for(wait), || lock.acquire())?;
     let names = format!("{NAME}/{}", permit.slot());
     Ok(Taken { grip: Grip::Permit(permit), way: Way::OneOf(PERMITS), names })

@@ -12,14 +12,14 @@ pub(crate) const LOCKS: [&str; 1] = ["readers/0"];
 
 pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
     let name = LOCKS[0].to_owned();
-    let lock = locks.rw_lock(&name).renew(call.renew).fair(call.fair);
+    let lock = locks.rw_lock(&name).renew(call.renew);
     if rng.u8(..3) != 0 {
         let guard = call.ask(|| lock.try_read(), |wait| lock.try_read_for(wait), || lock.read())?;
         return Ok(Taken { grip: Grip::Read(guard), way: Way::Beside, names: name });
     }
     if rng.u8(..4) == 0 {
         // The same lock by another name.
-        let lock = locks.mutex(&name).renew(call.renew).fair(call.fair);
+        let lock = locks.mutex(&name).renew(call.renew);
         let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
         return Ok(Taken::alone(guard, name));
     }
