@@ -195,7 +195,7 @@ fn members_of(Asked { kind, about }: Asked) -> usize {
         Kind::Acquire if about == About::Slots => 8,
         Kind::Acquire => 5,
         Kind::Greet => NUMBERS_MAX,
-        Kind::Extend => 4,
+        Kind::Extend => 3,
         Kind::Raise => 2,
         Kind::Release | Kind::Subscribe | Kind::Inspect | Kind::Probe | Kind::List | Kind::Present | Kind::Time => 1,
     }

@@ -124,8 +124,6 @@ scripts! {
     Extend: Extend, InLogin, "extend.lua";
     Release: Release, InLogin, "release.lua";
     AcquireMany: Acquire, WithCommand, "acquire_many.lua";
-    RaiseMany: Raise, WithCommand, "raise_many.lua";
-    ExtendMany: Extend, WithCommand, "extend_many.lua";
     ReleaseMany: Release, WithCommand, "release_many.lua";
     AcquireShared: Acquire, WithCommand, "acquire_shared.lua";
     RaiseShared: Raise, WithCommand, "raise_shared.lua";

@@ -5,7 +5,7 @@
 //! lasts as long as the attempt that counts on it, and may be gone any time after that. All states that can be reached are
 //! visited.
 //!
-//! A node stands for `acquire_many.lua`, `raise_many.lua`, `extend_many.lua` and `release_many.lua`; `recorded` compares them. On
+//! A node stands for `acquire_many.lua`, `raise.lua`, `extend.lua` and `release_many.lua`; `recorded` compares them. On
 //! purpose: no waiting lists, and no release that brings a token along.
 //!
 //! That the rules of one name hold for each of several is the claim here. The rules themselves, with clocks, restarts and

@@ -57,11 +57,11 @@ impl Form for Several {
     }
 
     fn raise(&self) -> Call<'_> {
-        Call::new(Script::RaiseMany, self.keys([LockKeys::lock, LockKeys::fence]))
+        Call::new(Script::Raise, self.keys([LockKeys::lock, LockKeys::fence]))
     }
 
     fn extend(&self) -> Call<'_> {
-        Call::new(Script::ExtendMany, self.keys([LockKeys::lock, LockKeys::fence]).chain([RECORD]))
+        Call::new(Script::Extend, self.keys([LockKeys::lock, LockKeys::fence]).chain([RECORD]))
     }
 
     fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {

@@ -126,10 +126,10 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
         &[token, "1", "2", FENCE_LIFE, EDITION, &format!("1700000000000001 9 {me} 1")],
     );
     let few = [locks, fences].concat();
-    assert_sent(&plan.raise(owner, 4), Script::RaiseMany, &few, &[token, "4", FENCE_LIFE]);
+    assert_sent(&plan.raise(owner, 4), Script::Raise, &few, &[token, "4", FENCE_LIFE]);
     assert_sent(
         &plan.heal(owner, 1, 2),
-        Script::ExtendMany,
+        Script::Extend,
         &[&few[..], &[RECORD_KEY]].concat(),
         &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
     );

@@ -45,7 +45,7 @@ fn replies_of_the_scripts_are_read() {
         Answer::Acquire(AcquireReply::Ahead { counter: 7 })
     );
     assert_eq!(read(Kind::Extend, ":1700000000000000\r\n"), Answer::Extend(ExtendReply::Extended));
-    assert_eq!(read(Kind::Extend, "*4\r\n:4\r\n:7\r\n:9\r\n:0\r\n"), Answer::Extend(ExtendReply::Healed));
+    assert_eq!(read(Kind::Extend, "*3\r\n:4\r\n:7\r\n:9\r\n"), Answer::Extend(ExtendReply::Healed));
     assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
 }
 
@@ -76,7 +76,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
     ] {
         assert_eq!(raise(status), Answer::Raise(reply));
     }
-    let extend = |status: i64| read(Kind::Extend, format!("*4\r\n:{status}\r\n:7\r\n:9\r\n:900\r\n"));
+    let extend = |status: i64| read(Kind::Extend, format!("*3\r\n:{status}\r\n:7\r\n:9\r\n"));
     for (status, reply) in [
         (1, ExtendReply::Extended),
         (2, ExtendReply::Superseded),
@@ -340,7 +340,7 @@ fn the_nodes_time_is_read() {
     for (kind, frame) in [
         (Kind::Acquire, ":1700000000000001\r\n"),
         (Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n$0\r\n\r\n"),
-        (Kind::Extend, "*4\r\n:1\r\n:7\r\n:1700000000000001\r\n:0\r\n"),
+        (Kind::Extend, "*3\r\n:1\r\n:7\r\n:1700000000000001\r\n"),
         (Kind::Time, "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n"),
     ] {
         let time = Reply::read(kind, frame.as_bytes()).time;
@@ -365,7 +365,7 @@ fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
         "*1\r\n:1\r\n",
         "*1\r\n+1\r\n",
         "*2\r\n:2\r\n:-5\r\n",
-        "*3\r\n:0\r\n:5\r\n:1\r\n",
+        "*4\r\n:0\r\n:5\r\n:1\r\n:9\r\n",
         "*5\r\n:3\r\n:5\r\n:-1\r\n:0\r\n:9\r\n",
         "*5\r\n:4\r\n:5\r\n:-1\r\n:0\r\n:9\r\n",
         "*5\r\n:9\r\n:5\r\n:1\r\n:0\r\n:9\r\n",

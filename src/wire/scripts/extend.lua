@@ -1,86 +1,113 @@
--- extend.lua: sets the time to live of a lock that its owner still holds to its full length again, or heals the lock.
+-- extend.lua: sets the time to live of one or several locks that their owner still holds to its full length again, or heals
+-- them: sets those again that are missing.
 --
--- KEYS[1]  lock key
--- KEYS[2]  fencing counter
--- KEYS[3]  record
+-- KEYS[1]       lock keys, n of them
+-- KEYS[n + 1]   fencing counters, in the same order
+-- KEYS[2n + 1]  record
 -- ARGV[1]  owner token
--- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
+-- ARGV[2]  time to live of the locks, whole milliseconds, at least 1
 -- ARGV[3]  fencing token of the owner, a whole number below 2^53
--- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
+-- ARGV[4]  life of the counters, whole milliseconds; 0 for no end
 -- ARGV[5]  edition of the record that the client was greeted with
--- ARGV[6]  "keep": gives the counter its full life again
---          "heal": the same, and sets a missing lock key again. Only for an owner that a majority has just confirmed
+-- ARGV[6]  "keep": gives the counters their full life again
+--          "heal": the same, and sets missing lock keys again. Only for an owner that a majority has just confirmed
 --
--- Returns the node time if extended and the counter is the token; -3 if the record has another edition, and nothing was done;
--- otherwise
--- { status, counter, node time, time left }
---   status     1 extended
---              4 set again
---              2 the counter is above the token: not extended, another owner has been granted the lock since
---              0 the lock key is gone
---              3 the lock key is another owner's
---             -1 the counter is not a string
---             -2 the counter is not a whole number below 2^53
---   counter    as it was found
+-- Returns the node time if all were extended and each counter is the token; -3 if the record has another edition, and nothing
+-- was done; otherwise
+-- { status, counter, node time }
+--   status     1 all extended
+--              4 all are there, and some were set again
+--              3 one is another owner's
+--              0 one is gone, and none is another owner's
+--              2 a counter is above the token, and none is gone: another owner has been granted that lock since
+--             -1 a counter is not a string
+--             -2 a counter is not a whole number below 2^53
+--   counter    the largest that was found
 --   node time  microseconds since 1970
---   time left  of the lock before it was extended: milliseconds
 --
--- Only "heal" creates the key, and never where the counter is ahead: a lock that has expired may have had another owner
--- since. The life of the key is never shortened: the owner relies on what an earlier extension gave.
+-- Only "heal" creates a key, never where a counter is ahead, and only if that makes all complete: a lock that has expired may
+-- have had another owner since. One that is ours is extended whatever became of the others, unless its counter is above the
+-- token. The life of a key is never shortened: the owner relies on what an earlier extension gave.
+local n = (#KEYS - 1) / 2
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
-
-local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3])
-local owner, counter, record = found[1], found[2], found[3]
+local found = redis.call("MGET", unpack(KEYS))
+local record = found[2 * n + 1]
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
   return -3
 end
 
--- The common case. Extensions are most of the server's work for locks that are held for long.
-if owner == ARGV[1] and counter == ARGV[3] then
-  local left = redis.call("PTTL", KEYS[1])
-  if left >= 0 and left < tonumber(ARGV[2]) then
-    redis.call("PEXPIRE", KEYS[1], ARGV[2])
-  end
-  if ARGV[6] and ARGV[4] ~= "0" then
-    redis.call("PEXPIRE", KEYS[2], ARGV[4])
+-- The shortest way, before any function, as in acquire.lua. Extensions are most of a server's work for locks that are held for
+-- long.
+local is_short = true
+for i = 1, n do
+  is_short = is_short and found[i] == ARGV[1] and found[n + i] == ARGV[3]
+end
+if is_short then
+  for i = 1, n do
+    local left = redis.call("PTTL", KEYS[i])
+    if left >= 0 and left < tonumber(ARGV[2]) then
+      redis.call("PEXPIRE", KEYS[i], ARGV[2])
+    end
+    if ARGV[6] and ARGV[4] ~= "0" then
+      redis.call("PEXPIRE", KEYS[n + i], ARGV[4])
+    end
   end
   return now
 end
 
 -- include counter.lua
-local seen, wrong = read_counter(KEYS[2], counter)
-if wrong then
-  return { wrong, 0, now, 0 }
+local token, seen = tonumber(ARGV[3]), 0
+local gone, taken = false, false
+local numbers = {}
+for i = 1, n do
+  local owner, counter = found[i], found[n + i]
+  local number, wrong = read_counter(KEYS[n + i], counter)
+  if wrong then
+    return { wrong, 0, now }
+  end
+  numbers[i] = number
+  seen = math.max(seen, number)
+  gone = gone or not owner
+  taken = taken or owner and owner ~= ARGV[1]
 end
 
-if owner and owner ~= ARGV[1] then
-  return { 3, seen, now, 0 }
+local heals = ARGV[6] == "heal" and gone and not taken and seen <= token
+if heals then
+  for i = 1, n do
+    -- A key of another type is not gone.
+    taken = taken or not found[i] and redis.call("EXISTS", KEYS[i]) == 1
+  end
+  heals = not taken
 end
-local token = tonumber(ARGV[3])
-if not owner and (ARGV[6] ~= "heal" or seen > token) then
-  return { 0, seen, now, 0 }
+for i = 1, n do
+  if found[i] == ARGV[1] and numbers[i] <= token then
+    local left = redis.call("PTTL", KEYS[i])
+    if left >= 0 and left < tonumber(ARGV[2]) then
+      redis.call("PEXPIRE", KEYS[i], ARGV[2])
+    end
+  elseif not found[i] and heals then
+    redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
+  end
+end
+if taken then
+  return { 3, seen, now }
+end
+if gone and not heals then
+  return { 0, seen, now }
 end
 if seen > token then
-  return { 2, seen, now, 0 }
+  return { 2, seen, now }
 end
 
-local status, left = 1, 0
-if owner then
-  left = redis.call("PTTL", KEYS[1])
-  if left >= 0 and left < tonumber(ARGV[2]) then
-    redis.call("PEXPIRE", KEYS[1], ARGV[2])
+for i = 1, n do
+  if numbers[i] < token then
+    set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
+  elseif ARGV[6] and ARGV[4] ~= "0" then
+    redis.call("PEXPIRE", KEYS[n + i], ARGV[4])
   end
-elseif redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
-  status = 4
-else
-  -- A key of another type.
-  return { 3, seen, now, 0 }
 end
-
-if seen < token then
-  set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
-elseif ARGV[6] and ARGV[4] ~= "0" then
-  redis.call("PEXPIRE", KEYS[2], ARGV[4])
+if heals then
+  return { 4, seen, now }
 end
-return { status, seen, now, left }
+return now

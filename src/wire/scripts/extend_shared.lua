@@ -17,7 +17,7 @@
 --
 -- Returns the node time if extended and the counter is the number; -3 if the record has another edition, and nothing was done;
 -- otherwise
--- { status, counter, node time, time left }
+-- { status, counter, node time }
 --   status     1 extended
 --              4 set again
 --              6 extended, and the counter is above the number
@@ -45,30 +45,34 @@ local lock, counter, record = found[1], found[2], found[3]
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
   return -3
 end
--- include counter.lua
-local seen, wrong = read_counter(KEYS[2], counter)
-if wrong then
-  return { wrong, 0, now, 0 }
+local seen = tonumber(ARGV[3])
+if counter ~= ARGV[3] then
+  -- include counter.lua
+  local wrong
+  seen, wrong = read_counter(KEYS[2], counter)
+  if wrong then
+    return { wrong, 0, now }
+  end
 end
 
 local was_writer = lock == ARGV[1]
 if lock and lock ~= SHARED_LOCK and not was_writer then
-  return { 3, seen, now, 0 }
+  return { 3, seen, now }
 end
 local ttl, number, score = tonumber(ARGV[2]), tonumber(ARGV[3]), nil
 if lock == SHARED_LOCK then
   score = redis.pcall("ZSCORE", KEYS[4], ARGV[1])
   if type(score) == "table" then
-    return string.find(score.err, "WRONGTYPE", 1, true) and { -1, 0, now, 0 } or score
+    return string.find(score.err, "WRONGTYPE", 1, true) and { -1, 0, now } or score
   end
   score = tonumber(score)
 end
 local stands = was_writer or score ~= nil and score > ms
 if not stands and (ARGV[6] ~= "heal" or seen > number) then
-  return { 0, seen, now, 0 }
+  return { 0, seen, now }
 end
 if was_writer and seen > number then
-  return { 2, seen, now, 0 }
+  return { 2, seen, now }
 end
 
 local lasts = lock and redis.call("PTTL", KEYS[1]) or ttl
@@ -79,7 +83,7 @@ if lock ~= SHARED_LOCK then
 end
 if not lock and not redis.call("SET", KEYS[1], SHARED_LOCK, "NX", "PX", ttl) then
   -- A key of another type.
-  return { 3, seen, now, 0 }
+  return { 3, seen, now }
 end
 if was_writer then
   if lasts < 0 then
@@ -91,7 +95,6 @@ end
 -- What a writer has been given it keeps as a reader.
 local till = math.max(score or 0, ms + ttl, was_writer and ms + lasts or 0)
 redis.call("ZADD", KEYS[4], string.format("%.0f", till), ARGV[1])
-local left = lock and lasts or 0
 if lasts >= 0 and lasts < ttl then
   lasts = ttl
   redis.call("PEXPIRE", KEYS[1], ttl)
@@ -111,6 +114,7 @@ end
 
 local status = stands and 1 or 4
 if seen < number then
+  -- include counter.lua
   set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
 elseif ARGV[6] and ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
@@ -118,4 +122,4 @@ end
 if status == 1 and seen == number then
   return now
 end
-return { status == 1 and number < seen and 6 or status, seen, now, math.max(left, 0) }
+return { status == 1 and number < seen and 6 or status, seen, now }
