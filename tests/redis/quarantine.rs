@@ -256,8 +256,10 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
 fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that() -> TestResult {
     let servers = Servers::start(5)?;
     servers.iter().take(3).for_each(|it| Record::of_ever(it).write(it));
-    let locks = strict(&servers).ttl(secs(4)).max_ttl(secs(4)).response_timeout(secs(1)).build()?;
-    let guard = lock_in_the_end(&locks, "report");
+    let locks = strict(&servers).ttl(secs(4)).max_ttl(secs(10)).response_timeout(secs(1)).build()?;
+    drop(lock_in_the_end(&locks, "another"));
+    eventually("two are quarantined", || locks.stats().quarantined.len() == 2);
+    let guard = locks.mutex("report").lock()?;
     let several = locks.multi(["a", "b"]).lock()?;
     let writer = locks.rw_lock("data").write()?;
     let permit = locks.semaphore("jobs", 2).acquire()?;
