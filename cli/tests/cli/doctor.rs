@@ -521,7 +521,7 @@ fn vouching_says_what_it_risks_asks_and_lets_new_servers_vote_and_no_others() ->
     let again = vouch().args(["--yes"]).output()?;
     assert!(again.status.success() && stdout(&again).matches(": votes").count() == 3, "{}", stdout(&again));
     servers[0].command(&["FLUSHALL"])?;
-    servers[0].command(&["SET", "quorlock:record", "000000000000001 0000000000000001 3600000 1 x old 7"])?;
+    servers[0].command(&["SET", "quorlock:record", "000000000000001 0000000000000001 0000003600000001 1 x old 7"])?;
     let after = vouch().args(["--yes", "--max-ttl", "1h"]).output()?;
     assert_eq!(after.status.code(), Some(69), "{}", stdout(&after));
     Ok(())
