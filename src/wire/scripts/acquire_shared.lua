@@ -41,12 +41,8 @@ if not record or string.sub(record, 1, 15) ~= ARGV[5] then
   return -3
 end
 local ttl, tell_readers = tonumber(ARGV[2]), nil
--- The usual counter: a time below 2^53 that was not lost. No function is needed then: Lua makes each of them anew in every run.
-local is_usual = counter and #counter == 16 and string.find(counter, "^%d+$") and counter < "9007199254740992"
-  and string.sub(record, 34, 49) <= counter
-
+-- include counter.lua
 if reservation or lock and lock ~= "quorlock:shared" then
-  -- include counter.lua
   -- include reservation.lua
   local call_began, life, me, told = string.match(ARGV[6], "^(%d+) (%d*) (.*) (%d)$")
   local reserved_for, left, began = "", 0, 0
@@ -150,23 +146,18 @@ if reservation or lock and lock ~= "quorlock:shared" then
   end
 end
 
-local seen, is_lost = is_usual and tonumber(counter), false
-if not is_usual then
-  -- include counter.lua
-  -- include record.lua
-  local wrong
-  seen, wrong = read_counter(KEYS[2], counter)
-  if wrong then
-    return { wrong, 0, 0, 0, now }
+local seen, wrong = read_counter(KEYS[2], counter)
+if wrong then
+  return { wrong, 0, 0, 0, now }
+end
+-- include record.lua
+local is_lost = not counter or seen < quarantine_end(record)
+if is_lost then
+  seen = tonumber(ARGV[3])
+  if seen > now + AHEAD then
+    return { 5, 0, 0, 0, now }
   end
-  is_lost = not counter or seen < quarantine_end(record)
-  if is_lost then
-    seen = tonumber(ARGV[3])
-    if seen > now + AHEAD then
-      return { 5, 0, 0, 0, now }
-    end
-    seen = math.max(seen, quarantine_end(record))
-  end
+  seen = math.max(seen, quarantine_end(record))
 end
 
 local lasts = ttl
@@ -201,7 +192,6 @@ if added == 1 then
 end
 
 if is_lost then
-  -- include counter.lua
   set_counter(redis.call, KEYS[2], string.format("%.0f", seen), ARGV[4])
 elseif ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])

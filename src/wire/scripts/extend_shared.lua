@@ -45,14 +45,10 @@ local lock, counter, record = found[1], found[2], found[3]
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
   return -3
 end
-local seen = tonumber(ARGV[3])
-if counter ~= ARGV[3] then
-  -- include counter.lua
-  local wrong
-  seen, wrong = read_counter(KEYS[2], counter)
-  if wrong then
-    return { wrong, 0, now }
-  end
+-- include counter.lua
+local seen, wrong = read_counter(KEYS[2], counter)
+if wrong then
+  return { wrong, 0, now }
 end
 
 local was_writer = lock == ARGV[1]
@@ -114,7 +110,6 @@ end
 
 local status = stands and 1 or 4
 if seen < number then
-  -- include counter.lua
   set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
 elseif ARGV[6] and ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
