@@ -264,6 +264,10 @@ impl Handshake {
             }
             // There is no record and none can be stored. It can be asked for everything but locks.
             Answer::Failed(NodeFailure::OutOfMemory | NodeFailure::WritesRefused { .. }) => return,
+            // The access list may forbid INFO, which says so too.
+            Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) if !self.in_cluster => {
+                NodeFailure::ClusterNode
+            }
             Answer::Failed(failure) => failure,
             _ => NodeFailure::Protocol { reason: "no memory in the answer to a greeting".to_owned() },
         };
@@ -291,7 +295,8 @@ impl Handshake {
                 if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
                     return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
                 }
-                match field("redis_mode").as_deref() {
+                // Valkey has called it so since its version 9.
+                match field("redis_mode").or_else(|| field("server_mode")).as_deref() {
                     Some("cluster") if self.in_cluster => None,
                     Some("cluster") => Some(NodeFailure::ClusterNode),
                     Some("standalone") if self.in_cluster => Some(NodeFailure::NoCluster),

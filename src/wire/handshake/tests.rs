@@ -220,9 +220,21 @@ fn b2_a_replica_has_no_vote() {
 
 #[test]
 fn b3_a_cluster_node_has_no_vote() {
-    let mut answers = answers("%0\r\n");
-    set_info(&mut answers, "redis_mode:cluster\r\n");
-    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+    for mode in ["redis_mode:cluster\r\n", "server_mode:cluster\r\n"] {
+        let mut answers = answers("%0\r\n");
+        set_info(&mut answers, mode);
+        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+    }
+}
+
+#[test]
+fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_greeting() {
+    for moved in ["-MOVED 13047 127.0.0.1:6381\r\n", "-CLUSTERDOWN Hash slot not served\r\n"] {
+        let mut answers = answers("%0\r\n");
+        set_info(&mut answers, "run_id:abc\r\n");
+        answers[GREET] = moved.to_owned();
+        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+    }
 }
 
 #[test]
