@@ -9,7 +9,7 @@ use quorlock::{Builder, LockManager};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::lists::NAME;
+use crate::lists::{NAME, wait_until_listed};
 use crate::support::*;
 
 /// How a process is to contend.
@@ -23,6 +23,9 @@ pub(crate) struct Manner {
 impl Manner {
     /// Ordinary pauses, and a key that expires in nobody's time.
     pub(crate) const USUAL: Manner = Manner { far: false, ttl_ms: 600_000 };
+
+    /// Waits for notices only.
+    pub(crate) const FAR: Manner = Manner { far: true, ..Manner::USUAL };
 
     fn line(self) -> String {
         format!("{} {}", self.far, self.ttl_ms)
@@ -51,6 +54,15 @@ impl Contender {
         child.tell(&manner.line());
         assert_eq!(child.hear(), "connected");
         Contender(child)
+    }
+
+    /// Starts one that waits for the lock, before all others: returns when it is listed on all servers.
+    #[track_caller]
+    pub(crate) fn first_in_line(servers: &Servers, manner: Manner) -> Contender {
+        let mut head = Contender::start(servers, manner);
+        head.lock();
+        wait_until_listed(servers, NAME, 1);
+        head
     }
 
     /// Lets it call `lock`, and does not wait for that.

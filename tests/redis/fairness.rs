@@ -10,9 +10,6 @@ use crate::contenders::{Contender, Manner, contend};
 use crate::lists::*;
 use crate::support::*;
 
-/// A process that waits for notices only.
-const FAR: Manner = Manner { far: true, ..Manner::USUAL };
-
 /// The first client has a second to take the lock after its notice. Machines can stop for so long; what happens then is
 /// another claim.
 const RESERVED_AT_LEAST: Duration = ms(900);
@@ -35,7 +32,7 @@ fn three_processes_get_the_lock_in_the_order_they_came() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     let held = hold(&locks, &servers, NAME);
-    let mut children = repeat(3, || Contender::start(&servers, FAR));
+    let mut children = repeat(3, || Contender::start(&servers, Manner::FAR));
     // Not in the order in which they were started.
     children.rotate_left(1);
     for (i, child) in children.iter_mut().enumerate() {
@@ -89,9 +86,7 @@ fn a_newcomer_is_refused_a_free_lock_that_is_promised_to_the_head() -> TestResul
     let servers = Servers::start(3)?;
     let (first, newcomer) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&first, &servers, NAME);
-    let mut head = Contender::start(&servers, FAR);
-    head.lock();
-    wait_until_listed(&servers, NAME, 1);
+    let mut head = Contender::first_in_line(&servers, Manner::FAR);
     // It is notified, and is stopped.
     head.stop();
 
@@ -145,9 +140,7 @@ fn a_waiter_that_has_died_keeps_newcomers_out_for_a_while_only() -> TestResult {
     let mut holder = Contender::start(&servers, Manner { ttl_ms: 3_000, ..Manner::USUAL });
     holder.lock();
     holder.hear_held();
-    let mut head = Contender::start(&servers, FAR);
-    head.lock();
-    wait_until_listed(&servers, NAME, 1);
+    let mut head = Contender::first_in_line(&servers, Manner::FAR);
     let members = waiters_of(&servers[0], NAME);
 
     // There is no release and so no notice: the key expires, and the list stays as it was.
@@ -174,9 +167,7 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
     let servers = Servers::start(3)?;
     let (first, second, third) = (on_all(&servers, far), on_all(&servers, near), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
-    let mut head = Contender::start(&servers, FAR);
-    head.lock();
-    wait_until_listed(&servers, NAME, 1);
+    let mut head = Contender::first_in_line(&servers, Manner::FAR);
     let asks_again = wait_in_thread(second.mutex(NAME));
     wait_until_listed(&servers, NAME, 2);
     let waits = wait_in_thread(third.mutex(NAME));

@@ -10,8 +10,6 @@ use crate::contenders::{Contender, Manner};
 use crate::lists::*;
 use crate::support::*;
 
-const FAR: Manner = Manner { far: true, ..Manner::USUAL };
-
 #[test]
 fn a_waiter_in_another_manager_is_let_in_by_a_notice() -> TestResult {
     let servers = Servers::start(3)?;
@@ -226,7 +224,7 @@ fn a_head_that_was_killed_is_passed_over_and_the_next_one_is_told() -> TestResul
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
-    let mut heads = repeat(2, || Contender::start(&servers, FAR));
+    let mut heads = repeat(2, || Contender::start(&servers, Manner::FAR));
     for (i, head) in heads.iter_mut().enumerate() {
         head.lock();
         wait_until_listed(&servers, NAME, i + 1);
@@ -249,9 +247,7 @@ fn a_head_that_is_stopped_keeps_nobody_out_for_ever_and_gets_the_lock_when_it_ru
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&first, &servers, NAME);
-    let mut head = Contender::start(&servers, Manner::USUAL);
-    head.lock();
-    wait_until_listed(&servers, NAME, 1);
+    let mut head = Contender::first_in_line(&servers, Manner::USUAL);
     let waiters = repeat(2, || wait_in_thread(second.mutex(NAME)));
     wait_until_listed(&servers, NAME, 2);
 
@@ -271,9 +267,7 @@ fn a_head_that_is_killed_after_it_was_told_keeps_nobody_out_for_ever() -> TestRe
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&first, &servers, NAME);
-    let mut head = Contender::start(&servers, FAR);
-    head.lock();
-    wait_until_listed(&servers, NAME, 1);
+    let mut head = Contender::first_in_line(&servers, Manner::FAR);
     let waiter = wait_in_thread(second.mutex(NAME));
     wait_until_listed(&servers, NAME, 2);
 

@@ -9,9 +9,6 @@ use crate::contenders::{Contender, Manner};
 use crate::lists::*;
 use crate::support::*;
 
-/// A process that waits for notices only.
-const FAR: Manner = Manner { far: true, ..Manner::USUAL };
-
 /// A reservation lasts a second.
 const RESERVED_AT_LEAST: std::time::Duration = ms(900);
 
@@ -69,9 +66,7 @@ fn a_waiter_asks_again_when_the_reservation_that_it_was_told_of_is_over() -> Tes
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, keen));
     let held = hold(&first, &servers, NAME);
-    let mut head = Contender::start(&servers, FAR);
-    head.lock();
-    wait_until_listed(&servers, NAME, 1);
+    let mut head = Contender::first_in_line(&servers, Manner::FAR);
 
     // The lock is reserved for it, and it is stopped. Nothing announces the end of the reservation.
     head.stop();
@@ -160,9 +155,7 @@ fn a_call_that_leaves_takes_no_reservation_along() -> TestResult {
         let servers = Servers::start(3)?;
         let [first, second, third] = [(); 3].map(|()| on_all(&servers, far));
         let held = hold(&first, &servers, NAME);
-        let mut head = Contender::start(&servers, FAR);
-        head.lock();
-        wait_until_listed(&servers, NAME, 1);
+        let mut head = Contender::first_in_line(&servers, Manner::FAR);
         let cancel = CancelHandle::new();
         let leaver = wait_in_thread(second.mutex(NAME).cancelled_by(&cancel));
         wait_until_listed(&servers, NAME, 2);
@@ -203,9 +196,7 @@ fn the_last_of_a_list_leaves_nothing_if_it_is_dead() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     let held = hold(&locks, &servers, NAME);
-    let mut head = Contender::start(&servers, FAR);
-    head.lock();
-    wait_until_listed(&servers, NAME, 1);
+    let mut head = Contender::first_in_line(&servers, Manner::FAR);
     let members = waiters_of(&servers[0], NAME);
     head.kill();
     wait_until_deaf(&servers, &members);

@@ -10,8 +10,8 @@
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  edition of the record that the client was greeted with
--- ARGV[6]  what is needed only if others hold the lock or wait for it, in one argument, since each takes time:
---          "BEGAN LIFE CLIENT TOLD"
+-- ARGV[6]  "BEGAN LIFE CLIENT TOLD": what is needed only if others hold the lock or wait for it. In one argument, since each
+--          argument takes time
 --     BEGAN   when the call began, microseconds since 1970: a free lock is left to a client that has waited for longer
 --     LIFE    of the waiting list, whole milliseconds, if the client enters it when it is refused; empty if not
 --     CLIENT  client id; empty if the call does not wait
@@ -27,8 +27,8 @@
 --              5 not looked at: the proposal is far ahead of the node time and of the counter
 --             -1 the lock key or the counter is not a string
 --             -2 the counter is not a whole number below 2^53
---   counter    as it was found; 0 if that is no whole number below 2^53. With status 2 where it was missing, or below that:
---              when the server's quarantine ends
+--   counter    as it was found; 0 if that is no whole number below 2^53. With status 2 the end of the server's quarantine, if
+--              that is larger
 --   time left  of the lock or of the reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list now
 --   node time  microseconds since 1970
@@ -50,7 +50,8 @@ local now = clock[1] * 1000000 + clock[2]
 local is_ahead = tonumber(ARGV[3]) > now + AHEAD
 
 -- The shortest way, before any function: Lua makes each of them anew in every run. Counters are compared as text where the
--- lengths are those of times, which orders numbers correctly; text of that length that is not a number may be replaced.
+-- lengths are those of times, which orders numbers correctly; text of that length that is not a number may be replaced. The
+-- record's END is text of that length as well, characters 34 to 49.
 local taken, found, seen
 if not is_ahead then
   taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
@@ -148,8 +149,8 @@ if not seen or number then
   if least < tonumber(ARGV[3]) then
     return now
   end
-  -- The proposal stays where it is above the counter. This grant counts with a token above END only, and the lock's extensions
-  -- count where the counter is not above the token: also one that was taken with others during this quarantine.
+  -- The proposal stays stored unless the counter was larger. END is not stored: a lock that other servers have granted during
+  -- this quarantine has a smaller token, and extend.lua refuses a token below the counter.
   if number and number >= tonumber(ARGV[3]) then
     set_counter(redis.pcall, KEYS[2], seen, ARGV[4])
   end

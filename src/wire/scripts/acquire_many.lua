@@ -11,8 +11,7 @@
 -- nothing was done; otherwise
 -- { status, counter, time left, entered, node time, which }, and with status 0 the holder
 --   status     as in acquire.lua, of the lock that is in the way
---   counter    the largest that was found, or 0. With status 2 where one was missing, or below that: at least when
---              the quarantine ends
+--   counter    the largest that was found, or 0. With status 2 the end of the server's quarantine, if that is larger
 --   time left  of the lock that is in the way, or of its reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list of the lock that is in the way
 --   which      lock is in the way, from 1; 0 if none is by itself

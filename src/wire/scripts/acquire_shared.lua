@@ -11,7 +11,8 @@
 -- ARGV[3]  value for a counter that is missing or below the end of the quarantine, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  edition of the record that the client was greeted with
--- ARGV[6]  as in acquire.lua; CLIENT is the member of the waiting list, and the call stays behind writers that have waited for longer
+-- ARGV[6]  as in acquire.lua, where CLIENT is the member of the waiting list. The call stays behind writers that have waited for
+--          longer
 --
 -- Returns -3 if the record has another edition, and nothing was done; otherwise
 -- { status, counter, time left, entered, node time }, and with status 0 the holder

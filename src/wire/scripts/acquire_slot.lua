@@ -13,8 +13,7 @@
 -- Returns -3 if the record has another edition, and nothing was done; otherwise
 -- { status, counter, time left, entered, node time, slot, slots, free }
 --   status     as in acquire.lua, 1 as well. 0: no slot is free, or not the one that was asked for
---   counter    of the slot, as it was found; with status 2 where it was missing, or below that: when the quarantine
---              ends
+--   counter    of the slot, as it was found. With status 2 the end of the server's quarantine, if that is larger
 --   time left  until the first slot can be free, or of the reservation: milliseconds, -1 if it has no end
 --   entered    1 if the client is in the waiting list
 --   slot       that was granted, or that is unusable; 0 for none

@@ -70,17 +70,14 @@ found = type(found) == "string" and found or ""
 local edition, since, finish, format, its_run, origin, id, rest =
   string.match(found, "^(%d+) (%d+) (%d+) (%d+) ([%w%?]+) (%l+) (%d+)(.*)$")
 if not edition or #edition ~= 15 or #since ~= 16 or #finish ~= 16 then
-  edition, since, its_run, id, rest = "0", nil, run, ARGV[1], ""
+  edition, since, finish, its_run, id, rest = "0", nil, nil, run, ARGV[1], ""
   if found == "0" then
     since = now - 1000000 * tonumber(info("server", "uptime_in_seconds:(%d+)") or 0)
   end
   format, origin = "1", own == 0 and "off" or "new"
 end
 since = tonumber(since)
-local longest = 0
-if edition ~= "0" then
-  longest = math.max(0, math.min(math.floor((tonumber(finish) - since) / 1000), LONGEST))
-end
+local longest = finish and math.max(0, math.min(math.floor((tonumber(finish) - since) / 1000), LONGEST)) or 0
 
 -- A promoted process without replicas shows after an hour no longer that it was promoted.
 local is_kept = run == "?" or run == its_run or run == string.sub(its_run, 1, #run)

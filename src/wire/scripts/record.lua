@@ -8,8 +8,8 @@
 --            that grants or confirms a lock compares the two, and does nothing where they differ: the data were lost,
 --            restored, copied from another server or deleted, or another program needs a longer quarantine
 --   SINCE    since when this process has kept all data: microseconds since 1970, 16 digits; 0 for ever
---   END      when a quarantine that began then ends, or ended: the longest that any program needs after SINCE, 16 digits; SINCE
---            without quarantine
+--   END      when the quarantine that began at SINCE ends: SINCE and the longest quarantine that any program needs, in the same
+--            form; the same as SINCE if the server has no quarantine
 --   FORMAT   1. Later formats begin with the same seven fields; what follows them is kept as it is
 --   RUN_ID   the run id of that process, from INFO; "?" if INFO does not show it. Of a promoted process, the id of its
 --            replication behind it
