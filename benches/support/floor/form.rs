@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use devnodes::Client;
 
-use super::wire::pack;
+use super::wire::{EDITION, Out, pack};
 use crate::support::Result;
 
 /// As everybody's.
@@ -39,8 +39,10 @@ enum Word {
     Name(String, String),
     /// The owner's token, with an end.
     Owner(String),
-    /// A number that grows.
-    Micros,
+    /// A time, with an end.
+    Micros(String),
+    /// Of the record of the node that it is sent to.
+    Edition,
 }
 
 impl Form {
@@ -99,8 +101,12 @@ impl Word {
         if let Some((before, after)) = word.split_once(RECORDED) {
             return Self::Name(before.to_owned(), after.to_owned());
         }
-        if word.len() == MICROS && word.bytes().all(|it| it.is_ascii_digit()) {
-            return Self::Micros;
+        let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == MICROS && (word.len() == MICROS || word[MICROS..].starts_with(' ')) {
+            return Self::Micros(word[MICROS..].to_owned());
+        }
+        if digits == EDITION && word.len() == EDITION {
+            return Self::Edition;
         }
         match word.split_at_checked(TOKEN) {
             // A hash goes on with digits.
@@ -129,13 +135,13 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Writes the command that acquires, for a new owner.
-    pub(crate) fn acquire(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn acquire(&mut self, out: &mut Out) {
         self.owner += 1;
         self.acquire.write(self.owner, out);
     }
 
     /// Writes the command that releases what was acquired last.
-    pub(crate) fn release(&self, out: &mut Vec<u8>) {
+    pub(crate) fn release(&self, out: &mut Out) {
         self.release.write(self.owner, out);
     }
 }
@@ -145,6 +151,7 @@ struct Packed {
     bytes: Vec<u8>,
     owners: Vec<usize>,
     micros: Vec<usize>,
+    editions: Vec<usize>,
 }
 
 impl Packed {
@@ -156,17 +163,19 @@ impl Packed {
                 Word::Name(before, after) => format!("{before}{name}{after}"),
                 // The number of the process, so that two of them are two owners.
                 Word::Owner(rest) => format!("{:016x}{:016x}{rest}", process::id(), 0),
-                Word::Micros => "0".repeat(MICROS),
+                Word::Micros(rest) => format!("{}{rest}", "0".repeat(MICROS)),
+                Word::Edition => "0".repeat(EDITION),
             })
             .collect();
-        let mut packed = Self { bytes: Vec::new(), owners: Vec::new(), micros: Vec::new() };
+        let mut packed = Self { bytes: Vec::new(), owners: Vec::new(), micros: Vec::new(), editions: Vec::new() };
         pack(&texts.iter().map(String::as_str).collect::<Vec<_>>(), &mut packed.bytes);
         let mut end = packed.bytes.len();
         for (word, text) in words.iter().zip(&texts).rev() {
             let begin = end - 2 - text.len();
             match word {
                 Word::Owner(_) => packed.owners.push(begin + TOKEN - MICROS),
-                Word::Micros => packed.micros.push(begin),
+                Word::Micros(_) => packed.micros.push(begin),
+                Word::Edition => packed.editions.push(begin),
                 Word::Text(_) | Word::Name(..) => {}
             }
             end = begin - format!("${}\r\n", text.len()).len();
@@ -174,10 +183,11 @@ impl Packed {
         packed
     }
 
-    fn write(&self, owner: u64, out: &mut Vec<u8>) {
-        let begin = out.len();
-        out.extend_from_slice(&self.bytes);
-        let command = &mut out[begin..];
+    fn write(&self, owner: u64, out: &mut Out) {
+        let begin = out.bytes.len();
+        out.editions.extend(self.editions.iter().map(|at| begin + at));
+        out.bytes.extend_from_slice(&self.bytes);
+        let command = &mut out.bytes[begin..];
         self.owners.iter().for_each(|at| digits(&mut command[*at..][..MICROS], owner, 16));
         if !self.micros.is_empty() {
             let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO);

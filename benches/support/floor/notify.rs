@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::process;
 
 use super::form::{DELETE, Form, Pair, TTL_MS};
-use super::wire::{Wire, hashes, pack};
+use super::wire::{Out, Wire, hashes, pack};
 
 const CHANNEL: &str = "bench:notify";
 /// Deletes a lock that its owner holds, and says so.
@@ -64,7 +64,7 @@ impl Notified {
     }
 
     fn ask(&mut self, words: &[&str]) -> io::Result<bool> {
-        self.wire.push(0, |out| pack(words, out));
+        self.wire.push(0, |out| pack(words, &mut out.bytes));
         Ok(self.wire.turns(1)?.iter().all(|it| it.granted))
     }
 }
@@ -122,7 +122,7 @@ impl NotifiedWithScripts {
         Ok(Self { wire, form, pair: None })
     }
 
-    fn ask(&mut self, write: impl FnOnce(&mut Pair, &mut Vec<u8>)) -> io::Result<bool> {
+    fn ask(&mut self, write: impl FnOnce(&mut Pair, &mut Out)) -> io::Result<bool> {
         let (_, pair) = self.pair.as_mut().ok_or_else(|| io::Error::other("nothing was asked for"))?;
         self.wire.push(0, |out| write(pair, out));
         Ok(self.wire.turns(1)?.iter().all(|it| it.granted))

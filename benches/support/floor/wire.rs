@@ -24,8 +24,21 @@ pub(crate) struct Wire {
     /// How many came before those.
     done: u64,
     /// To be written by the next turn.
-    out: Vec<u8>,
+    out: Out,
 }
+
+/// What is to be written to all nodes.
+#[derive(Default)]
+pub(crate) struct Out {
+    pub(crate) bytes: Vec<u8>,
+    /// Where each node has the edition of its record in it.
+    pub(crate) editions: Vec<usize>,
+}
+
+/// Where a server of ours keeps its record.
+const RECORD: &str = "quorlock:record";
+/// Digits of the edition, with which a record begins.
+pub(crate) const EDITION: usize = 15;
 
 /// A command on its way.
 struct Sent {
@@ -59,11 +72,11 @@ impl Wire {
             said = answers;
         }
         let quorum = nodes.len() / 2 + 1;
-        Ok((Self { nodes, quorum, sent: VecDeque::new(), done: 0, out: Vec::new() }, said))
+        Ok((Self { nodes, quorum, sent: VecDeque::new(), done: 0, out: Out::default() }, said))
     }
 
     /// Adds a command, which the next turn sends to all nodes, and which is reported under this tag.
-    pub(crate) fn push(&mut self, tag: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn push(&mut self, tag: usize, write: impl FnOnce(&mut Out)) {
         write(&mut self.out);
         self.sent.push_back(Sent { tag, yes: 0, no: 0 });
     }
@@ -74,10 +87,13 @@ impl Wire {
     ///
     /// If a connection broke, nothing came, or a node answered with neither yes nor no.
     pub(crate) fn turn(&mut self, decided: &mut Vec<Decided>) -> io::Result<()> {
+        let Out { bytes, editions } = &mut self.out;
         for node in &mut self.nodes {
-            node.write(&self.out)?;
+            editions.iter().for_each(|at| bytes[*at..][..EDITION].copy_from_slice(&node.edition));
+            node.write(bytes)?;
         }
-        self.out.clear();
+        bytes.clear();
+        editions.clear();
         let mut fds: Vec<PollFd<'_>> = self.nodes.iter().map(Node::poll_fd).collect();
         match poll(&mut fds, Some(&PATIENCE)) {
             Ok(0) => return Err(ErrorKind::TimedOut.into()),
@@ -145,6 +161,8 @@ impl Wire {
 
 struct Node {
     stream: TcpStream,
+    /// Of its record, if it has one.
+    edition: [u8; EDITION],
     /// What did not fit into the socket.
     pending: Vec<u8>,
     /// How many commands it has answered.
@@ -165,7 +183,7 @@ impl Node {
         let mut stream = TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
         let mut words = Vec::new();
-        for command in hello.iter().chain([&["PING"][..]].iter()) {
+        for command in hello.iter().chain([&["GET", RECORD][..], &["PING"]].iter()) {
             pack(command, &mut words);
         }
         stream.write_all(&words)?;
@@ -179,8 +197,10 @@ impl Node {
         }
         stream.set_nonblocking(true)?;
         let said = String::from_utf8_lossy(&said).into_owned();
+        let edition = said.lines().filter_map(|it| it.split_once(' ')).find_map(|(first, _)| first.as_bytes().try_into().ok());
         let node = Self {
             stream,
+            edition: edition.unwrap_or_default(),
             pending: Vec::new(),
             answered: 0,
             line: Vec::new(),
