@@ -20,7 +20,7 @@ use crate::ids::Edition;
 use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::address::Address;
-use crate::wire::command::{Command, Form};
+use crate::wire::command::{Command, Differences, Naming};
 use crate::wire::handshake::{Handshake, Next};
 use crate::wire::inbox::Inbox;
 use crate::wire::reply::{Push, Reply, push};
@@ -231,31 +231,16 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// Puts a command behind all others. The first with a script that the server need not know carries its source.
     pub(crate) fn enqueue(&mut self, tag: T, asked: Now) {
-        let is_told = self.is_told();
         self.subscribed |= tag.as_ref().kind() == Kind::Subscribe;
         let script = tag.as_ref().script().filter(|it| it.is_introduced() && !self.introduced.contains(it));
-        if let Some(script) = script {
-            self.introduced.push(script);
-        }
-        let command = tag.as_ref();
-        match (self.slot, script) {
-            (None, None) => command.write_to(&mut self.unsent, is_told),
-            (None, Some(_)) => command.write_with_source_to(&mut self.unsent, is_told),
-            (Some(own), None) => command.write_in_cluster(&mut self.unsent, is_told, Form::Hash, own),
-            (Some(own), Some(_)) => command.write_in_cluster(&mut self.unsent, is_told, Form::Source, own),
-        }
-        self.expect(tag, asked, script.is_some());
+        self.introduced.extend(script);
+        self.put(tag, asked, if script.is_some() { Naming::Source } else { Naming::Hash });
     }
 
     /// Puts a command behind all others once more, whose script the server does not know. Only if it is still wanted: its
     /// release may have been given meanwhile, and would run before it.
     pub(crate) fn enqueue_again(&mut self, tag: T, asked: Now) {
-        let is_told = self.is_told();
-        match self.slot {
-            None => tag.as_ref().write_again_to(&mut self.unsent, is_told),
-            Some(own) => tag.as_ref().write_in_cluster(&mut self.unsent, is_told, Form::Again, own),
-        }
-        self.expect(tag, asked, true);
+        self.put(tag, asked, Naming::Again);
     }
 
     /// The edition for a command that compares one.
@@ -274,19 +259,15 @@ impl<T: AsRef<Command>> Conn<T> {
         }
     }
 
-    fn is_told(&self) -> bool {
-        self.pushes && !self.is_deaf
-    }
-
-    fn expect(&mut self, tag: T, asked: Now, with_source: bool) {
-        let mut edition = Edition::NONE;
-        if tag.as_ref().compares() {
-            edition = self.edition_for(tag.as_ref());
-            tag.as_ref().set_edition(&mut self.unsent, edition);
-        }
+    fn put(&mut self, tag: T, asked: Now, naming: Naming) {
+        let command = tag.as_ref();
+        let edition = if command.compares() { self.edition_for(command) } else { Edition::NONE };
+        let to = Differences { is_told: self.pushes && !self.is_deaf, edition, slot: self.slot };
+        command.write(&mut self.unsent, naming, to);
         self.stands_until = self.stands_until.max(asked.tick.checked_add(tag.as_ref().life()));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
         let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
+        let with_source = naming != Naming::Hash;
         self.in_flight.push_back(InFlight { tag, asked, with_source, edition, end, ends_batch: false });
     }
 

@@ -8,8 +8,9 @@ use redis::{Cmd, ServerError, Value, cmd};
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
+use crate::ids::Edition;
 use crate::wire::address::Address;
-use crate::wire::command::{Command, Form};
+use crate::wire::command::{Command, Differences, Naming};
 use crate::wire::reply::Reply;
 use crate::wire::script::{Kind, Script};
 use crate::wire::{refusal, value};
@@ -88,12 +89,10 @@ impl Section {
 impl Handshake {
     /// Begins the handshake: the bytes to write first. `greet`: what to ask the server for its memory.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> (Handshake, Vec<u8>) {
+        let to = Differences { is_told: false, edition: Edition::NONE, slot: address.slot };
         let packed = |greet: &Command| {
             let mut bytes = Vec::new();
-            match address.slot {
-                None => greet.write_to(&mut bytes, false),
-                Some(own) => greet.write_in_cluster(&mut bytes, false, Form::Hash, own),
-            }
+            greet.write(&mut bytes, Naming::Hash, to);
             bytes
         };
         let (greet, scripts) = (greet.map(packed), Script::needed());

@@ -205,7 +205,7 @@ impl Plan {
             QueueUpdate::Stay { .. } => command.that_waits(),
             // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
             // list, or notify no client because that call was about to ask.
-            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => command.that_says_less_again(&keys, &always),
+            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => command.that_says_less_again(always.len()),
         }
     }
 

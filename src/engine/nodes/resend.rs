@@ -162,12 +162,7 @@ mod tests {
     }
 
     fn is(job: &Job, name: &str) -> bool {
-        let written = |command: &Command| {
-            let mut bytes = Vec::new();
-            command.write_to(&mut bytes, false);
-            bytes
-        };
-        written(&job.command) == written(&command(name))
+        job.command.packed() == command(name).packed()
     }
 
     #[test]

@@ -15,7 +15,7 @@ use quorlock_testing::store::{Store, Value};
 use super::*;
 use crate::answer::GreetReply;
 use crate::ids::{Edition, OwnerToken};
-use crate::wire::{self, Asked, Command, Form, Greeted, Greeting, QueuePolicy, Reply};
+use crate::wire::{self, Asked, Command, Differences, Greeted, Greeting, Naming, QueuePolicy, Reply};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
@@ -158,22 +158,18 @@ impl Real {
 
     /// On a client's connection.
     pub(super) fn send(&mut self, client: usize, command: &Command) -> Vote {
-        let mut bytes = Vec::new();
-        command.write_with_source_to(&mut bytes, true);
-        self.run_as((client, None), command, bytes)
+        self.run_as((client, None), command, None)
     }
 
     /// As a master of a cluster that serves the slot `own`.
     pub(super) fn send_in_cluster(&mut self, client: usize, command: &Command, own: u16) -> Vote {
-        let mut bytes = Vec::new();
-        command.write_in_cluster(&mut bytes, true, Form::Source, own);
-        self.run_as((client, command.slot()), command, bytes)
+        self.run_as((client, command.slot()), command, Some(own))
     }
 
-    fn run_as(&mut self, record: (usize, Option<u16>), command: &Command, mut bytes: Vec<u8>) -> Vote {
-        if command.compares() {
-            command.set_edition(&mut bytes, self.editions.get(&record).copied().unwrap_or(Edition::NONE));
-        }
+    fn run_as(&mut self, record: (usize, Option<u16>), command: &Command, slot: Option<u16>) -> Vote {
+        let edition = self.editions.get(&record).copied().unwrap_or(Edition::NONE);
+        let mut bytes = Vec::new();
+        command.write(&mut bytes, Naming::Source, Differences { is_told: true, edition, slot });
         let answer = self.run(command.asked(), &bytes);
         if let Vote::Greet(greeted) = &answer {
             self.editions.insert(record, greeted.edition);

@@ -366,8 +366,7 @@ fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count(
 
 #[test]
 fn h7_bytes_that_were_sent_are_not_kept_while_more_are_given_than_are_sent() {
-    let mut length = Vec::new();
-    script(Script::Release, 1).command.write_to(&mut length, false);
+    let length = script(Script::Release, 1).command.packed();
     // Whole commands at a time, and pieces of them.
     for piece in [length.len(), length.len() - 1] {
         let mut conn = Conn::<Tag>::default();

@@ -147,7 +147,7 @@ fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
         let mut expected = Vec::new();
         missing.iter().for_each(|it| cmd("SCRIPT").arg("LOAD").arg(it.source()).write_packed_command(&mut expected));
         if unknown(last) {
-            greet.write_to(&mut expected, false);
+            expected.extend(greet.packed());
         }
         assert_eq!(written[1..].concat(), expected.escape_ascii().to_string(), "{pattern:b}");
     }

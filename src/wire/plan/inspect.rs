@@ -77,10 +77,9 @@ mod tests {
     use super::*;
 
     fn same(command: &Command, script: Script, keys: &[&[u8]], args: &[&[u8]]) {
-        let (mut sent, mut expected) = (Vec::new(), Vec::new());
-        command.write_to(&mut sent, true);
-        Command::of_script(script, keys, args).write_to(&mut expected, true);
-        assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
+        let [sent, expected] =
+            [command, &Command::of_script(script, keys, args)].map(|it| it.packed().escape_ascii().to_string());
+        assert_eq!(sent, expected);
     }
 
     #[test]

@@ -56,11 +56,7 @@ mod tests {
 
     #[test]
     fn the_commands_have_the_keys_and_arguments_that_the_scripts_state() {
-        let written = |command: &Command| {
-            let mut bytes = Vec::new();
-            command.write_to(&mut bytes, true);
-            bytes.escape_ascii().to_string()
-        };
+        let written = |command: &Command| command.packed().escape_ascii().to_string();
         let args: [&[u8]; 6] = [b"17", b"500", b"quorlock:*", b"60", b"60000", b"200000"];
         let expected = Command::of_script(Script::List, &[b"quorlock:probe"], &args);
         assert_eq!(written(&list(ScanPlace { cursor: 17, count: 500 })), written(&expected));

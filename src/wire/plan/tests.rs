@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::answer::Which;
+use crate::wire::command::Naming;
 
 #[test]
 fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
@@ -28,11 +29,10 @@ fn staying(entry: QueueEntry, which: Which) -> QueueUpdate {
 }
 
 pub(super) fn assert_sent(command: &Command, script: Script, keys: &[&str], args: &[&str]) {
-    let (mut sent, mut expected) = (Vec::new(), Vec::new());
-    command.write_to(&mut sent, true);
     let [keys, args] = [keys, args].map(|it| it.iter().map(|it| it.as_bytes()).collect::<Vec<_>>());
-    Command::of_script(script, &keys, &args).write_to(&mut expected, true);
-    assert_eq!(sent.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    let [sent, expected] =
+        [command, &Command::of_script(script, &keys, &args)].map(|it| it.packed().escape_ascii().to_string());
+    assert_eq!(sent, expected);
 }
 
 #[test]
@@ -281,8 +281,7 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
             plan.heal(owner, 1, 1),
             plan.release(owner, None, QueueUpdate::None),
         ] {
-            let (mut bytes, argument) = (Vec::new(), format!("\r\n${}\r\n{value}\r\n", value.len()));
-            command.write_to(&mut bytes, true);
+            let (bytes, argument) = (command.packed(), format!("\r\n${}\r\n{value}\r\n", value.len()));
             let found = bytes.windows(argument.len()).filter(|it| *it == argument.as_bytes()).count();
             assert_eq!(found, 1, "{}", bytes.escape_ascii());
         }
@@ -322,11 +321,7 @@ fn h3_a_release_that_is_sent_again_says_nothing_of_the_list_unless_the_call_stay
     let waiter = Waiter::Client(ClientId::draw().unwrap());
     let entry = QueueEntry { waiter, life: 9_999 };
     for plan in Plan::of_each_form(TTLS) {
-        let again = |update| {
-            let mut bytes = Vec::new();
-            plan.release(owner, Some(8), update).write_again_to(&mut bytes, true);
-            text(&bytes)
-        };
+        let again = |update| text(&plan.release(owner, Some(8), update).packed_as(Naming::Again));
         let (silent, stays) = (again(QueueUpdate::None), again(staying(entry, None)));
         assert_eq!(again(QueueUpdate::Leave(waiter)), silent);
         assert_eq!(again(QueueUpdate::HandOver { waiter, since: 5 }), silent);

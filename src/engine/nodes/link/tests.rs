@@ -47,8 +47,7 @@ impl Connected {
     fn asked() -> Connected {
         let mut it = Connected::new();
         let question = Arc::new(Command::time());
-        let mut bytes = Vec::new();
-        question.write_to(&mut bytes, false);
+        let mut bytes = question.packed();
         it.node.give([Some(Job::of_connection(question)), None], it.start, true);
         it.server.read_exact(&mut bytes).unwrap();
         it
@@ -131,9 +130,7 @@ fn h7_a_node_that_answers_what_it_was_not_sent_yet_is_given_up() {
 fn h7_what_a_slow_node_was_sent_is_not_kept_while_more_is_given_to_it() {
     let mut it = Connected::new();
     it.ask(MANY);
-    let mut length = Vec::new();
-    it.release().write_to(&mut length, false);
-    let mut bytes = vec![0; length.len()];
+    let mut bytes = it.release().packed();
 
     // Never so fast that everything was sent once.
     for _ in 0..2 * MANY {

@@ -95,8 +95,7 @@ fn long(id: u8) -> Tag {
 fn what_the_system_has_not_taken_keeps_the_connection_from_being_flushed() {
     let (mut conn, mut server) = secured();
     conn.enqueue(long(1), Now::read());
-    let mut expected = Vec::new();
-    long(1).command.write_to(&mut expected, false);
+    let expected = long(1).command.packed();
 
     let all = conn.poll_write().len();
     assert!(expected.len() < all);
