@@ -14,10 +14,12 @@ use super::stats::{Batch, Window, process_cpu};
 /// How long a peer may take for a batch before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of the floor where all take part; that of the floor with our scripts, and ours.
+/// The number of the floor where all take part; that of the floor with our scripts, ours, and that of the floor of callers that
+/// block.
 pub(crate) const FLOOR: usize = 0;
 pub(crate) const SCRIPTS: usize = 1;
 pub(crate) const OURS: usize = 2;
+pub(crate) const CALLERS: usize = 3;
 
 /// Someone who can run pairs.
 pub(crate) enum Contender {
@@ -27,7 +29,7 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    /// Both floors, ours, then those of `clients` that there are: the first three have [numbers](FLOOR).
+    /// The floors and ours, then those of `clients` that there are: the first four have [numbers](FLOOR).
     pub(crate) fn all(setting: &Setting, clients: &[&'static str], nodes: &Nodes) -> Result<Vec<Self>> {
         let mut all = Self::ours_and(setting, clients, nodes)?;
         let form = Form::record(nodes.client()?, |name| match &mut all[0] {
@@ -35,8 +37,10 @@ impl Contender {
             _ => Err("nothing to record: no lock".into()),
         })?;
         let addrs = nodes.addrs()?;
+        let callers = Floor::of_callers(&addrs, form.clone())?;
         let floors = [Floor::plain(&addrs)?, Floor::with_scripts(&addrs, form)?];
         all.splice(..0, floors.map(Self::Floor));
+        all.insert(CALLERS, Self::Floor(callers));
         Ok(all)
     }
 

@@ -5,12 +5,14 @@
 //! quicker from one thread, so its cost reads as a ratio to this.
 //!
 //! There are two: one sends the plain commands that other clients send, one sends [ours](form). The difference between
-//! them is what fencing and order cost on the servers; the difference between the latter and us is our client.
+//! them is what fencing and order cost on the servers; the difference between the latter and us is our client. A third has
+//! [a thread that waits](callers) for each pair, as programs without an async runtime have.
 //!
 //! With many locks at a time it is the same thread with as many pairs under way, and one write for all that is due. It
 //! goes at the pace of the quickest majority, as long as the others do not fall behind by [too much](LAG): otherwise two
 //! of the servers would do part of the work when nobody measures any more.
 
+mod callers;
 mod form;
 mod notify;
 pub(crate) mod process;
@@ -39,6 +41,8 @@ pub(crate) struct Floor {
     name: &'static str,
     wire: Wire,
     form: Form,
+    /// Each pair under way has a thread that waits for it: see [`callers`].
+    blocks: bool,
 }
 
 impl Floor {
@@ -50,7 +54,7 @@ impl Floor {
     pub(crate) fn plain(addrs: &[SocketAddr]) -> io::Result<Self> {
         let (wire, said) = Wire::connect(addrs, &[&["SCRIPT", "LOAD", DELETE]])?;
         let [delete] = hashes(&said)?;
-        Ok(Self { name: "floor", wire, form: Form::plain(&delete) })
+        Ok(Self { name: "floor", wire, form: Form::plain(&delete), blocks: false })
     }
 
     /// With the commands in `form`, whose scripts the nodes know.
@@ -60,7 +64,16 @@ impl Floor {
     /// As for [`plain`](Self::plain).
     pub(crate) fn with_scripts(addrs: &[SocketAddr], form: Form) -> io::Result<Self> {
         let (wire, _) = Wire::connect(addrs, &[])?;
-        Ok(Self { name: "floor, our scripts", wire, form })
+        Ok(Self { name: "floor, our scripts", wire, form, blocks: false })
+    }
+
+    /// The same with a thread that waits for each pair.
+    ///
+    /// # Errors
+    ///
+    /// As for [`plain`](Self::plain).
+    pub(crate) fn of_callers(addrs: &[SocketAddr], form: Form) -> io::Result<Self> {
+        Ok(Self { name: "floor, our scripts, threads", blocks: true, ..Self::with_scripts(addrs, form)? })
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -100,7 +113,10 @@ impl Floor {
     }
 
     /// Runs pairs on each of the locks for as long as `goes_on` says, which is told how many there were.
-    fn run(&mut self, locks: Vec<Pair>, mut goes_on: impl FnMut(usize) -> bool) -> io::Result<Samples> {
+    fn run(&mut self, locks: Vec<Pair>, goes_on: impl Fn(usize) -> bool + Sync) -> io::Result<Samples> {
+        if self.blocks {
+            return callers::run(&mut self.wire, locks, &goes_on);
+        }
         let (mut samples, start) = (Samples::default(), Instant::now());
         let most = LAG_MIN.max(locks.len() * LAG);
         let mut callers: Vec<_> = locks.into_iter().map(|pair| Caller { pair, since: start, acquires: true }).collect();

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -33,6 +34,13 @@ pub(crate) struct Out {
     pub(crate) bytes: Vec<u8>,
     /// Where each node has the edition of its record in it.
     pub(crate) editions: Vec<usize>,
+}
+
+impl Out {
+    pub(crate) fn append(&mut self, other: &Out) {
+        self.editions.extend(other.editions.iter().map(|at| self.bytes.len() + at));
+        self.bytes.extend_from_slice(&other.bytes);
+    }
 }
 
 /// Where a server of ours keeps its record.
@@ -87,6 +95,15 @@ impl Wire {
     ///
     /// If a connection broke, nothing came, or a node answered with neither yes nor no.
     pub(crate) fn turn(&mut self, decided: &mut Vec<Decided>) -> io::Result<()> {
+        self.turn_or(None, decided)
+    }
+
+    /// The same, which ends as well when there is something to read at `bell`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`turn`](Self::turn).
+    pub(crate) fn turn_or(&mut self, bell: Option<&UnixStream>, decided: &mut Vec<Decided>) -> io::Result<()> {
         let Out { bytes, editions } = &mut self.out;
         for node in &mut self.nodes {
             editions.iter().for_each(|at| bytes[*at..][..EDITION].copy_from_slice(&node.edition));
@@ -95,6 +112,7 @@ impl Wire {
         bytes.clear();
         editions.clear();
         let mut fds: Vec<PollFd<'_>> = self.nodes.iter().map(Node::poll_fd).collect();
+        fds.extend(bell.map(|it| PollFd::new(it, PollFlags::IN)));
         match poll(&mut fds, Some(&PATIENCE)) {
             Ok(0) => return Err(ErrorKind::TimedOut.into()),
             Ok(_) => {}
@@ -197,7 +215,8 @@ impl Node {
         }
         stream.set_nonblocking(true)?;
         let said = String::from_utf8_lossy(&said).into_owned();
-        let edition = said.lines().filter_map(|it| it.split_once(' ')).find_map(|(first, _)| first.as_bytes().try_into().ok());
+        let edition =
+            said.lines().filter_map(|it| it.split_once(' ')).find_map(|(first, _)| first.as_bytes().try_into().ok());
         let node = Self {
             stream,
             edition: edition.unwrap_or_default(),

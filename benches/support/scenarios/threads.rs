@@ -1,13 +1,13 @@
 //! How many pairs per second do many threads get through, and at what cost?
 //!
-//! A key each, so that nobody waits for a lock: what is shared is the client. The floors have one thread, with as many
-//! pairs under way as the others have threads or tasks. The windows of all alternate, in an order that turns round
+//! A key each, so that nobody waits for a lock: what is shared is the client. Two floors have one thread, with as many
+//! pairs under way as the others have threads or tasks, and one has threads. The windows of all alternate, in an order that turns round
 //! each time. Processor time is per pair: of the client's process, and of the five servers together.
 
 use std::time::Duration;
 
 use crate::support::Result;
-use crate::support::contenders::{Contender, FLOOR, OURS, SCRIPTS};
+use crate::support::contenders::{CALLERS, Contender, FLOOR, OURS, SCRIPTS};
 use crate::support::runs::Runs;
 use crate::support::servers::Nodes;
 use crate::support::setting::{Setting, Target};
@@ -40,6 +40,9 @@ pub(crate) fn run(setting: &Setting) -> Result {
                 1,
             );
             setting.judge(Target::AtLeast(0.9), "pairs per second, x floor with our scripts", rate(SCRIPTS), 2);
+            setting.judge(Target::AtLeast(1.0), "pairs per second, x floor of threads", rate(CALLERS), 2);
+            let p99 = runs.ratio(OURS, CALLERS, Did::p99_us);
+            setting.judge(Target::AtMost(1.1), "p99 of a pair, x floor of threads", p99, 2);
             for (peer, least) in [("rslock-ct", 0.85), ("rslock-mt", 1.0)] {
                 let Some(who) = runs.find(peer) else { continue };
                 setting.judge(Target::AtLeast(least), &format!("pairs per second, x {peer}"), rate(who), 2);
@@ -129,6 +132,7 @@ fn print(runs: &Runs<Did>) {
         "",
         "x floor",
         "x scripts",
+        "x threads",
         "pairs/s",
         "client us",
         "x floor",
@@ -144,6 +148,7 @@ fn print(runs: &Runs<Did>) {
             name.to_owned(),
             num(runs.ratio(who, FLOOR, Did::rate), 2),
             num(runs.ratio(who, SCRIPTS, Did::rate), 2),
+            num(runs.ratio(who, CALLERS, Did::rate), 2),
             num(runs.median(who, Did::rate), 0),
             num(runs.median(who, Did::client_us), 1),
             num(runs.ratio(who, FLOOR, Did::client_us), 2),
