@@ -226,11 +226,11 @@ impl Engine {
             // What it sends is to be in the queues before they end.
             renewal.take().into_iter().for_each(|it| join(it, deadline));
         }
-        let joint = self.shared.fanout.end_driving(deadline);
+        self.shared.fanout.end_driving(deadline);
         self.shared.fanout.stop(deadline);
         // The workers end by themselves at the deadline; a little more, for the last write.
         let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);
-        threads.workers.into_iter().chain(joint).chain(renewal).for_each(|it| join(it, deadline));
+        threads.workers.into_iter().chain(renewal).for_each(|it| join(it, deadline));
     }
 }
 

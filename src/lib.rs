@@ -56,9 +56,8 @@
 //!
 //! A manager runs one thread per node and one for renewal, named `quorlock-n0`, … and `quorlock-renewal`, which are started by
 //! [`Builder::build`]; a node of several servers has one more, which asks who the master is, and one that is a cluster has one
-//! for each of its masters. When several threads lock at once it starts one more, `quorlock-joint`, that serves all nodes together
-//! while they do. All of them are joined when the last handle or guard goes. A callback of [`LockGuard::on_lost`] gets a
-//! short-lived thread of its own.
+//! for each of its masters. All of them are joined when the last handle or guard goes. A callback of [`LockGuard::on_lost`] gets
+//! a short-lived thread of its own.
 //!
 //! # Log levels
 //!

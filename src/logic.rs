@@ -28,5 +28,6 @@ pub(crate) mod tally;
 pub(crate) mod token;
 pub(crate) mod validity;
 pub(crate) mod wait;
+pub(crate) mod way;
 
 pub(crate) use quorum::quorum;

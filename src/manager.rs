@@ -12,9 +12,8 @@ use crate::stats::Stats;
 
 /// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
 ///
-/// Cheap to clone: clones are the same manager. Runs one thread per node, one for renewal, and, from the time when several
-/// threads lock at once, one that serves all nodes together; named `quorlock-n0`, …, `quorlock-renewal` and `quorlock-joint`.
-/// They end with the last handle: clones of the manager, lock descriptions and guards all count.
+/// Cheap to clone: clones are the same manager. Runs one thread per node and one for renewal, named `quorlock-n0`, … and
+/// `quorlock-renewal`. They end with the last handle: clones of the manager, lock descriptions and guards all count.
 /// Dropping the last one blocks for at most the [shutdown grace](crate::Builder::shutdown_grace), usually not at all.
 ///
 /// After a `fork` the child has none of these threads: every attempt to lock there is

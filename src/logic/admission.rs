@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::logic::way::Way;
 use crate::time::Tick;
 
 /// Enough for all that a machine ordinarily does at once: as long as nothing was slow, fewer calls than this never wait for
@@ -42,24 +43,24 @@ pub(crate) struct Sample {
 pub(crate) struct Limit {
     rounds: usize,
     timeout: Duration,
-    /// The fastest round: how long the way takes, without a queue of ours.
-    fastest: Duration,
+    way: Way,
     good: usize,
     cut_at: Option<Tick>,
 }
 
 impl Limit {
     pub(crate) fn new(response_timeout: Duration) -> Limit {
-        let (timeout, fastest) = (response_timeout, part(response_timeout, 2));
-        Limit { rounds: FIRST, timeout, fastest, good: 0, cut_at: None }
+        Limit { rounds: FIRST, timeout: response_timeout, way: Way::default(), good: 0, cut_at: None }
     }
 
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }
 
+    /// What the fastest of the last rounds took: the way, without a queue of ours. At most half of the response timeout.
     pub(crate) fn fastest(&self) -> Duration {
-        self.fastest
+        let half = part(self.timeout, 2);
+        self.way.shortest().map_or(half, |it| it.min(half))
     }
 
     /// Whether a round that took so long has had to queue for longer than is good.
@@ -72,14 +73,18 @@ impl Limit {
 
     /// Whether there is room for more.
     fn is_good(&self, took: Duration) -> bool {
-        took < self.fastest.saturating_add(part(self.timeout.saturating_sub(self.fastest), 4))
+        let fastest = self.fastest();
+        took < fastest.saturating_add(part(self.timeout.saturating_sub(fastest), 4))
     }
 
     /// Learns from a round.
     pub(crate) fn on_round(&mut self, sample: Sample) {
         let Sample { asked, took, answered, under_way, is_short } = sample;
         let is_old = self.cut_at.is_some_and(|it| asked < it);
-        if !answered || Limit::is_slow(self.timeout, self.fastest, took) {
+        if answered {
+            self.way.on_answer(asked.checked_add(took).unwrap_or(asked), took);
+        }
+        if !answered || Limit::is_slow(self.timeout, self.fastest(), took) {
             if is_old {
                 return;
             }
@@ -91,7 +96,6 @@ impl Limit {
             self.cut_at = asked.checked_add(took);
             return;
         }
-        self.fastest = self.fastest.min(took);
         if is_short && !is_old && self.is_good(took) {
             self.good = self.good.saturating_add(1);
             if GOOD_FOR_ONE.min(self.rounds) <= self.good {
@@ -204,6 +208,22 @@ mod tests {
         assert!(limit.is_good(ms(39)) && !limit.is_good(ms(40)));
         limit.on_round(sample(&limit, start, ms(30)));
         assert_eq!(limit.fastest(), ms(20));
+    }
+
+    /// A blip has cut it to the least, and since then every answer takes 30 ms more.
+    #[test]
+    fn h20_a_way_that_has_become_longer_binds_nobody_after_a_minute() {
+        let (mut limit, start) = (Limit::new(TIMEOUT), time::tick());
+        repeat(&mut limit, start, ms(1), 1);
+        (1..4).for_each(|i| repeat(&mut limit, start + TIMEOUT * i, TIMEOUT, 1));
+        assert_eq!(limit.rounds(), TIMED_OUT_MIN);
+
+        for i in 0..600 {
+            let under_way = limit.rounds();
+            repeat(&mut limit, start + ms(1_000) + ms(100) * i, ms(31), under_way);
+        }
+
+        assert!(FIRST < limit.rounds(), "{limit:?}");
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub(crate) fn keeps_its_place(why: LossReason) -> bool {
     }
 }
 
-pub(crate) fn share(of: Duration, random: f64) -> Duration {
+fn share(of: Duration, random: f64) -> Duration {
     let random = if random.is_finite() { random.clamp(0.0, 1.0) } else { 0.5 };
     of.mul_f64(random)
 }

@@ -20,7 +20,6 @@
 mod bounds;
 mod clusters;
 mod driving;
-mod joint;
 mod leases;
 mod lines;
 mod records;

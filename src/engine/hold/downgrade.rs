@@ -56,7 +56,7 @@ impl HeldLock {
         let sent = reader.next_extension(&lease, Now::read());
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.
         let (pending, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, None);
-        self.shared.fanout.hand_over(enqueued, false);
+        self.shared.fanout.hand_over(enqueued);
         self.shared.queues.share_hold(self.spec.plan.key(), self.id, id);
         let end = pending.wait(self.shared.fanout.deadline(sent.at.tick));
         reader.on_extension_end(end, sent, &pending, NodeSet::default());

@@ -171,7 +171,7 @@ impl HeldLock {
             }
             self.send_extension(&mut state, sent, None)
         };
-        self.shared.fanout.hand_over(enqueued, false);
+        self.shared.fanout.hand_over(enqueued);
         let end = pending.wait(self.shared.fanout.deadline(sent.at.tick));
         self.on_extension_end(end, sent, &pending, NodeSet::default());
         match (end, self.remaining()) {
@@ -267,7 +267,7 @@ impl HeldLock {
             state.reached = state.reached.union(enqueued.taken);
             enqueued
         };
-        self.shared.fanout.hand_over(enqueued, false);
+        self.shared.fanout.hand_over(enqueued);
     }
 
     /// A renewal was decided, by a worker or by its time-out.

@@ -97,7 +97,7 @@ pub(crate) struct Leaving<'a> {
 impl Leaving<'_> {
     /// Wakes the thread that writes it. The next call may ask then.
     pub(crate) fn wake(&self) {
-        self.lock.shared.fanout.wake(self.ended.reached, false);
+        self.lock.shared.fanout.wake(self.ended.reached);
         self.lock.let_next_ask(self.next.as_deref());
     }
 
@@ -334,8 +334,8 @@ impl HeldLock {
     /// The attempt of the call that comes next, and its command.
     fn prepare_next(&self, next: &Ticket) -> Option<(Attempt, Outgoing)> {
         let Shared { fanout, admission, counters, .. } = &*self.shared;
-        // The call pauses before its own round; it would not before one that is sent for it.
-        let waits = fanout.is_behind() || !fanout.pause().is_zero();
+        // The call waits for room before its own round; it would not before one that is sent for it.
+        let waits = fanout.is_behind() || !fanout.has_room();
         let slot = if waits { None } else { admission.try_enter() };
         let prepared = next.prepare(fanout, slot?).ok()?;
         count(&counters.hand_overs);
@@ -392,7 +392,7 @@ impl HeldLock {
                 }
             }
             // The thread that ended it may not have come to that.
-            None => self.shared.fanout.wake(reached, false),
+            None => self.shared.fanout.wake(reached),
         }
         Err(lost)
     }
@@ -465,7 +465,7 @@ impl HeldLock {
 
     /// Ends everything that goes with the hold, and notifies the listeners.
     pub(super) fn announce(&self, Loss { reason, reached, renewed_at, listeners, .. }: Loss) {
-        self.shared.fanout.wake(reached, false);
+        self.shared.fanout.wake(reached);
         self.shared.schedule.remove(&self.slot);
         if self.shared.config.lock_delay {
             self.leave_lists(reached);

@@ -51,7 +51,7 @@ fn look_after(shared: &Shared, due: &[Arc<dyn Due>]) {
             shared.schedule.plan(Arc::clone(it), again_in);
         }
     }
-    shared.fanout.hand_over(batch, false);
+    shared.fanout.hand_over(batch);
 }
 
 #[cfg(test)]

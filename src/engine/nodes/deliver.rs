@@ -18,14 +18,14 @@ use crate::wire::{Kind, Reply};
 pub(crate) fn turn(node: &Node, me: Driver) -> Option<Filled> {
     let turn = node.link.turn(me)?;
     if let Some(mut batch) = turn.batch {
-        deliver(node, me, &mut batch, turn.now);
+        deliver(node, &mut batch, turn.now);
         node.link.end_turn(me, batch);
     }
     Some(turn.filled)
 }
 
 /// The connection is not locked meanwhile. What belongs to users comes after all of it.
-fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
+fn deliver(node: &Node, batch: &mut Batch, now: Now) {
     let mut eligibility = node.eligibility.lock();
     if std::mem::take(&mut batch.in_time) {
         node.note_answers();
@@ -87,9 +87,9 @@ fn deliver(node: &Node, me: Driver, batch: &mut Batch, now: Now) {
         node.take_notice(&key, now.tick);
     }
     drop(eligibility);
-    // What waited for an answer, to be written together, is written now: by the worker, unless the thread that has read this
-    // looks at the queue next.
-    if me != Driver::Joint && node.has_queue() {
+    node.room.note_answers();
+    // What waited for an answer, to be written together, is written now.
+    if node.has_queue() {
         node.wake();
     }
 }

@@ -15,9 +15,9 @@ use crate::engine::nodes::events::Events;
 use crate::engine::nodes::link::{Driver, Filled};
 use crate::engine::nodes::node::Node;
 use crate::engine::park::Parker;
-use crate::ids::{NodeId, NodeSet};
+use crate::ids::NodeSet;
 use crate::sys;
-use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, is_anything_waiting};
+use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, fence, is_anything_waiting};
 use crate::sys::{Socket, WakeFd};
 use crate::time::{self, Tick};
 
@@ -94,10 +94,9 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// A thread that drives several connections, until this is dropped: a caller all that are up and not stalled.
+/// A caller that drives all connections that are up and not stalled, until this is dropped.
 pub(crate) struct Driving<'a> {
     seat: &'a DriverSeat,
-    me: Driver,
     nodes: Vec<Driven<'a>>,
     _taken: MutexGuard<'a, Seat>,
 }
@@ -127,7 +126,8 @@ impl DriverSeat {
         {
             return None;
         }
-        let mut driving = self.sit(Driver::Caller, nodes.len())?;
+        let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
+        let mut driving = Driving { seat: self, nodes: Vec::with_capacity(nodes.len()), _taken: taken };
         for node in nodes {
             if node.is_connecting() {
                 // Its worker delivers, and could decide the round while we wait for the others.
@@ -145,17 +145,6 @@ impl DriverSeat {
             }
         }
         Some(driving)
-    }
-
-    /// The thread that drives for many takes its seat; it has no connection yet: see [`Driving::take_missing`].
-    pub(super) fn take_jointly(&self) -> Option<Driving<'_>> {
-        self.sit(Driver::Joint, 0)
-    }
-
-    /// `None` if another thread has the seat. `nodes`: how many connections will be taken, about.
-    fn sit(&self, me: Driver, nodes: usize) -> Option<Driving<'_>> {
-        let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        Some(Driving { seat: self, me, nodes: Vec::with_capacity(nodes), _taken: taken })
     }
 
     /// `None` if the system has no more of them.
@@ -224,7 +213,7 @@ impl Driving<'_> {
         self.seat.rounds.fetch_add(1, Ordering::AcqRel);
         let mut has_idle = false;
         for driven in self.nodes.drain(..) {
-            has_idle |= driven.node.link.leave(self.me, Driver::Idle);
+            has_idle |= leave_idle(driven.node);
         }
         let seat = self.seat;
         drop(self);
@@ -255,53 +244,23 @@ impl Driving<'_> {
     /// Gives all connections back to their workers, at once.
     fn give_back(&mut self) {
         for driven in self.nodes.drain(..) {
-            driven.node.link.leave(self.me, Driver::Worker);
+            driven.node.link.leave(Driver::Caller, Driver::Worker);
         }
     }
 }
 
-/// Of the thread that drives for many.
-impl<'a> Driving<'a> {
-    /// Takes the connections that can be taken now and were not.
-    pub(super) fn take_missing(&mut self, nodes: &'a [Arc<Node>]) {
-        if self.nodes.len() == nodes.len() {
-            return;
-        }
-        for node in nodes.iter().filter(|it| it.is_up()) {
-            if !self.has(node.id)
-                && let Some(socket) = node.link.take(self.me)
-            {
-                self.nodes.push(Driven::new(node, Some(socket)));
-            }
-        }
+/// The caller drives the connection no longer. True if it is idle now.
+///
+/// RACE: another caller may have queued a command that waits for an answer, and found that this one drives. It looks at who
+/// drives after that, and we look at the queue after we have left.
+fn leave_idle(node: &Node) -> bool {
+    let is_idle = node.link.leave(Driver::Caller, Driver::Idle);
+    fence(Ordering::SeqCst);
+    let is_needed = is_idle && node.has_queue();
+    if is_needed {
+        node.link.end_idle();
     }
-
-    pub(super) fn has(&self, node: NodeId) -> bool {
-        self.nodes.iter().any(|it| it.node.id == node)
-    }
-
-    /// Whether there is something to write.
-    pub(super) fn may_write(&self) -> bool {
-        self.nodes.iter().any(|it| it.node.may_write())
-    }
-
-    /// Writes what has queued.
-    pub(super) fn write(&mut self, now: Tick) {
-        for Driven { node, .. } in self.nodes.iter().filter(|it| it.node.may_write()) {
-            node.link.with(|state| node.write(state, Vec::new(), now));
-        }
-    }
-
-    /// Waits for something to read, or to be woken. False if the system does not let us wait.
-    pub(super) fn wait(&mut self, wake_fd: &WakeFd, timeout: Duration) -> bool {
-        wait_readable(&mut self.nodes, Some(wake_fd), Some(timeout))
-    }
-
-    /// Reads once from each node that has something, and forgets those that are broken: their workers end them.
-    pub(super) fn read(&mut self) {
-        let me = self.me;
-        self.nodes.retain(|it| !it.readable || deliver::turn(it.node, me).is_some());
-    }
+    is_idle && !is_needed
 }
 
 /// Waits until some of the nodes' sockets can be read, the descriptor is woken, or `timeout` is over. False if the system

@@ -12,10 +12,10 @@ use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::Events;
 use crate::engine::nodes::finder::{Finder, MasterSearch};
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::joint::Joint;
 use crate::engine::nodes::node::{MUTE_MIN, Node, NodeContext, WorkerHandle};
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing, Refusal, Takers};
 use crate::engine::nodes::records::Records;
+use crate::engine::nodes::room::Room;
 use crate::engine::nodes::sets::Sets;
 use crate::engine::nodes::worker::Worker;
 use crate::engine::park::{self, Signal};
@@ -23,13 +23,12 @@ use crate::error::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::eligibility::Eligibility;
 use crate::logic::group::Rhythm;
-use crate::logic::pace::{self, PAUSE_MAX};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock, quorum};
 use crate::observer::Upcall;
 use crate::stats::{Counters, NodeStats};
 use crate::sys::OwnThread;
-use crate::sys::sync::{Condvar, Mutex};
+use crate::sys::sync::Mutex;
 use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Address, Command, Group, Place};
@@ -44,11 +43,11 @@ pub(crate) struct Fanout {
     run_ids: Arc<Mutex<RunIds>>,
     response_timeout: Duration,
     connect_timeout: Duration,
-    joint: Arc<Joint>,
+    nodes: Vec<Arc<Node>>,
+    seat: DriverSeat,
     /// Those of the nodes that are clusters, by node; empty if there are none.
     clusters: Vec<Option<Arc<Cluster>>>,
-    /// Callers that wait for a node to keep up sleep here. Nothing wakes them.
-    pace: (Mutex<()>, Condvar),
+    room: Arc<Room>,
     contacts: Arc<Contacts>,
     pub(crate) records: Arc<Records>,
 }
@@ -60,7 +59,6 @@ pub(crate) struct Sent<'a> {
     fanout: &'a Fanout,
     enqueued: Enqueued,
     driver: Option<Driving<'a>>,
-    directly: bool,
 }
 
 impl Sent<'_> {
@@ -71,23 +69,18 @@ impl Sent<'_> {
 
     /// Leaves the rest to the workers.
     pub(crate) fn finish(self) {
-        self.fanout.hand_over(self.enqueued, self.directly);
+        self.fanout.hand_over(self.enqueued);
     }
 
     /// Sends the rest and reads the answers, until `is_over` or until `deadline`, if the caller drives the connections.
     /// Otherwise the workers do.
     pub(crate) fn drive(self, is_over: &dyn Fn() -> bool, deadline: Tick) {
-        let Sent { fanout, enqueued, driver, directly } = self;
+        let Sent { fanout, enqueued, driver } = self;
         let asked = enqueued.asked;
-        fanout.hand_over(enqueued, directly);
-        match driver {
-            Some(driver) if !driver.misses(asked) => {
-                driver.drive(is_over, deadline);
-                // The seat is free now.
-                fanout.joint.begin();
-            }
-            // Some answers would be read by workers. Then all are.
-            other => drop(other),
+        fanout.hand_over(enqueued);
+        // If some answers would be read by workers, all are.
+        if let Some(driver) = driver.filter(|it| !it.misses(asked)) {
+            driver.drive(is_over, deadline);
         }
     }
 }
@@ -104,12 +97,14 @@ impl Fanout {
         let run_ids = Arc::new(Mutex::new(RunIds::new(addresses.len(), config.longest_life())));
         let start = time::tick();
         let contacts = Arc::new(Contacts::new(addresses.len()));
+        let room = Arc::new(Room::default());
         let response_timeout = config.response_timeout;
         let records = Arc::new(Records::new(config.quarantine_length(), addresses.len()));
         let common = NodeContext {
             start,
             response_timeout,
             contacts: Arc::clone(&contacts),
+            room: Arc::clone(&room),
             counters: Arc::clone(counters),
             upcall: config.upcall.clone(),
             client,
@@ -167,17 +162,16 @@ impl Fanout {
             }
         }
         let connect_timeout = config.connect_timeout;
-        let joint = Arc::new(Joint::new(nodes, DriverSeat::new(Arc::clone(events))));
-        let pace = Default::default();
         let fanout = Fanout {
             counters: Arc::clone(counters),
             upcall: config.upcall.clone(),
-            joint,
+            nodes,
+            seat: DriverSeat::new(Arc::clone(events)),
             clusters,
             run_ids,
             response_timeout,
             connect_timeout,
-            pace,
+            room,
             contacts,
             records,
         };
@@ -281,13 +275,13 @@ impl Fanout {
     }
 
     /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
-    /// reads by itself. While others are busy as well, one thread that does it for all is: see `joint.rs`.
+    /// reads by itself.
     pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
         self.seat().take(self.nodes(), now)
     }
 
     /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
-    /// otherwise by the thread that drives for many, which the result wakes.
+    /// otherwise by the workers, which the result wakes.
     pub(crate) fn send<'a>(
         &'a self,
         first: Outgoing,
@@ -296,7 +290,7 @@ impl Fanout {
         now: Tick,
     ) -> Sent<'a> {
         let directly = driver.is_some() || self.seat().is_alone();
-        Sent { fanout: self, enqueued: self.distribute([Some(first), next], now, directly), driver, directly }
+        Sent { fanout: self, enqueued: self.distribute([Some(first), next], now, directly), driver }
     }
 
     /// Enqueues a command and wakes no worker: for many in a row, and with something locked. The result has to be
@@ -360,37 +354,28 @@ impl Fanout {
     }
 
     /// Wakes the workers for what was enqueued, and reports the refusals to their sinks. Call it with nothing locked.
-    pub(crate) fn hand_over(&self, enqueued: Enqueued, directly: bool) {
-        self.wake(enqueued.asked, directly);
+    pub(crate) fn hand_over(&self, enqueued: Enqueued) {
+        self.wake(enqueued.asked);
         enqueued.refused.into_iter().for_each(Refusal::report);
     }
 
-    /// How long a call that begins a round now waits first, so that all nodes keep up.
-    pub(crate) fn pause(&self) -> Duration {
+    /// Whether a call may begin a round without outrunning a node.
+    pub(crate) fn has_room(&self) -> bool {
         let now = time::tick();
-        self.all().iter().map(|it| it.pause(now)).max().unwrap_or_default()
+        self.all().iter().all(|it| it.has_room(now))
     }
 
-    /// Waits until the nodes that cannot keep up have room for another command, [`PAUSE_MAX`] at most.
-    pub(crate) fn keep_pace(&self) {
-        let mut pause = self.pause();
-        if pause.is_zero() {
-            return;
-        }
-        // The workers must read meanwhile.
-        self.end_idle();
-        let end = time::deadline(PAUSE_MAX);
-        while !pause.is_zero() && time::tick() < end {
-            let until = time::deadline(pace::spread(pause, fastrand::f64())).min(end);
-            let mut nobody = self.pace.0.lock();
-            self.pace.1.wait_until(&mut nobody, until);
-            drop(nobody);
-            pause = self.pause();
+    /// Waits a moment for nodes that cannot keep up with what callers ask for.
+    pub(crate) fn wait_for_room(&self) {
+        if !self.has_room() {
+            // The workers must read meanwhile.
+            self.end_idle();
+            self.room.wait(|| self.has_room());
         }
     }
 
     pub(crate) fn nodes(&self) -> &[Arc<Node>] {
-        self.joint.nodes()
+        &self.nodes
     }
 
     /// The cluster that a node is.
@@ -412,7 +397,7 @@ impl Fanout {
     }
 
     pub(crate) fn seat(&self) -> &DriverSeat {
-        self.joint.seat()
+        &self.seat
     }
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
@@ -463,14 +448,9 @@ impl Fanout {
         listening.len()
     }
 
-    /// Wakes whoever writes what has queued for `nodes`.
-    pub(crate) fn wake(&self, nodes: NodeSet, directly: bool) {
-        let mut queued = self.nodes().iter().filter(|it| nodes.contains(it.id) && it.has_queue());
-        if !self.joint.drives() && (directly || self.seat().is_alone()) {
-            queued.for_each(|it| it.wake());
-        } else if queued.next().is_some() {
-            self.joint.wake();
-        }
+    /// Wakes the workers of `nodes` for which something has queued.
+    pub(crate) fn wake(&self, nodes: NodeSet) {
+        self.nodes().iter().filter(|it| nodes.contains(it.id) && it.has_queue()).for_each(|it| it.wake());
     }
 
     /// Counts a caller as busy with rounds while the result lives.
@@ -514,12 +494,9 @@ impl Fanout {
         self.nodes().iter().map(|it| it.stats()).collect()
     }
 
-    /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`. The thread that drives for
-    /// many, if there is one, is to be joined.
-    pub(crate) fn end_driving(&self, deadline: Tick) -> Option<OwnThread> {
-        let joint = self.joint.stop();
+    /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`.
+    pub(crate) fn end_driving(&self, deadline: Tick) {
         self.seat().close(self.nodes(), deadline);
-        joint
     }
 
     pub(crate) fn stop(&self, deadline: Tick) {

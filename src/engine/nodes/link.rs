@@ -12,8 +12,6 @@
 //!        somebody writes, or it has been idle for too long
 //! ```
 //!
-//! Joint, the thread that drives for all, takes and leaves like a caller, and leaves to the worker.
-//!
 //! Only the caller itself ends its driving: it may wait for the socket, and would not hear of it. A connection that ends is
 //! the exception, and wakes it. The readiness to be read is announced to the worker's poll exactly while the worker drives,
 //! and what is so already is announced when it begins; so nothing that has come is missed in a hand-over, and a worker that
@@ -45,8 +43,6 @@ pub(crate) enum Driver {
     Worker,
     /// A caller that waits for its round, or for a notice.
     Caller,
-    /// The thread that drives all connections together: see `joint.rs`.
-    Joint,
     /// Nobody, for a moment.
     Idle,
 }
@@ -190,8 +186,8 @@ impl Link {
         let watch = match (state.driver, state.conn.is_flushed()) {
             (Driver::Worker, true) => Watch::Read,
             (Driver::Worker, false) => Watch::ReadAndWrite,
-            (Driver::Caller | Driver::Joint | Driver::Idle, true) => Watch::Nothing,
-            (Driver::Caller | Driver::Joint | Driver::Idle, false) => Watch::Write,
+            (Driver::Caller | Driver::Idle, true) => Watch::Nothing,
+            (Driver::Caller | Driver::Idle, false) => Watch::Write,
         };
         if watch != state.watch
             && let Some(socket) = &state.socket
@@ -204,7 +200,7 @@ impl Link {
         if state.broken.is_some() && !state.delivers && !std::mem::replace(&mut state.said_broken, true) {
             self.wake_worker();
         }
-        self.load.publish(&state.conn);
+        self.load.publish(&state.conn, state.driver == Driver::Idle);
     }
 
     /// Makes the worker take a turn, now or next. Its poll keeps that until it polls.

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::nodes::job::Job;
-use crate::logic::pace::{self, Allowance};
-use crate::sys::sync::{AtomicU64, AtomicUsize};
+use crate::logic::pace::Allowance;
+use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::time::Tick;
 use crate::wire::Conn;
 
@@ -20,12 +20,12 @@ pub(crate) struct Load {
     batches_max: AtomicUsize,
     /// Commands without an answer.
     in_flight: AtomicUsize,
+    /// Nobody drives the connection.
+    idle: AtomicBool,
     /// When the last answer came, as `oldest`.
     answered_at: AtomicU64,
-    /// How many commands may be under way before callers wait: see [`Load::pause`].
+    /// How many commands may be under way before callers wait: see [`Load::has_room`].
     allowed: AtomicUsize,
-    /// How many nanoseconds each takes.
-    each: AtomicU64,
 }
 
 impl Load {
@@ -37,14 +37,15 @@ impl Load {
             batches: AtomicUsize::new(0),
             batches_max: AtomicUsize::new(Allowance::default().batches()),
             in_flight: AtomicUsize::new(0),
+            idle: AtomicBool::new(false),
             answered_at: AtomicU64::new(0),
-            allowed: AtomicUsize::new(usize::MAX),
-            each: AtomicU64::new(0),
+            allowed: AtomicUsize::new(Allowance::default().commands()),
         }
     }
 
     /// The connection has to be locked.
-    pub(super) fn publish(&self, conn: &Conn<Job>) {
+    pub(super) fn publish(&self, conn: &Conn<Job>, idle: bool) {
+        self.idle.store(idle, Ordering::SeqCst);
         self.batches.store(conn.batches(), Ordering::SeqCst);
         self.in_flight.store(conn.in_flight(), Ordering::Relaxed);
         let oldest = conn.oldest().map_or(0, |it| self.nanos(it).saturating_add(1));
@@ -56,11 +57,15 @@ impl Load {
         self.answered_at.store(self.nanos(now), Ordering::Relaxed);
         self.allowed.store(allowance.commands(), Ordering::Relaxed);
         self.batches_max.store(allowance.batches(), Ordering::SeqCst);
-        self.each.store(u64::try_from(allowance.each().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
         self.response_timeout
+    }
+
+    /// Whether nobody reads what comes.
+    pub(super) fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::SeqCst)
     }
 
     /// How many commands have no answer.
@@ -93,18 +98,43 @@ impl Load {
         patience.as_nanos() < u128::from(age)
     }
 
-    /// How long whoever begins a round waits first, so that this node keeps up; `queued` commands wait for the worker.
-    pub(crate) fn pause(&self, queued: usize, now: Tick) -> Duration {
-        let (under_way, allowed) = (self.in_flight().saturating_add(queued), self.allowed.load(Ordering::Relaxed));
-        if under_way <= allowed {
-            return Duration::ZERO;
+    /// Whether a call may begin a round while `queued` commands wait for the worker. A node that is silent, or that has answered
+    /// nothing for a quarter of the response timeout, holds nobody up.
+    pub(crate) fn has_room(&self, queued: usize, now: Tick) -> bool {
+        let under_way = self.in_flight().saturating_add(queued);
+        if under_way <= self.allowed.load(Ordering::Relaxed) {
+            return true;
         }
-        let since = self.nanos(now).saturating_sub(self.answered_at.load(Ordering::Relaxed));
-        let (each, since) = (self.each.load(Ordering::Relaxed), Duration::from_nanos(since));
-        pace::pause(under_way.saturating_sub(allowed), Duration::from_nanos(each), since, self.response_timeout)
+        let since = u128::from(self.nanos(now).saturating_sub(self.answered_at.load(Ordering::Relaxed)));
+        self.response_timeout.as_nanos() < since.saturating_mul(4) || self.is_overdue(now)
     }
 
     fn nanos(&self, at: Tick) -> u64 {
         u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time;
+
+    /// With so many commands under way, after an answer at the beginning; whether there is room so many milliseconds later.
+    fn has_room(in_flight: usize, queued: usize, later: u64) -> bool {
+        let start = time::tick();
+        let load = Load::new(start, Duration::from_millis(100));
+        load.in_flight.store(in_flight, Ordering::Relaxed);
+        load.has_room(queued, start.checked_add(Duration::from_millis(later)).unwrap())
+    }
+
+    #[test]
+    fn h6_callers_wait_for_a_node_that_falls_behind() {
+        let all = Allowance::default().commands();
+        assert!(has_room(all, 0, 1) && !has_room(all, 1, 1));
+    }
+
+    #[test]
+    fn h6_a_node_that_hangs_holds_nobody_up() {
+        assert!(!has_room(1_000, 1_000, 25) && has_room(1_000, 1_000, 26));
     }
 }

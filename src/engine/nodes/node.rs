@@ -15,6 +15,7 @@ use crate::engine::nodes::load::Load;
 use crate::engine::nodes::queue::Queue;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::resend::Unconfirmed;
+use crate::engine::nodes::room::Room;
 use crate::engine::nodes::sets::{Heard, OtherUsers, Sets};
 use crate::engine::nodes::status::Status;
 use crate::error::NodeFailure;
@@ -82,6 +83,7 @@ pub(crate) struct Node {
     pub(super) own_counters: Arc<NodeCounters>,
     pub(super) upcall: Upcall,
     contacts: Arc<Contacts>,
+    pub(super) room: Arc<Room>,
     events: Arc<dyn Events>,
 }
 
@@ -104,6 +106,7 @@ pub(crate) struct NodeContext {
     pub(crate) start: Tick,
     pub(crate) response_timeout: Duration,
     pub(crate) contacts: Arc<Contacts>,
+    pub(crate) room: Arc<Room>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) upcall: Upcall,
     pub(crate) client: ClientId,
@@ -120,7 +123,7 @@ impl Node {
         common: NodeContext,
         eligibility: Eligibility,
     ) -> Node {
-        let NodeContext { start, response_timeout, contacts, counters, upcall, client, events, .. } = common;
+        let NodeContext { start, response_timeout, contacts, room, counters, upcall, client, events, .. } = common;
         let (records, sets) = (common.records, common.sets);
         let (shown, of_all) = (Arc::clone(&address), Arc::clone(&records));
         Node {
@@ -151,6 +154,7 @@ impl Node {
             own_counters: Arc::default(),
             upcall,
             contacts,
+            room,
             events,
         }
     }
@@ -220,9 +224,9 @@ impl Node {
         }
     }
 
-    /// How long whoever begins a round waits first, so that this node keeps up.
-    pub(crate) fn pause(&self, now: Tick) -> Duration {
-        if self.is_up() { self.link.load.pause(self.queue.len(), now) } else { Duration::ZERO }
+    /// Whether a call may begin a round without outrunning this node.
+    pub(crate) fn has_room(&self, now: Tick) -> bool {
+        !self.is_up() || self.link.load.has_room(self.queue.len(), now)
     }
 
     /// Whether a round that begins now may have to wait for a connection first.
@@ -360,15 +364,14 @@ impl Node {
         // RACE: the worker announces that it will sleep and then looks at its queue once more; we put into the queue
         // and then look at the announcement. One of the two sees the other, in whatever order they run.
         fence(Ordering::SeqCst);
+        if self.link.load.is_idle() {
+            // What has queued may wait for an answer, which nobody would read.
+            self.link.end_idle();
+        }
         if self.link.load.may_write() && self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
         {
             self.link.wake_worker();
         }
-    }
-
-    /// Whether commands wait that may be written now.
-    pub(super) fn may_write(&self) -> bool {
-        self.has_queue() && self.link.load.may_write()
     }
 
     /// Whether commands wait to be put on the connection.
@@ -576,6 +579,7 @@ impl Node {
             start: crate::time::tick(),
             response_timeout,
             contacts: Arc::new(Contacts::new(1)),
+            room: Arc::default(),
             client: ClientId::draw().unwrap(),
             counters: Arc::new(Counters::default()),
             upcall: Upcall::default(),

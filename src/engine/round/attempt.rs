@@ -84,7 +84,7 @@ impl Attempt {
         driver: Option<Driving<'_>>,
     ) -> Result<Won, NotWon> {
         if driver.is_none() {
-            fanout.keep_pace();
+            fanout.wait_for_room();
         }
         let _busy = fanout.busy();
         // Looked at before the clocks are: see there.

@@ -1,12 +1,15 @@
 //! Who drives a connection.
 
-use super::{Section, Server, World, join, ms, patiently, sleep_until, spawn};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::{Section, Server, World, join, ms, patiently, sleep_until, spawn, until};
 use crate::engine::CancelHandle;
 use crate::engine::nodes::drive::IDLE_MIN;
 use crate::engine::nodes::link::Driver;
 use crate::error::AcquireError;
 use crate::manager::LockManager;
-use crate::sys::checked;
+use crate::sys::checked::{self, OwnThread};
 
 /// Nobody has forgotten to give a connection back.
 pub(super) fn assert_workers_drive(locks: &LockManager) {
@@ -155,6 +158,79 @@ fn an_end_that_comes_with_the_last_bytes_is_noticed_without_another_command() {
         join(threads);
         sleep_until(checked::now() + IDLE_MIN * 4);
         assert_ne!(locks.stats().connection_failures, 0, "nobody has noticed it");
+        world.end([locks]);
+    });
+}
+
+/// A thread that takes and releases locks at these times, and needs no time for it.
+fn pairs_at(locks: &LockManager, name: &'static str, times: Vec<Duration>) -> OwnThread {
+    let lock = locks.mutex(name);
+    spawn(name, move || {
+        for at in times {
+            sleep_until(at);
+            lock.try_lock().unwrap().release().unwrap();
+            assert_eq!(checked::now(), at, "a command or an answer lay there");
+        }
+    })
+}
+
+/// Each may be alone, or find that it is not.
+#[test]
+fn whatever_two_callers_send_at_the_same_moment_is_written_and_its_answer_read() {
+    patiently(4_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+
+        join(["a", "b"].map(|name| pairs_at(&locks, name, vec![ms(0), IDLE_MIN, IDLE_MIN * 2])));
+
+        assert!(world.all_free());
+        sleep_until(IDLE_MIN * 6);
+        assert_workers_drive(&locks);
+        world.end([locks]);
+    });
+}
+
+#[test]
+fn a_caller_that_is_alone_again_drives_by_itself() {
+    patiently(2_000, || {
+        let world = World::new(2);
+        let locks = world.manager();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        join(["a", "b"].map(|name| pairs_at(&locks, name, vec![ms(0)])));
+        sleep_until(IDLE_MIN * 4);
+        assert_workers_drive(&locks);
+
+        let (lock, theirs, drivers) = (locks.mutex("c"), locks.clone(), Arc::clone(&seen));
+        let caller = spawn("c", move || {
+            let guard = lock.try_lock().unwrap();
+            let nodes = theirs.engine().shared().fanout.nodes();
+            drivers.lock().unwrap().extend(nodes.iter().map(|it| it.link.with(|it| it.driver())));
+            guard.release().unwrap();
+        });
+        caller.join();
+
+        assert_eq!(*seen.lock().unwrap(), [Driver::Idle; 2], "it has left them, and nobody has come since");
+        world.end([locks]);
+    });
+}
+
+/// One of three takes no more bytes: what is given to it waits in its queue and on its connection.
+#[test]
+fn a_server_that_takes_nothing_holds_none_of_several_callers_up() {
+    patiently(2_000, || {
+        let world = World::with_room(3, 150);
+        let locks = world.manager();
+        drop(locks.mutex("a").try_lock().unwrap());
+        until(|| world.all_free());
+        world.servers[0].read_nothing_until(ms(100));
+
+        join(["a", "b"].map(|name| pairs_at(&locks, name, vec![ms(0)])));
+
+        sleep_until(ms(100));
+        assert!(world.servers[1].is_free() && world.servers[2].is_free());
+        sleep_until(ms(100) + IDLE_MIN * 4);
+        assert_workers_drive(&locks);
+        // It has run everything, in order.
         world.end([locks]);
     });
 }

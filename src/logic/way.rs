@@ -1,0 +1,73 @@
+//! How long the way to the nodes takes, without a queue of ours.
+
+use std::time::Duration;
+
+use crate::time::Tick;
+
+/// The way is the shortest answer within this time, and as long before it.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// How long the way takes, together with the time that is needed for one command.
+///
+/// A way that has become longer is known after twice the window: nothing that was measured once counts for ever.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Way {
+    /// When this window began, and the shortest time in it.
+    window: Option<(Tick, Duration)>,
+    /// The shortest time in the window before.
+    before: Option<Duration>,
+}
+
+impl Way {
+    pub(crate) fn on_answer(&mut self, now: Tick, took: Duration) {
+        let Some((began, shortest)) = self.window else {
+            self.window = Some((now, took));
+            return;
+        };
+        let age = now.saturating_duration_since(began);
+        if age < WINDOW {
+            self.window = Some((began, shortest.min(took)));
+        } else {
+            // Nobody has looked for longer than the next window: then this one is too old as well.
+            self.before = Some(shortest).filter(|_| age < WINDOW.saturating_mul(2));
+            self.window = Some((now, took));
+        }
+    }
+
+    /// `None` if nothing is known.
+    pub(crate) fn shortest(&self) -> Option<Duration> {
+        let this = self.window.map(|(_, shortest)| shortest);
+        this.into_iter().chain(self.before).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time;
+
+    /// The way, in milliseconds, after answers at these seconds that took so many milliseconds.
+    fn after(answers: &[(u64, u64)]) -> u128 {
+        let (mut way, start) = (Way::default(), time::tick());
+        for (at, took) in answers {
+            way.on_answer(start.checked_add(Duration::from_secs(*at)).unwrap(), Duration::from_millis(*took));
+        }
+        way.shortest().unwrap().as_millis()
+    }
+
+    #[test]
+    fn h20_a_way_that_has_become_longer_is_known_after_two_windows() {
+        assert_eq!(after(&[(0, 1)]), 1);
+        assert_eq!(after(&[(0, 1), (9, 81)]), 1);
+        assert_eq!(after(&[(0, 1), (9, 81), (11, 81)]), 1, "the window before");
+        assert_eq!(after(&[(0, 1), (9, 81), (11, 81), (22, 81)]), 81);
+        assert_eq!(after(&[(0, 81), (11, 90)]), 81);
+        assert_eq!(after(&[(0, 81), (11, 90), (22, 90)]), 90);
+    }
+
+    #[test]
+    fn what_was_measured_long_ago_counts_no_more_though_nothing_came_since() {
+        assert_eq!(after(&[(0, 1), (19, 81)]), 1);
+        assert_eq!(after(&[(0, 1), (20, 81)]), 81);
+    }
+}
