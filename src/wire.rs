@@ -19,7 +19,7 @@ mod value;
 pub(crate) use address::{Address, Group, Login, Place, Security};
 pub(crate) use command::Command;
 #[cfg(all(test, not(quorlock_shuttle)))]
-pub(crate) use command::{Differences, Naming};
+pub(crate) use command::{Destination, Naming};
 pub(crate) use conn::{Conn, Event};
 pub(crate) use group::parse_url;
 #[cfg(test)]

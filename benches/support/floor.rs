@@ -193,5 +193,9 @@ struct Caller {
 
 /// Whose command it was. Nobody else uses the names of a floor.
 fn is_granted(it: Decided) -> io::Result<usize> {
-    if it.granted { Ok(it.tag) } else { Err(io::Error::other("the floor was refused")) }
+    if it.granted { Ok(it.tag) } else { Err(refused()) }
+}
+
+fn refused() -> io::Error {
+    io::Error::other("the floor was refused")
 }

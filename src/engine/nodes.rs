@@ -23,7 +23,7 @@ pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod resend;
 mod resolve;
-pub(crate) mod room;
+mod room;
 mod routes;
 pub(crate) mod sets;
 mod settle;

@@ -325,6 +325,14 @@ impl NodeFailure {
         matches!(self, NodeFailure::SlotMoved { said } if !said.starts_with("TRYAGAIN"))
     }
 
+    /// The same of a server that was not given as part of a cluster: one that speaks of slots is.
+    pub(crate) fn outside_clusters(self) -> NodeFailure {
+        match self {
+            NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. } => NodeFailure::ClusterNode,
+            other => other,
+        }
+    }
+
     /// Whether the server lets this program in only after somebody has changed its settings or ours: waiting ends nothing.
     pub(crate) fn is_of_access(&self) -> bool {
         match self {

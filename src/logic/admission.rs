@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::logic::way::Way;
+use crate::logic::way::{Way, part};
 use crate::time::Tick;
 
 /// Enough for all that a machine ordinarily does at once: as long as nothing was slow, fewer calls than this never wait for
@@ -58,6 +58,9 @@ impl Limit {
     }
 
     /// What the fastest of the last rounds took: the way, without a queue of ours. At most half of the response timeout.
+    ///
+    /// Not told apart: while an overload lasts for longer than the way is remembered, the fastest round has queued as well. That
+    /// lets the queue take up to three quarters of the response timeout, and no more.
     pub(crate) fn fastest(&self) -> Duration {
         let half = part(self.timeout, 2);
         self.way.shortest().map_or(half, |it| it.min(half))
@@ -104,10 +107,6 @@ impl Limit {
             }
         }
     }
-}
-
-fn part(of: Duration, parts: u32) -> Duration {
-    of.checked_div(parts).unwrap_or(of)
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use crate::logic::way::Way;
+use crate::logic::way::{Way, part};
 use crate::time::Tick;
 
-/// So many commands may always be under way: as many as rounds, see `admission`. A node that does not answer them within the
-/// response timeout is left out now and then, and has nothing to wait for in between.
+/// So many commands may always be under way: as many as rounds, see `admission`. A node that needs longer than the response
+/// timeout for them is stalled at times, and asked again once it has caught up.
 const COMMANDS: usize = 128;
 
 /// Answers that have come together from one node.
@@ -81,10 +81,6 @@ impl Allowance {
             self.commands = fits.clamp(COMMANDS, self.commands);
         }
     }
-}
-
-fn part(of: Duration, parts: u32) -> Duration {
-    of.checked_div(parts).unwrap_or(of)
 }
 
 #[cfg(test)]

@@ -41,6 +41,11 @@ impl Way {
     }
 }
 
+/// One of so many equal parts of a time.
+pub(super) fn part(of: Duration, parts: u32) -> Duration {
+    of.checked_div(parts).unwrap_or(of)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

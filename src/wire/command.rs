@@ -21,6 +21,8 @@ pub(crate) struct Command {
     keys: usize,
     /// How many arguments it has when it is sent again, if that are fewer.
     again: Option<usize>,
+    /// Its script compares the edition of the server's record.
+    compares: bool,
     /// The client may be in a waiting list after it, and should be subscribed to releases before.
     waits: bool,
     /// How long the lock's key can live because of it.
@@ -38,9 +40,9 @@ pub(crate) enum Naming {
     Again,
 }
 
-/// In what connections differ.
+/// What a command has from the connection that it is written to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Differences {
+pub(crate) struct Destination {
     /// Releases can be announced to this client.
     pub(crate) is_told: bool,
     /// Of the record that the client was greeted with.
@@ -70,8 +72,11 @@ impl Command {
             Script::AcquireSlot => About::Slots,
             _ => About::One,
         };
-        let command = Command::without_script(script.kind(), text);
-        Command { about, script: Some(script), ends, keys: keys.len(), ..command }
+        let (kind, edition) = (script.kind(), args.get(Command::EDITION_AT));
+        let compares =
+            matches!(kind, Kind::Acquire | Kind::Extend) && edition.is_some_and(|it| it.len() == Edition::LEN);
+        let command = Command::without_script(kind, text);
+        Command { about, script: Some(script), ends, keys: keys.len(), compares, ..command }
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -93,6 +98,7 @@ impl Command {
             ends: Vec::new(),
             keys: 0,
             again: None,
+            compares: false,
             waits: false,
             life: Duration::ZERO,
         }
@@ -143,8 +149,7 @@ impl Command {
 
     /// Whether its script compares the edition of the server's record.
     pub(crate) fn compares(&self) -> bool {
-        let edition = || self.parts().nth(self.keys.saturating_add(Command::EDITION_AT));
-        matches!(self.kind, Kind::Acquire | Kind::Extend) && edition().is_some_and(|it| it.len() == Edition::LEN)
+        self.compares
     }
 
     /// Its keys and arguments.
@@ -153,7 +158,7 @@ impl Command {
         begins.zip(&self.ends).map(|(begin, end)| self.text.get(begin..*end).unwrap_or_default())
     }
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>, naming: Naming, to: Differences) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, naming: Naming, to: Destination) {
         let Some(script) = self.script else { return out.extend_from_slice(&self.text) };
         let all = self.ends.len();
         let again = self.again.filter(|_| naming == Naming::Again).map(|it| it.saturating_add(self.keys));
@@ -169,7 +174,7 @@ impl Command {
             pack(out, script.source().as_bytes());
         }
         pack(out, self.keys.to_string().as_bytes());
-        let edition_at = self.compares().then(|| self.keys.saturating_add(Command::EDITION_AT));
+        let edition_at = self.compares.then(|| self.keys.saturating_add(Command::EDITION_AT));
         for (index, part) in self.parts().take(count).enumerate() {
             match to.slot {
                 Some(own) if index < self.keys && is_of_server(part) => {
@@ -197,9 +202,15 @@ impl Command {
 
     pub(crate) fn packed_as(&self, naming: Naming) -> Vec<u8> {
         let mut out = Vec::new();
-        self.write(&mut out, naming, Differences { is_told: true, edition: Edition::NONE, slot: None });
+        self.write(&mut out, naming, Destination::UNGREETED);
         out
     }
+}
+
+#[cfg(test)]
+impl Destination {
+    /// A server that was not greeted, and tells of releases.
+    pub(crate) const UNGREETED: Destination = Destination { is_told: true, edition: Edition::NONE, slot: None };
 }
 
 fn is_of_server(key: &[u8]) -> bool {
@@ -230,9 +241,9 @@ fn push_digits(out: &mut Vec<u8>, number: usize) {
 mod tests {
     use super::*;
 
-    const THERE: Differences = Differences { is_told: true, edition: Edition::NONE, slot: None };
+    const THERE: Destination = Destination::UNGREETED;
 
-    fn written(command: &Command, naming: Naming, to: Differences) -> Vec<u8> {
+    fn written(command: &Command, naming: Naming, to: Destination) -> Vec<u8> {
         let mut out = b"before".to_vec();
         command.write(&mut out, naming, to);
         out.split_off(b"before".len())
@@ -264,7 +275,7 @@ mod tests {
         let record = in_slot(RECORD, slot_of(b"x"));
         let expected = Command::of_script(Script::Acquire, &[name, b"b{x}", &record, b"c{x}"], &args);
         assert_eq!(command.slot(), Some(slot_of(b"x")));
-        let there = Differences { slot: Some(7), ..THERE };
+        let there = Destination { slot: Some(7), ..THERE };
         for naming in [Naming::Hash, Naming::Source, Naming::Again] {
             assert!(written(&command, naming, there) == expected.packed_as(naming), "{naming:?}");
         }
@@ -289,7 +300,7 @@ mod tests {
             let expected = Command::of_script(script, &keys, &[&args[..4], &[with], &args[5..]].concat());
             for naming in [Naming::Hash, Naming::Source] {
                 let packed = redis_packed(&expected, naming);
-                assert!(written(&command, naming, Differences { edition, ..THERE }) == packed, "{script:?}");
+                assert!(written(&command, naming, Destination { edition, ..THERE }) == packed, "{script:?}");
             }
         }
     }
@@ -312,7 +323,7 @@ mod tests {
             let expected = Command::of_script(Script::Acquire, &keys, &[b"x", told]);
             assert!(command.waits() && !expected.waits());
             for naming in [Naming::Hash, Naming::Source] {
-                assert!(written(&command, naming, Differences { is_told, ..THERE }) == expected.packed_as(naming));
+                assert!(written(&command, naming, Destination { is_told, ..THERE }) == expected.packed_as(naming));
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::ids::Edition;
 use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::address::Address;
-use crate::wire::command::{Command, Differences, Naming};
+use crate::wire::command::{Command, Destination, Naming};
 use crate::wire::handshake::{Handshake, Next};
 use crate::wire::inbox::Inbox;
 use crate::wire::reply::{Push, Reply, push};
@@ -262,7 +262,7 @@ impl<T: AsRef<Command>> Conn<T> {
     fn put(&mut self, tag: T, asked: Now, naming: Naming) {
         let command = tag.as_ref();
         let edition = if command.compares() { self.edition_for(command) } else { Edition::NONE };
-        let to = Differences { is_told: self.pushes && !self.is_deaf, edition, slot: self.slot };
+        let to = Destination { is_told: self.pushes && !self.is_deaf, edition, slot: self.slot };
         command.write(&mut self.unsent, naming, to);
         self.stands_until = self.stands_until.max(asked.tick.checked_add(tag.as_ref().life()));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);

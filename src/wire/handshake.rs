@@ -10,7 +10,7 @@ use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
 use crate::ids::Edition;
 use crate::wire::address::Address;
-use crate::wire::command::{Command, Differences, Naming};
+use crate::wire::command::{Command, Destination, Naming};
 use crate::wire::reply::Reply;
 use crate::wire::script::{Kind, Script};
 use crate::wire::{refusal, value};
@@ -89,7 +89,7 @@ impl Section {
 impl Handshake {
     /// Begins the handshake: the bytes to write first. `greet`: what to ask the server for its memory.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> (Handshake, Vec<u8>) {
-        let to = Differences { is_told: false, edition: Edition::NONE, slot: address.slot };
+        let to = Destination { is_told: false, edition: Edition::NONE, slot: address.slot };
         let packed = |greet: &Command| {
             let mut bytes = Vec::new();
             greet.write(&mut bytes, Naming::Hash, to);
@@ -263,10 +263,8 @@ impl Handshake {
             }
             // There is no record and none can be stored. It can be asked for everything but locks.
             Answer::Failed(NodeFailure::OutOfMemory | NodeFailure::WritesRefused { .. }) => return,
-            // The access list may forbid INFO, which says so too.
-            Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) if !self.in_cluster => {
-                NodeFailure::ClusterNode
-            }
+            // The access list may forbid INFO, which says that it is part of a cluster.
+            Answer::Failed(failure) if !self.in_cluster => failure.outside_clusters(),
             Answer::Failed(failure) => failure,
             _ => NodeFailure::Protocol { reason: "no memory in the answer to a greeting".to_owned() },
         };

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::form::Pair;
+use super::refused;
 use super::wire::{Out, Wire};
 use crate::support::stats::Samples;
 
@@ -80,7 +81,7 @@ fn call(
 ) -> io::Result<Samples> {
     let is_granted = || match decided.recv() {
         Ok(true) => Ok(()),
-        Ok(false) => Err(io::Error::other("the floor was refused")),
+        Ok(false) => Err(refused()),
         Err(_) => Err(ErrorKind::ConnectionAborted.into()),
     };
     let mut samples = Samples::default();

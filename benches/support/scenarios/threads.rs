@@ -1,8 +1,8 @@
 //! How many pairs per second do many threads get through, and at what cost?
 //!
 //! A key each, so that nobody waits for a lock: what is shared is the client. Two floors have one thread, with as many
-//! pairs under way as the others have threads or tasks, and one has threads. The windows of all alternate, in an order that turns round
-//! each time. Processor time is per pair: of the client's process, and of the five servers together.
+//! pairs under way as the others have threads or tasks; a third has threads. The windows of all alternate, in an order
+//! that turns round each time. Processor time is per pair: of the client's process, and of the five servers together.
 
 use std::time::Duration;
 

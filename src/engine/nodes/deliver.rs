@@ -107,10 +107,8 @@ fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, 
         node.publish_eligibility(eligibility, news, times.answered);
     }
     let ask = match answer {
-        // Only of a server that has told nobody that it is part of a cluster.
-        Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) if node.lane.is_none() => {
-            return Answer::Failed(NodeFailure::ClusterNode);
-        }
+        // It may have told nobody that it is part of a cluster.
+        Answer::Failed(failure) if node.lane.is_none() => return Answer::Failed(failure.outside_clusters()),
         Answer::Greet(shown) => return on_greeting(node, eligibility, job, shown, times),
         Answer::Acquire(
             AcquireReply::Accepted

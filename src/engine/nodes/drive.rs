@@ -136,10 +136,10 @@ impl DriverSeat {
             if !node.is_up() {
                 continue;
             }
-            let socket = node.link.take(Driver::Caller)?;
+            let socket = node.link.take()?;
             if node.is_stalled(now) {
                 // It does not answer, and its worker waits for it.
-                node.link.leave(Driver::Caller, Driver::Worker);
+                node.link.leave(Driver::Worker);
             } else {
                 driving.nodes.push(Driven::new(node, Some(socket)));
             }
@@ -244,7 +244,7 @@ impl Driving<'_> {
     /// Gives all connections back to their workers, at once.
     fn give_back(&mut self) {
         for driven in self.nodes.drain(..) {
-            driven.node.link.leave(Driver::Caller, Driver::Worker);
+            driven.node.link.leave(Driver::Worker);
         }
     }
 }
@@ -254,7 +254,7 @@ impl Driving<'_> {
 /// RACE: another caller may have queued a command that waits for an answer, and found that this one drives. It looks at who
 /// drives after that, and we look at the queue after we have left.
 fn leave_idle(node: &Node) -> bool {
-    let is_idle = node.link.leave(Driver::Caller, Driver::Idle);
+    let is_idle = node.link.leave(Driver::Idle);
     fence(Ordering::SeqCst);
     let is_needed = is_idle && node.has_queue();
     if is_needed {

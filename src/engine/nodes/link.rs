@@ -233,23 +233,23 @@ impl Link {
         })
     }
 
-    /// Lets `me`, the calling thread, drive from now on; the socket, if that is possible. Only for who has the seat.
-    pub(crate) fn take(&self, me: Driver) -> Option<Arc<Socket>> {
+    /// Lets a caller drive from now on; the socket, if that is possible. Only for who has the seat.
+    pub(crate) fn take(&self) -> Option<Arc<Socket>> {
         self.with(|state| {
             let socket = Arc::clone(state.socket.as_ref()?);
             // Of bytes that did not fit, its worker waits until there is room.
             let is_free = !state.delivers && state.broken.is_none() && state.conn.is_flushed();
             if is_free {
-                (state.driver, state.shared) = (me, false);
+                (state.driver, state.shared) = (Driver::Caller, false);
             }
             is_free.then_some(socket)
         })
     }
 
-    /// `me` drives no longer. True if the connection is idle now.
-    pub(crate) fn leave(&self, me: Driver, to: Driver) -> bool {
+    /// The caller drives no longer. True if the connection is idle now.
+    pub(crate) fn leave(&self, to: Driver) -> bool {
         self.with(|state| {
-            if state.driver != me {
+            if state.driver != Driver::Caller {
                 // It was closed meanwhile.
                 return false;
             }

@@ -30,7 +30,7 @@ impl Room {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Answers have come: whoever waits looks again. Call it with nothing locked.
+    /// Answers have come: whoever waits looks again. Call it with nothing locked that a look at all nodes locks.
     pub(super) fn note_answers(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) != 0 {

@@ -15,7 +15,7 @@ use quorlock_testing::store::{Store, Value};
 use super::*;
 use crate::answer::GreetReply;
 use crate::ids::{Edition, OwnerToken};
-use crate::wire::{self, Asked, Command, Differences, Greeted, Greeting, Naming, QueuePolicy, Reply};
+use crate::wire::{self, Asked, Command, Destination, Greeted, Greeting, Naming, QueuePolicy, Reply};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
@@ -169,7 +169,7 @@ impl Real {
     fn run_as(&mut self, record: (usize, Option<u16>), command: &Command, slot: Option<u16>) -> Vote {
         let edition = self.editions.get(&record).copied().unwrap_or(Edition::NONE);
         let mut bytes = Vec::new();
-        command.write(&mut bytes, Naming::Source, Differences { is_told: true, edition, slot });
+        command.write(&mut bytes, Naming::Source, Destination { is_told: true, edition, slot });
         let answer = self.run(command.asked(), &bytes);
         if let Vote::Greet(greeted) = &answer {
             self.editions.insert(record, greeted.edition);

@@ -199,11 +199,11 @@ fn h6_a_node_that_has_hung_up_is_not_called_silent() {
 fn what_comes_is_announced_to_the_worker_exactly_while_it_drives_and_what_was_left_when_it_begins_again() {
     let mut it = Connected::asked();
     it.announced();
-    assert!(it.node.link.take(Driver::Caller).is_some());
+    assert!(it.node.link.take().is_some());
 
     it.answer();
     assert_eq!(it.announced(), (false, false), "a worker that sleeps is not woken");
-    assert!(it.node.link.leave(Driver::Caller, Driver::Idle));
+    assert!(it.node.link.leave(Driver::Idle));
     assert_eq!(it.announced(), (false, false));
     it.node.link.end_idle();
 
@@ -214,11 +214,11 @@ fn what_comes_is_announced_to_the_worker_exactly_while_it_drives_and_what_was_le
 fn an_end_that_came_with_the_last_bytes_is_announced_when_the_worker_begins_to_drive() {
     let mut it = Connected::asked();
     it.announced();
-    assert!(it.node.link.take(Driver::Caller).is_some());
+    assert!(it.node.link.take().is_some());
     it.answer();
     it.server.shutdown(std::net::Shutdown::Both).unwrap();
 
-    it.node.link.leave(Driver::Caller, Driver::Worker);
+    it.node.link.leave(Driver::Worker);
     let until = time::deadline(Duration::from_secs(30));
     while it.announced() != (true, true) {
         assert!(time::tick() < until, "the end is not announced");
@@ -237,17 +237,17 @@ fn only_the_driver_reads_and_nobody_takes_its_place_before_all_is_handed_out() {
     assert!(it.node.link.turn(Driver::Caller).is_none());
 
     let batch = it.node.link.turn(Driver::Worker).unwrap().batch.unwrap();
-    assert!(it.node.link.take(Driver::Caller).is_none() && it.node.link.turn(Driver::Worker).is_none());
+    assert!(it.node.link.take().is_none() && it.node.link.turn(Driver::Worker).is_none());
     it.node.link.end_turn(Driver::Worker, batch);
 
-    assert!(it.node.link.take(Driver::Caller).is_some());
+    assert!(it.node.link.take().is_some());
     assert!(it.node.link.turn(Driver::Worker).is_none() && it.node.link.turn(Driver::Caller).is_some());
 }
 
 #[test]
 fn a_connection_that_is_idle_is_its_workers_as_soon_as_somebody_writes() {
     let it = Connected::asked();
-    assert!(it.node.link.take(Driver::Caller).is_some() && it.node.link.leave(Driver::Caller, Driver::Idle));
+    assert!(it.node.link.take().is_some() && it.node.link.leave(Driver::Idle));
 
     it.node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], it.start, true);
 
@@ -257,11 +257,11 @@ fn a_connection_that_is_idle_is_its_workers_as_soon_as_somebody_writes() {
 #[test]
 fn a_connection_on_which_its_worker_has_written_for_others_is_not_left_idle() {
     let it = Connected::new();
-    assert!(it.node.link.take(Driver::Caller).is_some());
+    assert!(it.node.link.take().is_some());
 
     it.ask(1);
 
-    assert!(!it.node.link.leave(Driver::Caller, Driver::Idle));
+    assert!(!it.node.link.leave(Driver::Idle));
     assert_eq!(it.node.link.with(|it| it.driver()), Driver::Worker);
 }
 
@@ -282,14 +282,14 @@ fn a_connection_that_broke_while_its_answers_are_handed_out_ends_after_that() {
 fn a_connection_that_ends_under_its_driver_wakes_it_and_the_next_one_is_the_workers() {
     let mut it = Connected::asked();
     it.answer();
-    let socket = it.node.link.take(Driver::Caller).unwrap();
+    let socket = it.node.link.take().unwrap();
     let batch = it.node.link.turn(Driver::Caller).unwrap().batch.unwrap();
 
     assert_eq!(it.node.close().len(), 0);
 
     assert!(socket.has_unread(), "it waits for ever");
     it.node.link.end_turn(Driver::Caller, batch);
-    assert!(it.node.link.turn(Driver::Caller).is_none() && !it.node.link.leave(Driver::Caller, Driver::Idle));
+    assert!(it.node.link.turn(Driver::Caller).is_none() && !it.node.link.leave(Driver::Idle));
     assert_eq!(it.node.link.with(|it| it.driver()), Driver::Worker);
 }
 

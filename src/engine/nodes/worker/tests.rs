@@ -32,7 +32,7 @@ fn h9_a_connection_is_not_given_up_while_the_last_that_has_come_on_it_is_handed_
     let (node, mut worker, mut server) = asked_twice();
     let late = time::tick() + MUTE_MIN * 10;
     server.write_all(b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n").unwrap();
-    assert!(node.link.take(Driver::Caller).is_some());
+    assert!(node.link.take().is_some());
     let batch = loop {
         if let Some(batch) = node.link.turn(Driver::Caller).unwrap().batch {
             break batch;
@@ -57,7 +57,7 @@ fn h9_a_connection_is_not_given_up_while_the_last_that_has_come_on_it_is_handed_
 #[test]
 fn a_notice_that_a_caller_reads_for_a_call_that_waits_wakes_no_worker() {
     let (node, mut worker, mut server) = asked_twice();
-    assert!(node.link.take(Driver::Caller).is_some());
+    assert!(node.link.take().is_some());
     node.fall_asleep();
 
     server.write_all(b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$6\r\nreport\r\n").unwrap();
