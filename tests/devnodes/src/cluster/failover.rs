@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::PATIENT;
 use crate::cluster::bus::Bus;
+use crate::cluster::map::is_ready;
 use crate::wait::wait_for;
 use crate::{Cluster, Error};
 
@@ -89,7 +90,8 @@ impl Cluster {
         wait_for(
             || format!("a replica takes the place of {master}\n{}", self.described()),
             || {
-                new = self.owner(slot).filter(|it| *it != master);
+                // It may own the slots a moment before it serves them.
+                new = self.owner(slot).filter(|it| *it != master && is_ready(&self.servers[*it]));
                 new.is_some()
             },
         )?;
