@@ -461,8 +461,8 @@ impl Builder {
 
     /// Sets who is told what the manager does: for metrics, traces and records of one's own.
     ///
-    /// It is called by the manager's own threads and must return quickly: see [`Observer`]. Without one, events cost nothing
-    /// that could be measured.
+    /// It is called by your threads and by one of the manager's own: see [`Observer`]. Without one, events cost nothing that could
+    /// be measured.
     ///
     /// Default: none.
     ///

@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::ids::ClientId;
 use crate::inspection::{Inspection, Listing};
-use crate::stats::Counters;
+use crate::stats::{Counters, count};
 use crate::time::{self, Tick};
 use crate::wire::{Address, KeyTtls, Plan};
 
@@ -50,8 +50,14 @@ use crate::engine::schedule::Schedule;
 use crate::engine::shared::Hub;
 use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
+use crate::sys::aside::{self, Aside};
 use crate::sys::logging::{error, warn};
 use crate::sys::sync::{Condvar, Mutex};
+
+/// So many lines and events may wait until they are told.
+const UNTOLD_MAX: usize = 16 * 1024;
+/// For how long the thread that tells them waits for more.
+const TOLD_LINGERS: Duration = Duration::from_millis(100);
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
 pub(crate) struct Engine {
@@ -61,6 +67,8 @@ pub(crate) struct Engine {
     calls: Mutex<Calls>,
     call_ended: Condvar,
     threads: Mutex<Option<Threads>>,
+    /// Calls the logger and the observer for the threads.
+    told: Arc<Aside>,
 }
 
 /// Acquisitions and releases under way: the workers must not end under them.
@@ -86,6 +94,13 @@ impl Engine {
     /// Starts the threads. Touches no network.
     pub(crate) fn start(config: Config, addresses: Vec<Address>) -> io::Result<Engine> {
         let counters = Arc::new(Counters::default());
+        let told = Arc::new(Aside::new("quorlock-told", UNTOLD_MAX, TOLD_LINGERS));
+        let (tells, counts) = (Arc::clone(&told), Arc::clone(&counters));
+        let _left = aside::leave_to(Some(Arc::new(move |work| {
+            if let Err(left_out) = tells.run(work) {
+                left_out.iter().for_each(|_| count(&counts.untold));
+            }
+        })));
         let client = ClientId::draw().map_err(io::Error::other)?;
         let queues = Arc::new(Queues::new(client, addresses.len(), &config, Arc::clone(&counters)));
         let schedule = Arc::new(Schedule::new());
@@ -93,11 +108,11 @@ impl Engine {
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;
         let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
         let for_renewal = Arc::clone(&shared);
-        let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || hold::renewal::run(&for_renewal));
+        let renewal = aside::spawn("quorlock-renewal".to_owned(), move || hold::renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?;
         let threads = Mutex::new(Some(Threads { workers, renewal }));
         let (calls, call_ended) = (Mutex::default(), Condvar::new());
-        Ok(Engine { shared, shut_down: Signal::default(), calls, call_ended, threads })
+        Ok(Engine { shared, shut_down: Signal::default(), calls, call_ended, threads, told })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -231,6 +246,7 @@ impl Engine {
         // The workers end by themselves at the deadline; a little more, for the last write.
         let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);
         threads.workers.into_iter().chain(renewal).for_each(|it| join(it, deadline));
+        self.told.end(deadline);
     }
 }
 

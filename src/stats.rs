@@ -78,6 +78,9 @@ counters! {
     connection_failures,
     /// Steps of nodes' clocks that were noticed, forward and back.
     clock_steps,
+    /// Lines for the log and events for the observer that were left out, because the logger or the observer took too long for
+    /// those before.
+    untold,
 }
 
 /// What a manager knows of one node, without asking it: [`Stats::nodes`].

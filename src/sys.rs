@@ -3,6 +3,7 @@
 //! `--cfg quorlock_shuttle` puts the stand-ins of the checker of schedules in place of the system, for this crate's unit tests.
 //! The switch is `sys/system.rs` and nothing else: `sys/os` and `sys/checked` have the same form.
 
+pub(crate) mod aside;
 #[cfg(all(quorlock_shuttle, test))]
 pub(crate) mod checked;
 pub(crate) mod logging;

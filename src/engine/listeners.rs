@@ -51,7 +51,7 @@ impl Listeners {
     }
 
     /// Tells them all.
-    pub(crate) fn notify(mut self, lost: Lost, callbacks: &Arc<Callbacks>) {
+    pub(crate) fn notify(mut self, lost: Lost, callbacks: &Callbacks) {
         for sender in self.take_senders().into_values() {
             // A channel of one place, used once.
             let _ = sender.try_send(lost);

@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) next_lock: AtomicU64,
     /// The log has said that calls wait until servers have a vote.
     pub(crate) said_quarantine: AtomicBool,
-    pub(crate) callbacks: Arc<Callbacks>,
+    pub(crate) callbacks: Callbacks,
     pub(crate) process: Process,
 }
 
@@ -71,7 +71,7 @@ impl Shared {
             admission: Arc::new(Admission::new(config.response_timeout)),
             next_lock: AtomicU64::new(0),
             said_quarantine: AtomicBool::new(false),
-            callbacks: Arc::default(),
+            callbacks: Callbacks::default(),
             process: Process::this(),
             config,
             fanout,

@@ -15,20 +15,18 @@ pub(super) const OTHER: &str = "other";
 ///
 /// A closure that takes an `&Event` is one.
 ///
-/// It is called with nothing of the manager locked, by the thread that has done or noticed something. That may be the thread
-/// that renews all locks, or one that reads the answers of a node, so it **must return quickly**: count, put the event into a
-/// channel that does not block when it is full, and leave the rest to a thread of your own. An observer that blocks for as
-/// long as the ttl loses locks. The log warns once of a call that took longer than 50 ms.
+/// It is called with nothing of the manager locked: by the thread of yours that has done something, and for what the manager's
+/// threads do or notice by one thread of its own, `quorlock-told`. So an observer that blocks delays the call that it is told of,
+/// and later events; no lock is lost by it. 16,384 events and lines for the log may wait for that thread. Further ones are left out,
+/// and counted: [`Stats::untold`](crate::Stats::untold).
 ///
-/// It may call what asks no node: [`LockManager::stats`](crate::LockManager::stats), [`LockManager::held`](crate::LockManager::held),
-/// and whether a guard is valid. It must not take or release locks, nor ask the nodes anything else: the thread that calls it may
-/// be the one that would read their answers. What it causes itself is told after it has returned, so one that takes a lock
-/// whenever it is called is called for ever. It must not own the manager, which would never end then.
+/// It may call anything that does not end the manager. What it causes itself is told after it has returned, so one that takes a
+/// lock whenever it is called is called for ever. It must not own the manager, which would never end then.
 ///
 /// Events come from several threads at a time. Those of one call and its hold come in the order in which they happened, with
-/// two exceptions: a lock that is passed on to a waiting thread can be [acquired](Event::Acquired) a moment before its
-/// [release](Event::Released) is told, and the end of a hold can be told a moment before an extension that was confirmed, or a
-/// key that was set again, just before. In a forked child nothing is told.
+/// two exceptions: a lock that is passed on to a waiting thread can be [acquired](Event::Acquired) before its
+/// [release](Event::Released) is told, and the end of a hold can be told before an extension that was confirmed, or a key that
+/// was set again, just before. In a forked child nothing is told.
 ///
 /// A panic in it is caught and logged, and it is not called again.
 pub trait Observer: Send + Sync {

@@ -4,16 +4,12 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
-use std::time::Duration;
 
 use crate::ids::NodeId;
 use crate::observer::event::{Event, Observer};
-use crate::sys::logging::{error, warn};
+use crate::sys::aside;
+use crate::sys::logging::error;
 use crate::sys::sync::{AtomicBool, afterwards, in_turn};
-use crate::time::{self, About};
-
-/// The log warns of a call that takes longer: half of the default response timeout, after which rounds fail.
-const SLOW: Duration = Duration::from_millis(50);
 
 /// Tells the observer, if there is one. Without one it costs a look at a pointer.
 #[derive(Clone, Default)]
@@ -23,8 +19,6 @@ struct Observed {
     observer: Arc<dyn Observer>,
     /// It has panicked.
     off: AtomicBool,
-    /// The log has said that it is slow.
-    said_slow: AtomicBool,
 }
 
 // A panic of the observer is caught, and is its last call.
@@ -39,8 +33,7 @@ impl fmt::Debug for Upcall {
 
 impl Upcall {
     pub(crate) fn to(observer: Arc<dyn Observer>) -> Upcall {
-        let (off, said_slow) = (AtomicBool::new(false), AtomicBool::new(false));
-        Upcall(Some(Arc::new(Observed { observer, off, said_slow })))
+        Upcall(Some(Arc::new(Observed { observer, off: AtomicBool::new(false) })))
     }
 
     /// Tells it, as soon as this thread has nothing locked. The event is made only if there is an observer.
@@ -75,28 +68,24 @@ impl Upcall {
 }
 
 impl Observed {
-    /// Does that as soon as this thread has nothing locked and is not in the observer.
-    fn in_turn(self: &Arc<Self>, work: impl FnOnce(&Observed) + 'static) {
+    /// Does that on the thread for it, if this is one of ours; otherwise as soon as this thread has nothing locked and is not in
+    /// the observer.
+    fn in_turn(self: &Arc<Self>, work: impl FnOnce(&Observed) + Send + 'static) {
         let this = Arc::clone(self);
-        afterwards(move || in_turn(move || work(&this)));
+        match aside::own() {
+            Some(leave) => leave(Box::new(move || work(&this))),
+            None => afterwards(move || in_turn(move || work(&this))),
+        }
     }
 
     fn call(&self, event: &Event) {
         if self.off.load(Relaxed) {
             return;
         }
-        let began = time::tick();
-        // It runs on threads of ours, and in destructors that give locks back: neither may end by a panic of it.
+        // It may run in destructors that give locks back: those must not end by a panic of it.
         let panicked = catch_unwind(AssertUnwindSafe(|| self.observer.event(event))).is_err();
         if panicked && !self.off.swap(true, Relaxed) {
             error!("the observer panicked, and is not called any more");
-        }
-        let took = time::tick().saturating_duration_since(began);
-        if SLOW < took && !self.said_slow.swap(true, Relaxed) {
-            warn!(
-                "the observer took {} for an event: nothing else is done on its thread meanwhile, and locks can be lost",
-                About(took)
-            );
         }
     }
 }

@@ -26,6 +26,7 @@ mod threads;
 mod trace;
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 pub(crate) use channel::{Receiver, Sender, unbounded};
 pub(crate) use clock::{Sleeper, Tick, boot_clock, now, point, suspend, tick, wall_clock};
@@ -39,6 +40,10 @@ pub(crate) use trace::trace;
 
 /// What waits until a thread has nothing locked, or has done something else.
 pub(super) type Work = Box<dyn FnOnce()>;
+/// The same for another thread.
+pub(crate) type SendWork = Box<dyn FnOnce() + Send>;
+/// Where a thread leaves it.
+pub(crate) type Leave = Arc<dyn Fn(SendWork) + Send + Sync>;
 
 // Of each thread, for `sync`: see `sys/os.rs`.
 shuttle::thread_local! {
@@ -46,6 +51,8 @@ shuttle::thread_local! {
     pub(super) static IS_WAITING: Cell<bool> = Cell::new(false);
     pub(super) static WAITING: RefCell<Vec<Work>> = RefCell::new(Vec::new());
     pub(super) static NEXT: RefCell<Option<Vec<Work>>> = RefCell::new(None);
+    /// Where it leaves what belongs to users, if it is one of ours.
+    pub(super) static LEAVE: RefCell<Option<Leave>> = RefCell::new(None);
 }
 
 /// Fills it from the generator of the run, so that a run can be repeated.

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) use log::Level;
 use log::Record;
 
+use crate::sys::aside;
 use crate::sys::sync::{afterwards, is_anything_locked};
 
 /// Whether anybody may want a line of this level.
@@ -27,11 +28,16 @@ pub(crate) struct Place {
 
 /// Hands a line to the log, as soon as this thread has nothing locked.
 pub(crate) fn write(level: Level, place: Place, text: fmt::Arguments<'_>) {
-    if !is_anything_locked() {
+    let own = aside::own();
+    if own.is_none() && !is_anything_locked() {
         hand_over(level, place, text);
         return;
     }
     let text = text.to_string();
+    if let Some(leave) = own {
+        leave(Box::new(move || hand_over(level, place, format_args!("{text}"))));
+        return;
+    }
     afterwards(move || hand_over(level, place, format_args!("{text}")));
 }
 

@@ -5,6 +5,7 @@ mod socket;
 mod threads;
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
 pub(crate) use mio::{Events, Poll, Registry, Token, Waker};
@@ -17,6 +18,10 @@ pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thre
 
 /// What waits until a thread has nothing locked, or has done something else.
 pub(super) type Work = Box<dyn FnOnce()>;
+/// The same for another thread.
+pub(crate) type SendWork = Box<dyn FnOnce() + Send>;
+/// Where a thread leaves it.
+pub(crate) type Leave = Arc<dyn Fn(SendWork) + Send + Sync>;
 
 // Of each thread, for `sync`.
 thread_local! {
@@ -28,6 +33,8 @@ thread_local! {
     pub(super) static WAITING: RefCell<Vec<Work>> = const { RefCell::new(Vec::new()) };
     /// What comes after the work that is done in turn; `None` if there is no such work.
     pub(super) static NEXT: RefCell<Option<Vec<Work>>> = const { RefCell::new(None) };
+    /// Where it leaves what belongs to users, if it is one of ours.
+    pub(super) static LEAVE: RefCell<Option<Leave>> = const { RefCell::new(None) };
 }
 
 /// Fills it from the system's generator.

@@ -8,18 +8,20 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use devnodes::{PATIENCE, Servers, eventually};
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use quorlock::{LockGuard, LockManager, Lost};
 
 use crate::log_lines::down_and_up;
 use crate::support::*;
 
-/// Asks everything that promises not to block, at every line and before.
+/// Asks everything that promises not to block, at every line and before, and takes a lock at many.
 struct Curious;
 
 static LOCKS: OnceLock<LockManager> = OnceLock::new();
 static GUARDS: Mutex<Vec<&'static LockGuard>> = Mutex::new(Vec::new());
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// How often it has taken a lock, where no thread of a user has written the line.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Curious {
     fn ask() {
@@ -47,13 +49,21 @@ impl Log for Curious {
             Curious::ask();
             LINES.lock().unwrap().push(record.args().to_string());
         }
+        // What that writes is of a lower level.
+        if record.level() <= Level::Info
+            && thread::current().name() == Some("quorlock-told")
+            && let Some(locks) = LOCKS.get()
+            && locks.mutex("for the logger").try_lock_for(PATIENCE).is_ok()
+        {
+            TAKEN.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn flush(&self) {}
 }
 
 #[test]
-fn h11_a_logger_that_asks_guards_and_managers_holds_nothing_up() -> TestResult {
+fn h19_a_logger_that_takes_locks_holds_nothing_up() -> TestResult {
     let servers = Servers::start(3)?;
     let mut child = child("loggers::child_with_a_curious_logger", &servers.urls());
 
@@ -114,6 +124,7 @@ fn child_with_a_curious_logger() {
     assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
     cycle_until("watched: LOST");
     assert!(other.is_valid(), "its renewal was held up");
+    eventually("the logger has taken locks", || TAKEN.load(Ordering::Relaxed) != 0);
     drop(other);
     locks.shut_down();
     say("the end");
@@ -143,7 +154,7 @@ impl Log for Slow {
 }
 
 #[test]
-fn h11_a_guard_is_asked_without_a_wait_while_the_log_takes_its_time() -> TestResult {
+fn h19_a_logger_that_blocks_delays_no_renewal_no_guard_and_no_call() -> TestResult {
     let servers = Servers::start(3)?;
     let mut child = child("loggers::child_with_a_slow_logger", &servers.urls());
 
@@ -186,9 +197,13 @@ fn child_with_a_slow_logger() {
             answer.send(()).unwrap();
         });
         let is_answered = answered.recv_timeout(secs(10));
-        let_go.send(()).unwrap();
         is_answered.expect("the guard waits for the log");
     });
+    let before = locks.stats().extensions;
+    eventually("it is renewed while the log takes its time", || before + 3 <= locks.stats().extensions);
+    drop(lock_in_the_end(&locks, "other"));
+    guard.check().unwrap();
+    let_go.send(()).unwrap();
     say("answered");
     wait_for_parent();
 }
@@ -214,7 +229,7 @@ impl Log for Broken {
 }
 
 #[test]
-fn h11_a_logger_that_panics_ends_no_thread_and_no_call() -> TestResult {
+fn h19_a_logger_that_panics_ends_no_thread_and_no_call() -> TestResult {
     let servers = Servers::start(3)?;
     let mut child = child("loggers::child_with_a_broken_logger", &servers.urls());
 

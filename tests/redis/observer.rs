@@ -546,6 +546,30 @@ fn an_observer_that_blocks_holds_nobody_up_but_the_thread_that_calls_it() -> Tes
     Ok(())
 }
 
+#[test]
+fn h19_an_observer_that_blocks_delays_no_renewal_and_no_call() -> TestResult {
+    let servers = Servers::start(3)?;
+    let ((reached, is_reached), (let_go, waits)) = (bounded(1), bounded::<()>(0));
+    let observer = Arc::new(move |event: &Event| {
+        if let Event::Extended { .. } = event {
+            let _ = reached.try_send(());
+            let _ = waits.recv_timeout(PATIENCE);
+        }
+    });
+    let locks = builder(servers.urls()).response_timeout(ms(300)).ttl(secs(3)).observer(observer).build()?;
+    connect(&locks, 3);
+    let guard = lock_in_the_end(&locks, "report");
+    is_reached.recv_timeout(PATIENCE)?;
+
+    let before = locks.stats().extensions;
+    eventually("it is renewed", || before + 3 <= locks.stats().extensions);
+    drop(lock_in_the_end(&locks, "other"));
+
+    guard.check()?;
+    drop(let_go);
+    Ok(())
+}
+
 fn kill_and_restart(server: &Server, locks: &LockManager) -> TestResult {
     server.kill()?;
     let failures = locks.stats().connection_failures;

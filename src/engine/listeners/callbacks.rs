@@ -1,75 +1,44 @@
 //! Users' functions, called when a lock is lost: one after another, on one thread.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Lost;
-use crate::sys;
+use crate::sys::aside::Aside;
 use crate::sys::logging::error;
-use crate::sys::sync::{Mutex, afterwards, is_anything_locked};
+use crate::sys::sync::{afterwards, is_anything_locked};
+
+const THREAD: &str = "quorlock-on-lost";
 
 /// What a user wants to have called.
 pub(crate) type Callback = Box<dyn FnOnce(Lost) + Send>;
 
 /// The callbacks of one manager that are due. They may block, and may drop guards and the manager: so they run on a
-/// thread of their own, which has nothing locked. There is one however many locks are lost at once, it is started when
-/// there is something to call, and it ends when nothing is left. No thread waits for it: at a shutdown, too, it calls what
-/// is due, and it keeps nothing of the manager.
-#[derive(Default)]
-pub(crate) struct Callbacks {
-    queue: Mutex<Queue>,
-}
+/// thread of their own, which has nothing locked, and wait for no logger. No thread waits for it: at a shutdown, too, it calls
+/// what is due.
+pub(crate) struct Callbacks(Arc<Aside>);
 
-#[derive(Default)]
-struct Queue {
-    due: VecDeque<(Callback, Lost)>,
-    /// The thread is there.
-    runs: bool,
+impl Default for Callbacks {
+    fn default() -> Callbacks {
+        Callbacks(Arc::new(Aside::new(THREAD, usize::MAX, Duration::ZERO)))
+    }
 }
 
 impl Callbacks {
     /// Calls them all, in this order, behind those of earlier calls. Does not wait.
-    pub(crate) fn call(self: &Arc<Self>, callbacks: Vec<Callback>, lost: Lost) {
-        if callbacks.is_empty() {
-            return;
-        }
-        let starts = {
-            let mut queue = self.queue.lock();
-            queue.due.extend(callbacks.into_iter().map(|it| (it, lost)));
-            !std::mem::replace(&mut queue.runs, true)
-        };
-        if starts {
-            let this = Arc::clone(self);
-            run_aside(move || this.run());
-        }
-    }
-
-    fn run(&self) {
-        loop {
-            let next = {
-                let mut queue = self.queue.lock();
-                let next = queue.due.pop_front();
-                // RACE: with the queue locked. A thread that puts something there after this starts another one.
-                queue.runs = next.is_some();
-                next
-            };
-            let Some((callback, lost)) = next else { return };
-            call(callback, lost);
+    pub(crate) fn call(&self, callbacks: Vec<Callback>, lost: Lost) {
+        for callback in callbacks {
+            if let Err(left) = self.0.run(Box::new(move || call(callback, lost))) {
+                left.into_iter().for_each(afterwards);
+            }
         }
     }
 }
 
 /// Calls one callback beside all others: for a forked child, in which nothing that the manager has may be locked.
 pub(crate) fn call_aside(callback: Callback, lost: Lost) {
-    run_aside(move || call(callback, lost));
-}
-
-fn run_aside(work: impl FnOnce() + Send + 'static) {
-    if let Err(work) = sys::run_aside("quorlock-on-lost", work) {
-        // The system gives no thread.
-        afterwards(work);
-    }
+    Callbacks::default().call(vec![callback], lost);
 }
 
 fn call(callback: Callback, lost: Lost) {
@@ -82,7 +51,6 @@ fn call(callback: Callback, lost: Lost) {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use super::*;
 
@@ -90,7 +58,7 @@ mod tests {
 
     #[test]
     fn callbacks_run_one_after_another_on_one_thread_and_a_panic_ends_none_of_the_others() {
-        let callbacks = Arc::new(Callbacks::default());
+        let callbacks = Callbacks::default();
         let (said, hear) = mpsc::channel();
         let (go_on, wait) = mpsc::channel::<()>();
         let first: Callback = Box::new(move |_| wait.recv_timeout(PATIENCE).unwrap());

@@ -26,7 +26,7 @@ use crate::logic::group::Rhythm;
 use crate::logic::run_ids::RunIds;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::Mutex;
-use crate::sys::{OwnThread, Poll, WAKE, Waker};
+use crate::sys::{OwnThread, Poll, WAKE, Waker, aside};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Address, Command, Group, Place, slot_of_set};
 
@@ -454,7 +454,7 @@ impl Cluster {
         let run_ids = Arc::clone(&self.run_ids);
         let worker = Worker::new(Arc::clone(&lane), address, None, &self.config, run_ids, poll);
         let name = format!("quorlock-{}-{index}", self.node.id);
-        let thread = OwnThread::spawn(name, move || worker.run())?;
+        let thread = aside::spawn(name, move || worker.run())?;
         let lanes = &mut Arc::make_mut(routes).lanes;
         match lanes.get_mut(index).zip(threads.get_mut(index)) {
             Some(place) => (*place.0, *place.1) = (Arc::clone(&lane), thread),

@@ -27,8 +27,8 @@ use crate::logic::run_ids::RunIds;
 use crate::logic::{clock, quorum};
 use crate::observer::Upcall;
 use crate::stats::{Counters, NodeStats};
-use crate::sys::OwnThread;
 use crate::sys::sync::Mutex;
+use crate::sys::{OwnThread, aside};
 use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Address, Command, Group, Place};
@@ -129,7 +129,7 @@ impl Fanout {
                 clusters.resize(index, None);
                 clusters.push(Some(Arc::clone(&cluster)));
                 let mapper = Mapper::new(cluster, &seeds, poll);
-                match OwnThread::spawn(format!("quorlock-{id}-cluster"), move || mapper.run()) {
+                match aside::spawn(format!("quorlock-{id}-cluster"), move || mapper.run()) {
                     Ok(thread) => threads.push(thread),
                     Err(err) => {
                         nodes.iter().for_each(|it: &Arc<Node>| it.stop(start));
@@ -149,8 +149,8 @@ impl Fanout {
             let unused = finder.clone();
             let worker = Worker::new(Arc::clone(&node), address, finder, config, Arc::clone(&run_ids), poll);
             nodes.push(node);
-            let searching = search.map(|it| OwnThread::spawn(format!("quorlock-{id}-group"), move || it.run()));
-            let working = OwnThread::spawn(format!("quorlock-{id}"), move || worker.run());
+            let searching = search.map(|it| aside::spawn(format!("quorlock-{id}-group"), move || it.run()));
+            let working = aside::spawn(format!("quorlock-{id}"), move || worker.run());
             match searching.transpose().and_then(|it| working.map(|thread| it.into_iter().chain([thread]))) {
                 Ok(started) => threads.extend(started),
                 Err(err) => {
