@@ -2,13 +2,14 @@
 //!
 //! A logger is the whole process's, so it is another process that has it.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use devnodes::{PATIENCE, Servers, eventually};
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use log::{LevelFilter, Log, Metadata, Record};
 use quorlock::{LockGuard, LockManager, Lost};
 
 use crate::log_lines::down_and_up;
@@ -22,6 +23,10 @@ static GUARDS: Mutex<Vec<&'static LockGuard>> = Mutex::new(Vec::new());
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// How often it has taken a lock, where no thread of a user has written the line.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// This thread is taking it.
+    static TAKES: Cell<bool> = const { Cell::new(false) };
+}
 
 impl Curious {
     fn ask() {
@@ -49,13 +54,14 @@ impl Log for Curious {
             Curious::ask();
             LINES.lock().unwrap().push(record.args().to_string());
         }
-        // What that writes is of a lower level.
-        if record.level() <= Level::Info
-            && thread::current().name() == Some("quorlock-told")
+        // What that writes comes here as well.
+        if thread::current().name() == Some("quorlock-told")
             && let Some(locks) = LOCKS.get()
-            && locks.mutex("for the logger").try_lock_for(PATIENCE).is_ok()
+            && !TAKES.replace(true)
         {
-            TAKEN.fetch_add(1, Ordering::Relaxed);
+            TAKEN
+                .fetch_add(usize::from(locks.mutex("for the logger").try_lock_for(secs(1)).is_ok()), Ordering::Relaxed);
+            TAKES.set(false);
         }
     }
 
