@@ -20,6 +20,9 @@ const NODES: &str = "QUORLOCK_TEST_NODES";
 /// Time-outs that a busy machine keeps.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The first lock of somebody else.
+const FIRST: &str = "quorlock-testing";
+
 /// How long servers keep the counters of a test: twice the longest ttl.
 const FENCING_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long a lock lasts that was taken by [`Nodes::lose`]: milliseconds.
@@ -395,6 +398,11 @@ impl Nodes {
             None => self.nodes.iter().map(Node::open_back).collect::<io::Result<_>>()?,
         };
         let others = self.builder(urls).owner_label(Some("stand-in")).build()?;
+        // All are connected after this, and vote after a first lock. A lock before that would be on two of three until it is
+        // extended.
+        others.inspect(FIRST)?;
+        drop(others.mutex(FIRST).try_lock());
+        others.admin().forget(&others.inspect(FIRST)?)?;
         Ok(self.others.get_or_init(|| others))
     }
 
