@@ -1,6 +1,7 @@
 //! What the operating system gives.
 
 mod clock;
+mod condvar;
 mod socket;
 mod threads;
 
@@ -9,10 +10,11 @@ use std::sync::Arc;
 
 pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
 pub(crate) use mio::{Events, Poll, Registry, Token, Waker};
-pub(super) use parking_lot::{Condvar, Mutex, MutexGuard};
+pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 
 pub(crate) use clock::{Tick, boot_clock, tick, wall_clock};
+pub(super) use condvar::Condvar;
 pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Socket, WakeFd, Watch, wait_readable};
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
 

@@ -200,7 +200,6 @@ impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
-/// As of `parking_lot`.
 #[derive(Default)]
 pub(crate) struct Condvar(raw::Condvar);
 
@@ -224,12 +223,12 @@ impl Condvar {
         WaitTimeoutResult(self.0.wait_until(&mut guard.raw, deadline).timed_out())
     }
 
-    pub(crate) fn notify_one(&self) -> bool {
-        self.0.notify_one()
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
     }
 
-    pub(crate) fn notify_all(&self) -> usize {
-        self.0.notify_all()
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
     }
 }
 

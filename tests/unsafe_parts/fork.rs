@@ -27,6 +27,7 @@ fn main() {
     f1_sockets_are_not_handed_to_programs_that_are_started(&servers);
     f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(&servers);
     f1_a_forked_child_can_lock_with_a_manager_of_its_own(&servers);
+    f1_a_forked_childs_threads_have_nothing_of_those_that_sleep_in_its_parent(&servers);
     f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(&servers);
 }
 
@@ -222,6 +223,27 @@ fn f1_a_forked_child_can_lock_with_a_manager_of_its_own(servers: &Servers) {
     assert_eq!(holders(servers, "report"), 3);
     drop(parents);
     done("f1_a_forked_child_can_lock_with_a_manager_of_its_own");
+}
+
+/// They get the same memory: whoever keeps a list of those that sleep by where that is has them in it twice.
+fn f1_a_forked_childs_threads_have_nothing_of_those_that_sleep_in_its_parent(servers: &Servers) {
+    let short = |servers| builder(servers).response_timeout(Duration::from_millis(250)).ttl(Duration::from_secs(1));
+    for managers in 1..=4 {
+        let parents: Vec<_> = (0..managers).map(|_| manager(servers)).collect();
+        let guards: Vec<_> = parents.iter().enumerate().map(|(i, it)| hold(servers, it, &format!("p{i}"))).collect();
+        let early: Vec<_> = (0..managers).map(|_| short(servers)).collect();
+        let parents = in_child(|| {
+            let own: Vec<_> = early.into_iter().map(|it| it.build().expect("the options are good")).collect();
+            let kept: Vec<_> = own.iter().enumerate().map(|(i, it)| hold(servers, it, &format!("c{i}"))).collect();
+            // The threads that extend them sleep in between.
+            eventually("each is extended a few times", || own.iter().all(|it| 3 < it.stats().extensions));
+            drop(kept);
+            own.iter().for_each(LockManager::shut_down);
+            drop((guards, parents));
+        });
+        drop(parents);
+    }
+    done("f1_a_forked_childs_threads_have_nothing_of_those_that_sleep_in_its_parent");
 }
 
 fn f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(servers: &Servers) {

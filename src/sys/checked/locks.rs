@@ -170,16 +170,17 @@ impl Condvar {
         WaitTimeoutResult(!woken)
     }
 
-    pub(crate) fn notify_one(&self) -> bool {
+    pub(crate) fn notify_one(&self) {
         point();
         let sleeper = self.sleepers.lock().unwrap().pop_front();
-        sleeper.inspect(|it| it.wake()).is_some()
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
     }
 
-    pub(crate) fn notify_all(&self) -> usize {
+    pub(crate) fn notify_all(&self) {
         point();
         let sleepers = std::mem::take(&mut *self.sleepers.lock().unwrap());
         sleepers.iter().for_each(|it| it.wake());
-        sleepers.len()
     }
 }
