@@ -9,7 +9,7 @@ use crate::ids::NodeId;
 use crate::observer::event::{Event, Observer};
 use crate::sys::aside;
 use crate::sys::logging::error;
-use crate::sys::sync::{AtomicBool, afterwards, in_turn};
+use crate::sys::sync::{AtomicBool, in_turn};
 
 /// Tells the observer, if there is one. Without one it costs a look at a pointer.
 #[derive(Clone, Default)]
@@ -68,14 +68,10 @@ impl Upcall {
 }
 
 impl Observed {
-    /// Does that on the thread for it, if this is one of ours; otherwise as soon as this thread has nothing locked and is not in
-    /// the observer.
+    /// Does that where what is a user's is done, and not inside the observer.
     fn in_turn(self: &Arc<Self>, work: impl FnOnce(&Observed) + Send + 'static) {
         let this = Arc::clone(self);
-        match aside::own() {
-            Some(leave) => leave(Box::new(move || work(&this))),
-            None => afterwards(move || in_turn(move || work(&this))),
-        }
+        aside::tell(move || in_turn(move || work(&this)));
     }
 
     fn call(&self, event: &Event) {
@@ -92,8 +88,15 @@ impl Observed {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(not(quorlock_shuttle))]
+    use std::time::Duration;
+
     use super::*;
+    #[cfg(not(quorlock_shuttle))]
+    use crate::sys::aside::Aside;
     use crate::sys::sync::{Mutex, is_anything_locked};
+    #[cfg(not(quorlock_shuttle))]
+    use crate::time;
 
     fn silent() -> Event {
         Event::NodeSilent { node: NodeId::new(0) }
@@ -133,28 +136,47 @@ mod tests {
         assert_eq!(*calls.lock(), 1);
     }
 
-    #[test]
-    fn what_an_observer_causes_itself_is_told_after_it() {
+    /// What an observer is told that causes one more event, three times. `tells` tells it of the first.
+    fn caused_by_itself(tells: impl FnOnce(Upcall)) -> String {
         let told = Arc::new(Mutex::new(String::new()));
-        let tells = Arc::clone(&told);
+        let notes = Arc::clone(&told);
         let upcall = Arc::new(Mutex::new(Upcall::default()));
         let again = Arc::clone(&upcall);
         let observer = move |event: &Event| {
             let Event::NodeSilent { node } = event else { return };
-            tells.lock().push_str(&format!("({node}"));
+            notes.lock().push_str(&format!("({node}"));
             if node.index() < 3 {
                 let upcall = again.lock().clone();
                 upcall.tell(|| Event::NodeSilent { node: NodeId::new([1, 2, 3][node.index()]) });
             }
-            tells.lock().push(')');
+            notes.lock().push(')');
         };
         *upcall.lock() = Upcall::to(Arc::new(observer));
 
-        let tell = upcall.lock().clone();
-        tell.tell(silent);
+        let first = upcall.lock().clone();
+        tells(first);
 
-        assert_eq!(*told.lock(), "(n0)(n1)(n2)(n3)");
         *upcall.lock() = Upcall::default();
+        let told = told.lock();
+        told.clone()
+    }
+
+    #[test]
+    fn what_an_observer_causes_itself_is_told_after_it() {
+        assert_eq!(caused_by_itself(|it| it.tell(silent)), "(n0)(n1)(n2)(n3)");
+    }
+
+    #[cfg(not(quorlock_shuttle))]
+    #[test]
+    fn what_an_observer_causes_itself_is_told_after_it_also_for_threads_of_ours() {
+        let aside = Arc::new(Aside::new("test", 8, Duration::ZERO));
+        let runs = Arc::clone(&aside);
+        let told = caused_by_itself(|it| {
+            let _left = aside::leave_to(Some(Arc::new(move |work| assert!(runs.run(work).is_ok()))));
+            it.tell(silent);
+            aside.end(time::deadline(Duration::from_secs(30)));
+        });
+        assert_eq!(told, "(n0)(n1)(n2)(n3)");
     }
 
     #[test]

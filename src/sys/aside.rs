@@ -1,7 +1,7 @@
 //! What belongs to users and is due on a thread of ours: it is done aside, on a thread of its own.
 //!
 //! A logger or an observer may take any time. So no thread that writes, reads, renews or schedules calls one: it leaves what it
-//! has to tell, and goes on. Threads of users tell by themselves: see [`afterwards`](crate::sys::sync::afterwards).
+//! has to tell, and goes on. Threads of users tell by themselves: see [`afterwards`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sys::sync::{Condvar, Mutex};
-use crate::sys::system::{LEAVE, Leave, OwnThread, SendWork as Work, ThreadId, Tick, run_aside, this_thread};
+use crate::sys::sync::{Condvar, Mutex, afterwards};
+use crate::sys::system::{LEAVE, Leave, OwnThread, SendWork, ThreadId, Tick, run_aside, this_thread};
 
 /// Does one thing after another, on a thread that is started when there is something to do. Keeps nothing of a manager, and is
 /// shared by its threads.
@@ -26,7 +26,7 @@ pub(crate) struct Aside {
 
 #[derive(Default)]
 struct State {
-    due: VecDeque<Work>,
+    due: VecDeque<SendWork>,
     /// The thread is there.
     runs: bool,
     /// It waits for more.
@@ -43,7 +43,7 @@ impl Aside {
 
     /// Does it, behind all others. Does not wait. Gives back what is not done: this, if too much waits already; all that waits, if
     /// the system gives no thread.
-    pub(crate) fn run(self: &Arc<Self>, work: Work) -> Result<(), Vec<Work>> {
+    pub(crate) fn run(self: &Arc<Self>, work: SendWork) -> Result<(), Vec<SendWork>> {
         let starts = {
             let mut state = self.state.lock();
             if self.most <= state.due.len() {
@@ -82,7 +82,7 @@ impl Aside {
         }
     }
 
-    fn next(&self) -> Option<Work> {
+    fn next(&self) -> Option<SendWork> {
         let mut state = self.state.lock();
         while state.due.is_empty() && !state.ends && !self.linger.is_zero() {
             state.waits = true;
@@ -101,8 +101,20 @@ impl Aside {
     }
 }
 
-/// Where this thread leaves what it has to tell, if it is one of ours.
-pub(crate) fn own() -> Option<Leave> {
+/// Does what is a user's: on the thread for it, if this is one of ours; otherwise here, as soon as nothing is locked.
+pub(crate) fn tell(work: impl FnOnce() + Send + 'static) {
+    match own() {
+        Some(leave) => leave(Box::new(work)),
+        None => afterwards(work),
+    }
+}
+
+/// Whether this thread is one of ours, which calls nothing of a user's.
+pub(crate) fn is_ours() -> bool {
+    LEAVE.try_with(|it| it.borrow().is_some()).unwrap_or(false)
+}
+
+fn own() -> Option<Leave> {
     LEAVE.try_with(|it| it.borrow().clone()).ok().flatten()
 }
 
@@ -152,7 +164,7 @@ mod tests {
         assert!(aside.run(Box::new(first)).is_ok());
         begins.recv_timeout(PATIENCE).unwrap();
         let (said, heard) = mpsc::channel();
-        let say = |number: usize| -> Work {
+        let say = |number: usize| -> SendWork {
             let said = said.clone();
             Box::new(move || said.send(number).unwrap())
         };

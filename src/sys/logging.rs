@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) use log::Level;
 use log::Record;
 
-use crate::sys::aside;
-use crate::sys::sync::{afterwards, is_anything_locked};
+use crate::sys::aside::{is_ours, tell};
+use crate::sys::sync::is_anything_locked;
 
 /// Whether anybody may want a line of this level.
 pub(crate) fn is_on(level: Level) -> bool {
@@ -26,19 +26,14 @@ pub(crate) struct Place {
     pub(crate) line: u32,
 }
 
-/// Hands a line to the log, as soon as this thread has nothing locked.
+/// Hands a line to the log: from a thread of ours on the thread for it, otherwise as soon as this one has nothing locked.
 pub(crate) fn write(level: Level, place: Place, text: fmt::Arguments<'_>) {
-    let own = aside::own();
-    if own.is_none() && !is_anything_locked() {
+    if !is_ours() && !is_anything_locked() {
         hand_over(level, place, text);
         return;
     }
     let text = text.to_string();
-    if let Some(leave) = own {
-        leave(Box::new(move || hand_over(level, place, format_args!("{text}"))));
-        return;
-    }
-    afterwards(move || hand_over(level, place, format_args!("{text}")));
+    tell(move || hand_over(level, place, format_args!("{text}")));
 }
 
 fn hand_over(level: Level, Place { module, file, line }: Place, text: fmt::Arguments<'_>) {

@@ -59,8 +59,8 @@ impl Log for Curious {
             && let Some(locks) = LOCKS.get()
             && !TAKES.replace(true)
         {
-            TAKEN
-                .fetch_add(usize::from(locks.mutex("for the logger").try_lock_for(secs(1)).is_ok()), Ordering::Relaxed);
+            let taken = locks.mutex("for the logger").try_lock_for(secs(1)).is_ok();
+            TAKEN.fetch_add(usize::from(taken), Ordering::Relaxed);
             TAKES.set(false);
         }
     }
