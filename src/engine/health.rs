@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::engine::nodes::cluster::Cluster;
 use crate::engine::nodes::node::Node;
+use crate::engine::nodes::server::Server;
 use crate::engine::round::ask::{self, Asked};
 use crate::engine::shared::Shared;
 use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::{NodeId, NodeSet};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, Command, Greeted};
+use crate::wire::{self, Command};
 
 /// So often nodes are asked again: with the ids that the others have shown, to make sure of what they show then, and once more
 /// if one of them turns out to be another meanwhile.
@@ -27,51 +27,42 @@ impl Shared {
         let nodes = self.fanout.nodes();
         let deadline = self.fanout.deadline(time::tick());
         let ask = || self.ask(Command::time(), None, deadline);
-        self.fanout.all().iter().for_each(|it| it.tell_again());
+        let servers = || nodes.iter().flat_map(|it| it.servers().into_owned());
+        servers().for_each(|it| it.tell_again());
         let mut failures = ask();
-        self.ask_lanes(&mut failures);
+        self.ask_others(&mut failures);
         for _ in 0..ROUNDS {
             // When all have been met they can be asked who uses them together with others.
-            let all = self.fanout.all();
-            let behind: Vec<_> = all.iter().filter(|it| it.is_up() && it.is_to_be_told()).collect();
+            let behind: Vec<_> = servers().filter(|it| it.standing.is_up() && it.is_to_be_told()).collect();
             if !behind.is_empty() {
                 behind.iter().for_each(|it| it.tell_again());
                 ask();
             }
         }
-        let row = |(node, failure): (&Arc<Node>, _)| NodeCheck {
-            longest_quarantine: self.fanout.records.shown_by(node.id),
-            ..match self.fanout.cluster(node.id) {
-                None => check(node, failure, self.fanout.double_of(node.id)),
-                Some(cluster) => self.check_cluster(node, cluster, failure),
-            }
-        };
-        let mut rows: Vec<_> = nodes.iter().zip(failures).map(row).collect();
+        let mut rows: Vec<_> = nodes.iter().zip(failures).map(|(node, failure)| self.check(node, failure)).collect();
         self.measure(&mut rows);
         rows
     }
 
-    /// Asks each master of the nodes that are clusters.
-    fn ask_lanes(&self, failures: &mut [Option<NodeFailure>]) {
-        let lanes = |node: &NodeId| self.fanout.cluster(*node).map_or(0, |it| it.serving().len());
-        let most = self.fanout.ids().map(|it| lanes(&it)).max().unwrap_or(0);
-        let command = |lane| {
-            let to = Some(self.fanout.ids().filter(|it| lane < lanes(it)).collect());
-            Asked { command: Command::time(), to, lane: Some(lane) }
+    /// Asks the servers that nodes are spread over, but for the first one of each, which has been asked.
+    fn ask_others(&self, failures: &mut [Option<NodeFailure>]) {
+        let parts: Vec<_> = self.fanout.nodes().iter().map(|it| (it.id, it.serving().len())).collect();
+        let most = parts.iter().map(|it| it.1).max().unwrap_or(0);
+        let command = |part| {
+            let to = Some(parts.iter().filter(|it| part < it.1).map(|it| it.0).collect());
+            Asked { command: Command::time(), to, part: Some(part) }
         };
-        for answers in ask::ask_many(&self.fanout, (0..most).map(command), self.fanout.deadline(time::tick())) {
-            for ((node, failure), (answer, _)) in self.fanout.ids().zip(&mut *failures).zip(answers) {
-                if self.fanout.cluster(node).is_some() && failure.is_none() {
-                    *failure = answer.err().filter(|it| *it != NodeFailure::TimedOut);
-                }
+        for answers in ask::ask_many(&self.fanout, (1..most).map(command), self.fanout.deadline(time::tick())) {
+            for (failure, (answer, _)) in failures.iter_mut().zip(answers).filter(|it| it.0.is_none()) {
+                *failure = answer.err().filter(|it| *it != NodeFailure::TimedOut);
             }
         }
     }
 
-    /// What is found of a cluster: what is found of any of its masters, and of all of them together.
-    fn check_cluster(&self, node: &Node, cluster: &Cluster, failure: Option<NodeFailure>) -> NodeCheck {
-        let double = self.fanout.double_of(node.id);
-        let mut rows: Vec<_> = cluster.serving().iter().map(|it| check(it, None, double)).collect();
+    /// What is found of any of a node's servers, and of all of them together.
+    fn check(&self, node: &Node, failure: Option<NodeFailure>) -> NodeCheck {
+        let (double, members) = (self.fanout.double_of(node.id), node.members());
+        let mut rows: Vec<_> = node.serving().iter().map(|it| check(it, &members.failing, double)).collect();
         let failure = failure.or_else(|| rows.iter_mut().find_map(|it| it.failure.take()));
         let mut findings = Vec::new();
         for finding in rows.iter_mut().flat_map(|it| std::mem::take(&mut it.findings)) {
@@ -79,11 +70,18 @@ impl Shared {
                 findings.push(finding);
             }
         }
-        let count = cluster.not_served();
+        let count = node.not_served();
         findings.extend((count != 0).then_some(NodeFinding::SlotsNotServed { count }));
-        match rows.into_iter().next() {
-            Some(first) => NodeCheck { address: Arc::clone(&node.address), failure, findings, ..first },
-            None => row(node, failure, findings),
+        let of_all = row(node.id, &node.address, failure);
+        let first = rows.into_iter().next().unwrap_or_else(|| of_all.clone());
+        let longest_quarantine = self.fanout.records.shown_by(node.id);
+        NodeCheck {
+            address: of_all.address,
+            failure: of_all.failure,
+            findings,
+            members: members.all,
+            longest_quarantine,
+            ..first
         }
     }
 
@@ -107,7 +105,7 @@ impl Shared {
     /// Asks every node which commands its access list forbids, and waits for all of them.
     pub(crate) fn check_access(&self) -> Vec<NodeAccess> {
         let answers = ask::ask(&self.fanout, wire::probe(), None, self.fanout.deadline(time::tick()));
-        let row = |(node, answer): (&Arc<Node>, Result<Answer, NodeFailure>)| NodeAccess {
+        let row = |(node, answer): (&Node, Result<Answer, NodeFailure>)| NodeAccess {
             node: node.id,
             address: Arc::clone(&node.address),
             forbidden: answer.and_then(|it| match it {
@@ -145,78 +143,70 @@ impl Shared {
 
     fn vouch_for(&self, new: NodeSet) -> Vec<Option<NodeFailure>> {
         // A command for each server: no two may have a record of the same edition.
-        let of_node = |node: NodeId| -> Vec<_> {
-            let ask = |lane, command| Asked { command, to: Some(NodeSet::from_iter([node])), lane };
-            match self.fanout.cluster(node) {
-                Some(cluster) => (0..).zip(cluster.vouch()).map(|(lane, it)| ask(Some(lane), it)).collect(),
-                None => vec![ask(None, self.fanout.records.greet(Greeted::Server { look: false, vouch: true }, None))],
-            }
+        let of_node = |node: &Node| -> Vec<_> {
+            let to: NodeSet = [node.id].into_iter().collect();
+            let ask = |(part, command)| Asked { command, to: Some(to), part: Some(part) };
+            (0..).zip(node.vouch()).map(ask).collect()
         };
-        let nodes = self.fanout.ids().filter(|it| new.contains(*it));
+        let nodes = self.fanout.nodes().iter().filter(|it| new.contains(it.id));
         let asked: Vec<_> = nodes.flat_map(|node| of_node(node).into_iter().map(move |it| (node, it))).collect();
         let (nodes, asked): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
         let answers = ask::ask_many(&self.fanout, asked, self.fanout.deadline(time::tick()));
         let mut failed = vec![None; self.fanout.len()];
         for (node, mut answers) in nodes.into_iter().zip(answers) {
-            let failure = answers.drain(..).nth(node.index()).and_then(|it| it.0.err());
-            if let Some(place) = failed.get_mut(node.index()) {
+            let failure = answers.drain(..).nth(node.id.index()).and_then(|it| it.0.err());
+            if let Some(place) = failed.get_mut(node.id.index()) {
                 *place = failure.or(place.take());
             }
-            if let Some(cluster) = self.fanout.cluster(node) {
-                cluster.doubt_all();
-            }
+            node.doubt_all();
         }
         failed
     }
 
     /// The same, where no node can be asked.
     pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
-        let row = |node: &Arc<Node>| row(node, Some(NodeFailure::ShutDown), Vec::new());
+        let row = |it: &Node| row(it.id, &it.address, Some(NodeFailure::ShutDown));
         self.fanout.nodes().iter().map(row).collect()
     }
 }
 
-fn check(node: &Node, failure: Option<NodeFailure>, double: Option<NodeId>) -> NodeCheck {
-    let mut findings = Vec::new();
-    let (mut version, mut uptime, mut append_only) = (None, None, None);
-    let quarantine = node.quarantine_left(time::tick());
-    let failure = failure.or_else(|| node.misfit());
-    let failure = failure.or_else(|| quarantine.map(|(left, why)| NodeFailure::Quarantined { left, why }));
-    if node.is_up()
-        && let Some(server_info) = node.status.server_info()
+fn check(server: &Server, failing: &str, double: Option<NodeId>) -> NodeCheck {
+    let quarantine = || server.quarantine_left(time::tick());
+    let quarantined = || quarantine().map(|(left, why)| NodeFailure::Quarantined { left, why });
+    let mut row = row(server.id, &server.address, server.misfit().or_else(quarantined));
+    if server.standing.is_up()
+        && let Some(server_info) = server.status.server_info()
     {
-        findings.extend(server_info.findings());
-        findings.extend(double.map(|other| NodeFinding::SameServer { other }));
-        findings.extend(node.other_users.finding());
-        findings.extend(clock_differs(node));
-        let said = node.status.members().failing;
-        findings.extend((!said.is_empty()).then_some(NodeFinding::MembersFail { said }));
-        uptime = server_info.uptime.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
-        append_only = server_info.append_only;
-        version = server_info.version.map(Arc::from);
+        row.findings.extend(server_info.findings());
+        row.findings.extend(double.map(|other| NodeFinding::SameServer { other }));
+        row.findings.extend(server.other_users.finding());
+        row.findings.extend(clock_differs(server));
+        row.findings.extend((!failing.is_empty()).then(|| NodeFinding::MembersFail { said: failing.to_owned() }));
+        row.uptime = server_info.uptime.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
+        row.append_only = server_info.append_only;
+        row.version = server_info.version.map(Arc::from);
     }
-    NodeCheck { version, uptime, append_only, ..row(node, failure, findings) }
+    row
 }
 
-fn row(node: &Node, failure: Option<NodeFailure>, findings: Vec<NodeFinding>) -> NodeCheck {
-    let address = Arc::clone(&node.address);
+fn row(node: NodeId, address: &Arc<str>, failure: Option<NodeFailure>) -> NodeCheck {
     NodeCheck {
-        node: node.id,
-        address,
+        node,
+        address: Arc::clone(address),
         failure,
-        findings,
+        findings: Vec::new(),
         round_trip: None,
         version: None,
         uptime: None,
         append_only: None,
-        members: node.status.members().all,
+        members: Vec::new(),
         longest_quarantine: None,
     }
 }
 
-fn clock_differs(node: &Node) -> Option<NodeFinding> {
+fn clock_differs(server: &Server) -> Option<NodeFinding> {
     let now = Moment::now();
-    let (low, high) = node.status.clock_shows(now)?;
+    let (low, high) = server.status.clock_shows(now)?;
     let wall = now.wall_micros();
     // Zero as long as ours lies between what is possible.
     let by = Duration::from_micros(wall.abs_diff(wall.clamp(low, high.max(low))));

@@ -1,16 +1,14 @@
 //! The nodes: a connection and a worker for each, and one door to all of them.
 
 mod belief;
-pub(crate) mod cluster;
 pub(crate) mod connect;
 pub(crate) mod contacts;
 pub(crate) mod deliver;
 pub(crate) mod drive;
 pub(crate) mod events;
 pub(crate) mod fanout;
-pub(crate) mod finder;
 pub(crate) mod job;
-pub(crate) mod lane;
+mod lane;
 pub(crate) mod leaving;
 pub(crate) mod link;
 pub(crate) mod load;
@@ -24,8 +22,10 @@ pub(crate) mod records;
 pub(crate) mod resend;
 mod resolve;
 mod room;
-mod routes;
+pub(crate) mod server;
 pub(crate) mod sets;
 mod settle;
+mod sharded;
+mod standing;
 pub(crate) mod status;
 pub(crate) mod worker;

@@ -82,7 +82,7 @@ impl MultiLock {
             return Err(AcquireError::TooManyNames { count, max: NAMES_MAX });
         }
         self.inner.check()?;
-        if self.inner.engine().shared().fanout.has_clusters() && !self.spec().plan.is_in_one_slot() {
+        if self.inner.engine().shared().fanout.is_any_spread() && !self.spec().plan.is_in_one_slot() {
             return Err(AcquireError::SeveralSlots);
         }
         self.inner.take(patience)

@@ -49,6 +49,13 @@ pub(crate) struct Master {
 }
 
 impl Map {
+    /// Of a group, whose master serves all slots.
+    pub(crate) fn of_one(host: String, port: u16) -> Map {
+        let slots = vec![(0, u16::try_from(SLOTS.saturating_sub(1)).unwrap_or(u16::MAX))];
+        let master = Master { host, port, name: None, epoch: 0, says_so: true, slots };
+        Map { masters: vec![master], owners: vec![Some(0); SLOTS], has_majority: true }
+    }
+
     /// The master that serves a slot, by its place.
     pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
         self.owners.get(usize::from(slot)).copied().flatten().map(usize::from)

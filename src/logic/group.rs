@@ -96,25 +96,9 @@ pub(crate) fn failing(reports: &[MemberReport], master: Option<(&str, u16)>) -> 
     reports.iter().filter(fails).map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// What the members said while there is a connection to a master, and what follows.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Outcome {
-    /// It is still the master.
-    Confirmed,
-    /// Nobody knows. It counts for as long as the last answer does.
-    Unknown(NodeFailure),
-    /// It is not the master any more, or not the only one.
-    Over(NodeFailure),
-}
-
-/// What follows from `found`, if the connection is to `connected`.
-pub(crate) fn outcome<T: PartialEq>(connected: &T, found: Result<T, NodeFailure>) -> Outcome {
-    match found {
-        Ok(found) if found == *connected => Outcome::Confirmed,
-        Ok(_) => Outcome::Over(NodeFailure::Disconnected { reason: "another server is the master now".to_owned() }),
-        Err(failure @ (NodeFailure::TwoMasters { .. } | NodeFailure::UnknownMaster { .. })) => Outcome::Over(failure),
-        Err(failure) => Outcome::Unknown(failure),
-    }
+/// Whether there is no master any more that could be believed in, or more than one; otherwise nobody knows.
+pub(crate) fn ends_a_master(failure: &NodeFailure) -> bool {
+    matches!(failure, NodeFailure::TwoMasters { .. } | NodeFailure::UnknownMaster { .. })
 }
 
 /// What each of them said.
@@ -223,13 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_ends_when_another_is_the_master_and_not_because_nobody_answers() {
-        let failure = || NodeFailure::NoMaster { said: Vec::new() };
-        let two = || NodeFailure::TwoMasters { first: String::new(), second: String::new() };
-        assert_eq!(outcome(&1, Ok(1)), Outcome::Confirmed);
-        assert!(matches!(outcome(&1, Ok(2)), Outcome::Over(NodeFailure::Disconnected { .. })));
-        assert_eq!(outcome(&1, Err(two())), Outcome::Over(two()));
-        assert_eq!(outcome(&1, Err(failure())), Outcome::Unknown(failure()));
+    fn a_master_is_none_any_more_when_there_are_two_and_not_because_nobody_answers() {
+        assert!(ends_a_master(&NodeFailure::TwoMasters { first: String::new(), second: String::new() }));
+        assert!(!ends_a_master(&NodeFailure::NoMaster { said: Vec::new() }));
     }
 
     #[test]

@@ -116,6 +116,45 @@ fn a_master_that_is_made_a_replica_under_its_clients_loses_them_to_the_new_one()
 }
 
 #[test]
+fn a_release_that_a_master_has_not_confirmed_is_brought_to_the_next_one() -> TestResult {
+    needs!(Replicas);
+    let group = Group::start(1)?;
+    let locks = builder([group.replicated_url()]).response_timeout(ms(300)).ttl(LONG).build()?;
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("the replica has it", || group.servers[1].exists("report"));
+
+    group.servers[0].pause()?;
+    drop(guard);
+    group.servers[0].kill()?;
+    failure_in_the_end(&locks, |it| matches!(it, NodeFailure::NoMaster { .. }));
+    // By then nobody tries to reach the old one any more.
+    let asked =
+        || group.servers[1].info("cmdstat_role").and_then(|it| it[6..it.find(',')?].parse::<u64>().ok()).unwrap_or(0);
+    let before = asked();
+    eventually("it is asked again and again", || before + 4 <= asked());
+    group.promote(1)?;
+
+    eventually("it is given back there", || !group.servers[1].exists("report"));
+    Ok(())
+}
+
+#[test]
+fn a_release_that_a_former_master_refuses_is_brought_to_the_next_one() -> TestResult {
+    needs!(Replicas);
+    let group = Group::start(1)?;
+    let locks = builder([group.replicated_url()]).ttl(LONG).build()?;
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("the replica has it", || group.servers[1].exists("report"));
+
+    group.promote(1)?;
+    group.demote(0, 1)?;
+    drop(guard);
+
+    eventually("it is given back there", || !group.servers[1].exists("report"));
+    Ok(())
+}
+
+#[test]
 fn of_two_masters_neither_counts_and_the_error_names_them() -> TestResult {
     needs!(Replicas);
     let group = Group::start(1)?;

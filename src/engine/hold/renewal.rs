@@ -18,8 +18,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     let mut rounds_seen = 0;
     let seat = shared.fanout.seat();
     while let Some(due) = shared.schedule.next(&mut last, seat.has_idle().then_some(IDLE_MIN)) {
-        if seat.has_idle() {
-            seat.end_idle(shared.fanout.nodes(), &mut rounds_seen);
+        if seat.has_idle() && seat.is_quiet(&mut rounds_seen) {
+            shared.fanout.end_idle();
         }
         let due = soonest_first(due);
         survive(shared, &due, || look_after(shared, &due));

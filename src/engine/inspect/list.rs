@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::engine::inspect::search::Search;
+use crate::engine::nodes::node::Node;
 use crate::engine::park::{Signal, sleep};
 use crate::engine::round::ask::{self, Asked};
 use crate::engine::shared::Shared;
@@ -22,7 +23,8 @@ const TOGETHER: usize = 16;
 /// Where is looked.
 struct Place {
     node: NodeId,
-    lane: Option<usize>,
+    /// Of the servers that the node is spread over.
+    part: usize,
     search: Search,
 }
 
@@ -37,7 +39,7 @@ impl Shared {
         while found.len() < NAMES_MAX {
             let question = |it: &Place| {
                 let to = Some([it.node].into_iter().collect());
-                Some(Asked { command: it.search.question()?, to, lane: it.lane })
+                Some(Asked { command: it.search.question()?, to, part: Some(it.part) })
             };
             let questions: Vec<_> = searches.iter().filter_map(question).collect();
             if questions.is_empty() {
@@ -70,20 +72,18 @@ impl Shared {
         Ok(Listing { locks, is_complete: missed.is_empty() && !is_full, missed })
     }
 
-    /// A search in each node, and in each lane of one that is a cluster.
+    /// A search in each server of each node.
     fn searches(&self, only_held: bool) -> Vec<Place> {
-        let of = |node: NodeId| match self.fanout.cluster(node) {
-            None => vec![Place { node, lane: None, search: Search::new(only_held, false) }],
-            Some(cluster) => {
-                let search = |lane| Place { node, lane: Some(lane), search: Search::new(only_held, true) };
-                (0..cluster.serving().len().max(1)).map(search).collect()
-            }
-        };
-        // A cluster is not known before it was asked for something.
-        if self.fanout.has_clusters() {
+        // What a node is spread over is not known before it was asked for something.
+        if self.fanout.is_any_spread() {
             ask::ask(&self.fanout, Command::time(), None, self.fanout.deadline(time::tick()));
         }
-        self.fanout.ids().flat_map(of).collect()
+        let of = |node: &Node| {
+            let (id, is_spread) = (node.id, node.is_spread());
+            let search = move |part| Place { node: id, part, search: Search::new(only_held, is_spread) };
+            (0..node.serving().len().max(1)).map(search)
+        };
+        self.fanout.nodes().iter().flat_map(of).collect()
     }
 
     /// Looks at all of these, several at a time.
@@ -97,7 +97,7 @@ impl Shared {
         for some in found.chunks(TOGETHER) {
             let (began, prefix) = (time::tick(), self.config.prefix.len());
             let inspect = |(name, slot): &FoundName| Looked::new(name, *slot).inspect();
-            let commands = some.iter().map(|it| Asked { command: inspect(it), to: None, lane: None });
+            let commands = some.iter().map(|it| Asked { command: inspect(it), to: None, part: None });
             let answers = ask::ask_many(&self.fanout, commands, self.fanout.deadline(began));
             for ((name, slot), answers) in some.iter().zip(answers) {
                 let answers = answers.into_iter().map(|(answer, _)| answer);

@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::engine::nodes::node::Node;
+use crate::engine::nodes::lane::Lane;
+use crate::engine::nodes::server::Server;
 use crate::error::Quarantine;
 use crate::time::{Moment, Tick};
 
-impl Node {
+impl Server {
     /// Whether what was asked at `asked` counts: of a node that is more than one process, somebody has said shortly before
     /// that this server is its master. Always, if it is one.
     pub(super) fn is_believed(&self, asked: Moment) -> bool {
@@ -19,9 +20,19 @@ impl Node {
         self.believed_until.store(until.boot_micros(), Ordering::Release);
     }
 
+    /// It is the master no longer.
+    pub(super) fn disbelieve(&self) {
+        self.believed_until.store(0, Ordering::Release);
+    }
+
+    /// Its lane, if it is a master of a cluster.
+    pub(super) fn with_slots(&self) -> Option<&Lane> {
+        self.lane.as_ref().filter(|it| it.has_slots)
+    }
+
     /// For how long what it grants does not count yet, and why: of a lane, of slots that were never used.
     pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, Quarantine)> {
-        let of_lane = self.lane.as_ref().and_then(|it| it.left(now, self.records.quarantine()));
+        let of_lane = self.with_slots().and_then(|it| it.left(now, self.records.quarantine()));
         self.status.left(now).into_iter().chain(of_lane).max_by_key(|it| it.0)
     }
 }

@@ -3,7 +3,7 @@
 use crate::answer::{AcquireReply, Answer, ExtendReply, GreetReply, RaiseReply};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::{Answered, Batch, Driver, Filled};
-use crate::engine::nodes::node::Node;
+use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
 use crate::logic::eligibility::{Eligibility, Times};
 use crate::logic::quarantines::Ask;
@@ -15,42 +15,42 @@ use crate::wire::{Kind, Reply};
 
 /// One turn at a connection that `me` drives: reads once, and hands out what has come. `None` if somebody else drives it, or
 /// if it is broken.
-pub(crate) fn turn(node: &Node, me: Driver) -> Option<Filled> {
-    let turn = node.link.turn(me)?;
+pub(crate) fn turn(server: &Server, me: Driver) -> Option<Filled> {
+    let turn = server.link.turn(me)?;
     if let Some(mut batch) = turn.batch {
-        deliver(node, &mut batch, turn.now);
-        node.link.end_turn(me, batch);
+        deliver(server, &mut batch, turn.now);
+        server.link.end_turn(me, batch);
     }
     Some(turn.filled)
 }
 
 /// The connection is not locked meanwhile. What belongs to users comes after all of it.
-fn deliver(node: &Node, batch: &mut Batch, now: Now) {
-    let mut eligibility = node.eligibility.lock();
+fn deliver(server: &Server, batch: &mut Batch, now: Now) {
+    let mut eligibility = server.eligibility.lock();
     if std::mem::take(&mut batch.in_time) {
-        node.note_answers();
+        server.note_answers();
     }
     for Answered { mut job, asked, reply } in batch.answers.drain(..) {
-        trace!("{}: {:?}", node.id, reply.answer);
+        trace!("{}: {:?}", server.id, reply.answer);
         let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now.tick, answered_at: now.moment };
-        let answer = judge(node, &mut eligibility, &job, reply, times);
-        count(&node.own_counters.answers);
+        let answer = judge(server, &mut eligibility, &job, reply, times);
+        count(&server.own_counters.answers);
         if matches!(answer, Answer::Failed(_)) {
-            count(&node.own_counters.failures);
+            count(&server.own_counters.failures);
         }
-        node.upcall.tell(|| {
+        server.upcall.tell(|| {
             let failure = if let Answer::Failed(failure) = &answer { Some(failure.clone()) } else { None };
-            Event::NodeReply { node: node.id, took: now.tick.saturating_duration_since(asked.tick), failure }
+            Event::NodeReply { node: server.id, took: now.tick.saturating_duration_since(asked.tick), failure }
         });
         if let Some(step) = job.step {
-            node.take_step(step, &answer, now.tick);
+            server.take_step(step, &answer, now.tick);
             continue;
         }
         match job.kind() {
-            Kind::Subscribe => node.set_listening(&answer),
+            Kind::Subscribe => server.set_listening(&answer),
             kind => {
                 if kind == Kind::Greet {
-                    node.on_greeted(&answer, now.tick);
+                    server.on_greeted(&answer, now.tick);
                 }
                 let is_taken = !matches!(answer, Answer::Failed(_));
                 let retries = matches!(&answer, Answer::Failed(failure) if job.is_worth_retrying(failure, now.tick));
@@ -58,58 +58,64 @@ fn deliver(node: &Node, batch: &mut Batch, now: Now) {
                     // They have ended the connection.
                     Answer::Failed(NodeFailure::Replica | NodeFailure::Loading) => {}
                     Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) => {
-                        node.doubt(&job)
+                        server.doubt(&job)
                     }
-                    Answer::Failed(failure) => node.status.note_refusal(failure, now.tick),
+                    Answer::Failed(failure) => server.status.note_refusal(failure, now.tick),
                     _ => {}
                 }
-                if !job.answer(node.id, answer, true) {
-                    count(&node.counters.late_answers);
+                if !job.answer(server.id, answer, true) {
+                    count(&server.counters.late_answers);
                 }
                 if is_taken && job.was_refused {
-                    node.retry_now();
+                    server.retry_now();
                 }
                 if retries {
                     // A server that is busy or cannot write refuses releases as well, and the key would stay for its ttl.
-                    node.retry_later(job, now.tick);
+                    server.retry_later(job, now.tick);
                 }
             }
         }
     }
     for mut job in batch.unwanted.drain(..) {
-        job.answer(node.id, Answer::NoScript, true);
-        count(&node.counters.late_answers);
+        job.answer(server.id, Answer::NoScript, true);
+        count(&server.counters.late_answers);
     }
     if !batch.changed.is_empty() {
-        node.on_changed(&mut batch.changed, now.tick);
+        server.on_changed(&mut batch.changed, now.tick);
     }
     for key in batch.notices.drain(..) {
-        node.take_notice(&key, now.tick);
+        server.take_notice(&key, now.tick);
     }
     drop(eligibility);
-    node.room.note_answers();
+    server.room.note_answers();
     // What waited for an answer, to be written together, is written now.
-    if node.has_queue() {
-        node.wake();
+    if server.has_queue() {
+        server.wake();
     }
 }
 
 /// What an answer counts for: a grant of a node that may have forgotten who holds the lock is none.
-fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, time }: Reply, times: Times) -> Answer {
-    eligibility.lasts(node.records.quarantine());
+fn judge(
+    server: &Server,
+    eligibility: &mut Eligibility,
+    job: &Job,
+    Reply { answer, time }: Reply,
+    times: Times,
+) -> Answer {
+    eligibility.lasts(server.records.quarantine());
     // A proposal that is far ahead is refused before the record is read.
     let is_ahead = matches!(answer, Answer::Acquire(AcquireReply::Ahead { .. }));
     if !is_ahead && matches!(answer, Answer::Acquire(_) | Answer::Extend(_) | Answer::Greet(_)) {
-        node.status.note_current(times.asked);
+        server.status.note_current(times.asked);
     }
     if time.is_some() {
         let news = eligibility.on_time(time, times);
-        node.publish_eligibility(eligibility, news, times.answered);
+        server.publish_eligibility(eligibility, news, times.answered);
     }
     let ask = match answer {
         // It may have told nobody that it is part of a cluster.
-        Answer::Failed(failure) if node.lane.is_none() => return Answer::Failed(failure.outside_clusters()),
-        Answer::Greet(shown) => return on_greeting(node, eligibility, job, shown, times),
+        Answer::Failed(failure) if server.with_slots().is_none() => return Answer::Failed(failure.outside_clusters()),
+        Answer::Greet(shown) => return on_greeting(server, eligibility, job, shown, times),
         Answer::Acquire(
             AcquireReply::Accepted
             | AcquireReply::Behind { .. }
@@ -124,24 +130,24 @@ fn judge(node: &Node, eligibility: &mut Eligibility, job: &Job, Reply { answer, 
         Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }) => Ask::Extension,
         _ => return answer,
     };
-    why_not(node, eligibility, job, ask, times).map_or(answer, Answer::Failed)
+    why_not(server, eligibility, job, ask, times).map_or(answer, Answer::Failed)
 }
 
-fn on_greeting(node: &Node, eligibility: &mut Eligibility, job: &Job, shown: GreetReply, times: Times) -> Answer {
+fn on_greeting(server: &Server, eligibility: &mut Eligibility, job: &Job, shown: GreetReply, times: Times) -> Answer {
     // Whoever only looks is not refused.
-    if node.records.is_used()
-        && let Some(failure) = node.records.misfit(shown)
+    if server.records.is_used()
+        && let Some(failure) = server.records.misfit(shown)
     {
         return Answer::Failed(failure);
     }
-    node.records.hear(node.id, shown);
-    let length = node.records.quarantine();
+    server.records.hear(server.id, shown);
+    let length = server.records.quarantine();
     eligibility.lasts(length);
-    match &node.lane {
+    match server.with_slots() {
         None => {
-            node.hear_set(shown);
+            server.hear_set(shown);
             let news = eligibility.on_record(shown, times);
-            node.publish_eligibility(eligibility, news, times.answered);
+            server.publish_eligibility(eligibility, news, times.answered);
         }
         // A master's record is about slots that were never used.
         Some(lane) if job.step.is_none() => lane.remember(shown, times.answered, length),
@@ -151,17 +157,17 @@ fn on_greeting(node: &Node, eligibility: &mut Eligibility, job: &Job, shown: Gre
 }
 
 /// Why an answer does not count.
-fn why_not(node: &Node, eligibility: &Eligibility, job: &Job, ask: Ask, times: Times) -> Option<NodeFailure> {
-    if let Some(failure) = node.other_users.failure().filter(|_| ask == Ask::Grant) {
+fn why_not(server: &Server, eligibility: &Eligibility, job: &Job, ask: Ask, times: Times) -> Option<NodeFailure> {
+    if let Some(failure) = server.other_users.failure().filter(|_| ask == Ask::Grant) {
         return Some(failure);
     }
-    if !node.is_believed(times.asked_at) {
+    if !server.is_believed(times.asked_at) {
         return Some(NodeFailure::Unconfirmed);
     }
     // Looked at first: only lanes need the slot, which has to be read from the command.
-    let slot = node.lane.as_ref().and_then(|_| job.command.slot());
-    let length = node.records.quarantine();
-    let of_slot = slot.and_then(|slot| node.link.with(|it| it.slots.left(slot, ask, times.asked, length)));
+    let slot = server.with_slots().and_then(|_| job.command.slot());
+    let length = server.records.quarantine();
+    let of_slot = slot.and_then(|slot| server.link.with(|it| it.slots.left(slot, ask, times.asked, length)));
     let left = eligibility.left(ask, times.asked).into_iter().chain(of_slot).max_by_key(|it| it.0);
     left.map(|(left, why)| NodeFailure::Quarantined { left, why })
 }
@@ -182,7 +188,7 @@ mod tests {
     /// As after a process was stopped, which reads answers before it has asked who the master is.
     #[test]
     fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_master_does_not_count() {
-        let (node, _poll) = Node::unattended(Duration::from_millis(100));
+        let (server, _poll) = Server::unattended(Duration::from_millis(100));
         let (mut eligibility, tick) = (Eligibility::new(None, 0.01), crate::time::tick());
         let granted = [
             Answer::Acquire(AcquireReply::Accepted),
@@ -193,13 +199,13 @@ mod tests {
         ];
         let mut judged = |answer: &Answer, second| {
             let job = Job::of_connection(std::sync::Arc::new(crate::wire::Command::time()));
-            judge(&node, &mut eligibility, &job, Reply { answer: answer.clone(), time: None }, at(tick, second))
+            judge(&server, &mut eligibility, &job, Reply { answer: answer.clone(), time: None }, at(tick, second))
         };
         for answer in &granted {
             assert_eq!(judged(answer, 1_000_000), *answer, "one server is its own master");
         }
 
-        node.believe_until(at(tick, 3).asked_at);
+        server.believe_until(at(tick, 3).asked_at);
 
         for answer in &granted {
             assert_eq!(judged(answer, 3), *answer);

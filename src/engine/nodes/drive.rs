@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::events::Events;
 use crate::engine::nodes::link::{Driver, Filled};
-use crate::engine::nodes::node::Node;
+use crate::engine::nodes::server::Server;
 use crate::engine::park::Parker;
 use crate::ids::NodeSet;
 use crate::sys;
@@ -49,8 +49,8 @@ enum Seat {
 }
 
 /// A connection that a thread drives.
-pub(crate) struct Driven<'a> {
-    node: &'a Node,
+pub(crate) struct Driven {
+    server: Arc<Server>,
     /// Where a caller waits for it.
     socket: Option<Arc<Socket>>,
     /// There may be something to read.
@@ -59,9 +59,9 @@ pub(crate) struct Driven<'a> {
     pub(super) closing: bool,
 }
 
-impl<'a> Driven<'a> {
-    pub(super) fn new(node: &'a Node, socket: Option<Arc<Socket>>) -> Driven<'a> {
-        Driven { node, socket, readable: true, closing: false }
+impl Driven {
+    pub(super) fn new(server: Arc<Server>, socket: Option<Arc<Socket>>) -> Driven {
+        Driven { server, socket, readable: true, closing: false }
     }
 }
 
@@ -70,10 +70,10 @@ impl<'a> Driven<'a> {
 ///
 /// False if a connection is not the caller's any more, or is broken: its worker ends it, and that can decide the round. The
 /// round tells the caller of that, and no socket does.
-pub(super) fn drive<'a>(me: Driver, nodes: &mut [Driven<'a>], mut wait: impl FnMut(&mut [Driven<'a>]) -> bool) -> bool {
+pub(super) fn drive(me: Driver, nodes: &mut [Driven], mut wait: impl FnMut(&mut [Driven]) -> bool) -> bool {
     while wait(nodes) {
         for it in nodes.iter_mut().filter(|it| it.readable) {
-            it.readable = match deliver::turn(it.node, me) {
+            it.readable = match deliver::turn(&it.server, me) {
                 // After a short read the next bytes are announced, but not an end that had come with the last ones.
                 Some(filled) => filled == Filled::Full || (it.closing && filled == Filled::Short),
                 None if me == Driver::Caller => return false,
@@ -97,7 +97,7 @@ impl Drop for Busy<'_> {
 /// A caller that drives all connections that are up and not stalled, until this is dropped.
 pub(crate) struct Driving<'a> {
     seat: &'a DriverSeat,
-    nodes: Vec<Driven<'a>>,
+    nodes: Vec<Driven>,
     _taken: MutexGuard<'a, Seat>,
 }
 
@@ -118,30 +118,31 @@ impl DriverSeat {
         self.busy.load(Ordering::Relaxed) <= 1
     }
 
-    /// Lets the caller drive if it is alone and that is possible now; otherwise others do.
-    pub(crate) fn take<'a>(&'a self, nodes: &'a [Arc<Node>], now: Tick) -> Option<Driving<'a>> {
-        if !self.is_alone()
-            || !sys::CAN_WAIT_FOR_SEVERAL
-            || nodes.iter().any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN)
-        {
+    /// Lets the caller drive if it is alone and that is possible now; otherwise others do. `servers`: one for each node.
+    pub(crate) fn take(&self, servers: impl FnOnce() -> Option<Vec<Arc<Server>>>, now: Tick) -> Option<Driving<'_>> {
+        if !self.is_alone() || !sys::CAN_WAIT_FOR_SEVERAL {
+            return None;
+        }
+        let servers = servers()?;
+        if servers.iter().any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN) {
             return None;
         }
         let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        let mut driving = Driving { seat: self, nodes: Vec::with_capacity(nodes.len()), _taken: taken };
-        for node in nodes {
-            if node.is_connecting() {
+        let mut driving = Driving { seat: self, nodes: Vec::with_capacity(servers.len()), _taken: taken };
+        for server in servers {
+            if server.standing.is_connecting() {
                 // Its worker delivers, and could decide the round while we wait for the others.
                 return None;
             }
-            if !node.is_up() {
+            if !server.standing.is_up() {
                 continue;
             }
-            let socket = node.link.take()?;
-            if node.is_stalled(now) {
+            let socket = server.link.take()?;
+            if server.is_stalled(now) {
                 // It does not answer, and its worker waits for it.
-                node.link.leave(Driver::Worker);
+                server.link.leave(Driver::Worker);
             } else {
-                driving.nodes.push(Driven::new(node, Some(socket)));
+                driving.nodes.push(Driven::new(server, Some(socket)));
             }
         }
         Some(driving)
@@ -152,33 +153,28 @@ impl DriverSeat {
         self.wake_fd.get_or_init(|| WakeFd::new().ok().map(Arc::new)).clone()
     }
 
-    /// Whether connections may be idle; then [`DriverSeat::end_idle`] has to be called every [`IDLE_MIN`].
+    /// Whether connections may be idle; then [`DriverSeat::is_quiet`] has to be asked every [`IDLE_MIN`].
     pub(crate) fn has_idle(&self) -> bool {
         self.has_idle.load(Ordering::Acquire)
     }
 
-    /// Gives all connections back to their workers, and lets no caller drive any more. Waits for one that does, until
-    /// `deadline`.
-    pub(crate) fn close(&self, nodes: &[Arc<Node>], deadline: Tick) {
+    /// Lets no caller drive any more. Waits for one that does, until `deadline`. What it has left idle is the caller's to end.
+    pub(crate) fn close(&self, deadline: Tick) {
         if let Some(mut seat) = self.seat.try_lock_until(deadline) {
             *seat = Seat::Closed;
         }
-        for node in nodes {
-            node.link.end_idle();
-        }
     }
 
-    /// Gives idle connections back to their workers, unless rounds go on. `seen` is the caller's, between calls.
-    pub(crate) fn end_idle(&self, nodes: &[Arc<Node>], seen: &mut u64) {
+    /// Whether no rounds go on, so that idle connections are to be given back to their workers. `seen` is the caller's, between
+    /// calls.
+    pub(crate) fn is_quiet(&self, seen: &mut u64) -> bool {
         let rounds = self.rounds.load(Ordering::Acquire);
         if std::mem::replace(seen, rounds) != rounds {
-            return;
+            return false;
         }
         // RACE: taken back before the connections are looked at. A caller that leaves some in between announces it anew.
         self.has_idle.store(false, Ordering::Release);
-        for node in nodes {
-            node.link.end_idle();
-        }
+        true
     }
 }
 
@@ -193,7 +189,7 @@ impl Driving<'_> {
     /// Whether an answer of one of `asked` would be read by another thread.
     pub(crate) fn misses(&self, asked: NodeSet) -> bool {
         let mut missed = asked;
-        self.nodes.iter().for_each(|it| missed.remove(it.node.id));
+        self.nodes.iter().for_each(|it| missed.remove(it.server.id));
         missed != NodeSet::default()
     }
 
@@ -213,7 +209,7 @@ impl Driving<'_> {
         self.seat.rounds.fetch_add(1, Ordering::AcqRel);
         let mut has_idle = false;
         for driven in self.nodes.drain(..) {
-            has_idle |= leave_idle(driven.node);
+            has_idle |= leave_idle(&driven.server);
         }
         let seat = self.seat;
         drop(self);
@@ -244,7 +240,7 @@ impl Driving<'_> {
     /// Gives all connections back to their workers, at once.
     fn give_back(&mut self) {
         for driven in self.nodes.drain(..) {
-            driven.node.link.leave(Driver::Worker);
+            driven.server.link.leave(Driver::Worker);
         }
     }
 }
@@ -253,19 +249,19 @@ impl Driving<'_> {
 ///
 /// RACE: another caller may have queued a command that waits for an answer, and found that this one drives. It looks at who
 /// drives after that, and we look at the queue after we have left.
-fn leave_idle(node: &Node) -> bool {
-    let is_idle = node.link.leave(Driver::Idle);
+fn leave_idle(server: &Server) -> bool {
+    let is_idle = server.link.leave(Driver::Idle);
     fence(Ordering::SeqCst);
-    let is_needed = is_idle && node.has_queue();
+    let is_needed = is_idle && server.has_queue();
     if is_needed {
-        node.link.end_idle();
+        server.link.end_idle();
     }
     is_idle && !is_needed
 }
 
 /// Waits until some of the nodes' sockets can be read, the descriptor is woken, or `timeout` is over. False if the system
 /// does not let us wait.
-fn wait_readable(nodes: &mut [Driven<'_>], wake_fd: Option<&WakeFd>, timeout: Option<Duration>) -> bool {
+fn wait_readable(nodes: &mut [Driven], wake_fd: Option<&WakeFd>, timeout: Option<Duration>) -> bool {
     let sockets = nodes.iter().filter_map(|it| it.socket.as_deref());
     let Some(readable) = sys::wait_readable(sockets, wake_fd, timeout) else { return false };
     nodes.iter_mut().zip(readable).for_each(|(it, readable)| it.readable = readable);

@@ -1,37 +1,31 @@
 //! The same command to every node.
 
-use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::engine::nodes::cluster::{Cluster, Mapper};
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::finder::{Finder, MasterSearch};
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::node::{MUTE_MIN, Node, NodeContext, WorkerHandle};
+use crate::engine::nodes::node::Node;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing, Refusal, Takers};
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::room::Room;
+use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
 use crate::engine::nodes::sets::Sets;
-use crate::engine::nodes::worker::Worker;
 use crate::engine::park::{self, Signal};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
 use crate::ids::{ClientId, NodeId, NodeSet};
-use crate::logic::eligibility::Eligibility;
-use crate::logic::group::Rhythm;
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock, quorum};
 use crate::observer::Upcall;
 use crate::stats::{Counters, NodeStats};
+use crate::sys::OwnThread;
 use crate::sys::sync::Mutex;
-use crate::sys::{OwnThread, aside};
-use crate::sys::{Poll, WAKE, Waker};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Command, Group, Place};
+use crate::wire::{Address, Command};
 
 /// What is left of a quarantine that is over but for the answers of others: the next attempt has them.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
@@ -43,10 +37,8 @@ pub(crate) struct Fanout {
     run_ids: Arc<Mutex<RunIds>>,
     response_timeout: Duration,
     connect_timeout: Duration,
-    nodes: Vec<Arc<Node>>,
+    nodes: Vec<Node>,
     seat: DriverSeat,
-    /// Those of the nodes that are clusters, by node; empty if there are none.
-    clusters: Vec<Option<Arc<Cluster>>>,
     room: Arc<Room>,
     contacts: Arc<Contacts>,
     pub(crate) records: Arc<Records>,
@@ -112,51 +104,14 @@ impl Fanout {
             records: Arc::clone(&records),
             sets: config.quarantine.then(|| Arc::new(Sets::new(addresses.len(), config.strict))),
         };
-        let mut nodes = Vec::new();
-        let mut clusters = Vec::new();
-        let mut threads = Vec::new();
+        let (mut nodes, mut threads) = (Vec::new(), Vec::new());
         for (index, address) in addresses.into_iter().enumerate() {
             let id = NodeId::new(u8::try_from(index).unwrap_or(u8::MAX));
-            let poll = Poll::new()?;
-            let waker = Waker::new(poll.registry(), WAKE)?;
-            let worker_handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
-            let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
-            let node = Arc::new(Node::new(id, address.shown(), worker_handle, common.clone(), eligibility));
-            if let Place::Group(seeds @ Group::Cluster(_)) = &address.place {
-                let (run_ids, seeds) = (Arc::clone(&run_ids), seeds.clone());
-                let cluster = Cluster::new(Arc::clone(&node), address, config, common.clone(), run_ids);
-                nodes.push(node);
-                clusters.resize(index, None);
-                clusters.push(Some(Arc::clone(&cluster)));
-                let mapper = Mapper::new(cluster, &seeds, poll);
-                match aside::spawn(format!("quorlock-{id}-cluster"), move || mapper.run()) {
-                    Ok(thread) => threads.push(thread),
-                    Err(err) => {
-                        nodes.iter().for_each(|it: &Arc<Node>| it.stop(start));
-                        return Err(err);
-                    }
-                }
-                continue;
-            }
-            let search = match &address.place {
-                Place::Group(group) => {
-                    let rhythm = Rhythm::new(config.ttl, config.connect_timeout);
-                    Some(MasterSearch::new(Arc::clone(&node), address.clone(), group.clone(), rhythm)?)
-                }
-                Place::Tcp { .. } | Place::Unix(_) => None,
-            };
-            let (search, finder) = search.unzip();
-            let unused = finder.clone();
-            let worker = Worker::new(Arc::clone(&node), address, finder, config, Arc::clone(&run_ids), poll);
-            nodes.push(node);
-            let searching = search.map(|it| aside::spawn(format!("quorlock-{id}-group"), move || it.run()));
-            let working = aside::spawn(format!("quorlock-{id}"), move || worker.run());
-            match searching.transpose().and_then(|it| working.map(|thread| it.into_iter().chain([thread]))) {
-                Ok(started) => threads.extend(started),
+            match Node::start(id, address, config, common.clone(), Arc::clone(&run_ids), &mut threads) {
+                Ok(node) => nodes.push(node),
                 Err(err) => {
                     // What runs already must not stay behind.
-                    unused.iter().for_each(|it: &Arc<Finder>| it.stop());
-                    nodes.iter().for_each(|it| it.stop(start));
+                    nodes.iter().for_each(|it: &Node| it.stop(start));
                     return Err(err);
                 }
             }
@@ -167,7 +122,6 @@ impl Fanout {
             upcall: config.upcall.clone(),
             nodes,
             seat: DriverSeat::new(Arc::clone(events)),
-            clusters,
             run_ids,
             response_timeout,
             connect_timeout,
@@ -185,19 +139,15 @@ impl Fanout {
 
     /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        let all = self.all();
-        let is_behind =
-            |it: &Node| self.not_known_since_quarantine_of(NodeSet::from_iter([it.id])) != NodeSet::default();
-        let left = |it: &Node| {
-            let behind = || is_behind(it).then_some((ASK_AGAIN, Quarantine::Restarted));
-            it.status.left(asked).or_else(behind)
+        let is_behind = |it: NodeId| self.not_known_since_quarantine_of(NodeSet::from_iter([it])) != NodeSet::default();
+        let left = |node: &Node| {
+            // Of one that is spread any server counts: which of them was asked is not known here any more.
+            let of_any = node.servers().iter().find_map(|it| it.status.left(asked));
+            of_any.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, Quarantine::Restarted)))
         };
-        let asked_ones = all.iter().filter(|it| nodes.contains(it.id));
-        let failure = |it: &Arc<Node>| left(it).map(|(left, why)| (it.id, NodeFailure::Quarantined { left, why }));
-        let mut failures: Vec<_> = asked_ones.filter_map(failure).collect();
-        // Of one that is a cluster any master counts: which of them was asked is not known here any more.
-        failures.dedup_by_key(|it| it.0);
-        failures
+        let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
+        let failure = |it: &Node| left(it).map(|(left, why)| (it.id, NodeFailure::Quarantined { left, why }));
+        asked_ones.filter_map(failure).collect()
     }
 
     /// Nodes that have to show their records before `nodes` count, because of a quarantine that one of these had.
@@ -209,12 +159,12 @@ impl Fanout {
     /// quarantine. A server that hangs is connected until what it may have granted has expired. Clusters are left out: their
     /// masters show records of slots.
     pub(crate) fn not_known_since_quarantine_of(&self, nodes: NodeSet) -> NodeSet {
-        let single = |it: &&Arc<Node>| self.cluster(it.id).is_none();
+        let single = || self.nodes().iter().filter_map(Node::only_server);
         let mut behind = NodeSet::default();
-        for node in self.nodes().iter().filter(single).filter(|it| nodes.contains(it.id)) {
-            let Some(since) = node.status.middle_of_quarantine() else { continue };
-            let others = self.nodes().iter().filter(single).filter(|it| it.id != node.id);
-            let connected = others.filter(|it| it.is_up() || it.is_connecting());
+        for server in single().filter(|it| nodes.contains(it.id)) {
+            let Some(since) = server.status.middle_of_quarantine() else { continue };
+            let others = single().filter(|it| it.id != server.id);
+            let connected = others.filter(|it| it.standing.is_up() || it.standing.is_connecting());
             connected.filter(|it| !it.status.is_current(since)).for_each(|it| behind.insert(it.id));
         }
         behind
@@ -235,11 +185,7 @@ impl Fanout {
     /// When a round that begins now is closed: one response timeout, and what is left of the time to connect where that
     /// comes first.
     pub(crate) fn deadline(&self, now: Tick) -> Tick {
-        let connects = |it: &Arc<Node>| match self.cluster(it.id) {
-            Some(cluster) => cluster.connects_until(now),
-            None => it.connects_until(now, self.connect_timeout),
-        };
-        let connected = self.nodes().iter().filter_map(connects).max();
+        let connected = self.nodes().iter().filter_map(|it| it.connects_until(now, self.connect_timeout)).max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
     }
@@ -270,14 +216,13 @@ impl Fanout {
             false => NodeAnswer::Failed(NodeFailure::TimedOut),
         };
         let others = self.nodes().iter().filter(|it| !askable.contains(it.id));
-        let refusal = |it: &Arc<Node>| self.cluster(it.id).map_or_else(|| it.refusal(now), |it| it.any_refusal(now));
-        others.map(|it| (it.id, refusal(it).map_or_else(slow, NodeAnswer::Failed))).collect()
+        others.map(|it| (it.id, it.any_refusal(now).map_or_else(slow, NodeAnswer::Failed))).collect()
     }
 
     /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
     /// reads by itself.
     pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
-        self.seat().take(self.nodes(), now)
+        self.seat().take(|| self.nodes().iter().map(Node::only_server).collect(), now)
     }
 
     /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
@@ -309,25 +254,20 @@ impl Fanout {
             return enqueued;
         }
         for node in self.nodes() {
-            let cluster = self.cluster(node.id);
-            let refusal = |command: &Command, patience| match cluster {
-                Some(cluster) => cluster.refusal(command, patience, now),
-                None => node.refusal_after(patience, now),
-            };
             let mut jobs = [None, None];
             for (outgoing, job) in batch.iter().zip(&mut jobs) {
                 let Some(outgoing) = outgoing.as_ref().filter(|it| it.goes_to(node.id)) else { continue };
                 let (command, sink) = (Arc::clone(&outgoing.command), outgoing.sink.clone());
-                if let (Some(cluster), Some(lane)) = (cluster, outgoing.lane) {
+                if let Some(part) = outgoing.part {
                     let job = Job::new(command, sink.clone());
-                    if let Err(failure) = cluster.give_to(lane, job, now) {
+                    if let Err(failure) = node.give_to(part, job, now) {
                         enqueued.refused.push(Refusal { node: node.id, failure, sink });
                     }
                     continue;
                 }
                 if let Takers::All(keep) = outgoing.takers {
                     *job = Some(Job::release(command, sink, now.checked_add(keep).unwrap_or(now)));
-                } else if let Some(failure) = refusal(&command, self.patience(outgoing.takers)) {
+                } else if let Some(failure) = node.refusal(Some(&command), self.patience(outgoing.takers), now) {
                     enqueued.refused.push(Refusal { node: node.id, failure, sink });
                 } else {
                     enqueued.taken.insert(node.id);
@@ -336,10 +276,7 @@ impl Fanout {
             }
             if jobs.iter().any(Option::is_some) {
                 enqueued.asked.insert(node.id);
-                match cluster {
-                    Some(cluster) => cluster.give(jobs, now, directly),
-                    None => node.give(jobs, now, directly),
-                }
+                node.give(jobs, now, directly);
             }
         }
         enqueued
@@ -362,7 +299,7 @@ impl Fanout {
     /// Whether a call may begin a round without outrunning a node.
     pub(crate) fn has_room(&self) -> bool {
         let now = time::tick();
-        self.all().iter().all(|it| it.has_room(now))
+        self.nodes().iter().all(|it| it.servers().iter().all(|it| it.has_room(now)))
     }
 
     /// Waits a moment for nodes that cannot keep up with what callers ask for.
@@ -374,26 +311,19 @@ impl Fanout {
         }
     }
 
-    pub(crate) fn nodes(&self) -> &[Arc<Node>] {
+    pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The cluster that a node is.
-    pub(crate) fn cluster(&self, node: NodeId) -> Option<&Arc<Cluster>> {
-        self.clusters.get(node.index())?.as_ref()
+    /// Whether a node is spread over several servers, each of which has some of the locks.
+    pub(crate) fn is_any_spread(&self) -> bool {
+        self.nodes().iter().any(Node::is_spread)
     }
 
-    pub(crate) fn has_clusters(&self) -> bool {
-        !self.clusters.is_empty()
-    }
-
-    /// All that have a connection: the nodes, and in place of one that is a cluster its lanes. In node order.
-    pub(crate) fn all(&self) -> Cow<'_, [Arc<Node>]> {
-        if self.clusters.is_empty() {
-            return Cow::Borrowed(self.nodes());
-        }
-        let lanes = |node: &Arc<Node>| self.cluster(node.id).map_or_else(|| vec![Arc::clone(node)], |it| it.lanes());
-        Cow::Owned(self.nodes().iter().flat_map(lanes).collect())
+    /// Nodes of which this is so of a server.
+    fn with_a_server(&self, is_so: impl Fn(&Server) -> bool) -> NodeSet {
+        let nodes = self.nodes().iter().filter(|it| it.servers().iter().any(|it| is_so(it)));
+        nodes.map(|it| it.id).collect()
     }
 
     pub(crate) fn seat(&self) -> &DriverSeat {
@@ -402,11 +332,7 @@ impl Fanout {
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
     fn behind(&self, command: Option<&Command>, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
-        let refusal = |it: &Arc<Node>| match (self.cluster(it.id), command) {
-            (Some(cluster), Some(command)) => cluster.refusal(command, self.response_timeout, now),
-            _ => it.refusal(now),
-        };
-        let refused = |it: &Arc<Node>| Some((it.id, refusal(it)?));
+        let refused = |it: &Node| Some((it.id, it.refusal(command, self.response_timeout, now)?));
         let refused: Vec<_> = self.nodes().iter().filter_map(refused).collect();
         let ready = self.nodes().len().saturating_sub(refused.len());
         let stalled = refused.iter().filter(|(_, it)| *it == NodeFailure::Stalled).count();
@@ -422,35 +348,32 @@ impl Fanout {
 
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
-        let all = self.all();
-        let not: NodeSet = all.iter().filter(|it| !it.status.may_heal(now)).map(|it| it.id).collect();
-        some.without(not)
+        some.without(self.with_a_server(|it| !it.status.may_heal(now)))
     }
 
     /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
-        self.all().iter().any(|it| it.link.load.is_overdue(now))
+        self.with_a_server(|it| it.link.load.is_overdue(now)) != NodeSet::default()
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.all().iter().filter(|it| it.status.has_stepped(since)).map(|it| it.id).collect()
+        self.with_a_server(|it| it.status.has_stepped(since))
     }
 
     /// Gives idle connections back to their workers.
     pub(crate) fn end_idle(&self) {
-        self.all().iter().for_each(|it| it.link.end_idle());
+        self.nodes().iter().for_each(|it| it.servers().iter().for_each(|it| it.link.end_idle()));
     }
 
     /// How many nodes announce releases to us.
     pub(crate) fn listening(&self) -> usize {
-        let listening: NodeSet = self.all().iter().filter(|it| it.is_listening()).map(|it| it.id).collect();
-        listening.len()
+        self.with_a_server(Server::is_listening).len()
     }
 
     /// Wakes the workers of `nodes` for which something has queued.
     pub(crate) fn wake(&self, nodes: NodeSet) {
-        self.nodes().iter().filter(|it| nodes.contains(it.id) && it.has_queue()).for_each(|it| it.wake());
+        self.nodes().iter().filter(|it| nodes.contains(it.id)).for_each(Node::wake);
     }
 
     /// Counts a caller as busy with rounds while the result lives.
@@ -467,26 +390,15 @@ impl Fanout {
     /// What time it is for all, microseconds since 1970: our wall clock at `now`, where the clocks of the nodes allow it
     /// to be right; see [`clock::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
-        let clock = |it: &Arc<Node>| match self.cluster(it.id) {
-            None => it.status.clock_shows(now),
-            // All that any of its masters' may show.
-            Some(cluster) => cluster
-                .lanes()
-                .iter()
-                .filter_map(|it| it.status.clock_shows(now))
-                .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
-        };
-        let clocks = self.nodes().iter().filter_map(clock);
+        let clocks = self.nodes().iter().filter_map(|it| it.clock_shows(now));
         clock::time_for_all(now.wall_micros(), clocks, self.nodes().len())
     }
 
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
-        let left = |it: &Arc<Node>| Some((it.id, it.status.left(now)?.0));
-        let mut quarantined: Vec<_> = self.all().iter().filter_map(left).collect();
-        quarantined.dedup_by_key(|it| it.0);
-        quarantined
+        let left = |node: &Node| node.servers().iter().find_map(|it| Some((node.id, it.status.left(now)?.0)));
+        self.nodes().iter().filter_map(left).collect()
     }
 
     /// What is known of each node.
@@ -496,15 +408,11 @@ impl Fanout {
 
     /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`.
     pub(crate) fn end_driving(&self, deadline: Tick) {
-        self.seat().close(self.nodes(), deadline);
+        self.seat().close(deadline);
+        self.end_idle();
     }
 
     pub(crate) fn stop(&self, deadline: Tick) {
-        for node in self.nodes() {
-            match self.cluster(node.id) {
-                Some(cluster) => cluster.stop(deadline),
-                None => node.stop(deadline),
-            }
-        }
+        self.nodes().iter().for_each(|it| it.stop(deadline));
     }
 }

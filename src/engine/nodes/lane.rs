@@ -1,8 +1,8 @@
-//! A lane: the connection to one master of a cluster, and what is known of it.
+//! A lane: the connection to one master of a node of several servers, and what is known of it.
 //!
-//! A node that is a cluster has one for each master. All have the node's id, and each is a [`Node`](super::node::Node) with a
-//! worker of its own, so everything that holds for the one connection to a server holds for each. Which of them a command
-//! goes to is decided by its slot, in `cluster.rs`. Here is what a lane is told by that, and what it says to it.
+//! All lanes of a node have its id, and each is a [`Server`](super::server::Server) with a worker of its own, so everything
+//! that holds for the one connection to a server holds for each. Which of them a command goes to is decided in `shards.rs`. Here
+//! is what a lane is told by that, and what it says to it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use crate::answer::GreetReply;
 use crate::engine::nodes::job::Job;
-use crate::error::Quarantine;
+use crate::error::{NodeFailure, Quarantine};
 use crate::logic::quarantines::{Ask, Quarantines};
 use crate::logic::run_ids::Voter;
 use crate::sys::sync::{AtomicBool, Mutex};
 use crate::time::Tick;
-use crate::wire::slot_of_set;
+use crate::wire::{Address, slot_of_set};
 
-/// All lanes of a cluster.
+/// All lanes of a node.
 pub(crate) trait Lanes: Send + Sync {
     /// The map may be another by now: it is asked for.
     fn look(&self);
@@ -29,14 +29,14 @@ pub(crate) trait Lanes: Send + Sync {
     fn take(&self, job: Job);
 }
 
-/// What a master serves, as the map says.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// What a master of a cluster serves, as the map says.
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Served {
     pub(crate) epoch: u64,
-    /// As `0-5460,7000-7000`; empty for nothing.
+    /// As `0-5460,7000-7000`.
     pub(crate) slots: Arc<str>,
     /// The slot in which its record is: the last one, because slots that are moved away are the first ones mostly.
-    pub(crate) last: Option<u16>,
+    pub(crate) last: u16,
     /// The name that it announces.
     pub(crate) name: Option<Arc<str>>,
 }
@@ -46,8 +46,13 @@ pub(crate) struct Lane {
     pub(crate) index: usize,
     /// Its place among all that show run ids.
     pub(crate) voter: Voter,
+    /// Of a cluster: slots have records of their own.
+    pub(crate) has_slots: bool,
+    /// How many sentinels look after it, if that is too few.
+    pub(crate) few_sentinels: Option<usize>,
     lanes: Weak<dyn Lanes>,
-    served: Mutex<Served>,
+    /// `None` of one that is the master no longer, or serves nothing.
+    served: Mutex<Option<Served>>,
     /// Since when it serves nothing.
     idle_since: Mutex<Option<Tick>>,
     /// Of its master's record, as it was shown last.
@@ -59,10 +64,16 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(index: usize, voter: Voter, lanes: Weak<dyn Lanes>) -> Lane {
+    pub(super) fn new(
+        index: usize,
+        voter: Voter,
+        has_slots: bool,
+        few_sentinels: Option<usize>,
+        lanes: Weak<dyn Lanes>,
+    ) -> Lane {
         let (served, idle_since, quarantines) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (has_set, owes_greeting) = (AtomicBool::new(false), AtomicBool::new(false));
-        Lane { index, voter, lanes, served, idle_since, quarantines, has_set, owes_greeting }
+        Lane { index, voter, has_slots, few_sentinels, lanes, served, idle_since, quarantines, has_set, owes_greeting }
     }
 
     pub(crate) fn lanes(&self) -> Option<Arc<dyn Lanes>> {
@@ -81,18 +92,38 @@ impl Lane {
         jobs.into_iter().filter_map(|it| lanes.take_over(self.index, it)).collect()
     }
 
-    pub(crate) fn served(&self) -> Served {
+    pub(crate) fn serves(&self) -> bool {
+        self.served.lock().is_some()
+    }
+
+    /// What its master serves, if it is known to be one.
+    pub(super) fn served(&self) -> Option<Served> {
         self.served.lock().clone()
     }
 
+    /// Where to connect to; nowhere if it serves nothing.
+    pub(crate) fn address(&self, own: &Address) -> Option<Address> {
+        let served = self.served()?;
+        Some(if self.has_slots { own.of_master(served.last, served.name) } else { own.clone() })
+    }
+
+    /// Why there is no connection to one that serves nothing.
+    pub(crate) fn why_idle(&self) -> NodeFailure {
+        match self.has_slots {
+            true => NodeFailure::SlotNotServed { said: "it serves no slots any more".to_owned() },
+            false => NodeFailure::Disconnected { reason: "it is the master no longer".to_owned() },
+        }
+    }
+
     /// Takes note of what it serves now. True if that has changed, or since when.
-    pub(crate) fn serve(&self, served: Served, has_set: bool) -> bool {
+    pub(super) fn serve(&self, served: Option<Served>, has_set: bool) -> bool {
         self.has_set.store(has_set, Ordering::Relaxed);
-        if served.last.is_some() {
+        if served.is_some() {
             *self.idle_since.lock() = None;
         }
+        let what = |it: &Option<Served>| it.as_ref().map(|it| (it.epoch, Arc::clone(&it.slots)));
         let before = std::mem::replace(&mut *self.served.lock(), served.clone());
-        (before.epoch, before.slots) != (served.epoch, served.slots)
+        what(&before) != what(&served)
     }
 
     pub(crate) fn owe_greeting(&self) {
@@ -119,7 +150,7 @@ impl Lane {
     }
 
     /// For how long slots that were never used do not count there, and why.
-    pub(super) fn left(&self, now: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+    pub(crate) fn left(&self, now: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
         self.quarantines.lock().left(Ask::Grant, now, length)
     }
 }

@@ -1,276 +1,219 @@
-//! One node: give it a command, or hear at once why not.
+//! One node: one vote, whether one server keeps it or several.
 
+use std::borrow::Cow;
+use std::io;
+use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::answer::{Answer, GreetReply};
-use crate::engine::nodes::contacts::Contacts;
-use crate::engine::nodes::events::Events;
-use crate::engine::nodes::job::{Handed, Job, Step};
-use crate::engine::nodes::lane::Lane;
-use crate::engine::nodes::leaving::Leaving;
-use crate::engine::nodes::link::{Link, State};
-use crate::engine::nodes::load::Load;
-use crate::engine::nodes::queue::Queue;
-use crate::engine::nodes::records::Records;
-use crate::engine::nodes::resend::Unconfirmed;
-use crate::engine::nodes::room::Room;
-use crate::engine::nodes::sets::{Heard, OtherUsers, Sets};
-use crate::engine::nodes::status::Status;
+use crate::config::Config;
+use crate::engine::nodes::job::Job;
+use crate::engine::nodes::server::{Jobs, NodeContext, Server, WorkerHandle};
+use crate::engine::nodes::sharded::scout::Scout;
+use crate::engine::nodes::sharded::shards::{Members, Shards};
+use crate::engine::nodes::worker::Worker;
 use crate::error::NodeFailure;
-use crate::ids::{ClientId, NodeId};
-use crate::logic::eligibility::{Change, Eligibility};
-use crate::observer::Upcall;
-use crate::stats::{Counters, NodeCounters, NodeStats, count};
-use crate::sys::logging::{debug, info, warn};
-use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
-use crate::sys::{Registry, Socket, Waker};
-use crate::time::{Moment, Now, Tick};
-use crate::wire::{Command, Conn, Greeted, Plan, Waiter};
+use crate::ids::NodeId;
+use crate::logic::eligibility::Eligibility;
+use crate::logic::run_ids::RunIds;
+use crate::stats::{NodeCounters, NodeStats};
+use crate::sys::sync::Mutex;
+use crate::sys::{OwnThread, Poll, WAKE, Waker, aside};
+use crate::time::{Moment, Tick};
+use crate::wire::{Address, Command, Place};
 
-/// What is known of a node's connection.
-#[derive(Clone, Debug)]
-pub(crate) enum Health {
-    /// Nothing was ever sent, so nobody has tried to connect.
-    Unused,
-    /// The first attempt, or the first after a connection was lost. Commands wait for it until then.
-    Connecting {
-        until: Tick,
-    },
-    Up,
-    /// Commands are refused at once, and not kept.
-    Down(NodeFailure),
-}
-
-/// One node, shared by its worker and everybody who sends.
+/// See the module.
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) address: Arc<str>,
-    pub(super) queue: Queue,
-    /// Set while the worker sleeps or is about to: only then it needs to be woken.
-    asleep: AtomicBool,
-    /// The worker looks by itself at whether the connection is worth keeping.
-    watched: AtomicBool,
-    /// Somebody waits for a connection, and has nothing to send yet.
-    called_up: AtomicBool,
-    stop_at: Mutex<Option<Tick>>,
-    up: AtomicBool,
-    health: Mutex<Health>,
-    pub(crate) link: Link,
-    /// Whether what the node grants counts: for the thread that hands out its answers.
-    pub(super) eligibility: Mutex<Eligibility>,
-    pub(crate) status: Status,
-    /// Until when its server is believed to be the master: see [`Node::is_believed`].
-    pub(super) believed_until: AtomicU64,
-    /// Whether the log has said that the node does not respond.
-    stall_logged: Arc<AtomicBool>,
-    /// Releases that the server refused.
-    refused: Mutex<Unconfirmed>,
-    leaving: Arc<Leaving>,
-    /// What the node's waiting lists call this manager.
-    client: ClientId,
-    subscribe: Arc<Command>,
-    /// Some call has waited, so a new connection listens from its beginning.
-    wants_notices: AtomicBool,
-    /// The connection listens.
-    listening: AtomicBool,
-    pub(super) records: Arc<Records>,
-    pub(crate) other_users: Arc<OtherUsers>,
-    /// Of one that stands for a master of a cluster.
-    pub(crate) lane: Option<Lane>,
-    pub(super) counters: Arc<Counters>,
-    pub(super) own_counters: Arc<NodeCounters>,
-    pub(super) upcall: Upcall,
-    contacts: Arc<Contacts>,
-    pub(super) room: Arc<Room>,
-    events: Arc<dyn Events>,
+    kept_by: KeptBy,
 }
 
-/// The shortest silence after which a connection can be given up, however short-lived its locks are: a server may be busy
-/// for a moment, and a new connection to it would wait as well.
-pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
-
-/// Commands that go out together: at most a release, and the acquire of whoever comes next.
-pub(crate) type Jobs = [Option<Job>; 2];
-
-/// How a node reaches its worker.
-pub(crate) struct WorkerHandle {
-    pub(crate) registry: Registry,
-    pub(crate) waker: Waker,
-}
-
-/// What all nodes of a manager have in common.
-#[derive(Clone)]
-pub(crate) struct NodeContext {
-    pub(crate) start: Tick,
-    pub(crate) response_timeout: Duration,
-    pub(crate) contacts: Arc<Contacts>,
-    pub(crate) room: Arc<Room>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) upcall: Upcall,
-    pub(crate) client: ClientId,
-    pub(crate) events: Arc<dyn Events>,
-    pub(crate) records: Arc<Records>,
-    pub(crate) sets: Option<Arc<Sets>>,
+enum KeptBy {
+    Server(Arc<Server>),
+    /// Several, each of which may be the master.
+    Shards(Arc<Shards>),
 }
 
 impl Node {
-    pub(crate) fn new(
+    /// Starts its threads, which are put to `threads`. Touches no network.
+    pub(super) fn start(
         id: NodeId,
-        address: Arc<str>,
-        WorkerHandle { registry, waker }: WorkerHandle,
+        address: Address,
+        config: &Config,
         common: NodeContext,
-        eligibility: Eligibility,
-    ) -> Node {
-        let NodeContext { start, response_timeout, contacts, room, counters, upcall, client, events, .. } = common;
-        let (records, sets) = (common.records, common.sets);
-        let (shown, of_all) = (Arc::clone(&address), Arc::clone(&records));
-        Node {
-            status: Status::new(id, shown, start, Arc::clone(&counters), upcall.clone(), of_all),
-            link: Link::new(id, Load::new(start, response_timeout), registry, waker),
-            other_users: Arc::new(OtherUsers::new(id, Arc::clone(&records), sets)),
-            lane: None,
-            id,
-            address,
-            queue: Queue::default(),
-            asleep: AtomicBool::new(false),
-            watched: AtomicBool::new(false),
-            called_up: AtomicBool::new(false),
-            stop_at: Mutex::new(None),
-            up: AtomicBool::new(false),
-            health: Mutex::new(Health::Unused),
-            eligibility: Mutex::new(eligibility),
-            believed_until: AtomicU64::new(u64::MAX),
-            stall_logged: Arc::default(),
-            refused: Mutex::default(),
-            leaving: Arc::default(),
-            client,
-            subscribe: Arc::new(Command::subscribe(&client.channel())),
-            wants_notices: AtomicBool::new(false),
-            listening: AtomicBool::new(false),
-            records,
-            counters,
-            own_counters: Arc::default(),
-            upcall,
-            contacts,
-            room,
-            events,
+        run_ids: Arc<Mutex<RunIds>>,
+        threads: &mut Vec<OwnThread>,
+    ) -> io::Result<Node> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let shown = address.shown();
+        if let Place::Group(group) = address.place.clone() {
+            let shards = Shards::new(id, address, group, config, common, run_ids, waker);
+            let scout = Scout::new(Arc::clone(&shards), poll);
+            threads.push(aside::spawn(format!("quorlock-{id}-scout"), move || scout.run())?);
+            return Ok(Node { id, address: shown, kept_by: KeptBy::Shards(shards) });
+        }
+        let handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
+        let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
+        let server = Arc::new(Server::new(id, Arc::clone(&shown), handle, common, eligibility));
+        let worker = Worker::new(Arc::clone(&server), address, config, run_ids, poll);
+        threads.push(aside::spawn(format!("quorlock-{id}"), move || worker.run())?);
+        Ok(Node { id, address: shown, kept_by: KeptBy::Server(server) })
+    }
+
+    /// All servers that it is spread over, as far as they are known; the only one otherwise.
+    pub(crate) fn servers(&self) -> Cow<'_, [Arc<Server>]> {
+        match &self.kept_by {
+            KeptBy::Server(server) => Cow::Borrowed(slice::from_ref(server)),
+            KeptBy::Shards(shards) => Cow::Owned(shards.lanes()),
         }
     }
 
-    /// The same, which stands for a master of a cluster; nobody has confirmed yet that it is one.
-    pub(crate) fn into_lane(self, lane: Lane, of: &Node) -> Node {
-        let (other_users, own_counters) = (Arc::clone(&of.other_users), Arc::clone(&of.own_counters));
-        Node { lane: Some(lane), other_users, own_counters, believed_until: AtomicU64::new(0), ..self }
-    }
-
-    /// Why the node is not to be asked now, if so.
-    pub(crate) fn refusal(&self, now: Tick) -> Option<NodeFailure> {
-        self.refusal_after(self.response_timeout(), now)
-    }
-
-    /// Likewise, for a command that a node refuses only after a silence of more than `patience`.
-    pub(crate) fn refusal_after(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
-        if !self.is_up()
-            && let Some(failure) = self.why_not(now)
-        {
-            return Some(failure);
-        }
-        // Said after the response timeout, whatever the patience.
-        if !self.is_stalled(now) {
-            return None;
-        }
-        // Callers write by themselves, so the worker may not have looked since the answers are due.
-        if !self.watched.swap(true, Ordering::AcqRel) {
-            self.link.wake_worker();
-        }
-        self.link.load.is_due_for(patience, now).then_some(NodeFailure::Stalled)
-    }
-
-    /// Why commands are refused at once, if they are.
-    fn why_not(&self, now: Tick) -> Option<NodeFailure> {
-        match &*self.health.lock() {
-            Health::Up | Health::Unused => None,
-            Health::Connecting { until } if now < *until => None,
-            // The name server or the network takes longer than allowed; the worker is still at it.
-            Health::Connecting { .. } => Some(NodeFailure::Connect { reason: "no connection in time".to_owned() }),
-            Health::Down(failure) => Some(failure.clone()),
+    /// Those of them that serve something.
+    pub(crate) fn serving(&self) -> Cow<'_, [Arc<Server>]> {
+        match &self.kept_by {
+            KeptBy::Server(_) => self.servers(),
+            KeptBy::Shards(shards) => Cow::Owned(shards.serving()),
         }
     }
 
-    /// Whether the node is silent: an answer has been due for longer than the response timeout, and has not come. It is not
-    /// asked again until it has caught up: what was sent already will be answered in order, and more would only make its
-    /// backlog longer.
-    ///
-    /// An answer that has come and that nobody has read yet is not the node's delay: on a busy machine the thread that would
-    /// read it waits for a processor. So nobody goes by the age of what is under way alone.
-    ///
-    /// Reads nothing, so that it can be asked with anything locked but the connection.
-    pub(crate) fn is_stalled(&self, now: Tick) -> bool {
-        let stalled = self.link.load.is_overdue(now) && self.link.is_silent(now);
-        if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
-            info!("{}: not responding: {}", self.id, self.address);
-            self.upcall.tell_silence(self.id, &self.stall_logged, true);
-        }
-        stalled
-    }
-
-    /// Answers have come in time: says so once.
-    pub(crate) fn note_answers(&self) {
-        if self.stall_logged.load(Ordering::Acquire) && self.stall_logged.swap(false, Ordering::AcqRel) {
-            info!("{}: responding again: {}", self.id, self.address);
-            self.upcall.tell_silence(self.id, &self.stall_logged, false);
+    /// The server that keeps all of it now, if one does.
+    pub(crate) fn only_server(&self) -> Option<Arc<Server>> {
+        match &self.kept_by {
+            KeptBy::Server(server) => Some(Arc::clone(server)),
+            KeptBy::Shards(shards) if shards.is_cluster() => None,
+            KeptBy::Shards(shards) => shards.serving().pop(),
         }
     }
 
-    /// Whether a call may begin a round without outrunning this node.
-    pub(crate) fn has_room(&self, now: Tick) -> bool {
-        !self.is_up() || self.link.load.has_room(self.queue.len(), now)
+    /// Whether it is spread over several servers, each of which has some of the locks.
+    pub(crate) fn is_spread(&self) -> bool {
+        matches!(&self.kept_by, KeptBy::Shards(shards) if shards.is_cluster())
     }
 
-    /// Whether a round that begins now may have to wait for a connection first.
-    pub(crate) fn is_connecting(&self) -> bool {
-        !self.is_up() && matches!(*self.health.lock(), Health::Unused | Health::Connecting { .. })
-    }
-
-    /// Until when a round that begins now may have to wait for a connection first.
-    pub(crate) fn connects_until(&self, now: Tick, connect_timeout: Duration) -> Option<Tick> {
-        if self.is_up() {
-            return None;
+    /// What its servers said last, or its sentinels, if it is several.
+    pub(crate) fn members(&self) -> Members {
+        match &self.kept_by {
+            KeptBy::Server(_) => Members::default(),
+            KeptBy::Shards(shards) => shards.members(),
         }
-        match *self.health.lock() {
-            Health::Unused => now.checked_add(connect_timeout),
-            Health::Connecting { until } => Some(until),
-            Health::Up | Health::Down(_) => None,
+    }
+
+    /// How many parts of it nobody serves, as far as is known.
+    pub(crate) fn not_served(&self) -> usize {
+        match &self.kept_by {
+            KeptBy::Server(_) => 0,
+            KeptBy::Shards(shards) => shards.not_served(),
         }
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.up.load(Ordering::Acquire)
+        self.serving().iter().any(|it| it.standing.is_up())
     }
 
-    pub(crate) fn health(&self) -> Health {
-        self.health.lock().clone()
+    /// Why this command, or any, is not to be given to it now, if so: a node refuses it only after a silence of more than
+    /// `patience`.
+    pub(super) fn refusal(&self, command: Option<&Command>, patience: Duration, now: Tick) -> Option<NodeFailure> {
+        match &self.kept_by {
+            KeptBy::Server(server) => server.refusal_after(patience, now),
+            KeptBy::Shards(shards) => shards.refusal(command, patience, now),
+        }
     }
 
-    pub(crate) fn set_health(&self, health: Health) {
-        let up = matches!(health, Health::Up);
-        *self.health.lock() = health;
-        self.up.store(up, Ordering::Release);
+    /// Why it, or one of its servers, is not to be asked now, if so.
+    pub(super) fn any_refusal(&self, now: Tick) -> Option<NodeFailure> {
+        match &self.kept_by {
+            KeptBy::Server(server) => server.refusal(now),
+            KeptBy::Shards(shards) => shards.any_refusal(now),
+        }
     }
 
-    /// What is known of it. Locks nothing.
+    /// Until when a round that begins now may have to wait for a connection first.
+    pub(super) fn connects_until(&self, now: Tick, connect_timeout: Duration) -> Option<Tick> {
+        match &self.kept_by {
+            KeptBy::Server(server) => server.standing.connects_until(now, connect_timeout),
+            KeptBy::Shards(shards) => shards.connects_until(now),
+        }
+    }
+
+    /// Makes it connect if nothing has done that before.
+    pub(super) fn call_up(&self) {
+        match &self.kept_by {
+            KeptBy::Server(server) => server.call_up(),
+            KeptBy::Shards(shards) => shards.call_up(),
+        }
+    }
+
+    /// Gives commands to the servers that they are for: see [`Server::give`].
+    pub(super) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
+        match &self.kept_by {
+            KeptBy::Server(server) => server.give(jobs, now, directly),
+            KeptBy::Shards(shards) => shards.give(jobs, now, directly),
+        }
+    }
+
+    /// Gives a command to one of those that serve something.
+    pub(super) fn give_to(&self, part: usize, job: Job, now: Tick) -> Result<(), NodeFailure> {
+        let serving = self.serving();
+        let Some(server) = serving.get(part) else {
+            return Err(NodeFailure::SlotNotServed { said: "no master of the map has it".to_owned() });
+        };
+        if let Some(failure) = server.refusal(now) {
+            return Err(failure);
+        }
+        server.give([Some(job), None], now, false);
+        server.wake();
+        Ok(())
+    }
+
+    /// Wakes its worker if something has queued. Those of several are woken when something is given to them.
+    pub(super) fn wake(&self) {
+        if let KeptBy::Server(server) = &self.kept_by
+            && server.has_queue()
+        {
+            server.wake();
+        }
+    }
+
+    /// Clears doubts that it has forgotten something: what tells each of those that serve something so.
+    pub(crate) fn vouch(&self) -> Vec<Command> {
+        match &self.kept_by {
+            KeptBy::Server(server) => vec![server.records.vouch()],
+            KeptBy::Shards(shards) => shards.vouch(),
+        }
+    }
+
+    /// Its servers have been told: what is known of them otherwise is asked again.
+    pub(crate) fn doubt_all(&self) {
+        if let KeptBy::Shards(shards) = &self.kept_by {
+            shards.doubt_all();
+        }
+    }
+
+    /// What its clock may show, from and to, in microseconds since 1970. Of several, all that any may show.
+    pub(super) fn clock_shows(&self, now: Moment) -> Option<(u64, u64)> {
+        let each = self.serving();
+        let each = each.iter().filter_map(|it| it.status.clock_shows(now));
+        each.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    }
+
+    /// What is known of it.
     pub(crate) fn stats(&self) -> NodeStats {
-        let of = |it: &std::sync::atomic::AtomicU64| it.load(Ordering::Relaxed);
-        let NodeCounters { answers, failures, connections, connection_failures } = &*self.own_counters;
+        let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        let NodeCounters { answers, failures, connections, connection_failures } = match &self.kept_by {
+            KeptBy::Server(server) => &*server.own_counters,
+            KeptBy::Shards(shards) => shards.own_counters(),
+        };
+        let servers = self.servers();
         NodeStats {
             node: self.id,
             address: Arc::clone(&self.address),
             up: self.is_up(),
-            silent: self.stall_logged.load(Ordering::Acquire),
-            unanswered: self.link.load.in_flight(),
-            queued: self.queue.len(),
+            silent: servers.iter().any(|it| it.is_said_to_be_silent()),
+            unanswered: servers.iter().map(|it| it.link.load.in_flight()).sum(),
+            queued: servers.iter().map(|it| it.queue.len()).sum(),
             answers: of(answers),
             failures: of(failures),
             connections: of(connections),
@@ -278,322 +221,11 @@ impl Node {
         }
     }
 
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.link.load.response_timeout()
-    }
-}
-
-/// Commands.
-impl Node {
-    /// Takes commands whatever the node's health, one behind the other and in one write: releases must not be dropped.
-    ///
-    /// `directly`: the caller writes them itself if the connection has nothing else to write. That spares the worker a
-    /// wake-up when there is little to do, and batching is better when there is much. Otherwise the worker must be
-    /// [woken](Node::wake).
-    pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
-        let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
-        for mut job in jobs.into_iter().flatten().flatten() {
-            count(&self.counters.commands);
-            let ahead = self.link.load.in_flight().saturating_add(self.queue.len());
-            job.handed = Some(Handed { at: now, ahead });
-            self.queue.push(job);
+    /// Asks its threads to end: at once if nothing is left to do, at `deadline` in any case.
+    pub(super) fn stop(&self, deadline: Tick) {
+        match &self.kept_by {
+            KeptBy::Server(server) => server.stop(deadline),
+            KeptBy::Shards(shards) => shards.stop(deadline),
         }
-    }
-
-    /// Writes them, or gives them back.
-    fn write_directly(&self, jobs: Jobs, now: Tick) -> Option<Jobs> {
-        let mut jobs = Some(jobs);
-        let written = self.link.try_with(|state| {
-            // RACE: commands are taken out of the queue only with the connection locked. So an empty queue, seen
-            // with the connection locked, means that every command given earlier is on the connection already, and ours goes
-            // behind it.
-            if !state.is_open() || !state.conn().is_flushed() || !self.queue.is_empty() {
-                return jobs.take();
-            }
-            let asked = Now { tick: now, moment: Moment::now() };
-            for job in jobs.take().into_iter().flatten().flatten() {
-                count(&self.counters.commands);
-                self.enqueue(state, job, asked);
-            }
-            state.flush();
-            state.end_idle();
-            None
-        });
-        // If it is broken the worker hears of it, and if bytes did not fit, it hears when there is room.
-        written.unwrap_or(jobs)
-    }
-
-    /// Puts a command behind all others, and before it what it needs: a greeting, a subscription.
-    ///
-    /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
-    /// go over this connection, in this order.
-    pub(crate) fn enqueue(&self, state: &mut State, job: Job, asked: Now) {
-        let greet = match &self.lane {
-            None => self.other_users.due(&mut state.told, self.records.of_server(), asked.tick),
-            Some(lane) => lane.set_slot().and_then(|slot| {
-                let of = Greeted::Set { slot, look: !self.records.is_used() };
-                self.other_users.due(&mut state.told, of, asked.tick)
-            }),
-        };
-        if let Some(greet) = greet {
-            let greet = Job::of_connection(Arc::new(greet));
-            state.enqueue(if self.lane.is_some() { greet.that_settles(Step::Set) } else { greet }, asked);
-        }
-        if let Some(job) = self.admit(state, job, asked) {
-            self.put(state, job, asked);
-        }
-    }
-
-    /// Puts a command behind all others.
-    pub(super) fn put(&self, state: &mut State, job: Job, asked: Now) {
-        if job.command.waits() {
-            self.wants_notices.store(true, Ordering::Relaxed);
-            self.subscribe(state, asked);
-        }
-        state.enqueue(job, asked);
-    }
-
-    fn subscribe(&self, state: &mut State, asked: Now) {
-        if state.conn().may_subscribe() {
-            state.enqueue(Job::of_connection(Arc::clone(&self.subscribe)), asked);
-        }
-    }
-
-    /// Wakes the worker if it sleeps; call after commands were given.
-    pub(crate) fn wake(&self) {
-        // RACE: the worker announces that it will sleep and then looks at its queue once more; we put into the queue
-        // and then look at the announcement. One of the two sees the other, in whatever order they run.
-        fence(Ordering::SeqCst);
-        if self.link.load.is_idle() {
-            // What has queued may wait for an answer, which nobody would read.
-            self.link.end_idle();
-        }
-        if self.link.load.may_write() && self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
-        {
-            self.link.wake_worker();
-        }
-    }
-
-    /// Whether commands wait to be put on the connection.
-    pub(crate) fn has_queue(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    /// Makes the worker connect if nothing has done that before.
-    pub(crate) fn call_up(&self) {
-        self.called_up.store(true, Ordering::SeqCst);
-        self.link.wake_worker();
-    }
-
-    /// Tells the node ahead of the next command which nodes we use, so that it shows who else uses it.
-    pub(crate) fn tell_again(&self) {
-        self.link.with(|it| it.told.tell_again());
-    }
-
-    /// Whether it has not been told yet which nodes we use, although we know.
-    pub(crate) fn is_to_be_told(&self) -> bool {
-        self.link.with(|it| self.other_users.is_to_be_told(&it.told))
-    }
-
-    /// The node has shown which one it is, and whether others use it with other nodes.
-    pub(super) fn hear_set(&self, shown: GreetReply) {
-        let heard = self.other_users.hear(shown);
-        if heard == Heard::Suspected {
-            self.tell_again();
-        }
-        if heard == (Heard::Believed { is_news: true })
-            && let Some(finding) = self.other_users.finding()
-        {
-            warn!("{}: {}: {finding}", self.id, self.address);
-        }
-    }
-
-    /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
-    pub(crate) fn stop(&self, deadline: Tick) {
-        *self.stop_at.lock() = Some(deadline);
-        self.link.wake_worker();
-    }
-}
-
-/// Answers.
-impl Node {
-    /// Whether releases are announced on this connection.
-    pub(crate) fn is_listening(&self) -> bool {
-        self.listening.load(Ordering::Acquire)
-    }
-
-    /// The answer to the subscription has come.
-    pub(super) fn set_listening(&self, answer: &Answer) {
-        let listening = *answer == Answer::Subscribed;
-        if !listening {
-            debug!("{}: releases cannot be announced, calls that wait try now and then: {answer:?}", self.id);
-        }
-        self.listening.store(listening, Ordering::Release);
-    }
-
-    /// The node has announced a release. If nobody waits for it, a command is queued: the worker must be [woken](Node::wake).
-    pub(super) fn take_notice(&self, key: &[u8], now: Tick) {
-        self.events.released(self.id, key, &mut |plan| {
-            let leave = plan.map(|it| it.leave(Waiter::Client(self.client)));
-            if let Some(leave) = leave.or_else(|| Plan::leave_key(key, self.client))
-                && let Some(answer) = self.leaving.begin(key)
-            {
-                let job = Job::release(Arc::new(leave), Some(answer), now);
-                match self.lane.as_ref().and_then(Lane::lanes) {
-                    Some(lanes) => lanes.take(job),
-                    None => self.give([Some(job), None], now, false),
-                }
-            }
-        });
-    }
-
-    /// Publishes what is known of the node now.
-    ///
-    /// RACE: published before the leases are looked at, and whoever enters one in the schedule looks at the status after
-    /// that: no step of its clock is missed.
-    pub(super) fn publish_eligibility(&self, eligibility: &Eligibility, news: Option<Change>, now: Tick) {
-        if self.status.publish_eligibility(eligibility, news, now) {
-            self.events.clock_stepped();
-        }
-    }
-
-    /// Keeps a release that the server has refused; the worker sends it again after a pause.
-    pub(super) fn retry_later(&self, job: Job, now: Tick) {
-        let refused = self.refused.lock().keep_refused(job, now);
-        if refused.overflowed {
-            self.status.say_overflow(now);
-        }
-        if refused.is_first {
-            // It has to plan its sleep anew.
-            self.link.wake_worker();
-        }
-    }
-
-    /// The server has taken one that it had refused.
-    pub(super) fn retry_now(&self) {
-        if self.refused.lock().on_taken() {
-            self.link.wake_worker();
-        }
-    }
-
-    /// Why this manager could take no lock there, as the last login has shown.
-    pub(crate) fn misfit(&self) -> Option<NodeFailure> {
-        self.records.misfit(self.status.server_info()?.memory?)
-    }
-
-    /// The node's clock is known, and it may be asked from now on.
-    pub(super) fn note_heard(&self) {
-        self.contacts.note_heard(self.id);
-    }
-
-    /// There is no connection.
-    pub(super) fn note_failed(&self) {
-        self.contacts.note_failed(self.id);
-    }
-}
-
-/// The worker's side.
-impl Node {
-    /// Begins with a new connection, and gives it what was left from the time before.
-    pub(crate) fn open(
-        &self,
-        socket: Socket,
-        conn: Conn<Job>,
-        greeted: Option<GreetReply>,
-        again: impl IntoIterator<Item = Job>,
-        now: Tick,
-    ) {
-        self.listening.store(false, Ordering::Release);
-        let asked = Now::read();
-        self.link.open(Arc::new(socket), conn, |state| {
-            state.noted = greeted.is_some_and(|it| self.records.is_noted(it));
-            if self.wants_notices.load(Ordering::Relaxed) {
-                self.subscribe(state, asked);
-            }
-            again.into_iter().for_each(|job| self.enqueue(state, job, Now { tick: now, ..asked }));
-        });
-    }
-
-    /// Ends with the connection: everything that was not answered.
-    pub(super) fn close(&self) -> Vec<Job> {
-        self.listening.store(false, Ordering::Release);
-        if self.lane.as_ref().is_none_or(|it| it.set_slot().is_some()) {
-            self.other_users.forget();
-        }
-        self.link.close()
-    }
-
-    /// Writes what has queued, unless enough is under way; `again` before it.
-    pub(super) fn write(&self, state: &mut State, again: Vec<Job>, now: Tick) {
-        let mut wrote = !state.conn().is_flushed() || !again.is_empty();
-        // Read once for all that are written together, and before.
-        let asked = Now { tick: now, moment: Moment::now() };
-        again.into_iter().for_each(|job| self.enqueue(state, job, asked));
-        if self.link.load.may_follow(state.conn().batches()) && self.has_queue() {
-            self.queue.take().for_each(|job| self.enqueue(state, job, asked));
-            wrote = true;
-        }
-        state.flush();
-        if wrote {
-            state.note_shared();
-        }
-    }
-
-    /// Refused releases that are due again, and when to look again.
-    pub(super) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
-        self.refused.lock().take_probes(now)
-    }
-
-    /// Announces that the worker is about to sleep.
-    pub(super) fn fall_asleep(&self) {
-        self.asleep.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-    }
-
-    pub(super) fn wake_up(&self) {
-        self.asleep.store(false, Ordering::SeqCst);
-    }
-
-    /// Notes whether the worker looks by itself at what has no answer.
-    pub(super) fn set_watched(&self, watched: bool) {
-        self.watched.store(watched, Ordering::Release);
-    }
-
-    pub(super) fn is_called_up(&self) -> bool {
-        self.called_up.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn stop_at(&self) -> Option<Tick> {
-        *self.stop_at.lock()
-    }
-}
-
-#[cfg(test)]
-impl Node {
-    /// One that has no worker, and the poll of the worker that it does not have.
-    pub(crate) fn unattended(response_timeout: Duration) -> (Node, crate::sys::Poll) {
-        let poll = crate::sys::Poll::new().unwrap();
-        let registry = poll.registry().try_clone().unwrap();
-        let waker = Waker::new(poll.registry(), crate::sys::WAKE).unwrap();
-        let common = NodeContext {
-            start: crate::time::tick(),
-            response_timeout,
-            contacts: Arc::new(Contacts::new(1)),
-            room: Arc::default(),
-            client: ClientId::draw().unwrap(),
-            counters: Arc::new(Counters::default()),
-            upcall: Upcall::default(),
-            events: Arc::new(()),
-            records: Arc::new(Records::new(None, 1)),
-            sets: None,
-        };
-        let worker_handle = WorkerHandle { registry, waker };
-        (Node::new(NodeId::new(0), "n0".into(), worker_handle, common, Eligibility::new(None, 0.01)), poll)
-    }
-
-    #[cfg(not(quorlock_shuttle))]
-    pub(crate) fn with_quarantine(self, records: Arc<Records>, sets: Arc<Sets>) -> Node {
-        let other_users = Arc::new(OtherUsers::new(self.id, Arc::clone(&records), Some(sets)));
-        Node { records, other_users, ..self }
     }
 }

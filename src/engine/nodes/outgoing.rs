@@ -15,8 +15,8 @@ pub(crate) struct Outgoing {
     pub(super) sink: Option<Arc<dyn Sink>>,
     /// All nodes if `None`.
     to: Option<NodeSet>,
-    /// Of nodes that are clusters: the place of the lane, of those that serve slots. That of its slot otherwise.
-    pub(super) lane: Option<usize>,
+    /// To which of the servers that a node is spread over; that of its slot otherwise.
+    pub(super) part: Option<usize>,
     pub(super) takers: Takers,
 }
 
@@ -37,7 +37,7 @@ impl Outgoing {
     /// For all nodes that can take it now.
     pub(crate) fn ask<S: Sink + 'static>(command: Command, sink: &Arc<S>) -> Outgoing {
         let sink: Arc<dyn Sink> = Arc::<S>::clone(sink);
-        Outgoing { command: Arc::new(command), sink: Some(sink), to: None, lane: None, takers: Takers::Ready }
+        Outgoing { command: Arc::new(command), sink: Some(sink), to: None, part: None, takers: Takers::Ready }
     }
 
     /// For `nodes` only, if that is some.
@@ -45,9 +45,9 @@ impl Outgoing {
         Outgoing { to: nodes, ..self }
     }
 
-    /// For one lane of nodes that are clusters.
-    pub(crate) fn in_lane(self, lane: usize) -> Outgoing {
-        Outgoing { lane: Some(lane), ..self }
+    /// For one of the servers that nodes are spread over.
+    pub(crate) fn for_part(self, part: Option<usize>) -> Outgoing {
+        Outgoing { part, ..self }
     }
 
     /// It is of no use at fewer nodes than a majority. So while that many are stalled it is sent to none: what the others
@@ -66,7 +66,7 @@ impl Outgoing {
 
     /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.
     pub(crate) fn release(command: Command, nodes: NodeSet, keep: Duration) -> Outgoing {
-        Outgoing { command: Arc::new(command), sink: None, to: Some(nodes), lane: None, takers: Takers::All(keep) }
+        Outgoing { command: Arc::new(command), sink: None, to: Some(nodes), part: None, takers: Takers::All(keep) }
     }
 
     /// Its answers go to `sink`, if that is some.

@@ -61,6 +61,11 @@ impl Records {
         wire::greet(&Greeting { edition: Edition::draw(), own: longest.own(), heard: longest.largest(), set, of })
     }
 
+    /// What tells a server that it has lost nothing.
+    pub(crate) fn vouch(&self) -> Command {
+        self.greet(Greeted::Server { look: false, vouch: true }, None)
+    }
+
     /// Takes in what a record shows.
     pub(crate) fn hear(&self, node: NodeId, shown: GreetReply) {
         if self.quarantine {

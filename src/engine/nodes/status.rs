@@ -9,7 +9,7 @@ use crate::sys::sync::{AtomicU64, Mutex};
 
 use crate::answer::ServerInfo;
 use crate::engine::nodes::records::Records;
-use crate::error::{FailureKind, MemberReport, NodeFailure, NodeFinding, Quarantine};
+use crate::error::{FailureKind, NodeFailure, NodeFinding, Quarantine};
 use crate::ids::NodeId;
 use crate::logic::clock::ClockStep;
 use crate::logic::eligibility::{Change, Eligibility};
@@ -55,16 +55,6 @@ pub(crate) struct Status {
     failures_said: Mutex<Vec<(FailureKind, Tick)>>,
     /// What the server said at the beginning of the last connection.
     server_info: Mutex<Option<ServerInfo>>,
-    /// What its servers or sentinels said last, if it is several.
-    members: Mutex<Members>,
-}
-
-/// What the servers of a node said, or its sentinels.
-#[derive(Clone, Default)]
-pub(crate) struct Members {
-    pub(crate) all: Vec<MemberReport>,
-    /// Those with which something is wrong, in a line.
-    pub(crate) failing: String,
 }
 
 impl Status {
@@ -89,7 +79,6 @@ impl Status {
             overflow_said: AtomicU64::new(0),
             failures_said: Mutex::new(Vec::new()),
             server_info: Mutex::new(None),
-            members: Mutex::default(),
         }
     }
 
@@ -124,14 +113,6 @@ impl Status {
 
     pub(crate) fn server_info(&self) -> Option<ServerInfo> {
         self.server_info.lock().clone()
-    }
-
-    pub(crate) fn members(&self) -> Members {
-        self.members.lock().clone()
-    }
-
-    pub(crate) fn publish_members(&self, members: Members) {
-        *self.members.lock() = members;
     }
 
     pub(crate) fn publish_server_info(&self, server_info: &ServerInfo) {

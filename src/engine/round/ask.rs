@@ -32,17 +32,16 @@ pub(crate) type Timed = (Result<Answer, NodeFailure>, Option<Duration>);
 pub(crate) struct Asked {
     pub(crate) command: Command,
     pub(crate) to: Option<NodeSet>,
-    /// Of nodes that are clusters: which of the lanes that serve slots. That of its slot otherwise.
-    pub(crate) lane: Option<usize>,
+    /// To which of the servers that serve something; that of its slot otherwise.
+    pub(crate) part: Option<usize>,
 }
 
 /// Several commands at once, each for its nodes: the answers to each, in node order, at `deadline` at the latest.
 pub(crate) fn ask_many(fanout: &Fanout, commands: impl IntoIterator<Item = Asked>, deadline: Tick) -> Vec<Vec<Timed>> {
     let _busy = fanout.busy();
-    let begin = |Asked { command, to, lane }| {
+    let begin = |Asked { command, to, part }| {
         let (round, sent) = (round(fanout, to), Moment::now());
-        let outgoing = Outgoing::ask(command, &round).to(to);
-        let outgoing = if let Some(lane) = lane { outgoing.in_lane(lane) } else { outgoing };
+        let outgoing = Outgoing::ask(command, &round).to(to).for_part(part);
         fanout.send(outgoing, None, None, time::tick()).finish();
         (round, sent)
     };

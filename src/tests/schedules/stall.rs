@@ -7,7 +7,7 @@ use super::{ms, patiently, spawn};
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::Driver;
-use crate::engine::nodes::node::Node;
+use crate::engine::nodes::server::Server;
 use crate::sys::checked::{Peer, Sleeper, accept};
 use crate::sys::{SOCKET, Socket};
 use crate::time;
@@ -16,8 +16,8 @@ use crate::wire::{Command, Conn};
 const PORT: u16 = 7000;
 
 /// A node without a worker, that has sent one command, and the other end of its connection.
-fn node() -> (Arc<Node>, Peer) {
-    let (node, poll) = Node::unattended(ms(100));
+fn node() -> (Arc<Server>, Peer) {
+    let (node, poll) = Server::unattended(ms(100));
     accept(PORT, &Sleeper::new());
     let mut socket = Socket::connect_tcp(SocketAddr::from(([127, 0, 0, 1], PORT))).unwrap();
     socket.register(poll.registry(), SOCKET).unwrap();

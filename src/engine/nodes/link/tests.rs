@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::*;
 use crate::answer::{GreetReply, Record};
 use crate::engine::nodes::deliver;
-use crate::engine::nodes::node::Node;
+use crate::engine::nodes::server::Server;
 use crate::ids::OwnerToken;
 use crate::sys::{Events, Poll};
 use crate::time;
@@ -25,7 +25,7 @@ const ANSWER: &[u8] = b":0\r\n";
 
 /// A node without a worker, and the other end of its connection.
 struct Connected {
-    node: Node,
+    node: Server,
     start: Tick,
     server: TcpStream,
     poll: Poll,
@@ -33,7 +33,7 @@ struct Connected {
 
 impl Connected {
     fn new() -> Connected {
-        let (node, poll) = Node::unattended(RESPONSE_TIMEOUT);
+        let (node, poll) = Server::unattended(RESPONSE_TIMEOUT);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = Socket::connect_tcp(listener.local_addr().unwrap()).unwrap();
         let server = listener.accept().unwrap().0;
@@ -295,7 +295,7 @@ fn a_connection_that_ends_under_its_driver_wakes_it_and_the_next_one_is_the_work
 
 #[test]
 fn what_a_command_needs_is_sent_before_it() {
-    let (node, _poll) = Node::unattended(RESPONSE_TIMEOUT);
+    let (node, _poll) = Server::unattended(RESPONSE_TIMEOUT);
     let waits = Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_TOLD]).that_waits();
     let records = crate::engine::nodes::records::Records::new(Some(RESPONSE_TIMEOUT), 1);
     let sets = crate::engine::nodes::sets::Sets::new(1, false);

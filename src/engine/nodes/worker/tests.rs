@@ -10,8 +10,8 @@ use crate::sys::Socket;
 use crate::wire::{Command, Conn};
 
 /// A node that was asked twice, the worker that has its connection, and the other end of that.
-fn asked_twice() -> (Arc<Node>, Worker, std::net::TcpStream) {
-    let (node, poll) = Node::unattended(Duration::from_millis(100));
+fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
+    let (node, poll) = Server::unattended(Duration::from_millis(100));
     let (node, now) = (Arc::new(node), time::tick());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = Socket::connect_tcp(listener.local_addr().unwrap()).unwrap();
@@ -22,7 +22,7 @@ fn asked_twice() -> (Arc<Node>, Worker, std::net::TcpStream) {
     node.give([ask(), ask()], now, true);
     let (address, run_ids) = (Address::parse("redis://a").unwrap(), RunIds::new(1, Duration::ZERO));
     let config = Config::default();
-    let mut worker = Worker::new(Arc::clone(&node), address, None, &config, Arc::new(Mutex::new(run_ids)), poll);
+    let mut worker = Worker::new(Arc::clone(&node), address, &config, Arc::new(Mutex::new(run_ids)), poll);
     worker.phase = Phase::Open;
     (node, worker, server)
 }
@@ -40,7 +40,7 @@ fn h9_a_connection_is_not_given_up_while_the_last_that_has_come_on_it_is_handed_
     };
     assert_eq!(node.link.load.in_flight(), 1, "the other one has no answer");
 
-    let mut driven = Driven::new(&node, None);
+    let mut driven = Driven::new(Arc::clone(&node), None);
     driven.readable = false;
     for _ in 0..3 {
         // It does not sleep for long.

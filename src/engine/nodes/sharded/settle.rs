@@ -1,0 +1,123 @@
+//! Settling a slot on a server of a cluster, before commands that rest on its record: see `logic::slots`.
+
+use crate::answer::Answer;
+use crate::engine::nodes::job::{Job, Step};
+use crate::engine::nodes::lane::{Lane, Served};
+use crate::engine::nodes::link::State;
+use crate::engine::nodes::records::Records;
+use crate::engine::nodes::server::Server;
+use crate::error::NodeFailure;
+use crate::logic::slots::{Admitted, Next};
+use crate::time::{Moment, Now, Tick};
+use crate::wire::{Command, Greeted, Kind};
+
+impl Server {
+    /// Lets a command of a cluster pass, or keeps it until its slot is known.
+    pub(crate) fn admit_by_slot(&self, lane: &Lane, state: &mut State, job: Job, asked: Now) -> Option<Job> {
+        let rests_on_it = matches!(job.kind(), Kind::Acquire | Kind::Raise | Kind::Extend | Kind::Release);
+        let Some(slot) = job.command.slot().filter(|_| rests_on_it) else { return Some(job) };
+        match state.slots.admit(slot, job) {
+            Admitted::Pass(job) => return Some(job),
+            Admitted::Wait => {}
+            // RACE: the master's record is looked at after the slot's was written. Keys that are lost in between take the
+            // slot's along; looked at before, it would vouch for them.
+            Admitted::Ask => {
+                let greet = self.records.greet(Greeted::Slot(slot), None);
+                state.enqueue(Job::of_connection(greet.into()).that_settles(Step::Slot(slot)), asked);
+                let greet = greet_master(&self.records, lane, slot, false);
+                state.enqueue(Job::of_connection(greet.into()).that_settles(Step::Master(slot)), asked);
+            }
+        }
+        None
+    }
+
+    /// Lets a master of a cluster note what it serves, if that is owed and it is connected.
+    ///
+    /// RACE: the connection may open at this moment. It is owed first, and looked at with the state locked, here and when the
+    /// connection has been opened: one of the two greets.
+    pub(crate) fn greet_if_owed(&self, now: Tick) {
+        let Some(lane) = self.with_slots() else { return };
+        let asked = Now { tick: now, moment: Moment::now() };
+        self.link.with(|state| {
+            if state.is_open() && lane.takes_greeting() {
+                let greet = greet_master(&self.records, lane, 0, false);
+                state.enqueue(Job::of_connection(greet.into()), asked);
+                state.flush();
+                state.note_shared();
+            }
+        });
+    }
+
+    /// Takes the answer to a question about a slot.
+    pub(crate) fn take_step(&self, step: Step, answer: &Answer, now: Tick) {
+        let Some(lane) = self.with_slots() else { return };
+        let length = self.records.quarantine().unwrap_or_default();
+        let reply = match answer {
+            Answer::Greet(reply) => Ok(*reply),
+            Answer::Failed(failure) => Err(failure.clone()),
+            _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
+        };
+        if let (Step::Set, Ok(reply)) = (step, &reply) {
+            self.hear_set(*reply);
+        }
+        if let (Step::Master(_), Ok(reply)) = (step, &reply) {
+            lane.remember(*reply, now, self.records.quarantine());
+        }
+        let asked = Now { tick: now, moment: Moment::now() };
+        let failed = self.link.with(|state| {
+            let (waiting, settle) = match step {
+                Step::Set => return None,
+                Step::Slot(slot) => {
+                    state.slots.on_slot(slot, reply);
+                    return None;
+                }
+                Step::Settled(slot) => {
+                    state.slots.on_settled(slot, reply, now, length);
+                    return None;
+                }
+                Step::Master(slot) => match state.slots.on_master(slot, reply, now, length) {
+                    Next::Settle { found, since, origin, waiting } => {
+                        let greet = self.records.greet(Greeted::Settle { slot, found, since, origin }, None);
+                        let settle = Job::of_connection(greet.into());
+                        (waiting, Some(settle.that_settles(Step::Settled(slot))))
+                    }
+                    Next::Open(waiting) => (waiting, None),
+                    Next::Fail(waiting, failure) => return Some((waiting, failure)),
+                },
+            };
+            settle.into_iter().for_each(|it| state.enqueue(it, asked));
+            waiting.into_iter().for_each(|it| self.put(state, it, asked));
+            state.flush();
+            state.note_shared();
+            None
+        });
+        let Some((waiting, failure)) = failed else { return };
+        lane.look();
+        for mut job in waiting {
+            job.answer(self.id, Answer::Failed(failure.clone()), false);
+            if job.is_worth_retrying(&failure, now) {
+                self.retry_later(job, now);
+            }
+        }
+    }
+
+    /// The master does not serve this slot, or not all of it: what is known of the slot is in doubt, and of the map.
+    pub(crate) fn doubt(&self, job: &Job) {
+        if let Some(lane) = self.with_slots() {
+            if let Some(slot) = job.command.slot() {
+                self.link.with(|it| it.slots.doubt(slot));
+            }
+            lane.look();
+        }
+    }
+}
+
+/// Asks for a master's record. One that serves nothing is asked for the record of the slot in question, which it refuses.
+pub(super) fn greet_master(records: &Records, lane: &Lane, slot: u16, vouch: bool) -> Command {
+    let served = lane.served();
+    let of = match &served {
+        Some(Served { last, epoch, slots, .. }) => Greeted::Master { slot: *last, epoch: *epoch, slots, vouch },
+        None => Greeted::Slot(slot),
+    };
+    records.greet(of, None)
+}
