@@ -25,12 +25,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
+use crate::error::AcquireError;
 use crate::ids::ClientId;
-use crate::inspection::{Inspection, Listing};
 use crate::stats::{Counters, count};
 use crate::time::{self, Tick};
-use crate::wire::{Address, KeyTtls, Plan};
+use crate::wire::Address;
 
 pub(crate) use crate::engine::hold::held::{Confirmation, HeldLock, Leaving};
 pub use crate::engine::listeners::LostReceiver;
@@ -123,102 +122,30 @@ impl Engine {
         &self.shut_down
     }
 
-    /// Counts an acquisition while the result lives; `None` once the manager is shutting down.
-    pub(crate) fn begin_acquire(&self) -> Option<Call<'_>> {
-        let mut calls = self.calls.lock();
-        // RACE: looked at with the count locked, so that a shutdown either sees this call or is seen by it.
-        let begins = !self.shut_down.is_given();
-        begins.then(|| self.count(&mut calls))
+    /// Does what asks the nodes, unless the manager is shutting down: the workers do not end under it. In a forked child there
+    /// are no threads for it.
+    pub(crate) fn operate<T>(&self, work: impl FnOnce(&Arc<Shared>) -> T) -> Result<T, AcquireError> {
+        // Before anything is locked: see `Process`.
+        if self.shared.is_forked() {
+            return Err(AcquireError::Forked);
+        }
+        let _call = self.begin(|_| !self.shut_down.is_given()).ok_or(AcquireError::ShutDown)?;
+        Ok(work(&self.shared))
     }
 
     /// Counts a release while the result lives; `None` once the shutdown releases everything itself.
     pub(crate) fn begin_release(&self) -> Option<Call<'_>> {
+        self.begin(|calls| !calls.closed)
+    }
+
+    fn begin(&self, may_begin: impl FnOnce(&Calls) -> bool) -> Option<Call<'_>> {
         let mut calls = self.calls.lock();
-        let begins = !calls.closed;
-        begins.then(|| self.count(&mut calls))
-    }
-
-    /// Checks all nodes.
-    pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
-        match self.begin_inspection() {
-            Ok(_call) => self.shared.check_nodes(),
-            Err(_) => self.shared.check_nothing(),
+        // RACE: looked at with the count locked, so that a shutdown either sees this call or is seen by it.
+        if !may_begin(&calls) {
+            return None;
         }
-    }
-
-    /// Vouches for all new nodes, like [`Engine::check_nodes`].
-    pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
-        match self.begin_inspection() {
-            Ok(_call) => self.shared.vouch(),
-            Err(_) => self.shared.check_nothing(),
-        }
-    }
-
-    /// Says which commands the nodes' access lists forbid.
-    pub(crate) fn check_access(&self) -> Result<Vec<NodeAccess>, AcquireError> {
-        let _call = self.begin_inspection()?;
-        Ok(self.shared.check_access())
-    }
-
-    /// Says what all nodes store about a lock.
-    pub(crate) fn inspect(&self, name: &[u8]) -> Result<Inspection, AcquireError> {
-        self.check_name(name)?;
-        let _call = self.begin_inspection()?;
-        Ok(self.shared.inspect(name, None))
-    }
-
-    /// Says what all nodes store about each slot of a semaphore.
-    pub(crate) fn inspect_slots(&self, name: &[u8], permits: usize) -> Result<Vec<Inspection>, AcquireError> {
-        self.check_name(name)?;
-        let _call = self.begin_inspection()?;
-        // A node that has not answered once is not asked before it has: nobody waits for it again.
-        Ok((0..=u8::MAX).take(permits).map(|slot| self.shared.inspect(name, Some(slot))).collect())
-    }
-
-    fn check_name(&self, name: &[u8]) -> Result<(), AcquireError> {
-        spec::check_name(&Plan::mutex(&self.shared.config.prefix, name, KeyTtls::default()))
-    }
-
-    /// Finds all locks and permits that somebody holds and whose name fits.
-    pub(crate) fn list(&self, pattern: &[u8]) -> Result<Listing, AcquireError> {
-        let _call = self.begin_inspection()?;
-        self.shared.list(pattern, true, &self.shut_down)
-    }
-
-    /// Deletes what locks whose name fits have left on the nodes; false if there was nothing.
-    pub(crate) fn forget_all(&self, pattern: &[u8]) -> Result<bool, AcquireError> {
-        let _call = self.begin_inspection()?;
-        let left = self.shared.list(pattern, false, &self.shut_down)?;
-        for seen in &left.locks {
-            self.shared.take_from(seen, false);
-            self.shared.forget(&self.shared.inspect(&seen.name, seen.slot));
-        }
-        Ok(!left.locks.is_empty())
-    }
-
-    /// Takes a lock from those who were seen to hold it; `leaked`: where the key has no expiry.
-    pub(crate) fn take_from(&self, seen: &Inspection, leaked: bool) -> Result<Vec<NodeReport>, AcquireError> {
-        let _call = self.begin_inspection()?;
-        Ok(self.shared.take_from(seen, leaked))
-    }
-
-    /// Deletes the counters that were seen of a lock that nobody uses.
-    pub(crate) fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        let _call = self.begin_inspection()?;
-        Ok(self.shared.forget(seen))
-    }
-
-    /// No node is asked after a shutdown, nor in a forked child, which has no threads for it.
-    fn begin_inspection(&self) -> Result<Call<'_>, AcquireError> {
-        if self.shared.is_forked() {
-            return Err(AcquireError::Forked);
-        }
-        self.begin_acquire().ok_or(AcquireError::ShutDown)
-    }
-
-    fn count(&self, calls: &mut Calls) -> Call<'_> {
         calls.under_way = calls.under_way.saturating_add(1);
-        Call { engine: self }
+        Some(Call { engine: self })
     }
 
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
@@ -260,7 +187,7 @@ fn join(thread: OwnThread, deadline: Tick) {
     }
 }
 
-/// See [`Engine::begin_acquire`] and [`Engine::begin_release`].
+/// A call under way: see [`Engine::operate`] and [`Engine::begin_release`].
 pub(crate) struct Call<'a> {
     engine: &'a Engine,
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Shared};
 use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::inspection::{Inspection, Listing};
 use crate::observer::Hold;
@@ -87,7 +87,7 @@ impl LockManager {
     #[doc(alias = "ping")]
     #[doc(alias = "health")]
     pub fn check_nodes(&self) -> Vec<NodeCheck> {
-        self.engine.check_nodes()
+        self.checked(Shared::check_nodes)
     }
 
     /// Says, for an operator who knows it, that the new servers have forgotten nothing. They vote at once then.
@@ -120,7 +120,7 @@ impl LockManager {
     /// ```
     #[must_use]
     pub fn vouch(&self) -> Vec<NodeCheck> {
-        self.engine.vouch()
+        self.checked(Shared::vouch)
     }
 
     /// What the nodes store about the lock called `name`: who holds it, for how long, who waits. For people, health pages and
@@ -154,7 +154,8 @@ impl LockManager {
     #[doc(alias = "status")]
     #[doc(alias = "peek")]
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, AcquireError> {
-        self.engine.inspect(name.as_ref())
+        self.engine.shared().check_name(name.as_ref())?;
+        self.engine.operate(|shared| shared.inspect(name.as_ref(), None))
     }
 
     /// Finds the locks and permits that somebody holds, and looks at each of them. For people and command lines.
@@ -192,7 +193,7 @@ impl LockManager {
     #[doc(alias = "keys")]
     #[doc(alias = "scan")]
     pub fn list(&self, pattern: impl AsRef<[u8]>) -> Result<Listing, AcquireError> {
-        self.engine.list(pattern.as_ref())
+        self.engine.operate(|shared| shared.list(pattern.as_ref(), true, self.engine.shut_down_signal()))?
     }
 
     /// What only an operator should do, by hand.
@@ -212,6 +213,11 @@ impl LockManager {
     #[doc(alias = "stop")]
     pub fn shut_down(&self) {
         self.engine.shut_down(self.engine.shared().config.shutdown_grace);
+    }
+
+    /// What `check` finds, or that no node can be asked.
+    fn checked(&self, check: fn(&Shared) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
+        self.engine.operate(|shared| check(shared)).unwrap_or_else(|_| self.engine.shared().check_nothing())
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -248,7 +254,7 @@ impl Admin<'_> {
     ///
     /// A manager that was [shut down](LockManager::shut_down), or a forked process.
     pub fn check_access(&self) -> Result<Vec<NodeAccess>, AcquireError> {
-        self.engine.check_access()
+        self.engine.operate(|shared| shared.check_access())
     }
 
     /// Takes a lock from those who were [seen](LockManager::inspect) to hold it: readers and writers.
@@ -285,7 +291,7 @@ impl Admin<'_> {
     #[doc(alias = "force_unlock")]
     #[doc(alias = "break_lock")]
     pub fn release(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.take_from(seen, false)
+        self.engine.operate(|shared| shared.take_from(seen, false))
     }
 
     /// Like [`release`](Admin::release), but only on nodes whose key was seen to have no expiry. Such a key is no lock of this
@@ -297,7 +303,7 @@ impl Admin<'_> {
     ///
     /// As there.
     pub fn release_leaked(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.take_from(seen, true)
+        self.engine.operate(|shared| shared.take_from(seen, true))
     }
 
     /// Deletes the fencing counters that were [seen](LockManager::inspect) of a lock, so that nodes keep nothing of its name.
@@ -330,7 +336,7 @@ impl Admin<'_> {
     /// ```
     #[doc(alias = "delete")]
     pub fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.forget(seen)
+        self.engine.operate(|shared| shared.forget(seen))
     }
 
     /// Releases every lock and permit whose name fits `pattern`, and [forgets](Admin::forget) them and those that are free.
@@ -349,6 +355,6 @@ impl Admin<'_> {
     #[doc(alias = "clean")]
     #[doc(alias = "purge")]
     pub fn forget_all(&self, pattern: impl AsRef<[u8]>) -> Result<bool, AcquireError> {
-        self.engine.forget_all(pattern.as_ref())
+        self.engine.operate(|shared| shared.forget_all(pattern.as_ref(), self.engine.shut_down_signal()))?
     }
 }

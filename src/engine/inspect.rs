@@ -7,15 +7,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::answer::Answer;
+use crate::engine::park::Signal;
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
-use crate::error::{NodeAnswer, NodeFailure, NodeReport};
+use crate::engine::spec;
+use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
 use crate::inspection::{InspectedNode, Inspection, StoredKey};
 use crate::time;
-use crate::wire::{Command, Looked};
+use crate::wire::{Command, KeyTtls, Looked, Plan};
 
 impl Shared {
+    /// Whether a lock can be called so.
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), AcquireError> {
+        spec::check_name(&Plan::mutex(&self.config.prefix, name, KeyTtls::default()))
+    }
+
     /// Asks all nodes what they store about the lock called `name`, or about a slot of the semaphore that is called so, and
     /// waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
@@ -72,6 +79,16 @@ impl Shared {
             }
         }
         self.tell(counters.into_iter().map(|(counter, to)| (lock.forget(counter), to)))
+    }
+
+    /// Deletes what locks whose name fits have left on the nodes; false if there was nothing.
+    pub(crate) fn forget_all(&self, pattern: &[u8], shut_down: &Signal) -> Result<bool, AcquireError> {
+        let left = self.list(pattern, false, shut_down)?;
+        for seen in &left.locks {
+            self.take_from(seen, false);
+            self.forget(&self.inspect(&seen.name, seen.slot));
+        }
+        Ok(!left.locks.is_empty())
     }
 
     /// What the nodes answer, of which each gets the commands that are for it.

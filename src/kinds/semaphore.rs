@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::config::PERMITS_MAX;
+use crate::engine::Shared;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::description::Description;
@@ -95,7 +96,11 @@ impl Semaphore {
     /// ```
     pub fn inspect(&self) -> Result<Vec<Inspection>, AcquireError> {
         self.check_permits()?;
-        self.inner.engine().inspect_slots(self.name(), self.permits)
+        let (engine, name) = (self.inner.engine(), self.name());
+        engine.shared().check_name(name)?;
+        // A node that has not answered once is not asked before it has: nobody waits for it again.
+        let inspect = |shared: &Shared, slot| shared.inspect(name, Some(slot));
+        engine.operate(|shared| (0..=u8::MAX).take(self.permits).map(|slot| inspect(shared, slot)).collect())
     }
 
     fn check_permits(&self) -> Result<(), AcquireError> {

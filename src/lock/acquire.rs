@@ -43,29 +43,26 @@ pub(crate) fn acquire(
     spec: &Arc<LockSpec>,
     patience: Patience,
 ) -> Result<LockGuard, AcquireError> {
-    if engine.shared().is_forked() {
-        // Before anything is locked: see `Shared`.
-        return Err(AcquireError::Forked);
-    }
-    let Some(_call) = engine.begin_acquire() else { return Err(AcquireError::ShutDown) };
-    let fanout = &engine.shared().fanout;
-    fanout.records.note_use();
-    fanout.upcall.tell(|| Event::Began { lock: spec.observed() });
-    let mut call = Call::new(engine, spec, patience);
-    let now = call.wait_for_contact();
-    let result = match patience {
-        Patience::None => call.once(true),
-        Patience::Until(until) if until <= now => call.once(false),
-        Patience::Until(until) => call.wait(Some(until)),
-        Patience::Forever => call.wait(None),
-    };
-    if let (Err(error), false) = (&result, call.won) {
-        fanout.upcall.tell(|| {
-            let waited = time::tick().saturating_duration_since(call.began);
-            Event::NotAcquired { lock: spec.observed(), waited, error: error.clone() }
-        });
-    }
-    result
+    engine.operate(|shared| {
+        let fanout = &shared.fanout;
+        fanout.records.note_use();
+        fanout.upcall.tell(|| Event::Began { lock: spec.observed() });
+        let mut call = Call::new(engine, spec, patience);
+        let now = call.wait_for_contact();
+        let result = match patience {
+            Patience::None => call.once(true),
+            Patience::Until(until) if until <= now => call.once(false),
+            Patience::Until(until) => call.wait(Some(until)),
+            Patience::Forever => call.wait(None),
+        };
+        if let (Err(error), false) = (&result, call.won) {
+            fanout.upcall.tell(|| {
+                let waited = time::tick().saturating_duration_since(call.began);
+                Event::NotAcquired { lock: spec.observed(), waited, error: error.clone() }
+            });
+        }
+        result
+    })?
 }
 
 /// A call under way.

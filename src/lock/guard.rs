@@ -151,34 +151,28 @@ impl LockGuard {
 
     /// What the hold is made of, for who ends it.
     pub(super) fn into_parts(mut self) -> Result<(Arc<Engine>, Arc<HeldLock>), ReleaseError> {
-        let engine = self.engine.take().ok_or(Lost::Gone)?;
-        if engine.shared().is_forked() {
-            return Err(Lost::Forked.into());
-        }
-        Ok((engine, Arc::clone(&self.lock)))
+        Ok((self.take_engine()?, Arc::clone(&self.lock)))
     }
 
     /// The same hold, of one of several readers.
     pub(super) fn downgrade(mut self) -> Result<LockGuard, Lost> {
-        let engine = self.engine.take().ok_or(Lost::Gone)?;
-        if engine.shared().is_forked() {
-            return Err(Lost::Forked);
-        }
-        let lock = {
-            let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
-            self.lock.downgrade(engine.shared().next_lock.fetch_add(1, Relaxed))?
-        };
-        Ok(LockGuard::of_hold(engine, lock))
+        self.end(|engine, lock| {
+            let reader = lock.downgrade(engine.shared().next_lock.fetch_add(1, Relaxed))?;
+            Ok(LockGuard::of_hold(Arc::clone(engine), reader))
+        })
     }
 
     /// Lets `end` end the hold, unless that has been done, or is the shutdown's or the parent process's to do.
-    fn end<T>(&mut self, end: impl FnOnce(&Engine, &HeldLock) -> Result<T, ReleaseError>) -> Result<T, ReleaseError> {
-        let engine = self.engine.take().ok_or(Lost::Gone)?;
-        if engine.shared().is_forked() {
-            return Err(Lost::Forked.into());
-        }
+    fn end<T, E: From<Lost>>(&mut self, end: impl FnOnce(&Arc<Engine>, &HeldLock) -> Result<T, E>) -> Result<T, E> {
+        let engine = self.take_engine()?;
         let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
         end(&engine, &self.lock)
+    }
+
+    /// The manager, for who ends the hold: nobody does so twice, nor in a forked child.
+    fn take_engine(&mut self) -> Result<Arc<Engine>, Lost> {
+        let engine = self.engine.take().ok_or(Lost::Gone)?;
+        if engine.shared().is_forked() { Err(Lost::Forked) } else { Ok(engine) }
     }
 }
 
@@ -195,7 +189,7 @@ pub(super) fn confirmed(engine: &Engine, (end, round): Confirmation) -> Result<R
 impl Drop for LockGuard {
     fn drop(&mut self) {
         // A loss is in the log, or will be.
-        let _ = self.end(|engine, lock| {
+        let _: Result<(), Lost> = self.end(|engine, lock| {
             if lock.leave_after_panic() {
                 info!("{}: dropped by a panic, and left to expire", lock.name());
                 return Ok(());
