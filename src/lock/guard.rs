@@ -48,7 +48,7 @@ impl LockGuard {
 
     /// The slot, of a semaphore.
     pub(crate) fn slot(&self) -> Option<u8> {
-        self.lock.slot()
+        self.lock.spec.plan.slot()
     }
 
     /// Whether the lock may be relied upon right now.
@@ -93,7 +93,7 @@ impl LockGuard {
     #[must_use]
     #[doc(alias = "token")]
     pub fn fencing_token(&self) -> FencingToken {
-        self.lock.token()
+        self.lock.token
     }
 
     /// A channel on which the loss of the lock is announced. Does not block.
@@ -191,12 +191,12 @@ impl Drop for LockGuard {
         // A loss is in the log, or will be.
         let _: Result<(), Lost> = self.end(|engine, lock| {
             if lock.leave_after_panic() {
-                info!("{}: dropped by a panic, and left to expire", lock.name());
+                info!("{}: dropped by a panic, and left to expire", lock.spec.name);
                 return Ok(());
             }
             let (end, _) = lock.release()?;
             if !end.enough {
-                let (name, confirmed, nodes) = (lock.name(), end.confirmed, engine.shared().fanout.len());
+                let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared().fanout.len());
                 debug!("{name}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
             }
             Ok(())
@@ -207,7 +207,7 @@ impl Drop for LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("LockGuard");
-        f.field("name", self.lock.name()).field("fencing_token", &self.lock.token());
+        f.field("name", &self.lock.spec.name).field("fencing_token", &self.lock.token);
         f.field("remaining", &format_args!("{}", About(self.remaining()))).finish_non_exhaustive()
     }
 }

@@ -11,6 +11,9 @@ pub(crate) trait Round: Send + 'static {
     /// How the round can end.
     type End: Copy + Send;
 
+    /// Whether an answer after the time-out takes the place of "timed out".
+    const LATE_ANSWERS_MATTER: bool = false;
+
     /// Takes note of a vote, if it matters when it came.
     fn note(&mut self, _node: NodeId, _vote: &Answer, _now: Moment) {}
 
@@ -50,7 +53,7 @@ impl<R: Round> Ballot<R> {
     /// Counts one vote.
     pub(crate) fn on_vote(&mut self, node: NodeId, vote: Answer, now: Moment) -> Step<R::End> {
         if self.end.is_some() {
-            self.votes.put_late(node, vote);
+            self.votes.put_late(node, vote, R::LATE_ANSWERS_MATTER);
             return Step::Late;
         }
         let Some(vote) = self.votes.put(node, vote) else { return Step::Late };
@@ -109,8 +112,11 @@ impl Votes {
         }
     }
 
-    fn put_late(&mut self, node: NodeId, vote: Answer) {
-        if self.put(node, vote).is_some() {
+    fn put_late(&mut self, node: NodeId, vote: Answer, may_replace: bool) {
+        let place = self.answers.get_mut(node.index());
+        let timed_out = |it: &&mut Option<Answer>| **it == Some(Answer::Failed(NodeFailure::TimedOut));
+        if let Some(place) = place.filter(|it| it.is_none() || (may_replace && timed_out(it))) {
+            *place = Some(vote);
             self.late.insert(node);
         }
     }

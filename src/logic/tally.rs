@@ -22,7 +22,7 @@ pub(crate) enum ExtendEnd {
 
 impl ExtendEnd {
     /// How an extension of so many `nodes` has ended for good, after so many have answered, in time or late.
-    pub(crate) fn of(nodes: usize, extended: usize, gone: usize) -> Option<ExtendEnd> {
+    fn of(nodes: usize, extended: usize, gone: usize) -> Option<ExtendEnd> {
         let quorum = quorum(nodes);
         if quorum <= extended {
             Some(ExtendEnd::Confirmed)
@@ -41,12 +41,23 @@ pub(crate) struct ExtendRound;
 impl Round for ExtendRound {
     type End = ExtendEnd;
 
+    const LATE_ANSWERS_MATTER: bool = true;
+
     fn decide(&self, votes: &Votes, _now: Moment) -> Option<ExtendEnd> {
         let (quorum, open) = (votes.quorum(), votes.open());
         let extended = votes.count(Answer::is_extended);
         let gone = votes.count(Answer::is_gone);
         let is_hopeless = extended.saturating_add(open) < quorum && gone.saturating_add(open) <= votes.spare();
         ExtendEnd::of(votes.len(), extended, gone).or_else(|| is_hopeless.then_some(ExtendEnd::NotConfirmed))
+    }
+}
+
+impl Ballot<ExtendRound> {
+    /// How it has ended, if it has: what was not confirmed in time can be confirmed late, or found gone.
+    pub(crate) fn end_for_good(&self) -> Option<ExtendEnd> {
+        let with = |what: fn(&Answer) -> bool| self.votes.nodes_with(what).len();
+        let late = || ExtendEnd::of(self.votes.len(), with(Answer::is_extended), with(Answer::is_gone));
+        self.end().map(|end| late().unwrap_or(end))
     }
 }
 
@@ -183,6 +194,7 @@ impl Ballot<ProbeRound> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::ExtendReply;
     use crate::logic::ballot::Step;
 
     fn at(millis: u64) -> Moment {
@@ -202,6 +214,38 @@ mod tests {
             Step::Decided(end) => Some(end),
             _ => None,
         })
+    }
+
+    /// How an extension of three nodes has ended for good: after these votes, the time-out, and these late answers.
+    fn extended(votes: &[(u8, Answer)], late: &[(u8, Answer)]) -> Option<ExtendEnd> {
+        let mut ballot = Ballot::new(3, ExtendRound);
+        let mut vote = |(node, vote): &(u8, Answer)| ballot.on_vote(NodeId::new(*node), vote.clone(), at(1));
+        for it in votes {
+            let _ = vote(it);
+        }
+        let timed_out = ballot.end().is_none() && !late.is_empty();
+        if timed_out {
+            assert_eq!(ballot.on_timeout(at(2)), Step::Decided(ExtendEnd::NotConfirmed));
+        }
+        let mut vote = |(node, vote): &(u8, Answer)| ballot.on_vote(NodeId::new(*node), vote.clone(), at(3));
+        late.iter().for_each(|it| assert_eq!(vote(it), Step::Late));
+        ballot.end_for_good()
+    }
+
+    #[test]
+    fn late_answers_decide_an_extension_that_was_not_confirmed_and_no_other() {
+        let yes = |node| (node, Answer::Extend(ExtendReply::Extended));
+        let gone = |node| (node, Answer::Extend(ExtendReply::Gone { counter: 0 }));
+        let failed = |node| (node, Answer::Failed(NodeFailure::Stalled));
+        assert_eq!(extended(&[yes(0)], &[]), None);
+        assert_eq!(extended(&[yes(0)], &[failed(1)]), Some(ExtendEnd::NotConfirmed));
+        assert_eq!(extended(&[yes(0)], &[yes(1)]), Some(ExtendEnd::Confirmed));
+        assert_eq!(extended(&[yes(0)], &[gone(1), yes(2)]), Some(ExtendEnd::Confirmed));
+        assert_eq!(extended(&[yes(0)], &[gone(1), gone(2)]), Some(ExtendEnd::Gone));
+        assert_eq!(extended(&[yes(0)], &[yes(0)]), Some(ExtendEnd::NotConfirmed), "a node counts once");
+        assert_eq!(extended(&[yes(0), yes(1)], &[gone(2)]), Some(ExtendEnd::Confirmed));
+        assert_eq!(extended(&[gone(0), gone(1)], &[yes(2)]), Some(ExtendEnd::Gone));
+        assert_eq!(extended(&[failed(0), failed(1)], &[yes(2)]), Some(ExtendEnd::NotConfirmed));
     }
 
     const DELETED: Answer = Answer::Release(ReleaseReply::Deleted);

@@ -6,13 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::hold::held::{Ended, HeldLock, State};
-use crate::engine::round::outcome::Grants;
-use crate::engine::schedule::Slot;
+use crate::engine::hold::held::{Ended, HeldLock};
+use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::spec::LockSpec;
 use crate::error::Lost;
-use crate::ids::NodeSet;
-use crate::sys::sync::Mutex;
 use crate::time::Now;
 
 impl HeldLock {
@@ -25,41 +22,27 @@ impl HeldLock {
         };
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
         let Ended { reached, keep, renewed_at, listeners, .. } = self.end(true)?;
-        let state = State {
-            lease,
-            renewed_at,
-            number: self.token.get(),
-            renewal: None,
-            owed: NodeSet::default(),
-            confirmations,
-            grants: Grants::default(),
-            checked_at: None,
-            counter_kept,
-            longest_ttl: keep,
-            reached,
-            listeners,
-            said_long,
-            said_not_extended: false,
-        };
-        let reader = Arc::new(HeldLock {
-            id,
-            slot: Slot::new(id),
+        let won = Won {
             spec: Arc::new(LockSpec { plan: self.spec.plan.to_read(), ..LockSpec::clone(&self.spec) }),
             owner: self.owner,
             token: self.token,
             raised: false,
-            began: self.began,
+            sent: Now { moment: renewed_at, tick: counter_kept },
+            use_until: lease.end(),
+            reached,
+            grants: Grants::default(),
             in_lists: self.in_lists,
-            shared: Arc::clone(&self.shared),
-            state: Mutex::new(state),
-        });
+        };
+        let mut reader = HeldLock { began: self.began, ..HeldLock::new(Arc::clone(&self.shared), id, won) };
+        let state = reader.state.get_mut();
+        (state.lease, state.confirmations, state.longest_ttl) = (lease, confirmations, keep);
+        (state.listeners, state.said_long) = (listeners, said_long);
+        let reader = Arc::new(reader);
         let sent = reader.next_extension(&lease, Now::read());
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.
-        let (pending, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, None);
-        self.shared.fanout.hand_over(enqueued);
+        let (extension, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, None);
         self.shared.queues.share_hold(self.spec.plan.key(), self.id, id);
-        let end = pending.wait(self.shared.fanout.deadline(sent.at.tick));
-        reader.on_extension_end(end, sent, &pending, NodeSet::default());
+        extension.wait(enqueued);
         reader.remaining()?;
         Ok(reader)
     }

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
-use crate::engine::hold::held::{HeldLock, State};
+use crate::engine::hold::held::{HeldLock, Renewal, State};
 use crate::engine::nodes::job::Sink;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
 use crate::engine::round::outcome::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Due, Rest, Slot};
-use crate::error::{ExtendError, Lost, Rows};
+use crate::error::{ExtendError, Lost, NodeAnswer, NodeFailure, Rows};
 use crate::ids::{NodeId, NodeSet};
+use crate::logic::ballot::Ballot;
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
@@ -63,23 +64,19 @@ impl Due for HeldLock {
                 self.owner
             );
         }
-        if let Some((pending, give_up_at)) = &state.renewal {
+        if let Some((renewal, give_up_at)) = &state.renewal {
             if tick < *give_up_at {
                 return Some(give_up_at.saturating_duration_since(tick).min(state.lease.ends_in(moment)));
             }
-            let pending = Arc::clone(pending);
+            let renewal = Arc::clone(renewal);
             drop(state);
-            self.close(&pending);
+            renewal.give_up();
             return None;
         }
-        let doubt = self.doubt(&state, tick);
-        let wait = |renew_after| {
-            let due = state.renewed_at.checked_add(renew_after).unwrap_or(moment);
-            state.lease.next_event(due, moment).min(doubt.unwrap_or(Duration::MAX))
-        };
+        let (ttl, doubt) = (self.spec.ttl(), self.doubt(&state, tick));
         // It may be looked at a little early, because others are due.
-        if !wait(lease::renew_with_others_after(self.spec.ttl())).is_zero() {
-            return Some(wait(lease::renew_after(self.spec.ttl())));
+        if !state.due_in(state.extend_at(lease::renew_with_others_after(ttl)), doubt, moment).is_zero() {
+            return Some(state.due_in(state.extend_at(lease::renew_after(ttl)), doubt, moment));
         }
         // A doubt has to be settled at once.
         let owed = if doubt.is_some() { NodeSet::default() } else { state.owed };
@@ -91,9 +88,9 @@ impl Due for HeldLock {
         }
         let sent = self.next_extension(&state.lease, now);
         // Enqueued with the state locked: see `end`.
-        let (pending, enqueued) = self.send_extension(&mut state, sent, Some(owed));
+        let (extension, enqueued) = self.send_extension(&mut state, sent, Some(owed));
         let give_up = fanout.response_timeout();
-        state.renewal = Some((pending, tick.checked_add(give_up).unwrap_or(tick)));
+        state.renewal = Some((extension, tick.checked_add(give_up).unwrap_or(tick)));
         batch.merge(enqueued);
         Some(give_up.min(state.lease.ends_in(moment)))
     }
@@ -112,6 +109,18 @@ impl Due for HeldLock {
     fn on_stop(self: Arc<Self>) -> Option<Rest> {
         let loss = self.end_for(Lost::ShutDown)?;
         Some(Box::new(move || self.announce(loss)))
+    }
+}
+
+impl State {
+    /// When a lease is extended that was extended last, or won, `after` this time. `None`: no clock shows it.
+    fn extend_at(&self, after: Duration) -> Option<Moment> {
+        self.renewed_at.checked_add(after)
+    }
+
+    /// How long until the lock has to be looked at: for the extension at `extend_at`, the end of the lease, or a `doubt`.
+    fn due_in(&self, extend_at: Option<Moment>, doubt: Option<Duration>, now: Moment) -> Duration {
+        self.lease.next_event(extend_at.unwrap_or(now), now).min(doubt.unwrap_or(Duration::MAX))
     }
 }
 
@@ -145,14 +154,6 @@ impl HeldLock {
         Extending { until: lease.end().earliest(sent.until), ..sent }
     }
 
-    /// A node has confirmed the extension that was sent at `sent`.
-    fn note_confirmed(&self, node: NodeId, sent: Tick) {
-        let mut state = self.state.lock();
-        if state.confirmations.since() == sent {
-            state.confirmations = state.confirmations.and(NodeSet::from_iter([node]));
-        }
-    }
-
     /// Extends for `ttl` from now, and waits for the answers.
     pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Result<(), ExtendError> {
         if self.shared.is_forked() {
@@ -163,7 +164,7 @@ impl HeldLock {
         }
         let ttl = validity::whole_millis(ttl);
         let sent = self.extension(ttl, Now::read());
-        let (pending, enqueued) = {
+        let (extension, enqueued) = {
             let mut state = self.state.lock();
             state.lease.valid_until(sent.at.moment)?;
             if !state.lease.may_extend(sent.at.moment) {
@@ -171,55 +172,46 @@ impl HeldLock {
             }
             self.send_extension(&mut state, sent, None)
         };
-        self.shared.fanout.hand_over(enqueued);
-        let end = pending.wait(self.shared.fanout.deadline(sent.at.tick));
-        self.on_extension_end(end, sent, &pending, NodeSet::default());
+        let end = extension.wait(enqueued);
         match (end, self.remaining()) {
             (_, Err(lost)) => Err(lost.into()),
             (ExtendEnd::Confirmed, Ok(_)) => Ok(()),
             (ExtendEnd::Gone | ExtendEnd::NotConfirmed, Ok(_)) => {
-                Err(ExtendError::NoQuorum { nodes: self.shared.fanout.report(pending.rows()) })
+                Err(ExtendError::NoQuorum { nodes: self.shared.fanout.report(extension.round.rows()) })
             }
         }
     }
 
-    /// Enqueues an extension. A renewal looks after its own end, and leaves out nodes that owe the answer to one; a caller that
-    /// waits for one asks all and looks after its end itself.
+    /// Enqueues an extension. A renewal leaves out nodes that owe the answer to one; one that a caller
+    /// [waits for](Extension::wait) goes to all.
     pub(super) fn send_extension(
         self: &Arc<Self>,
         state: &mut State,
         sent: Extending,
         renewal: Option<NodeSet>,
-    ) -> (Arc<Pending<ExtendRound>>, Enqueued) {
-        let Extending { ttl, at: Now { tick, .. }, .. } = sent;
-        let fanout = &self.shared.fanout;
-        let hook = renewal.map(|_| {
-            let this = Arc::clone(self);
-            let hook: Box<dyn Fn(&ExtendEnd) + Send + Sync> = Box::new(move |end| this.on_renewal_end(*end, sent));
-            hook
-        });
-        let pending = Arc::new(Pending::with_hook(fanout.len(), ExtendRound, hook));
-        let ttl_ms = validity::millis(ttl);
+    ) -> (Arc<Extension>, Enqueued) {
+        let (fanout, tick, number) = (&self.shared.fanout, sent.at.tick, state.number);
         let keep = self.keeps_counter(state, tick);
-        let (number, is_renewal) = (state.number, renewal.is_some());
-        let command = self.spec.plan.extend(self.owner, ttl_ms, number, keep);
-        let (round, lock) = (Arc::clone(&pending), Arc::clone(self));
-        let extension = Arc::new(Extension { round, lock, sent, number, is_renewal, said: Mutex::default() });
+        let command = self.spec.plan.extend(self.owner, validity::millis(sent.ttl), number, keep);
+        let (lock, round) = (Arc::clone(self), Pending::new(fanout.len(), ExtendRound));
+        let is_renewal = renewal.is_some();
+        let extension = Arc::new(Extension { lock, round, sent, number, is_renewal, settled: Mutex::default() });
         let outgoing = Outgoing::ask(command, &extension);
         let enqueued = match renewal {
             None => fanout.enqueue(outgoing, tick),
             Some(owed) => {
-                let others: NodeSet = fanout.ids().collect::<NodeSet>().without(owed);
-                let mut enqueued = fanout.enqueue(outgoing.patiently().to(Some(others)), tick);
-                enqueued.leave_out(fanout.ids().filter(|it| owed.contains(*it)), &pending);
+                for node in fanout.ids().filter(|it| owed.contains(*it)) {
+                    extension.round.leave_out(node, NodeAnswer::Failed(NodeFailure::Stalled));
+                }
+                let others = fanout.ids().collect::<NodeSet>().without(owed);
+                let enqueued = fanout.enqueue(outgoing.patiently().to(Some(others)), tick);
                 state.owed = state.owed.union(enqueued.taken);
                 enqueued
             }
         };
-        pending.set_reached(enqueued.taken);
         state.reached = state.reached.union(enqueued.taken);
-        state.longest_ttl = state.longest_ttl.max(ttl);
-        (pending, enqueued)
+        state.longest_ttl = state.longest_ttl.max(sent.ttl);
+        (extension, enqueued)
     }
 
     /// Whether the extension that is sent at `tick` has to give the fencing counters their full life again.
@@ -232,118 +224,6 @@ impl HeldLock {
             state.counter_kept = tick;
         }
         keep
-    }
-
-    /// Nodes that still have the lock, or have lost it, have shown these counters. Where they are above a reader's number, other
-    /// readers have lifted them, or made them on a node that was emptied; or a writer has. Its next extension lifts those of the
-    /// nodes that still have its entry: if a majority has it, there was no writer, and the others can be healed.
-    fn note_counters(&self, shown: &[u64]) {
-        if self.spec.plan.is_shared() && !shown.is_empty() {
-            let fanout = &self.shared.fanout;
-            let (time, spare) = (fanout.time_for_all(Moment::now()), fanout.len().saturating_sub(quorum(fanout.len())));
-            let largest = token::largest_seen(shown.iter().copied(), time, spare);
-            let mut state = self.state.lock();
-            state.number = state.number.max(largest);
-        }
-    }
-
-    /// Sets the key again on nodes that have lost it and have no counter above `number`. A majority has just confirmed the lock, and
-    /// has no smaller one.
-    fn heal(self: &Arc<Self>, nodes: NodeSet, number: u64, ttl: Duration) {
-        let Now { moment, tick } = Now::read();
-        let enqueued = {
-            // RACE: enqueued with the state locked, like an extension: see `end`. Behind the release it would leave a key that
-            // nobody deletes.
-            let mut state = self.state.lock();
-            if !state.lease.may_extend(moment) {
-                return;
-            }
-            let fanout = &self.shared.fanout;
-            let ttl_ms = validity::millis(ttl);
-            let command = self.spec.plan.heal(self.owner, ttl_ms, number);
-            let healing = Arc::new(Healing(Arc::clone(self)));
-            let nodes = fanout.that_may_heal(nodes, tick);
-            let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);
-            state.reached = state.reached.union(enqueued.taken);
-            enqueued
-        };
-        self.shared.fanout.hand_over(enqueued);
-    }
-
-    /// A renewal was decided, by a worker or by its time-out.
-    fn on_renewal_end(self: &Arc<Self>, end: ExtendEnd, sent: Extending) {
-        // It is put there before the state, with which it was sent, is unlocked.
-        let renewal = self.state.lock().renewal.take();
-        if let Some((pending, _)) = renewal {
-            self.on_extension_end(end, sent, &pending, NodeSet::default());
-        }
-    }
-
-    /// An extension has ended, in time or late: `late` have confirmed it after the end of the round.
-    pub(super) fn on_extension_end(
-        self: &Arc<Self>,
-        end: ExtendEnd,
-        sent: Extending,
-        round: &Pending<ExtendRound>,
-        late: NodeSet,
-    ) {
-        let now = Moment::now();
-        let extended = round.nodes_with(Answer::is_extended).union(late);
-        let counters = &self.shared.counters;
-        match end {
-            ExtendEnd::Confirmed => {
-                let mut state = self.state.lock();
-                let left = state.lease.ends_in(now);
-                match state.lease.on_extended(sent.until, now) {
-                    it @ (Extended::Longer | Extended::NotLonger) => {
-                        if it == Extended::Longer {
-                            state.confirmations = Confirmations::new(self.shared.fanout.len(), extended, sent.at.tick);
-                            state.grants = Grants::default();
-                        }
-                        // The next renewal is no retry: a node that hangs is seen by the command that it refuses.
-                        state.owed = NodeSet::default();
-                        // One that was sent later may have been confirmed before.
-                        if now.since(sent.at.moment) < now.since(state.renewed_at) {
-                            state.renewed_at = sent.at.moment;
-                        }
-                        let again = std::mem::take(&mut state.said_not_extended);
-                        drop(state);
-                        count(&counters.extensions);
-                        let took = now.since(sent.at.moment);
-                        self.shared.fanout.upcall.tell(|| Event::Extended { lock: self.spec.observed(), took, left });
-                        let level = if again { Level::Info } else { Level::Debug };
-                        let (again, took) = (if again { "again " } else { "" }, About(took));
-                        write_line!(level, "{}: extended {again}in {took}, {:?}", self.spec.name, self.owner);
-                    }
-                    Extended::TooLate => {
-                        let loss = self.end_by_clock(&mut state, now);
-                        drop(state);
-                        self.note_failed_extension(Duration::ZERO);
-                        if let Some(loss) = loss {
-                            self.announce(loss);
-                        }
-                        return;
-                    }
-                    Extended::Released => return,
-                }
-            }
-            ExtendEnd::Gone => {
-                self.note_failed_extension(Duration::ZERO);
-                self.lose(Lost::Gone);
-                return;
-            }
-            ExtendEnd::NotConfirmed => {
-                let left = self.state.lock().lease.ends_in(now);
-                self.note_failed_extension(left);
-                let gone = round.nodes_with(Answer::is_gone);
-                if self.is_lost_by_clock(sent, extended, gone) {
-                    self.lose(Lost::NodeClock);
-                    return;
-                }
-                self.note_not_extended(round, now);
-            }
-        }
-        self.plan_next(end == ExtendEnd::Confirmed, now);
     }
 
     fn note_failed_extension(&self, left: Duration) {
@@ -380,134 +260,216 @@ impl HeldLock {
         self.shared.retries.lock().wait(least, left, fanout.is_late(tick), tick).min(left)
     }
 
-    /// Whether too few nodes hold the lock for sure, after an extension that `extended` and `gone` have answered so.
-    fn is_lost_by_clock(&self, sent: Extending, extended: NodeSet, gone: NodeSet) -> bool {
-        let confirmations = self.state.lock().confirmations();
-        let stepped_since = |it: Tick| self.shared.fanout.stepped_since(it);
-        let failed = Failed { extended, gone, stepped: stepped_since(sent.at.tick) };
-        confirmations.judge(stepped_since(confirmations.since()), failed) == Verdict::Lost
-    }
-
-    /// Enters the lease in the schedule: for the next extension, or for its end.
+    /// Enters the lease in the schedule: for the next extension, or for its end. Nothing happens if it is over.
     pub(crate) fn plan_next(self: &Arc<Self>, confirmed: bool, now: Moment) {
-        let wait = {
+        let extend_at = {
             let state = self.state.lock();
             if !state.lease.is_held() {
                 return;
             }
-            let due = if confirmed {
-                state.renewed_at.checked_add(lease::renew_after(self.spec.ttl()))
+            if confirmed {
+                state.extend_at(lease::renew_after(self.spec.ttl()))
             } else {
                 now.checked_add(self.retry_after(&state, Now { moment: now, tick: time::tick() }))
-            };
-            state.lease.next_event(due.unwrap_or(now), now)
+            }
         };
+        let due_in = || {
+            let state = self.state.lock();
+            state.lease.is_held().then(|| state.due_in(extend_at, self.doubt(&state, time::tick()), now))
+        };
+        let Some(wait) = due_in() else { return };
         self.shared.schedule.plan(Arc::<HeldLock>::clone(self), wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
-        let (is_held, doubt) = {
-            let state = self.state.lock();
-            (state.lease.is_held(), self.doubt(&state, time::tick()))
-        };
-        if !is_held {
-            self.shared.schedule.remove(&self.slot);
-        } else if let Some(doubt) = doubt {
-            self.shared.schedule.plan(Arc::<HeldLock>::clone(self), doubt.min(wait));
-        }
-    }
-
-    /// Ends an extension that has timed out; its end enters the lease in the schedule anew.
-    fn close(self: &Arc<Self>, pending: &Arc<Pending<ExtendRound>>) {
-        if !pending.close() {
-            // RACE: a worker has decided it in this moment. Its end is dealt with there; entering the lease here as well
-            // costs one look more.
-            self.plan_next(false, Moment::now());
+        match due_in() {
+            None => self.shared.schedule.remove(&self.slot),
+            Some(sooner) if sooner < wait => self.shared.schedule.plan(Arc::<HeldLock>::clone(self), sooner),
+            Some(_) => {}
         }
     }
 }
 
-/// An extension under way.
-struct Extension {
-    round: Arc<Pending<ExtendRound>>,
+/// An extension under way, and its late answers.
+pub(super) struct Extension {
     lock: Arc<HeldLock>,
+    round: Pending<ExtendRound>,
     sent: Extending,
     number: u64,
+    /// Nobody waits for it.
     is_renewal: bool,
-    said: Mutex<Said>,
+    settled: Mutex<Settled>,
 }
 
-/// What nodes have answered to an extension, in time or late.
+/// What an extension has led to so far.
 #[derive(Default)]
-struct Said {
-    extended: NodeSet,
-    /// Nodes that do not have the lock any more.
-    gone: NodeSet,
-    /// Those of them that have lost the key, and where it was not set again yet.
-    to_heal: NodeSet,
-    /// Counters that are not the number of the extension.
-    shown: Vec<u64>,
-    /// How it has ended late.
+struct Settled {
     end: Option<ExtendEnd>,
+    /// Nodes that had lost the key, where it was set again.
+    healed: NodeSet,
 }
 
 impl Extension {
-    /// How it has ended for good, and whether just now, because of a late answer.
-    ///
-    /// RACE: what nodes say is noted before it is delivered to the round, and looked at after that. The thread that sees the end
-    /// also sees every node that answered before, and one that delivers a later answer sees the end itself.
-    fn end(&self, said: &mut Said) -> (Option<ExtendEnd>, bool) {
-        match self.round.end() {
-            Some(ExtendEnd::NotConfirmed) if said.end.is_none() => {
-                let nodes = self.lock.shared.fanout.len();
-                said.end = ExtendEnd::of(nodes, said.extended.len(), said.gone.len());
-                (said.end, said.end.is_some())
+    /// Waits for the answers, and deals with the end.
+    pub(super) fn wait(&self, enqueued: Enqueued) -> ExtendEnd {
+        let fanout = &self.lock.shared.fanout;
+        fanout.hand_over(enqueued);
+        let end = self.round.wait(fanout.deadline(self.sent.at.tick));
+        self.settle(true);
+        end
+    }
+
+    /// Deals with the end, if there is one and nobody has; and again if late answers have made another of it. `first`: also with
+    /// the first end, which a caller that waits deals with itself.
+    fn settle(&self, first: bool) {
+        let lock = &self.lock;
+        let (end, is_late) = {
+            // RACE: T1 and T2 bring late answers; T1 reads the end; T2's answer makes another of it. With this locked while the
+            // end is read, T1 notes its end first or reads T2's. So each end is dealt with once, and none after a later one.
+            let mut settled = self.settled.lock();
+            let Some(end) = self.round.with_ballot(Ballot::end_for_good) else { return };
+            if settled.end == Some(end) || (settled.end.is_none() && !first) {
+                return;
             }
-            Some(ExtendEnd::NotConfirmed) => (said.end, false),
-            end => (end, false),
+            (end, settled.end.replace(end).is_some())
+        };
+        if is_late || self.is_renewal {
+            let mut state = lock.state.lock();
+            if !state.lease.is_held() {
+                return;
+            }
+            // The first end is that of the renewal which is noted there: another is sent only after that.
+            if !is_late {
+                state.renewal = None;
+            }
         }
+        let now = Moment::now();
+        match end {
+            ExtendEnd::Confirmed => self.confirm(now),
+            ExtendEnd::Gone => {
+                lock.note_failed_extension(Duration::ZERO);
+                lock.lose(Lost::Gone);
+            }
+            ExtendEnd::NotConfirmed => {
+                lock.note_failed_extension(lock.left(now));
+                if self.is_lost_by_clock() {
+                    lock.lose(Lost::NodeClock);
+                } else {
+                    lock.note_not_extended(&self.round, now);
+                }
+            }
+        }
+        lock.plan_next(end == ExtendEnd::Confirmed, now);
+    }
+
+    /// A majority has confirmed the lock.
+    fn confirm(&self, now: Moment) {
+        let (lock, at) = (&*self.lock, self.sent.at);
+        let (fanout, took) = (&lock.shared.fanout, now.since(at.moment));
+        let mut state = lock.state.lock();
+        let left = state.lease.ends_in(now);
+        match state.lease.on_extended(self.sent.until, now) {
+            Extended::Longer => {
+                let extended = self.round.nodes_with(Answer::is_extended);
+                state.confirmations = Confirmations::new(fanout.len(), extended, at.tick);
+                state.grants = Grants::default();
+            }
+            Extended::NotLonger => {}
+            Extended::TooLate => {
+                let loss = lock.end_by_clock(&mut state, now);
+                drop(state);
+                lock.note_failed_extension(Duration::ZERO);
+                if let Some(loss) = loss {
+                    lock.announce(loss);
+                }
+                return;
+            }
+            Extended::Released => return,
+        }
+        // The next renewal is no retry: a node that hangs is seen by the command that it refuses.
+        state.owed = NodeSet::default();
+        // One that was sent later may have been confirmed before.
+        if took < now.since(state.renewed_at) {
+            state.renewed_at = at.moment;
+        }
+        let again = std::mem::take(&mut state.said_not_extended);
+        drop(state);
+        count(&lock.shared.counters.extensions);
+        fanout.upcall.tell(|| Event::Extended { lock: lock.spec.observed(), took, left });
+        let level = if again { Level::Info } else { Level::Debug };
+        let (again, took) = (if again { "again " } else { "" }, About(took));
+        write_line!(level, "{}: extended {again}in {took}, {:?}", lock.spec.name, lock.owner);
+    }
+
+    /// Whether too few nodes hold the lock for sure, after it was not confirmed.
+    fn is_lost_by_clock(&self) -> bool {
+        let confirmations = self.lock.state.lock().confirmations();
+        let stepped_since = |it: Tick| self.lock.shared.fanout.stepped_since(it);
+        let nodes_with = |what: fn(&Answer) -> bool| self.round.nodes_with(what);
+        let (extended, gone) = (nodes_with(Answer::is_extended), nodes_with(Answer::is_gone));
+        let failed = Failed { extended, gone, stepped: stepped_since(self.sent.at.tick) };
+        confirmations.judge(stepped_since(confirmations.since()), failed) == Verdict::Lost
+    }
+
+    /// A majority has confirmed the lock. Notes which other nodes have since, and which counters were shown. Sets the key again on
+    /// nodes that have lost it and have no counter above the number of this extension: the majority has no smaller one.
+    ///
+    /// Where counters are above a reader's number, other readers have lifted them, or made them on a node that was emptied; or a
+    /// writer has. Its next extension lifts those of the nodes that still have its entry: if a majority has it, there was no
+    /// writer, and the others can be healed.
+    fn after_confirmation(&self) {
+        let HeldLock { shared, spec, owner, .. } = &*self.lock;
+        let (fanout, Now { moment, tick }) = (&shared.fanout, Now::read());
+        let shown: Vec<_> =
+            self.round.with_ballot(|it| it.votes().places().filter_map(|(_, answer)| answer?.counter()).collect());
+        let is_news = spec.plan.is_shared() && !shown.is_empty();
+        let (nodes, time) = (fanout.len(), is_news.then(|| fanout.time_for_all(moment)));
+        let largest = time.map(|it| token::largest_seen(shown.into_iter(), it, nodes.saturating_sub(quorum(nodes))));
+        let lost = {
+            let mut settled = self.settled.lock();
+            let lost = self.round.nodes_with(|it| matches!(it, Answer::Extend(ExtendReply::Gone { .. })));
+            lost.without(std::mem::replace(&mut settled.healed, lost))
+        };
+        let enqueued = {
+            // RACE: enqueued with the state locked, like an extension: see `end`. Behind the release it would leave a key that
+            // nobody deletes.
+            let mut state = self.lock.state.lock();
+            state.number = largest.map_or(state.number, |it| it.max(state.number));
+            if state.confirmations.since() == self.sent.at.tick {
+                state.confirmations = state.confirmations.and(self.round.nodes_with(Answer::is_extended));
+            }
+            if lost == NodeSet::default() || !state.lease.may_extend(moment) {
+                return;
+            }
+            let command = spec.plan.heal(*owner, validity::millis(self.sent.ttl), self.number);
+            let healing = Arc::new(Healing(Arc::clone(&self.lock)));
+            let nodes = fanout.that_may_heal(lost, tick);
+            let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);
+            state.reached = state.reached.union(enqueued.taken);
+            enqueued
+        };
+        fanout.hand_over(enqueued);
+    }
+}
+
+impl Renewal for Extension {
+    fn give_up(&self) {
+        self.round.close();
+        // RACE: a worker may decide it in this moment. Whoever of the two deals with that enters the lease anew.
+        self.settle(true);
     }
 }
 
 impl Sink for Extension {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        let Extension { round, lock, sent, number, .. } = self;
-        if self.is_renewal {
+        let Extension { lock, round, is_renewal, .. } = self;
+        if *is_renewal {
             lock.state.lock().owed.remove(node);
         }
-        let (extended, gone) = (answer.is_extended(), answer.is_gone());
-        if extended || gone {
-            let mut said = self.said.lock();
-            let noted = if extended { &mut said.extended } else { &mut said.gone };
-            noted.insert(node);
-            if matches!(answer, Answer::Extend(ExtendReply::Gone { .. })) {
-                said.to_heal.insert(node);
-            }
-            said.shown.extend(answer.counter());
-        }
         let counted = round.deliver(node, answer, reached);
-        let (end, late, heal, shown) = {
-            let mut said = self.said.lock();
-            let (end, is_late) = self.end(&mut said);
-            let is_confirmed = end == Some(ExtendEnd::Confirmed);
-            let (heal, shown) = if is_confirmed {
-                (std::mem::take(&mut said.to_heal), said.shown.clone())
-            } else {
-                (NodeSet::default(), Vec::new())
-            };
-            (end, is_late.then_some(said.extended), heal, shown)
-        };
-        match (end, late) {
-            (Some(end), Some(late)) if lock.state.lock().lease.is_held() => {
-                lock.on_extension_end(end, *sent, round, late)
-            }
-            // The round does not need it any more, but one more node has confirmed the lock.
-            (Some(ExtendEnd::Confirmed), None) if extended && !counted => lock.note_confirmed(node, sent.at.tick),
-            _ => {}
-        }
-        lock.note_counters(&shown);
-        if heal != NodeSet::default() {
-            lock.heal(heal, *number, sent.ttl);
+        self.settle(*is_renewal);
+        if round.with_ballot(Ballot::end_for_good) == Some(ExtendEnd::Confirmed) {
+            self.after_confirmation();
         }
         counted
     }

@@ -17,11 +17,11 @@ use crate::engine::shared::Shared;
 use crate::engine::spec::LockSpec;
 use crate::engine::wait::ticket::Ticket;
 use crate::error::Lost;
-use crate::ids::{FencingToken, LockName, NodeSet, OwnerToken};
+use crate::ids::{FencingToken, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
 use crate::logic::lease::{Ending, Lease};
 use crate::logic::quorum;
-use crate::logic::tally::{ExtendRound, Held, ReleaseEnd, ReleaseRound};
+use crate::logic::tally::{Held, ReleaseEnd, ReleaseRound};
 use crate::observer::{Event, ObservedLock};
 use crate::stats::count;
 use crate::sys;
@@ -34,9 +34,9 @@ use crate::wire::{Command, QueueUpdate, Waiter};
 pub(crate) struct HeldLock {
     pub(crate) id: u64,
     pub(super) slot: Slot,
-    pub(super) spec: Arc<LockSpec>,
+    pub(crate) spec: Arc<LockSpec>,
     pub(super) owner: OwnerToken,
-    pub(super) token: FencingToken,
+    pub(crate) token: FencingToken,
     pub(super) raised: bool,
     /// When it was won, or sent for: the hold's age counts from there.
     pub(super) began: Moment,
@@ -53,7 +53,7 @@ pub(super) struct State {
     /// The number that its extensions carry: its token; for a reader the largest counter that nodes have shown, if that is larger.
     pub(super) number: u64,
     /// The renewal that is under way, and when it is given up.
-    pub(super) renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
+    pub(super) renewal: Option<UnderWay>,
     /// Nodes that owe the answer to a renewal: its retries leave them out.
     pub(super) owed: NodeSet,
     pub(super) confirmations: Confirmations,
@@ -72,6 +72,15 @@ pub(super) struct State {
     /// The log has said that it was not extended.
     pub(super) said_not_extended: bool,
 }
+
+/// An extension that nobody waits for.
+pub(super) trait Renewal: Send + Sync {
+    /// Ends it now, and enters the lease in the schedule anew. Called with nothing locked.
+    fn give_up(&self);
+}
+
+/// A renewal, and when it is given up.
+type UnderWay = (Arc<dyn Renewal>, Tick);
 
 /// A hold that its holder has ended in time: what is to be released, and the listeners, if that finds it lost.
 pub(super) struct Ended {
@@ -118,7 +127,7 @@ pub(super) struct Loss {
     /// What is left of it on the nodes is being released.
     release: Option<Arc<Pending<ReleaseRound>>>,
     /// Dropped with nothing locked.
-    _renewal: Option<(Arc<Pending<ExtendRound>>, Tick)>,
+    _renewal: Option<UnderWay>,
 }
 
 /// How a release ended, and the round with its rows.
@@ -169,19 +178,6 @@ impl HeldLock {
             shared,
             state: Mutex::new(state),
         }
-    }
-
-    pub(crate) fn name(&self) -> &LockName {
-        &self.spec.name
-    }
-
-    /// The slot, of a semaphore.
-    pub(crate) fn slot(&self) -> Option<u8> {
-        self.spec.plan.slot()
-    }
-
-    pub(crate) fn token(&self) -> FencingToken {
-        self.token
     }
 
     /// How much of the lease is left, or how it was lost. Reads the clock; asks nobody.
@@ -236,8 +232,38 @@ impl HeldLock {
     pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
         let ended = self.end(true)?;
         let round = self.release_round(&ended);
-        let end = self.send_release(&round, ended.reached, ended.keep);
+        let end = self.send_release(&ended, &round);
         self.conclude_release(end, round, ended)
+    }
+
+    /// Sends the release and waits for it. The acquire of the call that waits for the lock goes along, in the same write.
+    ///
+    /// It never waits for its turn. The acquire does not go along if it had to, or could not win: the call then tries by
+    /// itself.
+    fn send_release(&self, ended: &Ended, round: &Arc<Pending<ReleaseRound>>) -> ReleaseEnd {
+        let Shared { fanout, admission, .. } = &*self.shared;
+        let _busy = fanout.busy();
+        let _slot = admission.enter();
+        let deadline = time::deadline(fanout.response_timeout());
+
+        let (next, release) = self.pass_on(ended, round);
+        let (attempt, acquire) = next.as_deref().and_then(|it| self.prepare_next(it)).unzip();
+
+        let now = time::tick();
+        let sent = fanout.send(release, acquire, fanout.drive_alone(now), now);
+        if let (Some(next), Some(attempt)) = (&next, attempt) {
+            attempt.round.set_reached(sent.taken());
+            next.hand_over(attempt);
+            self.admit_behind(next);
+        } else {
+            self.let_next_ask(next.as_deref());
+        }
+        let end = run::wait(sent, round, deadline);
+        if let Some(next) = next {
+            // It sleeps until its attempt is decided. If that has not happened by now, it waits for that itself.
+            next.wake();
+        }
+        end
     }
 
     /// Like [`HeldLock::release`], but does not wait, and leaves the release in the queues of the nodes. The result has to
@@ -245,14 +271,20 @@ impl HeldLock {
     /// asks the nodes itself.
     pub(crate) fn begin_release(&self) -> Result<Leaving<'_>, Lost> {
         let ended = self.end(false)?;
-        let Shared { fanout, queues, admission, .. } = &*self.shared;
-        let (round, slot) = (self.release_round(&ended), admission.enter());
+        let (round, slot) = (self.release_round(&ended), self.shared.admission.enter());
+        let (next, release) = self.pass_on(&ended, &round);
+        // No node refuses it.
+        drop(self.shared.fanout.enqueue(release, time::tick()));
+        Ok(Leaving { lock: self, next, ended, round, _slot: slot })
+    }
+
+    /// The call of this manager that comes next, and the release, which is sent before that asks.
+    fn pass_on(&self, ended: &Ended, round: &Arc<Pending<ReleaseRound>>) -> (Option<Arc<Ticket>>, Outgoing) {
+        let Shared { fanout, queues, .. } = &*self.shared;
         let next = queues.pass_on(&self.spec.plan, self.id);
         let update = next.as_ref().map_or_else(|| self.update(), |it| it.comes_next(fanout));
         let release = Outgoing::release(self.release_command(update), ended.reached, ended.keep);
-        // No node refuses it.
-        drop(fanout.enqueue(release.answered_to(Some(&round)), time::tick()));
-        Ok(Leaving { lock: self, next, ended, round, _slot: slot })
+        (next, release.answered_to(Some(round)))
     }
 
     fn release_round(&self, ended: &Ended) -> Arc<Pending<ReleaseRound>> {
@@ -275,41 +307,6 @@ impl HeldLock {
         count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
         self.tell(|lock, held| Event::Released { lock, held, confirmed: end.enough });
         Ok((end, round))
-    }
-
-    /// Sends the release and waits for it. The acquire of the call that waits for the lock goes along, in the same write.
-    ///
-    /// It never waits for its turn. The acquire does not go along if it had to, or could not win: the call then tries by
-    /// itself.
-    fn send_release(&self, round: &Arc<Pending<ReleaseRound>>, to: NodeSet, keep: Duration) -> ReleaseEnd {
-        let Shared { fanout, queues, admission, .. } = &*self.shared;
-        let _busy = fanout.busy();
-        let _slot = admission.enter();
-        let deadline = time::deadline(fanout.response_timeout());
-
-        let next = queues.pass_on(&self.spec.plan, self.id);
-        let update = match &next {
-            Some(next) => next.comes_next(fanout),
-            None => self.update(),
-        };
-        let release = Outgoing::release(self.release_command(update), to, keep).answered_to(Some(round));
-        let (attempt, acquire) = next.as_deref().and_then(|it| self.prepare_next(it)).unzip();
-
-        let now = time::tick();
-        let sent = fanout.send(release, acquire, fanout.drive_alone(now), now);
-        if let (Some(next), Some(attempt)) = (&next, attempt) {
-            attempt.round.set_reached(sent.taken());
-            next.hand_over(attempt);
-            self.admit_behind(next);
-        } else {
-            self.let_next_ask(next.as_deref());
-        }
-        let end = run::wait(sent, round, deadline);
-        if let Some(next) = next {
-            // It sleeps until its attempt is decided. If that has not happened by now, it waits for that itself.
-            next.wake();
-        }
-        end
     }
 
     /// Lets others have the lock, or the call that comes next ask for it. Not before the release was sent: the call asks at
@@ -360,41 +357,42 @@ impl HeldLock {
     /// on the nodes has been released then, or is queued to be. `waits`: until that is confirmed, for at most a response timeout.
     pub(super) fn end(&self, waits: bool) -> Result<Ended, Lost> {
         let now = Moment::now();
-        let (lost, loss, reached) = {
-            // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
-            // first, so an extension that is answered "not yours", because our release got there before it, is not
-            // reported as a loss. Extensions are enqueued with this state locked, so all of them run before the release
-            // that follows here.
-            let mut state = self.state.lock();
-            match state.lease.release(now) {
-                Ending::Released { until } => {
-                    let held = Held { confirmed: state.confirmations().confirmed(), until };
-                    let listeners = std::mem::take(&mut state.listeners);
-                    let renewal = state.renewal.take();
-                    let (reached, keep, renewed_at) = (state.reached, state.longest_ttl, state.renewed_at);
-                    drop(state);
-                    drop(renewal);
-                    self.shared.schedule.remove(&self.slot);
-                    return Ok(Ended { held, reached, keep, renewed_at, listeners });
-                }
-                Ending::LostNow(reason) => (reason, Some(self.begin_loss(&mut state, reason, waits)), state.reached),
-                // RACE: the thread that ended it notifies the listeners, and may not have done so yet. It has enqueued the
-                // release.
-                Ending::LostBefore(reason) => (reason, None, state.reached),
+        let fanout = &self.shared.fanout;
+        // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
+        // first, so an extension that is answered "not yours", because our release got there before it, is not
+        // reported as a loss. Extensions are enqueued with this state locked, so all of them run before the release
+        // that follows here.
+        let mut state = self.state.lock();
+        match state.lease.release(now) {
+            Ending::Released { until } => {
+                let held = Held { confirmed: state.confirmations().confirmed(), until };
+                let listeners = std::mem::take(&mut state.listeners);
+                let renewal = state.renewal.take();
+                let (reached, keep, renewed_at) = (state.reached, state.longest_ttl, state.renewed_at);
+                drop(state);
+                drop(renewal);
+                self.shared.schedule.remove(&self.slot);
+                Ok(Ended { held, reached, keep, renewed_at, listeners })
             }
-        };
-        match loss {
-            Some(loss) => {
+            Ending::LostNow(reason) => {
+                let loss = self.begin_loss(&mut state, reason, waits);
+                drop(state);
                 let release = loss.release.clone();
                 self.announce(loss);
                 if let Some(release) = release {
-                    release.wait(time::deadline(self.shared.fanout.response_timeout()));
+                    release.wait(time::deadline(fanout.response_timeout()));
                 }
+                Err(reason)
             }
-            // The thread that ended it may not have come to that.
-            None => self.shared.fanout.wake(reached),
+            // RACE: the thread that ended it notifies the listeners, and may not have done so yet. It has enqueued the
+            // release, and may not have come to waking the workers.
+            Ending::LostBefore(reason) => {
+                let reached = state.reached;
+                drop(state);
+                fanout.wake(reached);
+                Err(reason)
+            }
         }
-        Err(lost)
     }
 
     /// Leaves the waiting lists in which the call may still be, without a release. To be called before the next call may ask

@@ -107,15 +107,6 @@ impl Refusal {
 }
 
 impl Enqueued {
-    /// Nodes that were not asked, because they owe an answer.
-    pub(crate) fn leave_out<S: Sink + 'static>(&mut self, nodes: impl Iterator<Item = NodeId>, sink: &Arc<S>) {
-        let refusal = |node| {
-            let sink: Arc<dyn Sink> = Arc::<S>::clone(sink);
-            Refusal { node, failure: NodeFailure::Stalled, sink: Some(sink) }
-        };
-        self.refused.extend(nodes.map(refusal));
-    }
-
     pub(crate) fn merge(&mut self, other: Enqueued) {
         self.asked = self.asked.union(other.asked);
         self.taken = self.taken.union(other.taken);
