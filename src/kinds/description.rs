@@ -1,6 +1,7 @@
 //! What all kinds have in common: a lock, and the manager that takes it.
 
-use std::sync::Arc;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, OnceLock};
 
 use crate::engine::{Engine, LockSpec};
 use crate::error::AcquireError;
@@ -13,7 +14,13 @@ use crate::wire::{KeyTtls, Plan};
 pub(super) struct Description {
     engine: Arc<Engine>,
     spec: Arc<LockSpec>,
+    /// What a reader takes, once one has been asked for.
+    reader: OnceLock<Arc<LockSpec>>,
 }
+
+// A description never changes once it is made: see `LockManager`.
+impl UnwindSafe for Description {}
+impl RefUnwindSafe for Description {}
 
 impl Description {
     /// The lock called `name`. `plan` gets the manager's prefix.
@@ -22,7 +29,7 @@ impl Description {
         let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
         let plan = plan(&config.prefix, ttls).signed(&config.owner_label);
         let spec = Arc::new(LockSpec::new(config, name, plan));
-        Description { engine: Arc::clone(engine), spec }
+        Description { engine: Arc::clone(engine), spec, reader: OnceLock::new() }
     }
 
     pub(super) fn engine(&self) -> &Arc<Engine> {
@@ -34,6 +41,7 @@ impl Description {
     }
 
     pub(super) fn spec_mut(&mut self) -> &mut LockSpec {
+        self.reader = OnceLock::new();
         Arc::make_mut(&mut self.spec)
     }
 
@@ -50,5 +58,12 @@ impl Description {
     pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         self.check()?;
         acquire(&self.engine, &self.spec, patience)
+    }
+
+    /// For reading: beside other readers.
+    pub(super) fn take_read(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+        self.check()?;
+        let reader = || Arc::new(LockSpec { plan: self.spec.plan.to_read(), ..LockSpec::clone(&self.spec) });
+        acquire(&self.engine, self.reader.get_or_init(reader), patience)
     }
 }

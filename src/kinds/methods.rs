@@ -13,20 +13,27 @@ use crate::lock::Patience;
 use crate::sys::logging::debug;
 use crate::time;
 
-/// The description in `inner`.
-macro_rules! described {
+/// `name`.
+macro_rules! named {
     ($kind:ident) => {
-        // A description never changes once it is made: see `LockManager`.
-        impl ::std::panic::UnwindSafe for $kind {}
-        impl ::std::panic::RefUnwindSafe for $kind {}
-
         impl $kind {
-            pub(super) fn spec(&self) -> &crate::engine::LockSpec {
-                self.inner.spec()
+            /// The name, without the manager's prefix.
+            #[must_use]
+            pub fn name(&self) -> &[u8] {
+                self.inner.name()
             }
+        }
+    };
+}
 
-            pub(super) fn spec_mut(&mut self) -> &mut crate::engine::LockSpec {
-                self.inner.spec_mut()
+/// [`Debug`](std::fmt::Debug), with the `name` or the `names`.
+macro_rules! shown {
+    ($kind:ident, $name:ident) => {
+        impl ::std::fmt::Debug for $kind {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                let (spec, mut f) = (self.inner.spec(), f.debug_struct(stringify!($kind)));
+                f.field(stringify!($name), &spec.$name).field("ttl", &spec.given_ttl).field("renew", &spec.renew);
+                f.finish_non_exhaustive()
             }
         }
     };
@@ -41,7 +48,7 @@ macro_rules! setters {
             /// Default: the manager's. Checked when the lock is taken.
             #[must_use]
             pub fn ttl(mut self, ttl: ::std::time::Duration) -> $kind {
-                self.spec_mut().given_ttl = ttl;
+                self.inner.spec_mut().given_ttl = ttl;
                 self
             }
 
@@ -54,7 +61,7 @@ macro_rules! setters {
             /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
             #[must_use]
             pub fn renew(mut self, renew: bool) -> $kind {
-                self.spec_mut().renew = renew;
+                self.inner.spec_mut().renew = renew;
                 self
             }
 
@@ -65,7 +72,7 @@ macro_rules! setters {
             /// Default: none, which observers see as `other`.
             #[must_use]
             pub fn class(mut self, class: &str) -> $kind {
-                self.spec_mut().class = Some(class.into());
+                self.inner.spec_mut().class = Some(class.into());
                 self
             }
 
@@ -74,7 +81,7 @@ macro_rules! setters {
             /// Default: none.
             #[must_use]
             pub fn cancelled_by(mut self, handle: &crate::engine::CancelHandle) -> $kind {
-                self.spec_mut().cancel = Some(handle.clone());
+                self.inner.spec_mut().cancel = Some(handle.clone());
                 self
             }
         }
@@ -290,13 +297,13 @@ macro_rules! run_method {
             pub fn run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
-                crate::kinds::methods::finish_run(&self.spec().name, value, guard.release())
+                crate::kinds::methods::finish_run(&self.inner.spec().name, value, guard.release())
             }
         }
     };
 }
 
-pub(super) use {described, lock_methods, mutex_methods, run_method, setters};
+pub(super) use {lock_methods, mutex_methods, named, run_method, setters, shown};
 
 /// A timeout too long for the clock to show is none.
 pub(super) fn patience(timeout: Duration) -> Patience {

@@ -1,12 +1,11 @@
 //! The plain lock: one holder at a time.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::error::AcquireError;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{described, mutex_methods, run_method, setters};
+use crate::kinds::methods::{mutex_methods, named, run_method, setters, shown};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -22,7 +21,7 @@ use crate::wire::Plan;
 /// [`reentrant_mutex`](crate::LockManager::reentrant_mutex).
 #[derive(Clone)]
 pub struct Mutex {
-    inner: Description,
+    pub(super) inner: Description,
 }
 
 impl LockManager {
@@ -45,23 +44,14 @@ impl Mutex {
         Mutex { inner: Description::new(engine, name, |prefix, ttls| Plan::mutex(prefix, name, ttls)) }
     }
 
-    /// The name, without the manager's prefix.
-    #[must_use]
-    pub fn name(&self) -> &[u8] {
-        self.inner.name()
-    }
-
-    pub(super) fn inner(&self) -> &Description {
-        &self.inner
-    }
-
-    pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+    fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         self.inner.take(patience)
     }
 }
 
-described!(Mutex);
+named!(Mutex);
 setters!(Mutex);
+shown!(Mutex, name);
 
 mutex_methods! {
     Mutex::take -> LockGuard, made: r#"mutex("nightly-report")"#,
@@ -73,11 +63,4 @@ run_method! {
     Mutex -> LockGuard, made: r#"mutex("nightly-report")"#,
     over: lock,
     about,
-}
-
-impl fmt::Debug for Mutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (spec, mut f) = (self.spec(), f.debug_struct("Mutex"));
-        f.field("name", &spec.name).field("ttl", &spec.given_ttl).field("renew", &spec.renew).finish_non_exhaustive()
-    }
 }

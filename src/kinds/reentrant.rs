@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{AcquireError, Lost, ReleaseError, Released};
-use crate::kinds::methods::{described, mutex_methods, run_method, setters};
+use crate::kinds::description::Description;
+use crate::kinds::methods::{mutex_methods, named, run_method, setters};
 use crate::kinds::mutex::Mutex;
 use crate::kinds::reentrant::holds::{Hold, Key};
 use crate::lock::{GiveBack, LockGuard, Patience};
@@ -64,7 +65,7 @@ use crate::sys::logging::debug;
 /// ```
 #[derive(Clone)]
 pub struct ReentrantMutex {
-    inner: Mutex,
+    inner: Description,
     /// How many guards a thread can have. Always the same, and here so that a test can reach it.
     holds_max: u32,
 }
@@ -78,17 +79,11 @@ impl LockManager {
     /// or the other way round, waits for itself.
     #[must_use]
     pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
-        ReentrantMutex { inner: self.mutex(name), holds_max: u32::MAX }
+        ReentrantMutex { inner: self.mutex(name).inner, holds_max: u32::MAX }
     }
 }
 
 impl ReentrantMutex {
-    /// The name, without the manager's prefix.
-    #[must_use]
-    pub fn name(&self) -> &[u8] {
-        self.inner.name()
-    }
-
     fn take(&self, patience: Patience) -> Result<ReentrantGuard, AcquireError> {
         self.take_with(|it| it.take(patience))
     }
@@ -96,11 +91,11 @@ impl ReentrantMutex {
     /// `acquire` is called if the thread does not hold the lock.
     fn take_with(
         &self,
-        acquire: impl FnOnce(&Mutex) -> Result<LockGuard, AcquireError>,
+        acquire: impl FnOnce(&Description) -> Result<LockGuard, AcquireError>,
     ) -> Result<ReentrantGuard, AcquireError> {
         // Also if the thread holds the lock: the same call should not be an error on some days only.
-        self.inner.inner().check()?;
-        let key = Key::new(self.inner.inner().engine(), &self.spec().name);
+        self.inner.check()?;
+        let key = Key::new(self.inner.engine(), &self.inner.spec().name);
         match holds::find(&key)? {
             Some(hold) => self.take_again(ReentrantGuard { hold }),
             None => Ok(ReentrantGuard { hold: holds::enter(key, acquire(&self.inner)?)? }),
@@ -112,11 +107,11 @@ impl ReentrantMutex {
         if !counts(Rc::strong_count(&guard.hold), self.holds_max) {
             return Err(AcquireError::TooManyHolds { max: self.holds_max });
         }
-        let ttl = self.spec().ttl();
+        let ttl = self.inner.spec().ttl();
         if is_low(guard.remaining(), ttl)
             && let Err(err) = guard.extend(ttl)
         {
-            debug!("{}: little left of it when taken again: {err}", self.spec().name);
+            debug!("{}: little left of it when taken again: {err}", self.inner.spec().name);
         }
         // Whatever came of the extension. Without a confirmation the hold has its old time, as its other guards have.
         guard.check().map_err(not_again)?;
@@ -124,7 +119,7 @@ impl ReentrantMutex {
     }
 }
 
-described!(ReentrantMutex);
+named!(ReentrantMutex);
 setters!(ReentrantMutex);
 
 mutex_methods! {
@@ -148,7 +143,7 @@ run_method! {
 
 impl fmt::Debug for ReentrantMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReentrantMutex").field(&self.inner).finish()
+        f.debug_tuple("ReentrantMutex").field(&Mutex { inner: self.inner.clone() }).finish()
     }
 }
 
@@ -276,7 +271,7 @@ mod tests {
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {
-        ReentrantMutex { inner: Mutex::of_engine(engine, name.as_bytes()), holds_max: u32::MAX }
+        ReentrantMutex { inner: Mutex::of_engine(engine, name.as_bytes()).inner, holds_max: u32::MAX }
     }
 
     fn hold(engine: &Arc<Engine>, name: &str, token: u64) -> ReentrantGuard {

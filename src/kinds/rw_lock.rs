@@ -1,14 +1,9 @@
 //! The read-write lock: many readers, or one writer.
 
-use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{Arc, OnceLock};
-
-use crate::engine::LockSpec;
 use crate::error::{AcquireError, RunError};
 use crate::kinds::description::Description;
-use crate::kinds::methods::{finish_run, lock_methods, setters};
-use crate::lock::{Patience, ReadGuard, WriteGuard, acquire};
+use crate::kinds::methods::{finish_run, lock_methods, named, setters, shown};
+use crate::lock::{Patience, ReadGuard, WriteGuard};
 use crate::manager::LockManager;
 
 /// A lock that any number of readers can have at a time, or one writer, in the whole fleet.
@@ -56,15 +51,8 @@ use crate::manager::LockManager;
 #[doc(alias = "ReadWriteLock")]
 #[derive(Clone)]
 pub struct RwLock {
-    /// What a writer takes.
     inner: Description,
-    /// What a reader takes, once one has been asked for.
-    reader: OnceLock<Arc<LockSpec>>,
 }
-
-// A description never changes once it is made: see `LockManager`.
-impl UnwindSafe for RwLock {}
-impl RefUnwindSafe for RwLock {}
 
 impl LockManager {
     /// Describes the read-write lock called `name`. Does not block; asks no node.
@@ -73,34 +61,17 @@ impl LockManager {
     #[must_use]
     #[doc(alias = "read_write_lock")]
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
-        RwLock { inner: self.mutex(name).inner().clone(), reader: OnceLock::new() }
+        RwLock { inner: self.mutex(name).inner }
     }
 }
 
 impl RwLock {
-    /// The name, without the manager's prefix.
-    #[must_use]
-    pub fn name(&self) -> &[u8] {
-        self.inner.name()
-    }
-
-    fn spec(&self) -> &LockSpec {
-        self.inner.spec()
-    }
-
-    fn spec_mut(&mut self) -> &mut LockSpec {
-        self.reader = OnceLock::new();
-        self.inner.spec_mut()
-    }
-
     fn take_read(&self, patience: Patience) -> Result<ReadGuard, AcquireError> {
-        self.inner.check()?;
-        let reader = || Arc::new(LockSpec { plan: self.spec().plan.to_read(), ..self.spec().clone() });
-        acquire(self.inner.engine(), self.reader.get_or_init(reader), patience).map(ReadGuard::of_guard)
+        self.inner.take_read(patience).map(|guard| ReadGuard { guard })
     }
 
     fn take_write(&self, patience: Patience) -> Result<WriteGuard, AcquireError> {
-        self.inner.take(patience).map(WriteGuard::of_guard)
+        self.inner.take(patience).map(|guard| WriteGuard { guard })
     }
 
     /// Acquires the lock like [`read`](RwLock::read), calls `work`, and releases.
@@ -117,7 +88,7 @@ impl RwLock {
     pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, RunError<R>> {
         let guard = self.read()?;
         let value = work(&guard);
-        finish_run(&self.spec().name, value, guard.release())
+        finish_run(&self.inner.spec().name, value, guard.release())
     }
 
     /// Acquires the lock like [`write`](RwLock::write), calls `work`, and releases.
@@ -133,11 +104,13 @@ impl RwLock {
     pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, RunError<R>> {
         let guard = self.write()?;
         let value = work(&guard);
-        finish_run(&self.spec().name, value, guard.release())
+        finish_run(&self.inner.spec().name, value, guard.release())
     }
 }
 
+named!(RwLock);
 setters!(RwLock);
+shown!(RwLock, name);
 
 lock_methods! {
     RwLock::take_read -> ReadGuard, made: r#"rw_lock("catalog")"#,
@@ -172,11 +145,4 @@ lock_methods! {
     #[doc(alias = "write_until")]
     try_write_until,
     errors,
-}
-
-impl fmt::Debug for RwLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (spec, mut f) = (self.spec(), f.debug_struct("RwLock"));
-        f.field("name", &spec.name).field("ttl", &spec.given_ttl).field("renew", &spec.renew).finish_non_exhaustive()
-    }
 }

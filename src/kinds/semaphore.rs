@@ -8,7 +8,7 @@ use crate::engine::Shared;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{described, lock_methods, run_method, setters};
+use crate::kinds::methods::{lock_methods, named, run_method, setters};
 use crate::lock::{GiveBack, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -56,12 +56,6 @@ impl LockManager {
 }
 
 impl Semaphore {
-    /// The name, without the manager's prefix.
-    #[must_use]
-    pub fn name(&self) -> &[u8] {
-        self.inner.name()
-    }
-
     /// How many permits there are, as far as this description says.
     #[must_use]
     pub fn permits(&self) -> usize {
@@ -116,7 +110,7 @@ impl Semaphore {
     }
 }
 
-described!(Semaphore);
+named!(Semaphore);
 setters!(Semaphore);
 
 lock_methods! {
@@ -140,7 +134,7 @@ run_method! {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (spec, mut f) = (self.spec(), f.debug_struct("Semaphore"));
+        let (spec, mut f) = (self.inner.spec(), f.debug_struct("Semaphore"));
         f.field("name", &spec.name)
             .field("permits", &self.permits)
             .field("ttl", &spec.given_ttl)

@@ -1,14 +1,13 @@
 //! Several names at once.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::config::NAMES_MAX;
 use crate::error::AcquireError;
 use crate::ids::LockName;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{described, mutex_methods, run_method, setters};
+use crate::kinds::methods::{mutex_methods, run_method, setters, shown};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -70,11 +69,11 @@ impl LockManager {
 impl MultiLock {
     /// The names, sorted and each once, without the manager's prefix.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.spec().names.iter().map(LockName::as_bytes)
+        self.inner.spec().names.iter().map(LockName::as_bytes)
     }
 
     fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
-        let count = self.spec().names.len();
+        let count = self.inner.spec().names.len();
         if count == 0 {
             return Err(AcquireError::NoNames);
         }
@@ -82,15 +81,15 @@ impl MultiLock {
             return Err(AcquireError::TooManyNames { count, max: NAMES_MAX });
         }
         self.inner.check()?;
-        if self.inner.engine().shared().fanout.is_any_spread() && !self.spec().plan.is_in_one_slot() {
+        if self.inner.engine().shared().fanout.is_any_spread() && !self.inner.spec().plan.is_in_one_slot() {
             return Err(AcquireError::SeveralSlots);
         }
         self.inner.take(patience)
     }
 }
 
-described!(MultiLock);
 setters!(MultiLock);
+shown!(MultiLock, names);
 
 mutex_methods! {
     MultiLock::take -> LockGuard, made: r#"multi(["account:7", "account:9"])"#,
@@ -107,11 +106,4 @@ run_method! {
     MultiLock -> LockGuard, made: r#"multi(["account:7", "account:9"])"#,
     over: lock,
     about,
-}
-
-impl fmt::Debug for MultiLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (spec, mut f) = (self.spec(), f.debug_struct("MultiLock"));
-        f.field("names", &spec.names).field("ttl", &spec.given_ttl).field("renew", &spec.renew).finish_non_exhaustive()
-    }
 }

@@ -22,7 +22,7 @@ use crate::lock::together::GiveBack;
 #[doc(alias = "RwLockReadGuard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 pub struct ReadGuard {
-    guard: LockGuard,
+    pub(crate) guard: LockGuard,
 }
 
 /// Holds a read-write lock for writing until it is dropped.
@@ -32,14 +32,10 @@ pub struct ReadGuard {
 #[doc(alias = "RwLockWriteGuard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 pub struct WriteGuard {
-    guard: LockGuard,
+    pub(crate) guard: LockGuard,
 }
 
 impl ReadGuard {
-    pub(crate) fn of_guard(guard: LockGuard) -> ReadGuard {
-        ReadGuard { guard }
-    }
-
     /// A number that is not below the fencing token of any writer before this hold, and below that of every writer after it.
     /// Does not block.
     ///
@@ -119,10 +115,6 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    pub(crate) fn of_guard(guard: LockGuard) -> WriteGuard {
-        WriteGuard { guard }
-    }
-
     /// Goes on as a reader. No writer comes in between; readers that wait come in.
     ///
     /// Blocks for one round trip, at most one [response timeout](crate::Builder::response_timeout). Nodes that do not answer
@@ -138,7 +130,7 @@ impl WriteGuard {
     /// How the lock was lost, before or now. It is not held then.
     #[doc(alias = "into_read")]
     pub fn downgrade(self) -> Result<ReadGuard, Lost> {
-        self.guard.downgrade().map(ReadGuard::of_guard)
+        self.guard.downgrade().map(|guard| ReadGuard { guard })
     }
 
     /// Releases the lock and says how that went. Blocks like [`LockGuard::release`].
