@@ -65,9 +65,7 @@ impl Queues {
     pub(crate) fn begin_hold(&self, spec: &LockSpec, id: u64) {
         let mut queues = self.by_key.lock();
         begin_hold(&mut queues, spec, id);
-        if let Some(queue) = queues.get(spec.plan.key()) {
-            queue.admit();
-        }
+        change(&mut queues, spec.plan.key(), |queue| queue.admit());
     }
 
     /// Whether the manager holds the lock itself, or one of several, as the calling thread sees it.
@@ -99,31 +97,26 @@ impl Queues {
 
     /// Lets calls ask that stand in front with one to which the lock was handed over.
     pub(crate) fn admit(&self, key: &[u8]) {
-        if let Some(queue) = self.by_key.lock().get(key) {
-            queue.admit();
-        }
+        change(&mut self.by_key.lock(), key, |queue| queue.admit());
     }
 
     /// Notes that the manager's hold `id` is that of a reader now, and is called `reader`.
     pub(crate) fn share_hold(&self, key: &[u8], id: u64, reader: u64) {
-        if let Some(queue) = self.by_key.lock().get_mut(key) {
+        change(&mut self.by_key.lock(), key, |queue| {
             queue.share_hold(id, reader);
             queue.admit();
-        }
+        });
     }
 
     /// Notes that the hold `id` is over, for a reason that says nothing about the nodes. The next call tries by itself.
     pub(crate) fn end_hold(&self, plan: &Plan, id: u64) {
-        let (mut queues, key) = (self.by_key.lock(), plan.key());
+        let mut queues = self.by_key.lock();
         end_parts(&mut queues, plan, id);
-        let Some(queue) = queues.get_mut(key) else { return };
-        if !queue.end_hold(id) {
-            return;
-        }
-        queue.admit();
-        if queue.is_empty() {
-            queues.remove(key);
-        }
+        change(&mut queues, plan.key(), |queue| {
+            if queue.end_hold(id) {
+                queue.admit();
+            }
+        });
     }
 
     /// A call begins to wait for this.
@@ -164,8 +157,7 @@ impl Queues {
 
     pub(super) fn remove(&self, queues: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
         let spec = &ticket.request.spec;
-        let key = spec.plan.key();
-        let Some(queue) = queues.get_mut(key) else { return };
+        let Some(queue) = queues.get_mut(spec.plan.key()) else { return };
         let before = queue.tickets.len();
         queue.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
         if queue.tickets.len() < before {
@@ -174,8 +166,14 @@ impl Queues {
         if let Some(id) = held {
             begin_hold(queues, spec, id);
         }
-        let Some(queue) = queues.get(key) else { return };
-        queue.admit();
+        change(queues, spec.plan.key(), |queue| queue.admit());
+    }
+}
+
+/// Changes the queue of a lock, if there is one. One that is empty then is removed.
+fn change(queues: &mut WaitQueues, key: &[u8], change: impl FnOnce(&mut WaitQueue)) {
+    if let Some(queue) = queues.get_mut(key) {
+        change(queue);
         if queue.is_empty() {
             queues.remove(key);
         }
@@ -200,11 +198,6 @@ fn parts(plan: &Plan) -> impl Iterator<Item = &Arc<[u8]>> {
 /// The hold `id` is over, as far as it says whose a lock is.
 fn end_parts(queues: &mut WaitQueues, plan: &Plan, id: u64) {
     for part in parts(plan) {
-        if let Some(queue) = queues.get_mut(part) {
-            queue.end_hold_of_set(id);
-            if queue.is_empty() {
-                queues.remove(part);
-            }
-        }
+        change(queues, part, |queue| queue.end_hold_of_set(id));
     }
 }
