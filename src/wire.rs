@@ -10,7 +10,7 @@ mod handshake;
 mod inbox;
 mod keys;
 mod plan;
-mod probe;
+mod question;
 mod refusal;
 mod reply;
 mod script;
@@ -28,7 +28,7 @@ pub(crate) use plan::{
     FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy, QueueUpdate, ScanPlace, Set,
     Waiter, greet, list, names, present, probe, slot_of_set,
 };
-pub(crate) use probe::{Probe, Question};
+pub(crate) use question::Question;
 pub(crate) use reply::Reply;
 #[cfg(all(test, not(quorlock_shuttle)))]
 pub(crate) use script::Asked;

@@ -25,6 +25,8 @@ pub(crate) struct Address {
     pub(crate) slot: Option<u16>,
     /// What its certificate is for, where that is not its host.
     pub(crate) name: Option<Arc<str>>,
+    /// Of a member of a group: it answers questions about the group and has no vote.
+    pub(crate) is_member: bool,
     /// How to log in to the sentinels of a group.
     pub(crate) sentinel_login: Option<Login>,
     /// How connections to them are secured.
@@ -87,10 +89,6 @@ impl Group {
                 members
             }
         }
-    }
-
-    fn has_sentinels(&self) -> bool {
-        matches!(self, Group::Sentinel { .. })
     }
 
     /// Whether both can be led by the same server, as far as addresses show.
@@ -171,6 +169,7 @@ impl Address {
             client_name: CLIENT_NAME.to_owned(),
             slot: None,
             name: None,
+            is_member: false,
             sentinel_login: None,
             sentinel_security: Security::Plain,
         })
@@ -184,6 +183,18 @@ impl Address {
     /// The same for a master of a cluster, which serves this slot and announces this name.
     pub(crate) fn of_master(&self, slot: u16, name: Option<Arc<str>>) -> Address {
         Address { slot: Some(slot), name, ..self.clone() }
+    }
+
+    /// The same for a member of this group. Sentinels have a login and a security of their own.
+    pub(crate) fn of_member(&self, place: Place, name: Option<Arc<str>>) -> Address {
+        let mut member = Address { is_member: true, database: 0, name, ..self.at(place) };
+        if let Place::Group(Group::Sentinel { .. }) = &self.place {
+            let login = self.sentinel_login.clone();
+            member.user = login.as_ref().and_then(|it| it.user.clone());
+            member.password = login.map(|it| it.password);
+            member.security = self.sentinel_security.clone();
+        }
+        member
     }
 
     /// Logs in with `login`, unless the URL says how.
@@ -201,14 +212,6 @@ impl Address {
 
     pub(crate) fn is_to_be_secured(&self) -> bool {
         !matches!(self.security, Security::Plain)
-    }
-
-    /// How connections to those are secured that are asked where the master is.
-    pub(crate) fn security_of_members(&self) -> &Security {
-        match &self.place {
-            Place::Group(group) if group.has_sentinels() => &self.sentinel_security,
-            _ => &self.security,
-        }
     }
 
     /// The hosts that are in the URL. A master that sentinels watch has another.

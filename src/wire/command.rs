@@ -89,6 +89,11 @@ impl Command {
         Command::without_script(Kind::Time, redis::cmd("TIME").get_packed_command())
     }
 
+    /// Asks a member of a group, as [`Question`](crate::wire::Question) has it.
+    pub(crate) fn of_question(kind: Kind, command: &redis::Cmd) -> Command {
+        Command::without_script(kind, command.get_packed_command())
+    }
+
     fn without_script(kind: Kind, text: Vec<u8>) -> Command {
         Command {
             kind,

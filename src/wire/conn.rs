@@ -14,6 +14,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use redis::Value;
+
 use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
 use crate::ids::Edition;
@@ -21,10 +23,15 @@ use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::address::Address;
 use crate::wire::command::{Command, Destination, Naming};
+use crate::wire::frame::BULK_MAX;
 use crate::wire::handshake::{Handshake, Next};
 use crate::wire::inbox::Inbox;
 use crate::wire::reply::{Push, Reply, push};
 use crate::wire::script::{Kind, Script};
+use crate::wire::value;
+
+/// The longest answer to `CLUSTER NODES`: 16,384 slots that stand alone are 90 kB, and each server is 200 bytes.
+const NODES_MAX: usize = 4 * 1024 * 1024;
 
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ pub(crate) struct Conn<T> {
     /// Until the server may vote.
     login: Option<Handshake>,
     inbox: Inbox,
+    /// At least one byte has come.
+    received: bool,
     unsent: Vec<u8>,
     /// Where the bytes begin that were not written yet.
     unsent_from: usize,
@@ -85,6 +94,8 @@ pub(crate) enum Event<T> {
     Ready(ServerInfo),
     /// The answer to a command.
     Answer { tag: T, asked: Now, reply: Reply },
+    /// The answer of a member of a group: see [`Question`](crate::wire::Question).
+    Member(Value),
     /// The server does not know the script and has run nothing: see [`Conn::enqueue_again`].
     UnknownScript { tag: T, asked: Now },
     /// The server's record is another one than the command says, and nothing was run: the command may be given again.
@@ -100,6 +111,7 @@ impl<T> Default for Conn<T> {
             tls: None,
             login: None,
             inbox: Inbox::default(),
+            received: false,
             unsent: Vec::new(),
             unsent_from: 0,
             sent: 0,
@@ -150,6 +162,16 @@ impl<T: AsRef<Command>> Conn<T> {
     /// Whether the login has to wait for the end of the handshake of TLS.
     pub(crate) fn is_securing(&self) -> bool {
         self.tls.as_ref().is_some_and(Session::is_securing)
+    }
+
+    /// Whether at least one byte has come.
+    pub(crate) fn has_received(&self) -> bool {
+        self.received
+    }
+
+    /// Whether the incomplete answer is longer than those of all members may be at a time.
+    pub(crate) fn is_long(&self) -> bool {
+        BULK_MAX < self.inbox.len()
     }
 
     /// Nothing waits to be written.
@@ -205,6 +227,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// So many bytes were read into the [space](Conn::space).
     pub(crate) fn filled(&mut self, len: usize) {
+        self.received |= len != 0;
         match &mut self.tls {
             Some(tls) => tls.filled(len),
             None => self.inbox.filled(len),
@@ -299,7 +322,9 @@ impl<T: AsRef<Command>> Conn<T> {
             if let Some(reason) = self.over {
                 return Err(NodeFailure::Disconnected { reason: reason.to_owned() });
             }
-            let Some(reply) = self.inbox.take_reply().map_err(|it| self.nonsense(it))? else {
+            let is_of_nodes = self.in_flight.front().is_some_and(|it| it.tag.as_ref().kind() == Kind::Nodes);
+            let longest = if is_of_nodes { NODES_MAX } else { BULK_MAX };
+            let Some(reply) = self.inbox.take_reply(longest).map_err(|it| self.nonsense(it))? else {
                 if self.open()? {
                     continue;
                 }
@@ -336,14 +361,17 @@ impl<T: AsRef<Command>> Conn<T> {
             if self.sent < first.end {
                 return Err(protocol("an answer to what was not sent yet".to_owned()));
             }
+            if matches!(first.tag.as_ref().kind(), Kind::Member | Kind::Nodes) {
+                let value = value::read(frame).ok_or_else(|| protocol("an answer that cannot be read".to_owned()))?;
+                self.inbox.shrink();
+                self.take_first();
+                return Ok(Some(Event::Member(value)));
+            }
             let reply = Reply::read(first.tag.as_ref().asked(), frame);
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
                 return Err(failure);
             }
-            let Some(InFlight { tag, asked, with_source, edition, ends_batch, .. }) = self.in_flight.pop_front() else {
-                continue;
-            };
-            self.batches = self.batches.saturating_sub(usize::from(ends_batch));
+            let Some(InFlight { tag, asked, with_source, edition, .. }) = self.take_first() else { continue };
             if let Answer::Greet(greeted) = reply.answer {
                 self.note_edition(tag.as_ref().slot(), greeted.edition);
             }
@@ -362,6 +390,13 @@ impl<T: AsRef<Command>> Conn<T> {
                 _ => Event::Answer { tag, asked, reply },
             }));
         }
+    }
+
+    /// Takes the oldest command out: its answer has come.
+    fn take_first(&mut self) -> Option<InFlight<T>> {
+        let first = self.in_flight.pop_front()?;
+        self.batches = self.batches.saturating_sub(usize::from(first.ends_batch));
+        Some(first)
     }
 
     /// Decrypts some of what has come. False if nothing is left.

@@ -323,8 +323,8 @@ mod tests {
         let secured = |url| {
             let address = parse_url(url).unwrap();
             let is = |it: &Security| matches!(it, Security::Wanted);
-            let master = address.at(Place::Tcp { host: "b".to_owned(), port: 1 });
-            (is(address.security_of_members()), is(&master.security))
+            let place = Place::Tcp { host: "b".to_owned(), port: 1 };
+            (is(&address.of_member(place.clone(), None).security), is(&address.at(place).security))
         };
         assert_eq!(secured("redis+replicated://a,b"), (false, false));
         assert_eq!(secured("rediss+replicated://a,b"), (true, true));

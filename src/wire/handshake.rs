@@ -3,6 +3,8 @@
 //! One write, one read: log in (`HELLO 3`), choose the database, ask which scripts the server knows, who it is, and since when
 //! it remembers. A server that does not know `HELLO` is asked again in the older protocol, on the same connection. One that
 //! does not know all scripts is given the others, in one write more.
+//!
+//! A member of a group has no vote: its login is user, password and name, in the older protocol.
 
 use redis::{Cmd, ServerError, Value, cmd};
 
@@ -96,10 +98,15 @@ impl Handshake {
             bytes
         };
         let (greet, scripts) = (greet.map(packed), Script::needed());
-        let (bytes, questions) = login(address, &scripts, greet.as_deref(), true);
+        let older = login(address, &scripts, greet.as_deref(), false);
+        let ((bytes, questions), fallback) = if address.is_member {
+            (older, None)
+        } else {
+            (login(address, &scripts, greet.as_deref(), true), Some(older))
+        };
         let handshake = Handshake {
             open: questions.into(),
-            fallback: Some(login(address, &scripts, greet.as_deref(), false)),
+            fallback,
             scripts,
             unknown: Vec::new(),
             greet,
@@ -387,6 +394,9 @@ fn login(address: &Address, scripts: &[Script], greet: Option<&[u8]>, resp3: boo
     }
     if address.database != 0 {
         ask(Expect::Select, cmd("SELECT").arg(address.database));
+    }
+    if address.is_member {
+        return (bytes, questions);
     }
     let hashes: Vec<_> = scripts.iter().map(|it| it.hash()).collect();
     ask(Expect::Known, cmd("SCRIPT").arg("EXISTS").arg(hashes));

@@ -40,13 +40,8 @@ impl Inbox {
     }
 
     /// Takes the next complete reply; [`Inbox::get`] reads it. The error says why these bytes are not a Redis reply: close
-    /// the connection.
-    pub(crate) fn take_reply(&mut self) -> Result<Option<Range<usize>>, String> {
-        self.take_reply_within(frame::BULK_MAX)
-    }
-
-    /// The same, where the longest string has another length.
-    pub(crate) fn take_reply_within(&mut self, bulk_max: usize) -> Result<Option<Range<usize>>, String> {
+    /// the connection. `bulk_max`: the length of the longest string.
+    pub(crate) fn take_reply(&mut self, bulk_max: usize) -> Result<Option<Range<usize>>, String> {
         let bytes = self.bytes.get(self.start..self.end).unwrap_or_default();
         let Some(len) = frame::reply_len_within(bytes, bulk_max)? else { return Ok(None) };
         let end = self.start.saturating_add(len);

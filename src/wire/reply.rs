@@ -197,7 +197,7 @@ fn members_of(Asked { kind, about }: Asked) -> usize {
         Kind::Greet => NUMBERS_MAX,
         Kind::Extend => 3,
         Kind::Raise => 2,
-        Kind::Release | Kind::Subscribe | Kind::Inspect | Kind::Probe | Kind::List | Kind::Present | Kind::Time => 1,
+        _ => 1,
     }
 }
 

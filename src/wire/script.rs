@@ -49,6 +49,10 @@ pub(crate) enum Kind {
     Present,
     /// Asks for the node's time. No script.
     Time,
+    /// Asks a member of a group where its master is. No script.
+    Member,
+    /// Asks a server of a cluster which server has which slots. No script.
+    Nodes,
 }
 
 /// What an answer is to: by this its form is known.

@@ -1,4 +1,4 @@
-//! A connection on its way: from the address to a server that may vote.
+//! A connection on its way: from the address to a server that may vote, or to a member that answers questions.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,9 +32,9 @@ pub(crate) struct Connecting {
     /// Those that are under way.
     tries: Vec<Try>,
     /// When the next address is begun whether or not the others have failed.
-    next_at: Tick,
+    next_at: Option<Tick>,
     /// When a server that has not answered the handshake of TLS is asked whether it speaks that.
-    probe_at: Tick,
+    probe_at: Option<Tick>,
     probe: Option<Probe>,
     deadline: Tick,
 }
@@ -55,15 +55,6 @@ struct Login {
     asked: Now,
     /// When the server had said what time it is. What follows, as the loading of scripts, takes time of its own.
     said_time: Option<Moment>,
-    /// Something has come.
-    heard: bool,
-}
-
-impl Login {
-    /// Nothing was said yet about the handshake of TLS.
-    fn is_ignored(&self) -> bool {
-        self.conn.is_securing() && !self.heard
-    }
 }
 
 /// How far an attempt to connect has come.
@@ -83,11 +74,11 @@ pub(crate) struct Opened {
     pub(crate) said_time: Moment,
 }
 
-/// Why a try has ended.
-enum Ended {
-    /// The connection was not established, or broke. Another address may do better.
+/// Why a connection has ended.
+pub(super) enum Ended {
+    /// It was not established, or broke. Another address may do better.
     Link(NodeFailure),
-    /// The server does not let us vote there, and has said so.
+    /// The server has refused us, or its answer makes no sense.
     Server(NodeFailure),
 }
 
@@ -100,49 +91,63 @@ impl Connecting {
         timeout: Duration,
         poll: &Poll,
     ) -> Result<Connecting, NodeFailure> {
-        let mut addresses = match &address.place {
+        let addresses = match &address.place {
             Place::Tcp { host, port } => Socket::resolve(host, *port).map_err(|err| cannot(&err))?,
             Place::Unix(_) | Place::Group(_) => Vec::new(),
         };
-        addresses.truncate(ADDRESSES_MAX);
         Connecting::at(address, greet, addresses.into(), timeout, poll)
     }
 
     /// Begins with the addresses that the name has.
-    fn at(
+    pub(super) fn at(
         address: &Address,
         greet: Option<Command>,
-        untried: VecDeque<SocketAddr>,
+        mut untried: VecDeque<SocketAddr>,
         timeout: Duration,
         poll: &Poll,
     ) -> Result<Connecting, NodeFailure> {
+        untried.truncate(ADDRESSES_MAX);
         let now = time::tick();
         let deadline = now.checked_add(timeout).unwrap_or(now);
         let (address, tries) = (address.clone(), Vec::new());
         let half = timeout.checked_div(2).filter(|_| address.is_to_be_secured());
-        let probe_at = half.and_then(|it| now.checked_add(it)).unwrap_or(deadline);
+        let probe_at = half.and_then(|it| now.checked_add(it));
         let mut connecting =
-            Connecting { address, greet, untried, tries, next_at: deadline, probe_at, probe: None, deadline };
+            Connecting { address, greet, untried, tries, next_at: None, probe_at, probe: None, deadline };
         connecting.begin_next(poll, now)?;
         Ok(connecting)
     }
 
     /// When to call [`Connecting::step`] again at the latest.
     pub(crate) fn deadline(&self) -> Tick {
-        self.next_at.min(self.probe_at).min(self.deadline)
+        self.due().map_or(self.deadline, |it| it.min(self.deadline))
     }
 
-    /// Goes as far as it can now.
+    /// When the next step is due without an event of a socket.
+    pub(super) fn due(&self) -> Option<Tick> {
+        self.next_at.into_iter().chain(self.probe_at).min()
+    }
+
+    /// The handshake of TLS is under way.
+    pub(super) fn is_securing(&self) -> bool {
+        self.tries.iter().filter_map(|it| it.login.as_ref()).any(|it| it.conn.is_securing())
+    }
+
+    /// Goes as far as it can now, until the deadline.
     pub(crate) fn step(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
         if self.deadline <= now {
-            let mut logins = self.tries.iter().filter_map(|it| it.login.as_ref());
-            if logins.any(|it| it.conn.is_securing()) {
+            if self.is_securing() {
                 return Err(NodeFailure::Tls(TlsFailure::NoAnswer));
             }
             let talks = self.tries.iter().any(|it| it.login.is_some());
             let reason = if talks { "no answer to the login in time" } else { "no connection in time" };
             return Err(NodeFailure::Connect { reason: reason.to_owned() });
         }
+        self.go_on(poll, now)
+    }
+
+    /// The same without the deadline, for a caller with its own.
+    pub(super) fn go_on(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
         let mut failure = None;
         let mut index = 0;
         while let Some(it) = self.tries.get_mut(index) {
@@ -150,7 +155,7 @@ impl Connecting {
                 Ok(None) => index = index.saturating_add(1),
                 Ok(Some(server_info)) => {
                     let Try { socket, login: Some(login), .. } = self.tries.swap_remove(index) else { continue };
-                    let Login { conn, asked, said_time, .. } = login;
+                    let Login { conn, asked, said_time } = login;
                     let said_time = said_time.unwrap_or_else(Moment::now);
                     return Ok(Progress::Done(Box::new(Opened { socket, conn, server_info, asked, said_time })));
                 }
@@ -164,7 +169,7 @@ impl Connecting {
         if self.speaks_no_tls(poll, now) {
             return Err(NodeFailure::Tls(TlsFailure::NotTls));
         }
-        if !self.untried.is_empty() && (failure.is_some() || self.next_at <= now) {
+        if !self.untried.is_empty() && (failure.is_some() || self.next_at.is_some_and(|it| it <= now)) {
             failure = self.begin_next(poll, now).err().or(failure);
         }
         match failure {
@@ -175,25 +180,23 @@ impl Connecting {
 
     /// Whether a server that does not answer the handshake of TLS is found to speak without, after half of the time.
     fn speaks_no_tls(&mut self, poll: &Poll, now: Tick) -> bool {
-        if self.probe_at <= now {
-            // Once, and whatever comes of it the deadline stays.
-            self.probe_at = self.deadline;
-            let ignored = self.tries.iter().find(|it| it.login.as_ref().is_some_and(Login::is_ignored));
-            self.probe = ignored.and_then(|it| it.to).and_then(|it| Probe::begin(it, poll.registry(), SOCKET));
+        // Once, and whatever comes of it the deadline stays.
+        if self.probe_at.take_if(|it| *it <= now).is_some() {
+            let is_ignored = |it: &Login| it.conn.is_securing() && !it.conn.has_received();
+            let ignored = self.tries.iter().find(|it| it.login.as_ref().is_some_and(is_ignored));
+            self.probe = ignored.and_then(|it| it.to).and_then(|it| Probe::begin(it, poll.registry()));
         }
         self.probe.as_mut().is_some_and(Probe::step)
     }
 
     /// Begins with the next address that can be begun with. It gets an equal share of the time that is left.
     fn begin_next(&mut self, poll: &Poll, now: Tick) -> Result<(), NodeFailure> {
-        self.next_at = self.deadline;
+        self.next_at = None;
         let (to, socket) = next_socket(&self.address, &mut self.untried, poll)?;
         self.tries.push(Try { to, socket, login: None });
         let left = self.deadline.saturating_duration_since(now);
         let shares = u32::try_from(self.untried.len()).unwrap_or(u32::MAX).saturating_add(1);
-        if let Some(share) = left.checked_div(shares) {
-            self.next_at = now.checked_add(share).unwrap_or(self.deadline);
-        }
+        self.next_at = left.checked_div(shares).filter(|_| 1 < shares).and_then(|it| now.checked_add(it));
         Ok(())
     }
 }
@@ -202,58 +205,66 @@ impl Try {
     /// Goes as far as it can now; what the server said, once the node may vote.
     fn step(&mut self, address: &Address, greet: Option<&Command>) -> Result<Option<ServerInfo>, Ended> {
         let socket = &self.socket;
-        let Login { conn, said_time, heard, .. } = match &mut self.login {
+        let Login { conn, said_time, .. } = match &mut self.login {
             Some(login) => login,
             login @ None => match socket.is_connected() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {
-                    let conn = {
-                        let session = secure(&address.security, &address.place, address.name.as_deref());
-                        Conn::begin(address, greet, session.map_err(Ended::Server)?)
-                    };
-                    login.insert(Login { conn, asked: Now::read(), said_time: None, heard: false })
+                    let conn = Conn::begin(address, greet, secure(address).map_err(Ended::Server)?);
+                    login.insert(Login { conn, asked: Now::read(), said_time: None })
                 }
                 Err(err) => return Err(Ended::Link(cannot(&err))),
             },
         };
-        loop {
-            let written = link::write(conn, socket);
-            let filled = link::read(conn, socket);
-            *heard |= matches!(filled, Ok(Filled::Short | Filled::Full));
-            // What has come is read before the end of the connection is believed: a server that refuses says why
-            // and closes.
-            loop {
-                match conn.poll_event() {
-                    Ok(Some(Event::Ready(server_info))) => return Ok(Some(server_info)),
-                    Ok(Some(_)) => {}
-                    Ok(None) => break,
-                    Err(failure) => {
-                        // With TLS the server is told why.
-                        let _ = link::write(conn, socket);
-                        return Err(Ended::Server(failure));
-                    }
-                }
+        if let Some(Event::Ready(server_info)) = advance(conn, socket, true)? {
+            return Ok(Some(server_info));
+        }
+        *said_time = conn.login_has_time().then(|| said_time.unwrap_or_else(Moment::now));
+        Ok(None)
+    }
+}
+
+/// Writes and reads until the first event, or until the socket has no more. `reads_long`: answers that
+/// [are long](Conn::is_long) too.
+pub(super) fn advance(conn: &mut Conn<Job>, socket: &Socket, reads_long: bool) -> Result<Option<Event<Job>>, Ended> {
+    loop {
+        let written = link::write(conn, socket);
+        if conn.is_long() && !reads_long {
+            return Ok(None);
+        }
+        let filled = link::read(conn, socket);
+        // What has come is read before the end of the connection is believed: a server that refuses says why and closes.
+        match conn.poll_event() {
+            Ok(None) => {}
+            Ok(event) => return Ok(event),
+            // So ends one with TLS.
+            Err(failure @ NodeFailure::Disconnected { .. }) => return Err(Ended::Link(failure)),
+            Err(failure) => {
+                // With TLS the server is told why.
+                let _ = link::write(conn, socket);
+                return Err(Ended::Server(failure));
             }
-            *said_time = conn.login_has_time().then(|| said_time.unwrap_or_else(Moment::now));
-            match written.and(filled) {
-                Err(err) => {
-                    let failure = conn.login_failure().map(Ended::Server);
-                    return Err(failure.unwrap_or_else(|| Ended::Link(lost(&err, conn.is_securing(), *heard))));
-                }
-                // Only now the system announces the next bytes.
-                Ok(Filled::Nothing) => return Ok(None),
-                Ok(Filled::Short | Filled::Full) => {}
+        }
+        match written.and(filled) {
+            Err(err) => {
+                let failure = conn.login_failure().map(Ended::Server);
+                return Err(failure.unwrap_or_else(|| Ended::Link(lost(&err, conn))));
             }
+            // Only now the system announces the next bytes.
+            Ok(Filled::Nothing) => return Ok(None),
+            Ok(Filled::Short | Filled::Full) => {}
         }
     }
 }
 
-/// What secures a connection that begins now. Reads files, if it is to be secured. `name`: what the certificate has to be for,
-/// if that is not the host; and if nothing else was said for the node.
-pub(super) fn secure(security: &Security, place: &Place, name: Option<&str>) -> Result<Option<Session>, NodeFailure> {
-    match (security, place) {
+/// What secures a connection that begins now. Reads files, if it is to be secured. The certificate has to be for the name in the
+/// settings, or the name of the address, or the host.
+fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
+    match (&address.security, &address.place) {
         (Security::Plain, _) => Ok(None),
-        (Security::Tls(setup), Place::Tcp { host, .. }) => setup.begin(name.unwrap_or(host)).map(Some),
+        (Security::Tls(setup), Place::Tcp { host, .. }) => {
+            setup.begin(address.name.as_deref().unwrap_or(host)).map(Some)
+        }
         // Never without, whatever comes.
         (Security::Tls(_) | Security::Wanted, _) => Err(NodeFailure::Internal),
     }
@@ -286,13 +297,12 @@ pub(super) fn cannot(err: &io::Error) -> NodeFailure {
     NodeFailure::Connect { reason: error::reason(err) }
 }
 
-/// `heard`: something has come on that connection.
-pub(super) fn lost(err: &io::Error, securing: bool, heard: bool) -> NodeFailure {
+fn lost(err: &io::Error, conn: &Conn<Job>) -> NodeFailure {
     let mut reason = error::reason(err);
-    if securing {
+    if conn.is_securing() {
         return NodeFailure::Tls(TlsFailure::Closed { reason });
     }
-    if !heard {
+    if !conn.has_received() {
         // As Redis does where TLS was expected.
         reason.push_str(" before it answered; if its port speaks TLS, the address begins with rediss://");
     }

@@ -412,7 +412,7 @@ impl State {
                     batch.changed.push((tag, is_known));
                 }
                 Ok(Some(Event::Released { key })) => batch.notices.push(key),
-                Ok(Some(Event::Ready(_))) => {}
+                Ok(Some(Event::Ready(_) | Event::Member(_))) => {}
                 Ok(None) => break,
                 Err(failure) => {
                     self.broken = Some(failure);

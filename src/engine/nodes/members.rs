@@ -8,7 +8,7 @@ use crate::engine::nodes::member::{Asking, Member};
 use crate::engine::nodes::resolve::Resolver;
 use crate::ids::NodeId;
 use crate::sys::logging::debug;
-use crate::sys::{Events, Poll, Token};
+use crate::sys::{Events, Poll};
 use crate::time::{self, Tick};
 use crate::wire::{Address, Group, Place, Question};
 
@@ -20,10 +20,7 @@ pub(super) struct AllMembers {
     in_url: Vec<Place>,
     question: Question,
     all: Vec<Member>,
-    next_token: usize,
     resolver: Resolver,
-    /// Whose turn it is to give a long answer.
-    long: Option<Token>,
     poll: Poll,
     events: Events,
 }
@@ -43,9 +40,7 @@ impl AllMembers {
             in_url: group.members().to_vec(),
             question: Question::to(group),
             all: Vec::new(),
-            next_token: 1,
             resolver: Resolver::new(wake),
-            long: None,
             poll,
             events: Events::with_capacity(16),
         };
@@ -69,7 +64,7 @@ impl AllMembers {
     /// From now on there are these beside those of the address, each with what its certificate is for, if that is not its host.
     /// True if some are new.
     pub(super) fn know(&mut self, others: &[(Place, Option<Arc<str>>)]) -> bool {
-        let AllMembers { in_url, all, next_token, .. } = self;
+        let AllMembers { in_url, all, .. } = self;
         // What is in the address is what its host says, whatever it announces.
         let of_url = in_url.iter().map(|it| (it, None));
         let others = others.iter().filter(|it| !in_url.contains(&it.0)).map(|it| (&it.0, it.1.clone()));
@@ -80,8 +75,7 @@ impl AllMembers {
             match all.iter_mut().find(|it| it.place() == place) {
                 Some(known) => known.call(name),
                 None => {
-                    all.push(Member::new(place.clone(), name, Token(*next_token)));
-                    *next_token = next_token.saturating_add(1);
+                    all.push(Member::new(self.address.of_member(place.clone(), name), self.question.clone()));
                     has_new = true;
                 }
             }
@@ -93,42 +87,33 @@ impl AllMembers {
     /// theirs, see [`Member::end`].
     pub(super) fn ask(&mut self, now: Tick, time: Duration, is_to_stop: impl Fn() -> bool) {
         let deadline = now.checked_add(time).unwrap_or(now);
-        // Then those whose names are not resolved are asked where they were, and those that do not answer the handshake of TLS
-        // whether they speak it.
-        let mut doubt_at = time.checked_div(2).and_then(|it| now.checked_add(it));
-        self.do_each(Member::begin);
+        let half = time.checked_div(2).and_then(|it| now.checked_add(it)).unwrap_or(deadline);
+        self.do_each(time, false, Member::begin);
         loop {
-            self.do_each(Member::step);
+            let is_late = half <= time::tick();
+            self.do_each(time, is_late, Member::step);
             if self.next_is_long() {
                 // It reads on.
                 continue;
             }
             let now = time::tick();
-            if doubt_at.is_some_and(|it| it <= now) {
-                doubt_at = None;
-                self.do_each(Member::hurry);
-                self.do_each(Member::doubt);
-            }
             if deadline <= now || self.all.iter().all(|it| it.said().is_some()) || is_to_stop() {
                 return;
             }
-            let until = doubt_at.map_or(deadline, |it| it.min(deadline));
+            let next = if is_late { deadline } else { half };
+            let until = self.all.iter().filter_map(Member::due).fold(next, Tick::min);
             self.wait(Some(until.saturating_duration_since(now)));
         }
     }
 
-    /// Whether it is another one's turn to give a long answer, or the first one's: those of all at a time would be too much.
+    /// Whether another one begins to give its long answer: those of all at a time would be too much.
     fn next_is_long(&mut self) -> bool {
-        let is_long = |it: &&Member| it.is_long();
-        let before = self.long;
-        let same = self.all.iter().filter(is_long).map(Member::token).find(|it| Some(*it) == before);
-        self.long = same.or_else(|| self.all.iter().find(is_long).map(Member::token));
-        self.long.is_some() && self.long != before
+        !self.all.iter_mut().any(Member::keeps_turn) && self.all.iter_mut().any(Member::takes_turn)
     }
 
-    fn do_each(&mut self, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
-        let AllMembers { address, question, all, resolver, long, poll, .. } = self;
-        let asking = Asking { address, question, resolver, long: *long, registry: poll.registry() };
+    fn do_each(&mut self, timeout: Duration, is_late: bool, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
+        let AllMembers { all, resolver, poll, .. } = self;
+        let asking = Asking { resolver, poll, timeout, is_late };
         all.iter_mut().for_each(|it| does(it, &asking));
     }
 
@@ -138,6 +123,119 @@ impl AllMembers {
             && err.kind() != io::ErrorKind::Interrupted
         {
             debug!("{}: cannot wait for its servers: {err}", self.node);
+        }
+    }
+}
+
+/// With sockets of the system.
+#[cfg(not(quorlock_shuttle))]
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use super::*;
+    use crate::error::{MemberAnswer, NodeFailure};
+
+    const LOOK: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(500);
+    const ROLE: &str = "*1\r\n$4\r\nROLE\r\n";
+    const MASTER: &[u8] = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
+    const REPLICA: &[u8] = b"*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n";
+
+    /// The members of a group at these addresses.
+    fn members(of: &[&TcpListener]) -> AllMembers {
+        let places: Vec<_> = of.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
+        let address = crate::wire::parse_url(&format!("redis+replicated://{}", places.join(","))).unwrap();
+        let Place::Group(group) = address.place.clone() else { panic!() };
+        AllMembers::new(NodeId::new(0), address, &group, Poll::new().unwrap(), || {})
+    }
+
+    fn look(members: &mut AllMembers, time: Duration) -> Vec<MemberAnswer> {
+        members.ask(time::tick(), time, || false);
+        members.each_mut().iter_mut().map(Member::end).collect()
+    }
+
+    fn read(server: &mut TcpStream) -> String {
+        let mut bytes = [0; 1_024];
+        let len = server.read(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    }
+
+    /// Accepts a connection, and answers its login.
+    fn log_in(listener: &TcpListener) -> TcpStream {
+        let (mut server, _) = listener.accept().unwrap();
+        assert!(read(&mut server).contains("SETNAME"));
+        server.write_all(b"+OK\r\n").unwrap();
+        server
+    }
+
+    /// What they say in a look, while somebody else serves.
+    fn look_beside<T: Send>(
+        members: &mut AllMembers,
+        time: Duration,
+        serve: impl FnOnce() -> T + Send,
+    ) -> (Vec<MemberAnswer>, T) {
+        thread::scope(|scope| {
+            let server = scope.spawn(serve);
+            let said = look(members, time);
+            (said, server.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn a_late_answer_is_not_counted_and_the_member_is_asked_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut members = members(&[&listener]);
+        let silent = [MemberAnswer::Failed(NodeFailure::TimedOut)];
+        let (said, mut server) = look_beside(&mut members, SHORT, || {
+            let mut server = log_in(&listener);
+            assert_eq!(read(&mut server), ROLE);
+            server
+        });
+        assert_eq!(said, silent);
+        // It is not asked once more before it has answered.
+        assert_eq!(look(&mut members, SHORT), silent);
+        server.write_all(REPLICA).unwrap();
+        let (said, ()) = look_beside(&mut members, LOOK, || {
+            assert_eq!(read(&mut server), ROLE);
+            server.write_all(MASTER).unwrap();
+        });
+        assert_eq!(said, [MemberAnswer::Master]);
+    }
+
+    #[test]
+    fn a_kept_connection_that_was_closed_is_replaced_in_the_same_look() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut members = members(&[&listener]);
+        for _ in 0..2 {
+            let (said, ()) = look_beside(&mut members, LOOK, || {
+                let mut server = log_in(&listener);
+                assert_eq!(read(&mut server), ROLE);
+                server.write_all(MASTER).unwrap();
+            });
+            assert_eq!(said, [MemberAnswer::Master]);
+        }
+    }
+
+    #[test]
+    fn a_connection_without_three_answers_is_given_up_and_no_member_waits_for_another() {
+        let (silent, fine) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let mut members = members(&[&silent, &fine]);
+        silent.set_nonblocking(true).unwrap();
+        let (mut kept, mut unanswered) = (None, Vec::new());
+        for number in 1..=4 {
+            let (said, server) = look_beside(&mut members, SHORT, || {
+                let mut server = kept.take().unwrap_or_else(|| log_in(&fine));
+                assert_eq!(read(&mut server), ROLE);
+                server.write_all(MASTER).unwrap();
+                server
+            });
+            kept = Some(server);
+            assert_eq!(said, [MemberAnswer::Failed(NodeFailure::TimedOut), MemberAnswer::Master]);
+            unanswered.extend(silent.accept().ok());
+            assert_eq!(unanswered.len(), if number < 4 { 1 } else { 2 }, "look {number}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use crate::sys::{Registry, Socket, Token};
+use crate::sys::{Registry, SOCKET, Socket};
 
 /// See the module.
 pub(crate) struct Probe {
@@ -20,9 +20,9 @@ const ANSWERS: &[u8] = b"+-";
 
 impl Probe {
     /// Begins. `None` if that cannot be done: then nothing is known.
-    pub(crate) fn begin(address: SocketAddr, registry: &Registry, token: Token) -> Option<Probe> {
+    pub(crate) fn begin(address: SocketAddr, registry: &Registry) -> Option<Probe> {
         let mut socket = Socket::connect_tcp(address).ok()?;
-        socket.register(registry, token).ok()?;
+        socket.register(registry, SOCKET).ok()?;
         Some(Probe { socket, asked: false })
     }
 
