@@ -139,7 +139,7 @@ mod tests {
     use crate::error::{MemberAnswer, NodeFailure};
 
     const LOOK: Duration = Duration::from_secs(60);
-    const SHORT: Duration = Duration::from_millis(500);
+    const SHORT: Duration = Duration::from_secs(2);
     const ROLE: &str = "*1\r\n$4\r\nROLE\r\n";
     const MASTER: &[u8] = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
     const REPLICA: &[u8] = b"*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n";

@@ -44,7 +44,7 @@ pub(crate) struct Server {
     /// Whether what the node grants counts: for the thread that hands out its answers.
     pub(super) eligibility: Mutex<Eligibility>,
     pub(crate) status: Status,
-    /// Until when its server is believed to be the master: see [`Node::is_believed`].
+    /// Until when its server is believed to be the master: see [`Server::is_believed`].
     pub(super) believed_until: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: Arc<AtomicBool>,
@@ -220,7 +220,7 @@ impl Server {
     ///
     /// `directly`: the caller writes them itself if the connection has nothing else to write. That spares the worker a
     /// wake-up when there is little to do, and batching is better when there is much. Otherwise the worker must be
-    /// [woken](Node::wake).
+    /// [woken](Server::wake).
     pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
         let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
         for mut job in jobs.into_iter().flatten().flatten() {
@@ -362,7 +362,7 @@ impl Server {
         self.listening.store(listening, Ordering::Release);
     }
 
-    /// The node has announced a release. If nobody waits for it, a command is queued: the worker must be [woken](Node::wake).
+    /// The node has announced a release. If nobody waits for it, a command is queued: the worker must be [woken](Server::wake).
     pub(super) fn take_notice(&self, key: &[u8], now: Tick) {
         self.events.released(self.id, key, &mut |plan| {
             let leave = plan.map(|it| it.leave(Waiter::Client(self.client)));

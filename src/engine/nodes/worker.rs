@@ -184,7 +184,7 @@ impl Worker {
             .map(|it| time::tick().checked_add(LOOK_AGAIN).map_or(it, |look| it.min(look)));
         let deadline = [deadline, stop_at].into_iter().flatten().min();
         self.server.fall_asleep();
-        // RACE: see `Node::wake`: the queue is looked at once more after the announcement.
+        // RACE: see `Server::wake`: the queue is looked at once more after the announcement.
         let may_write = !matches!(self.phase, Phase::Open) || self.server.link.load.may_write();
         let queued = self.server.has_queue() && may_write;
         let timeout =
@@ -473,9 +473,14 @@ impl Worker {
         }
     }
 
-    /// Answers what has queued with the reason why the node is down, if it is: nothing of it has come to the server.
+    /// Answers what has queued with the reason why no connection is expected, if so: nothing of it has come to the server.
     fn refuse_queue(&mut self) {
-        let Health::Down(failure) = self.server.standing.health() else { return };
+        let failure = match (self.server.standing.health(), &self.server.lane) {
+            (Health::Down(failure), _) => failure,
+            // RACE: the master was lost first, and the first attempt to come back was not made before another one was known.
+            (_, Some(lane)) if !lane.serves() => lane.why_idle(),
+            _ => return,
+        };
         let queued: Vec<_> = self.server.link.with(|_| self.server.queue.take().collect());
         for mut job in queued {
             job.answer(self.server.id, Answer::Failed(failure.clone()), false);

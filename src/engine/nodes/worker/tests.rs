@@ -2,12 +2,16 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::sync::Weak;
 
 use super::*;
 use crate::engine::nodes::deliver;
+use crate::engine::nodes::lane::Lanes;
 use crate::engine::nodes::link::Filled;
+use crate::engine::nodes::server::OfAll;
+use crate::ids::{NodeId, OwnerToken};
 use crate::sys::Socket;
-use crate::wire::{Command, Conn};
+use crate::wire::{Command, Conn, KeyTtls, Plan, QueueUpdate};
 
 /// A node that was asked twice, the worker that has its connection, and the other end of that.
 fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
@@ -20,11 +24,54 @@ fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
     node.open(socket, Conn::ready(false), None, [], now);
     let ask = || Some(Job::of_connection(Arc::new(Command::time())));
     node.give([ask(), ask()], now, true);
-    let (address, run_ids) = (Address::parse("redis://a").unwrap(), RunIds::new(1, Duration::ZERO));
-    let config = Config::default();
-    let mut worker = Worker::new(Arc::clone(&node), address, &config, Arc::new(Mutex::new(run_ids)), poll);
+    let mut worker = worker(&node, poll);
     worker.phase = Phase::Open;
     (node, worker, server)
+}
+
+fn worker(of: &Arc<Server>, poll: Poll) -> Worker {
+    let (address, run_ids) = (Address::parse("redis://a").unwrap(), RunIds::new(1, Duration::ZERO));
+    Worker::new(Arc::clone(of), address, &Config::default(), Arc::new(Mutex::new(run_ids)), poll)
+}
+
+/// What a lane has handed on.
+#[derive(Default)]
+struct HandedOn(Mutex<Vec<Job>>);
+
+impl Lanes for HandedOn {
+    fn look(&self) {}
+
+    fn take_over(&self, _lane: usize, job: Job) -> Option<Job> {
+        self.0.lock().push(job);
+        None
+    }
+
+    fn take(&self, _job: Job) {}
+}
+
+#[test]
+fn h4_what_queues_for_a_former_master_that_has_no_connection_is_handed_on() {
+    let (server, poll) = Server::unattended(Duration::from_millis(100));
+    let handed_on = Arc::new(HandedOn::default());
+    let lanes: Arc<dyn Lanes> = handed_on.clone();
+    let lanes: Weak<dyn Lanes> = Arc::downgrade(&lanes);
+    let of_all = OfAll { other_users: Arc::clone(&server.other_users), own_counters: Arc::default() };
+    // Nobody says that it serves anything.
+    let lane = Lane::new(0, NodeId::new(0).into(), false, None, lanes);
+    let server = Arc::new(server.into_lane(lane, &of_all));
+    let mut worker = worker(&server, poll);
+    worker.lose_connection(&NodeFailure::Disconnected { reason: "it is the master no longer".to_owned() });
+
+    // RACE: by a caller who has looked at the map before it changed.
+    let now = time::tick();
+    let plan = Plan::mutex(b"", b"report", KeyTtls::default());
+    let release = plan.release(OwnerToken::nobody(), None, QueueUpdate::None);
+    let release = Job::release(Arc::new(release), None, now + Duration::from_secs(60));
+    server.give([Some(release), None], now, false);
+    server.link.wake_worker();
+    assert!(matches!(worker.turn(), Flow::Go));
+
+    assert_eq!((handed_on.0.lock().len(), server.has_queue()), (1, false));
 }
 
 #[test]
