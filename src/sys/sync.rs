@@ -205,22 +205,25 @@ pub(crate) struct Condvar(raw::Condvar);
 
 impl Condvar {
     pub(crate) fn new() -> Condvar {
-        Condvar(raw::Condvar::new())
+        Condvar::default()
     }
 
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        assert_nothing_waits();
-        self.0.wait(&mut guard.raw);
+        self.sleep(guard, None);
     }
 
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
-        assert_nothing_waits();
-        WaitTimeoutResult(self.0.wait_for(&mut guard.raw, timeout).timed_out())
+        // An end that no clock can show is none.
+        self.sleep(guard, raw::tick().checked_add(timeout))
     }
 
     pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Tick) -> WaitTimeoutResult {
+        self.sleep(guard, Some(deadline))
+    }
+
+    fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> WaitTimeoutResult {
         assert_nothing_waits();
-        WaitTimeoutResult(self.0.wait_until(&mut guard.raw, deadline).timed_out())
+        WaitTimeoutResult(!self.0.sleep(&mut guard.raw, until))
     }
 
     pub(crate) fn notify_one(&self) {

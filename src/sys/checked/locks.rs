@@ -1,4 +1,4 @@
-//! Mutexes and condition variables, in the form of `parking_lot`.
+//! Mutexes in the form of `parking_lot`, and condition variables in that of `sys/os/condvar.rs`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -135,39 +135,15 @@ pub(crate) struct Condvar {
     sleepers: sync::Mutex<VecDeque<Arc<Sleeper>>>,
 }
 
-pub(crate) struct WaitTimeoutResult(bool);
-
-impl WaitTimeoutResult {
-    pub(crate) fn timed_out(&self) -> bool {
-        self.0
-    }
-}
-
 impl Condvar {
-    pub(crate) fn new() -> Condvar {
-        Condvar::default()
-    }
-
-    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.sleep(guard, None);
-    }
-
-    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
-        self.sleep(guard, Some(now() + timeout))
-    }
-
-    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Tick) -> WaitTimeoutResult {
-        self.sleep(guard, Some(since_start(deadline)))
-    }
-
-    fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Duration>) -> WaitTimeoutResult {
+    pub(crate) fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
         let sleeper = Sleeper::new();
         self.sleepers.lock().unwrap().push_back(Arc::clone(&sleeper));
         guard.release();
-        let woken = sleeper.sleep(deadline);
+        let woken = sleeper.sleep(until.map(since_start));
         self.sleepers.lock().unwrap().retain(|it| !Arc::ptr_eq(it, &sleeper));
         guard.regain();
-        WaitTimeoutResult(!woken)
+        woken
     }
 
     pub(crate) fn notify_one(&self) {

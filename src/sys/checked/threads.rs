@@ -53,7 +53,7 @@ impl OwnThread {
         }
         let mut ended = self.ended.0.lock();
         while !*ended {
-            if self.ended.1.wait_until(&mut ended, deadline).timed_out() {
+            if !self.ended.1.sleep(&mut ended, Some(deadline)) {
                 return None;
             }
         }

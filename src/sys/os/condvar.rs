@@ -1,13 +1,13 @@
 //! A condition variable for mutexes of `parking_lot` that knows nothing of who sleeps.
 //!
-//! That of `parking_lot` has all sleepers of the process in one table, by the address of what each thread keeps for itself. A fork
-//! leaves them there without their threads. The child's first threads get the same addresses, and then the table is no table any
-//! more: a manager of the child's own would read and write anything. That of the standard library is a number in a place.
+//! That of `parking_lot` keeps all waiting threads of the process in one hash table of pointers to thread-local memory. In a forked
+//! child the entries of the parent's threads stay, although those threads do not exist. New threads of the child can get the same
+//! addresses, which makes the table's lists corrupt: a manager in the child would have undefined behaviour. That of the standard
+//! library keeps no such table.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
@@ -21,32 +21,9 @@ pub(crate) struct Condvar {
     called: std::sync::Condvar,
 }
 
-pub(crate) struct WaitTimeoutResult(bool);
-
-impl WaitTimeoutResult {
-    pub(crate) fn timed_out(&self) -> bool {
-        self.0
-    }
-}
-
 impl Condvar {
-    pub(crate) fn new() -> Condvar {
-        Condvar::default()
-    }
-
-    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.sleep(guard, None);
-    }
-
-    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
-        self.sleep(guard, Some(timeout))
-    }
-
-    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Tick) -> WaitTimeoutResult {
-        self.sleep(guard, Some(deadline.saturating_duration_since(tick())))
-    }
-
-    fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) -> WaitTimeoutResult {
+    /// Unlocks what `guard` has locked, and sleeps until somebody calls, or until `until`: whether somebody has called.
+    pub(crate) fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
         // RACE: with the caller's mutex still locked. Who locks that after this and calls finds the sleeper counted, and waits for
         // `calls` until it sleeps.
         self.sleepers.fetch_add(1, Relaxed);
@@ -54,15 +31,16 @@ impl Condvar {
         let before = *calls;
         MutexGuard::unlocked(guard, || {
             let sleeps_on = |it: &mut u64| *it == before;
-            let calls = match timeout {
+            let calls = match until {
                 None => self.called.wait_while(calls, sleeps_on).unwrap_or_else(PoisonError::into_inner),
-                Some(timeout) => {
-                    let slept = self.called.wait_timeout_while(calls, timeout, sleeps_on);
+                Some(until) => {
+                    let slept =
+                        self.called.wait_timeout_while(calls, until.saturating_duration_since(tick()), sleeps_on);
                     slept.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
             self.sleepers.fetch_sub(1, Relaxed);
-            WaitTimeoutResult(*calls == before)
+            *calls != before
         })
     }
 
