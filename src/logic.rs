@@ -16,7 +16,6 @@ pub(crate) mod lease;
 pub(crate) mod listing;
 pub(crate) mod longest;
 pub(crate) mod outage;
-pub(crate) mod pace;
 pub(crate) mod quarantines;
 mod quorum;
 pub(crate) mod retries;

@@ -7,6 +7,12 @@ use crate::time::Tick;
 /// The way is the shortest answer within this time, and as long before it.
 const WINDOW: Duration = Duration::from_secs(10);
 
+/// A way shorter than this costs less than what it costs to send, run and answer batches that are smaller. Where the way is
+/// longer, a batch goes out as often: with 64 threads and a way of 5 ms, three at a time would make a pair a fifth longer.
+const SHORT: Duration = Duration::from_micros(250);
+/// With fewer batches under way commands wait longer for their turn where the way is not short; with more, batches are small.
+const BATCHES: usize = 3;
+
 /// How long the way takes, together with the time that is needed for one command.
 ///
 /// A way that has become longer is known after twice the window: nothing that was measured once counts for ever.
@@ -41,6 +47,21 @@ impl Way {
     }
 }
 
+/// How many batches of commands may be under way before further commands wait, to be written together when an answer comes:
+/// every batch costs a wake-up here and one at the server, and a command waits for as long as one is on its way.
+pub(crate) fn batches(way: Option<Duration>) -> usize {
+    let Some(way) = way else { return BATCHES };
+    let so_many = way.as_nanos().checked_div(SHORT.as_nanos()).unwrap_or_default();
+    let so_many = usize::try_from(so_many).unwrap_or(usize::MAX);
+    if so_many == 0 { 1 } else { so_many.max(BATCHES) }
+}
+
+/// An answer that takes longer has queued for longer than is good, at the node or on the way there.
+pub(crate) fn in_time(way: Option<Duration>, response_timeout: Duration) -> Duration {
+    let way = way.unwrap_or_default();
+    way.saturating_add(way).max(part(response_timeout, 4))
+}
+
 /// One of so many equal parts of a time.
 pub(super) fn part(of: Duration, parts: u32) -> Duration {
     of.checked_div(parts).unwrap_or(of)
@@ -68,6 +89,14 @@ mod tests {
         assert_eq!(after(&[(0, 1), (9, 81), (11, 81), (22, 81)]), 81);
         assert_eq!(after(&[(0, 81), (11, 90)]), 81);
         assert_eq!(after(&[(0, 81), (11, 90), (22, 90)]), 90);
+    }
+
+    #[test]
+    fn batches_are_large_where_the_way_is_short_and_many_where_it_is_long() {
+        let of = |micros| batches(Some(Duration::from_micros(micros)));
+        assert_eq!((batches(None), of(250)), (BATCHES, BATCHES));
+        assert_eq!((of(1_000), of(5_000)), (4, 20), "one each quarter of a millisecond");
+        assert_eq!((of(249), of(0)), (1, 1));
     }
 
     #[test]

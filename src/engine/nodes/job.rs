@@ -23,8 +23,6 @@ pub(crate) trait Sink: Send + Sync {
 /// One command for one node.
 pub(crate) struct Job {
     pub(crate) command: Arc<Command>,
-    /// Of a command that was given to the node's worker, until it is put in line; `None` if it is put there directly.
-    pub(crate) handed: Option<Handed>,
     /// Who wants the answer; nobody, once it has been given.
     sink: Option<Arc<dyn Sink>>,
     /// A release is sent again after a reconnect until then: after that the key has expired by itself.
@@ -62,7 +60,6 @@ impl Job {
     pub(crate) fn new(command: Arc<Command>, sink: Option<Arc<dyn Sink>>) -> Job {
         Job {
             command,
-            handed: None,
             sink,
             keep_until: None,
             was_refused: false,
@@ -117,12 +114,4 @@ impl Job {
     pub(crate) fn is_wanted(&self) -> bool {
         matches!(self.kind(), Kind::Release | Kind::Greet) || self.sink.as_ref().is_some_and(|it| it.is_open())
     }
-}
-
-/// That a command was given to this side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Handed {
-    pub(crate) at: Tick,
-    /// How many commands were under way then.
-    pub(crate) ahead: usize,
 }

@@ -23,13 +23,13 @@ use std::io;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::engine::nodes::job::{Handed, Job};
+use crate::engine::nodes::job::Job;
 use crate::engine::nodes::load::Load;
 use crate::engine::nodes::sets::Told;
 use crate::error::{self, NodeFailure};
 use crate::ids::NodeId;
-use crate::logic::pace::{Allowance, Sample};
 use crate::logic::slots::Slots;
+use crate::logic::way::Way;
 use crate::sys::logging::{debug, trace};
 use crate::sys::sync::Mutex;
 use crate::sys::{Registry, SOCKET, Socket, Waker, Watch};
@@ -76,7 +76,7 @@ pub(crate) struct State {
     said_broken: bool,
     /// Something that makes sense has come back on this connection.
     answered: bool,
-    allowance: Allowance,
+    way: Way,
     /// The server's record is as it was asked to be.
     pub(super) noted: bool,
     /// Commands that wait until the server is greeted, if it is being greeted for them.
@@ -226,10 +226,7 @@ impl Link {
                 // A caller may be waiting for it.
                 socket.shut_down();
             }
-            let mut unanswered: Vec<_> = conn.close().chain(slots.close()).chain(held.into_iter().flatten()).collect();
-            // What is sent again later was not given any earlier.
-            unanswered.iter_mut().for_each(|it| it.handed = None);
-            unanswered
+            conn.close().chain(slots.close()).chain(held.into_iter().flatten()).collect()
         })
     }
 
@@ -328,8 +325,7 @@ impl State {
     }
 
     /// Puts a command behind all others.
-    pub(crate) fn enqueue(&mut self, mut job: Job, asked: Now) {
-        job.handed.get_or_insert(Handed { at: asked.tick, ahead: self.conn.in_flight() });
+    pub(crate) fn enqueue(&mut self, job: Job, asked: Now) {
         self.conn.enqueue(job, asked);
     }
 
@@ -377,21 +373,22 @@ impl State {
     /// Everything that has come. An error breaks the connection; what had come before it counts.
     fn take_events(&mut self, now: Now, link: &Link) -> Option<Batch> {
         let mut batch = std::mem::take(&mut self.spare);
-        let (mut count, mut last, mut again) = (0_usize, None, false);
-        let mut note = |job: &mut Job, asked: Now| {
-            count = count.saturating_add(1);
-            last = job.handed.take();
-            batch.in_time |= now.tick.saturating_duration_since(asked.tick) <= link.load.response_timeout();
+        // How long the last command that has its answer took.
+        let (mut took, mut again) = (None, false);
+        let mut note = |asked: Now| {
+            let it = now.tick.saturating_duration_since(asked.tick);
+            took = Some(it);
+            batch.in_time |= it <= link.load.response_timeout();
         };
         loop {
             match self.conn.poll_event() {
-                Ok(Some(Event::Answer { mut tag, asked, reply })) => {
-                    note(&mut tag, asked);
+                Ok(Some(Event::Answer { tag, asked, reply })) => {
+                    note(asked);
                     self.answered = true;
                     batch.answers.push(Answered { job: tag, asked, reply });
                 }
-                Ok(Some(Event::UnknownScript { mut tag, asked })) => {
-                    note(&mut tag, asked);
+                Ok(Some(Event::UnknownScript { tag, asked })) => {
+                    note(asked);
                     self.answered = true;
                     trace!("{}: {:?}", link.id, Answer::NoScript);
                     // RACE: a round that is over has given its releases already, and an acquire sent now would run behind
@@ -399,15 +396,14 @@ impl State {
                     // this state or the queue behind it. So, with the state locked: if the round is still open, its
                     // releases come after what is enqueued here.
                     if tag.is_wanted() {
-                        tag.handed = Some(Handed { at: now.tick, ahead: self.conn.in_flight() });
                         self.conn.enqueue_again(tag, now);
                         again = true;
                     } else {
                         batch.unwanted.push(tag);
                     }
                 }
-                Ok(Some(Event::Changed { mut tag, asked, is_known })) => {
-                    note(&mut tag, asked);
+                Ok(Some(Event::Changed { tag, asked, is_known })) => {
+                    note(asked);
                     self.answered = true;
                     batch.changed.push((tag, is_known));
                 }
@@ -420,10 +416,9 @@ impl State {
                 }
             }
         }
-        if let Some(Handed { at, ahead }) = last {
-            let sample = Sample { now: now.tick, answers: count, took: now.tick.saturating_duration_since(at), ahead };
-            self.allowance.on_answers(sample, link.load.response_timeout());
-            link.load.publish_allowance(&self.allowance, now.tick);
+        if let Some(took) = took {
+            self.way.on_answer(now.tick, took);
+            link.load.publish_answers(self.way.shortest(), now.tick);
         }
         if again {
             self.flush();

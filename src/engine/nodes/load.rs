@@ -4,10 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::nodes::job::Job;
-use crate::logic::pace::Allowance;
+use crate::logic::way::{batches, in_time};
 use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::time::Tick;
 use crate::wire::Conn;
+
+/// So many commands may always be under way to a node: as many as rounds, as long as nothing is slow.
+const COMMANDS: usize = 128;
 
 /// See the module. Published at the end of every change of the connection.
 pub(crate) struct Load {
@@ -15,17 +18,16 @@ pub(crate) struct Load {
     response_timeout: Duration,
     /// When the oldest command without an answer was given, in nanoseconds since `start`, plus one; 0 if there is none.
     oldest: AtomicU64,
-    /// Batches under way, and how many may be: see [`Allowance::batches`].
+    /// Batches under way.
     batches: AtomicUsize,
-    batches_max: AtomicUsize,
     /// Commands without an answer.
     in_flight: AtomicUsize,
     /// Nobody drives the connection.
     idle: AtomicBool,
-    /// When the last answer came, as `oldest`.
+    /// When the last answer came, in nanoseconds since `start`.
     answered_at: AtomicU64,
-    /// How many commands may be under way before callers wait: see [`Load::has_room`].
-    allowed: AtomicUsize,
+    /// How long the way takes, as `oldest`.
+    way: AtomicU64,
 }
 
 impl Load {
@@ -35,11 +37,10 @@ impl Load {
             response_timeout,
             oldest: AtomicU64::new(0),
             batches: AtomicUsize::new(0),
-            batches_max: AtomicUsize::new(Allowance::default().batches()),
             in_flight: AtomicUsize::new(0),
             idle: AtomicBool::new(false),
             answered_at: AtomicU64::new(0),
-            allowed: AtomicUsize::new(Allowance::default().commands()),
+            way: AtomicU64::new(0),
         }
     }
 
@@ -52,11 +53,15 @@ impl Load {
         self.oldest.store(oldest, Ordering::Release);
     }
 
-    /// Answers have come; so many commands may be under way now.
-    pub(super) fn publish_allowance(&self, allowance: &Allowance, now: Tick) {
+    /// Answers have come, on such a way.
+    pub(super) fn publish_answers(&self, way: Option<Duration>, now: Tick) {
         self.answered_at.store(self.nanos(now), Ordering::Relaxed);
-        self.allowed.store(allowance.commands(), Ordering::Relaxed);
-        self.batches_max.store(allowance.batches(), Ordering::SeqCst);
+        let way = way.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX).saturating_add(1));
+        self.way.store(way, Ordering::SeqCst);
+    }
+
+    fn way(&self) -> Option<Duration> {
+        self.way.load(Ordering::SeqCst).checked_sub(1).map(Duration::from_nanos)
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -82,8 +87,8 @@ impl Load {
     }
 
     /// Whether another batch may follow so many.
-    pub(super) fn may_follow(&self, batches: usize) -> bool {
-        batches < self.batches_max.load(Ordering::SeqCst)
+    pub(super) fn may_follow(&self, under_way: usize) -> bool {
+        under_way < batches(self.way())
     }
 
     /// Whether an answer has been due for longer than the response timeout. It may be there, unread.
@@ -98,11 +103,14 @@ impl Load {
         patience.as_nanos() < u128::from(age)
     }
 
-    /// Whether a call may begin a round while `queued` commands wait for the worker. A node that is silent, or that has answered
-    /// nothing for a quarter of the response timeout, holds nobody up.
+    /// Whether a call may begin a round while `queued` commands wait for the worker: the node has few, or answers in time. One
+    /// that is silent, or that has answered nothing for a quarter of the response timeout, holds nobody up.
+    ///
+    /// A round ends at the majority. So nothing else holds callers back when one node, or the thread that serves it, gets less
+    /// done than they ask for: its queue would grow until every round has to do without that node.
     pub(crate) fn has_room(&self, queued: usize, now: Tick) -> bool {
-        let under_way = self.in_flight().saturating_add(queued);
-        if under_way <= self.allowed.load(Ordering::Relaxed) {
+        let is_few = self.in_flight().saturating_add(queued) <= COMMANDS;
+        if is_few || !self.is_due_for(in_time(self.way(), self.response_timeout), now) {
             return true;
         }
         let since = u128::from(self.nanos(now).saturating_sub(self.answered_at.load(Ordering::Relaxed)));
@@ -119,22 +127,28 @@ mod tests {
     use super::*;
     use crate::time;
 
-    /// With so many commands under way, after an answer at the beginning; whether there is room so many milliseconds later.
-    fn has_room(in_flight: usize, queued: usize, later: u64) -> bool {
-        let start = time::tick();
-        let load = Load::new(start, Duration::from_millis(100));
+    /// With so many commands under way since the beginning, the last answer after so many milliseconds, and a way of so many;
+    /// whether there is room so many milliseconds later.
+    fn has_room(under_way: [usize; 2], answered: u64, way: u64, later: u64) -> bool {
+        let (start, ms) = (time::tick(), Duration::from_millis);
+        let load = Load::new(start, ms(100));
+        let [in_flight, queued] = under_way;
         load.in_flight.store(in_flight, Ordering::Relaxed);
-        load.has_room(queued, start.checked_add(Duration::from_millis(later)).unwrap())
+        load.oldest.store(1, Ordering::Relaxed);
+        let answered = start.checked_add(ms(answered)).unwrap();
+        load.publish_answers(Some(ms(way)), answered);
+        load.has_room(queued, answered.checked_add(ms(later)).unwrap())
     }
 
     #[test]
     fn h6_callers_wait_for_a_node_that_falls_behind() {
-        let all = Allowance::default().commands();
-        assert!(has_room(all, 0, 1) && !has_room(all, 1, 1));
+        assert!(has_room([COMMANDS, 0], 30, 1, 1) && !has_room([COMMANDS, 1], 30, 1, 1));
+        assert!(has_room([1_000, 1_000], 20, 1, 1), "it answers in time");
+        assert!(has_room([1_000, 0], 90, 50, 5), "it is far away");
     }
 
     #[test]
     fn h6_a_node_that_hangs_holds_nobody_up() {
-        assert!(!has_room(1_000, 1_000, 25) && has_room(1_000, 1_000, 26));
+        assert!(!has_room([1_000, 1_000], 30, 1, 25) && has_room([1_000, 1_000], 30, 1, 26));
     }
 }

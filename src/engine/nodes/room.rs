@@ -1,4 +1,4 @@
-//! Where calls wait until no node has more to do than it should: see `logic/pace.rs`.
+//! Where calls wait until no node is too far behind: see `Load::has_room`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::answer::{Answer, GreetReply};
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::events::Events;
-use crate::engine::nodes::job::{Handed, Job, Step};
+use crate::engine::nodes::job::{Job, Step};
 use crate::engine::nodes::lane::Lane;
 use crate::engine::nodes::leaving::Leaving;
 use crate::engine::nodes::link::{Link, State};
@@ -223,10 +223,8 @@ impl Server {
     /// [woken](Server::wake).
     pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
         let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
-        for mut job in jobs.into_iter().flatten().flatten() {
+        for job in jobs.into_iter().flatten().flatten() {
             count(&self.counters.commands);
-            let ahead = self.link.load.in_flight().saturating_add(self.queue.len());
-            job.handed = Some(Handed { at: now, ahead });
             self.queue.push(job);
         }
     }
