@@ -7,19 +7,19 @@ use std::time::Duration;
 use crate::engine::nodes::job::Job;
 use crate::time::Tick;
 
-/// How many are kept of one kind for one node. A node can refuse every release and break every connection, and each is
+/// How many are kept for one server. A node can refuse every release and break every connection, and each is
 /// worth sending for as long as its key may live.
 const RELEASES_MAX: usize = 16 * 1024;
 
-/// How long a release that the server refused is kept before it is sent again.
+/// How long after releases that the server refused some are sent again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How many are sent again after each pause as long as none is taken: all of them, ten times a second, would be more than
 /// everything else that the node is asked.
 const PROBES: usize = 16;
 
-/// Releases in the order in which they are sent again.
+/// Releases in the order in which they are sent again: what a lost connection owes, and what the server refused.
 pub(crate) struct Unconfirmed {
-    jobs: VecDeque<(Tick, Job)>,
+    jobs: VecDeque<Job>,
     max: usize,
     /// The server has refused them, and none that was sent again was taken: when the next few are sent.
     probe_at: Option<Tick>,
@@ -57,16 +57,16 @@ impl Unconfirmed {
         }
     }
 
-    /// Keeps a release, to be sent at `again_at` or later, unless its key has expired by then. Where there is no room the
-    /// oldest one is given up: its key is the next to expire by itself. True if the log should warn of that.
+    /// Keeps a release, unless its key has expired. Where there is no room the oldest one is given up: its key is the next to
+    /// expire by itself. True if the log should warn of that.
     ///
     /// Expired ones in front make room, one look for each. A look at all of them costs more than all other work of the
     /// reading thread as soon as a node refuses every release.
-    pub(crate) fn keep(&mut self, job: Job, now: Tick, again_at: Tick) -> bool {
-        if !job.is_worth_keeping(again_at) {
+    pub(crate) fn keep(&mut self, job: Job, now: Tick) -> bool {
+        if !job.is_worth_keeping(now) {
             return false;
         }
-        while self.jobs.front().is_some_and(|(_, it)| !it.is_worth_keeping(now)) {
+        while self.jobs.front().is_some_and(|it| !it.is_worth_keeping(now)) {
             self.note_look();
             self.jobs.pop_front();
         }
@@ -75,22 +75,22 @@ impl Unconfirmed {
         if full {
             self.jobs.pop_front();
         }
-        self.jobs.push_back((again_at, job));
+        self.jobs.push_back(job);
         full && !std::mem::replace(&mut self.overflowed, true)
     }
 
-    /// Those that are due and whose keys may still be there, and when the next one is due.
-    pub(crate) fn take_due(&mut self, now: Tick) -> (Vec<Job>, Option<Tick>) {
+    /// All of them whose keys may still be there. What the server refuses after that is planned anew.
+    pub(crate) fn take_all(&mut self, now: Tick) -> Vec<Job> {
+        self.probe_at = None;
         self.take(now, usize::MAX)
     }
 
     /// Keeps a release that the server has refused; it is sent again after a pause.
     pub(crate) fn keep_refused(&mut self, mut job: Job, now: Tick) -> Refused {
-        let again_at = now.checked_add(PAUSE).unwrap_or(now);
         let is_first = self.probe_at.is_none() || self.is_empty();
-        self.probe_at.get_or_insert(again_at);
+        self.probe_at.get_or_insert(now.checked_add(PAUSE).unwrap_or(now));
         job.was_refused = true;
-        Refused { overflowed: self.keep(job, now, again_at), is_first }
+        Refused { overflowed: self.keep(job, now), is_first }
     }
 
     /// The server has taken one that it had refused: it may take the others. True if they may go now.
@@ -98,36 +98,33 @@ impl Unconfirmed {
         self.probe_at.take().is_some()
     }
 
-    /// The same as [`Unconfirmed::take_due`], but a few only where the server has refused those that are kept.
-    pub(crate) fn take_probes(&mut self, now: Tick) -> (Vec<Job>, Option<Tick>) {
-        match self.probe_at {
-            None => self.take_due(now),
-            Some(probe_at) if now < probe_at => (Vec::new(), (!self.is_empty()).then_some(probe_at)),
+    /// Those that are sent again now, and when to look again: all of them, or a few only after each pause where the server has
+    /// refused those that are kept.
+    pub(crate) fn take_due(&mut self, now: Tick) -> (Vec<Job>, Option<Tick>) {
+        let due = match self.probe_at {
+            None => self.take_all(now),
+            Some(probe_at) if now < probe_at => Vec::new(),
             Some(_) => {
-                let (probes, next) = self.take(now, PROBES);
-                let is_over = probes.is_empty() && self.is_empty();
-                self.probe_at = if is_over { None } else { now.checked_add(PAUSE) };
-                (probes, next.max(self.probe_at.filter(|_| !self.is_empty())))
+                let probes = self.take(now, PROBES);
+                self.probe_at = if probes.is_empty() { None } else { now.checked_add(PAUSE) };
+                probes
             }
-        }
+        };
+        (due, self.probe_at.filter(|_| !self.is_empty()))
     }
 
-    fn take(&mut self, now: Tick, most: usize) -> (Vec<Job>, Option<Tick>) {
-        let mut due = Vec::new();
-        while due.len() < most
-            && let Some((again_at, job)) = self.jobs.pop_front()
+    fn take(&mut self, now: Tick, most: usize) -> Vec<Job> {
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(job) = self.jobs.pop_front()
         {
             self.note_look();
-            if now < again_at {
-                self.jobs.push_front((again_at, job));
-                break;
-            }
-            due.extend(job.is_worth_keeping(now).then_some(job));
+            taken.extend(job.is_worth_keeping(now).then_some(job));
         }
         if self.is_empty() {
             self.overflowed = false;
         }
-        (due, self.jobs.front().map(|(again_at, _)| *again_at))
+        taken
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -171,7 +168,7 @@ mod tests {
         let mut kept = Unconfirmed::with_room_for(2);
         let mut keep = |name: &str| {
             let job = Job::release(command(name), None, after(start, 100));
-            kept.keep(job, start, start)
+            kept.keep(job, start)
         };
         assert_eq!(["a", "b", "c", "d"].map(&mut keep), [false, false, true, false]);
 
@@ -187,12 +184,12 @@ mod tests {
         let start = time::tick();
         let mut kept = Unconfirmed::with_room_for(2);
         for (name, seconds) in [("a", 10), ("b", 100)] {
-            assert!(!kept.keep(Job::release(command(name), None, after(start, seconds)), start, start));
+            assert!(!kept.keep(Job::release(command(name), None, after(start, seconds)), start));
         }
         let late = Job::release(command("c"), None, after(start, 100));
-        assert!(!kept.keep(late, after(start, 20), after(start, 20)));
+        assert!(!kept.keep(late, after(start, 20)));
         let expired = Job::release(command("d"), None, after(start, 10));
-        assert!(!kept.keep(expired, after(start, 20), after(start, 20)));
+        assert!(!kept.keep(expired, after(start, 20)));
 
         let (due, _) = kept.take_due(after(start, 20));
 
@@ -225,7 +222,7 @@ mod tests {
 
         // All of them are on their way, so nothing is planned.
         let later = start.checked_add(PAUSE).unwrap();
-        assert!(matches!(kept.take_probes(later), (few, None) if few.len() == 3));
+        assert!(matches!(kept.take_due(later), (few, None) if few.len() == 3));
         assert_eq!([later; 2].map(|now| refuse(&mut kept, now)), [true, false]);
 
         // One was taken: those that are refused after that are planned anew.
@@ -240,37 +237,37 @@ mod tests {
         let mut kept = Unconfirmed::default();
         let long = PROBES.saturating_mul(3).saturating_add(1);
         for _ in 0..long {
-            kept.keep(Job::release(command("a"), None, after(start, 100)), start, later(1));
+            kept.keep(Job::release(command("a"), None, after(start, 100)), start);
         }
-        kept.keep(Job::release(command("a"), None, after(start, 1)), start, later(1));
+        kept.keep(Job::release(command("a"), None, after(start, 1)), start);
         kept.probe_at = Some(later(1));
 
-        assert!(matches!(kept.take_probes(start), (few, Some(next)) if few.is_empty() && next == later(1)));
+        assert!(matches!(kept.take_due(start), (few, Some(next)) if few.is_empty() && next == later(1)));
         for pauses in [1, 2] {
             let next = later(pauses + 1);
-            assert!(matches!(kept.take_probes(later(pauses)), (few, Some(it)) if few.len() == PROBES && it == next));
-            assert!(matches!(kept.take_probes(later(pauses)), (few, Some(it)) if few.is_empty() && it == next));
+            assert!(matches!(kept.take_due(later(pauses)), (few, Some(it)) if few.len() == PROBES && it == next));
+            assert!(matches!(kept.take_due(later(pauses)), (few, Some(it)) if few.is_empty() && it == next));
         }
-        kept.probe_at = None;
-        assert!(matches!(kept.take_probes(later(2)), (all, None) if all.len() == PROBES + 2));
+        assert!(kept.on_taken());
+        assert!(matches!(kept.take_due(later(2)), (all, None) if all.len() == PROBES + 2));
 
         // What has expired meanwhile is no probe.
-        kept.keep(Job::release(command("a"), None, after(start, 1)), start, later(1));
+        kept.keep(Job::release(command("a"), None, after(start, 1)), start);
         kept.probe_at = Some(later(1));
-        assert!(matches!(kept.take_probes(after(start, 2)), (few, None) if few.is_empty()));
+        assert!(matches!(kept.take_due(after(start, 2)), (few, None) if few.is_empty()));
         assert_eq!(kept.probe_at, None);
     }
 
     #[test]
-    fn releases_are_sent_again_when_their_pause_is_over() {
+    fn a_new_connection_is_given_all_that_is_kept_whatever_was_refused() {
         let start = time::tick();
         let mut kept = Unconfirmed::default();
-        for (name, seconds) in [("a", 1), ("b", 2)] {
-            kept.keep(Job::release(command(name), None, after(start, 100)), start, after(start, seconds));
-        }
-        assert!(matches!(kept.take_due(start), (due, Some(next)) if due.is_empty() && next == after(start, 1)));
-        assert!(
-            matches!(kept.take_due(after(start, 1)), (due, Some(next)) if due.len() == 1 && next == after(start, 2))
-        );
+        kept.keep_refused(Job::release(command("a"), None, after(start, 100)), start);
+        kept.keep(Job::release(command("b"), None, after(start, 100)), start);
+        kept.keep(Job::release(command("c"), None, after(start, 1)), start);
+
+        assert!(matches!(&kept.take_all(after(start, 2))[..], [a, b] if is(a, "a") && is(b, "b")));
+
+        assert!(kept.keep_refused(Job::release(command("a"), None, after(start, 100)), start).is_first);
     }
 }

@@ -48,8 +48,8 @@ pub(crate) struct Server {
     pub(super) believed_until: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: Arc<AtomicBool>,
-    /// Releases that the server refused.
-    refused: Mutex<Unconfirmed>,
+    /// Releases that the server has not confirmed.
+    pub(super) unconfirmed: Mutex<Unconfirmed>,
     leaving: Arc<Leaving>,
     /// What the node's waiting lists call this manager.
     client: ClientId,
@@ -129,7 +129,7 @@ impl Server {
             eligibility: Mutex::new(eligibility),
             believed_until: AtomicU64::new(u64::MAX),
             stall_logged: Arc::default(),
-            refused: Mutex::default(),
+            unconfirmed: Mutex::default(),
             leaving: Arc::default(),
             client,
             subscribe: Arc::new(Command::subscribe(&client.channel())),
@@ -388,7 +388,7 @@ impl Server {
 
     /// Keeps a release that the server has refused; the worker sends it again after a pause.
     pub(super) fn retry_later(&self, job: Job, now: Tick) {
-        let refused = self.refused.lock().keep_refused(job, now);
+        let refused = self.unconfirmed.lock().keep_refused(job, now);
         if refused.overflowed {
             self.status.say_overflow(now);
         }
@@ -400,7 +400,7 @@ impl Server {
 
     /// The server has taken one that it had refused.
     pub(super) fn retry_now(&self) {
-        if self.refused.lock().on_taken() {
+        if self.unconfirmed.lock().on_taken() {
             self.link.wake_worker();
         }
     }
@@ -466,16 +466,6 @@ impl Server {
         if wrote {
             state.note_shared();
         }
-    }
-
-    /// Refused releases that are due again, and when to look again.
-    pub(super) fn take_refused(&self, now: Tick) -> (Vec<Job>, Option<Tick>) {
-        self.refused.lock().take_probes(now)
-    }
-
-    /// All of them that are due.
-    pub(super) fn take_all_refused(&self, now: Tick) -> Vec<Job> {
-        self.refused.lock().take_due(now).0
     }
 
     /// Announces that the worker is about to sleep.

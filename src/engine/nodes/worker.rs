@@ -18,7 +18,6 @@ use crate::engine::nodes::drive::{self, Driven};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::lane::Lane;
 use crate::engine::nodes::link::Driver;
-use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::server::{MUTE_MIN, Server};
 use crate::engine::nodes::standing::Health;
 use crate::error::{MemberAnswer, MemberReport, NodeFailure, NodeFinding};
@@ -60,8 +59,6 @@ pub(crate) struct Worker {
     poll: Poll,
     events: Events,
     phase: Phase,
-    /// Releases that still have to be sent: the connection ended before they were confirmed.
-    unconfirmed: Unconfirmed,
     /// Failed attempts to connect since the node was up.
     failures: u32,
     /// Since when the log says that the node is down.
@@ -94,7 +91,6 @@ impl Worker {
             poll,
             events: Events::with_capacity(8),
             phase: Phase::Unused,
-            unconfirmed: Unconfirmed::default(),
             failures: 0,
             down_since: None,
             flapping: false,
@@ -161,7 +157,7 @@ impl Worker {
 
     /// Whether a worker that was asked to stop still has something to bring to its server.
     fn has_work(&self) -> bool {
-        let queued = self.server.has_queue() || !self.unconfirmed.is_empty();
+        let queued = self.server.has_queue();
         match self.phase {
             // The answers of a hung node are not waited for: it has what was written, and runs it when it goes on.
             Phase::Open => {
@@ -169,8 +165,8 @@ impl Worker {
                     self.server.link.with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
                 queued || !flushed || !(answered || self.server.is_stalled(time::tick()))
             }
-            Phase::Connecting(_) => queued,
-            Phase::Unused => self.server.has_queue(),
+            Phase::Connecting(_) => queued || !self.server.unconfirmed.lock().is_empty(),
+            Phase::Unused => queued,
             Phase::Down { .. } => false,
         }
     }
@@ -305,7 +301,7 @@ impl Worker {
         // RACE: before it is up. Whoever finds it up knows its clock.
         self.server.note_heard();
         // Releases of the time before come first: they are older than anything in the queue.
-        let (again, _) = self.unconfirmed.take_due(now);
+        let again = self.server.unconfirmed.lock().take_all(now);
         let again = self.own_of(again);
         self.server.open(socket, conn, server_info.memory, again, now);
         self.server.greet_if_owed(now);
@@ -333,13 +329,10 @@ impl Worker {
         }
     }
 
-    /// While there is no connection, releases that are for others now go there: those that were not confirmed, and those that the
-    /// server has refused, as one does that is the master no longer.
+    /// While there is no connection, releases that are for others now go there.
     fn hand_on(&mut self) {
         if self.server.lane.is_some() {
-            let now = time::tick();
-            let (mut jobs, _) = self.unconfirmed.take_due(now);
-            jobs.extend(self.server.take_all_refused(now));
+            let jobs = self.server.unconfirmed.lock().take_all(time::tick());
             for job in self.own_of(jobs) {
                 self.keep(job);
             }
@@ -373,7 +366,7 @@ impl Worker {
 
     /// Writes what has queued, and sleeps until there may be something to read.
     fn prepare(&mut self, server: &Server, driven: &mut Driven, now: Tick) -> Result<(), NodeFailure> {
-        let (again, next_again) = server.take_refused(now);
+        let (again, next_again) = server.unconfirmed.lock().take_due(now);
         let again = self.own_of(again);
         let patience = server.response_timeout().max(MUTE_MIN);
         let (broken, has_answered, give_up_at) = server.link.with(|state| {
@@ -491,7 +484,7 @@ impl Worker {
     /// Keeps a release for the next connection.
     fn keep(&mut self, job: Job) {
         let now = time::tick();
-        if self.unconfirmed.keep(job, now, now) {
+        if self.server.unconfirmed.lock().keep(job, now) {
             self.server.status.say_overflow(now);
         }
     }
