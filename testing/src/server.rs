@@ -31,8 +31,8 @@ pub(crate) struct Server {
 struct Door {
     addr: SocketAddr,
     thread: Option<JoinHandle<()>>,
-    /// A file descriptor that is free for the last connection, which ends the listener.
-    reserve: Option<TcpListener>,
+    /// The same listener once more, by which its thread is woken; or the file descriptor for a last connection that wakes it.
+    own: Option<TcpListener>,
 }
 
 struct Shared {
@@ -172,7 +172,7 @@ impl fmt::Debug for Server {
 impl Door {
     fn open(index: usize, shared: &Arc<Shared>, (host, port): (Ipv4Addr, u16), is_back: bool) -> io::Result<Door> {
         let all = |it: TcpListener| Ok((it.try_clone()?, it.local_addr()?, it));
-        let (reserve, addr, listener) = TcpListener::bind((host, port)).and_then(all).map_err(|err| {
+        let (own, addr, listener) = TcpListener::bind((host, port)).and_then(all).map_err(|err| {
             let needs = "a stand-in needs a loopback interface, a free port and some file descriptors (ulimit -n)";
             io::Error::new(err.kind(), format!("no port on {host}: {err}; {needs}"))
         })?;
@@ -180,16 +180,31 @@ impl Door {
         let theirs = Arc::clone(shared);
         let accept = move || accept(&theirs, &listener, &name, is_back);
         let thread = thread::Builder::new().name(format!("quorlock-test-{index}")).spawn(accept)?;
-        Ok(Door { addr, thread: Some(thread), reserve: Some(reserve) })
+        Ok(Door { addr, thread: Some(thread), own: Some(own) })
     }
 
     /// Ends the thread, which looks whether all is over when a connection comes or cannot be taken.
     fn close(&mut self) {
-        drop(self.reserve.take());
-        let is_heard = TcpStream::connect_timeout(&self.addr, CONNECT_TIMEOUT).is_ok();
+        let is_woken = self.own.take().is_some_and(wake);
+        let is_heard = is_woken || TcpStream::connect_timeout(&self.addr, CONNECT_TIMEOUT).is_ok();
         // A thread that cannot be reached is left behind.
         self.thread.take().filter(|_| is_heard).map(JoinHandle::join);
     }
+}
+
+/// Ends the wait for a connection. True if it has.
+///
+/// RACE: a thread that waits for a connection has a file descriptor for it already, on Linux. So where none is left the
+/// listener of another stand-in takes the one that this listener gives back, and no connection could be made to wake it.
+#[cfg(target_os = "linux")]
+fn wake(listener: TcpListener) -> bool {
+    TcpStream::from(std::os::fd::OwnedFd::from(listener)).shutdown(Shutdown::Both).is_ok()
+}
+
+/// Other systems cannot do that: a connection has to come.
+#[cfg(not(target_os = "linux"))]
+fn wake(_: TcpListener) -> bool {
+    false
 }
 
 fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &str, is_back: bool) {
