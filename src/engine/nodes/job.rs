@@ -23,6 +23,8 @@ pub(crate) trait Sink: Send + Sync {
 /// One command for one node.
 pub(crate) struct Job {
     pub(crate) command: Arc<Command>,
+    /// Nothing else of ours was under way when it was given: its answer shows how long the way takes.
+    pub(crate) is_alone: bool,
     /// Who wants the answer; nobody, once it has been given.
     sink: Option<Arc<dyn Sink>>,
     /// A release is sent again after a reconnect until then: after that the key has expired by itself.
@@ -60,6 +62,7 @@ impl Job {
     pub(crate) fn new(command: Arc<Command>, sink: Option<Arc<dyn Sink>>) -> Job {
         Job {
             command,
+            is_alone: false,
             sink,
             keep_until: None,
             was_refused: false,

@@ -373,23 +373,23 @@ impl State {
     /// Everything that has come. An error breaks the connection; what had come before it counts.
     fn take_events(&mut self, now: Now, link: &Link) -> Option<Batch> {
         let mut batch = std::mem::take(&mut self.spare);
-        // How long the last command that has its answer took.
-        let (mut took, mut again) = (None, false);
-        let mut note = |asked: Now| {
-            let it = now.tick.saturating_duration_since(asked.tick);
-            took = Some(it);
-            batch.in_time |= it <= link.load.response_timeout();
+        let (mut has_answers, mut again) = (false, false);
+        let mut note = |job: &Job, asked: Now| {
+            let took = now.tick.saturating_duration_since(asked.tick);
+            if job.is_alone {
+                self.way.on_answer(now.tick, took);
+            }
+            batch.in_time |= took <= link.load.response_timeout();
+            (has_answers, self.answered) = (true, true);
         };
         loop {
             match self.conn.poll_event() {
                 Ok(Some(Event::Answer { tag, asked, reply })) => {
-                    note(asked);
-                    self.answered = true;
+                    note(&tag, asked);
                     batch.answers.push(Answered { job: tag, asked, reply });
                 }
                 Ok(Some(Event::UnknownScript { tag, asked })) => {
-                    note(asked);
-                    self.answered = true;
+                    note(&tag, asked);
                     trace!("{}: {:?}", link.id, Answer::NoScript);
                     // RACE: a round that is over has given its releases already, and an acquire sent now would run behind
                     // them and leave its key. Whoever ends a round first closes it and then gives the releases, which takes
@@ -403,8 +403,7 @@ impl State {
                     }
                 }
                 Ok(Some(Event::Changed { tag, asked, is_known })) => {
-                    note(asked);
-                    self.answered = true;
+                    note(&tag, asked);
                     batch.changed.push((tag, is_known));
                 }
                 Ok(Some(Event::Released { key })) => batch.notices.push(key),
@@ -416,8 +415,7 @@ impl State {
                 }
             }
         }
-        if let Some(took) = took {
-            self.way.on_answer(now.tick, took);
+        if has_answers {
             link.load.publish_answers(self.way.shortest(), now.tick);
         }
         if again {

@@ -124,7 +124,12 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+
+    use std::collections::VecDeque;
+
     use super::*;
+    use crate::logic::way::Way;
     use crate::time;
 
     /// With so many commands under way since the beginning, the last answer after so many milliseconds, and a way of so many;
@@ -145,6 +150,55 @@ mod tests {
         assert!(has_room([COMMANDS, 0], 30, 1, 1) && !has_room([COMMANDS, 1], 30, 1, 1));
         assert!(has_room([1_000, 1_000], 20, 1, 1), "it answers in time");
         assert!(has_room([1_000, 0], 90, 50, 5), "it is far away");
+    }
+
+    /// Callers give a node three times as many commands as it answers in a second, for as long as they do not wait for it.
+    /// How long the slowest took, from when it was given.
+    fn slowest(per_milli: usize, threads: usize, millis: u64) -> u64 {
+        let start = time::tick();
+        let load = Load::new(start, Duration::from_millis(100));
+        let (mut way, mut queue, mut batches, mut slowest) = (Way::default(), Vec::new(), VecDeque::new(), 0);
+        for now in 0..millis {
+            let tick = start.checked_add(Duration::from_millis(now)).unwrap();
+            let under_way =
+                |batches: &VecDeque<(u64, usize, Vec<_>)>| batches.iter().map(|it| it.2.len()).sum::<usize>();
+            for _ in 0..per_milli * 3 {
+                if load.has_room(queue.len(), tick) && under_way(&batches) + queue.len() < threads {
+                    queue.push((now, batches.is_empty() && queue.is_empty()));
+                }
+            }
+            if load.may_follow(batches.len()) && !queue.is_empty() {
+                batches.push_back((now, queue.len(), std::mem::take(&mut queue)));
+            }
+            let mut done = per_milli;
+            while let Some((asked, left, _)) = batches.front_mut() {
+                (*left, done) = (left.saturating_sub(done), done.saturating_sub(*left));
+                if *left != 0 {
+                    break;
+                }
+                let asked = *asked;
+                for (given, is_alone) in batches.pop_front().unwrap().2 {
+                    slowest = slowest.max(now - given);
+                    if is_alone {
+                        way.on_answer(tick, Duration::from_millis(now - asked));
+                    }
+                }
+                load.publish_answers(way.shortest(), tick);
+            }
+            load.batches.store(batches.len(), Ordering::Relaxed);
+            load.in_flight.store(under_way(&batches), Ordering::Relaxed);
+            let oldest = batches.front().map_or(0, |it| it.0 * 1_000_000 + 1);
+            load.oldest.store(oldest, Ordering::Relaxed);
+        }
+        slowest
+    }
+
+    #[test]
+    fn h6_a_node_that_answers_some_thousand_commands_a_second_is_never_late() {
+        for per_milli in [2, 5, 20, 100] {
+            let slowest = slowest(per_milli, 4_000, 60_000);
+            assert!(slowest < 100, "{per_milli} a millisecond: {slowest} ms");
+        }
     }
 
     #[test]

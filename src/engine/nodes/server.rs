@@ -223,8 +223,9 @@ impl Server {
     /// [woken](Server::wake).
     pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
         let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
-        for job in jobs.into_iter().flatten().flatten() {
+        for mut job in jobs.into_iter().flatten().flatten() {
             count(&self.counters.commands);
+            job.is_alone = self.link.load.in_flight() == 0 && self.queue.is_empty();
             self.queue.push(job);
         }
     }
@@ -240,8 +241,9 @@ impl Server {
                 return jobs.take();
             }
             let asked = Now { tick: now, moment: Moment::now() };
-            for job in jobs.take().into_iter().flatten().flatten() {
+            for mut job in jobs.take().into_iter().flatten().flatten() {
                 count(&self.counters.commands);
+                job.is_alone = state.conn().in_flight() == 0;
                 self.enqueue(state, job, asked);
             }
             state.flush();
