@@ -154,7 +154,7 @@ impl From<&Answer> for NodeAnswer {
             | Answer::Forbidden(_)
             | Answer::Listed { .. }
             | Answer::Present(_)
-            | Answer::Time => NodeFailure::Protocol { reason: "an answer to another command".to_owned() },
+            | Answer::Time => NodeFailure::of_another_command(),
         };
         NodeAnswer::Failed(failure)
     }

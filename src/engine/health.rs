@@ -110,7 +110,7 @@ impl Shared {
             address: Arc::clone(&node.address),
             forbidden: answer.and_then(|it| match it {
                 Answer::Forbidden(commands) => Ok(commands),
-                _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
+                _ => Err(NodeFailure::of_another_command()),
             }),
         };
         self.fanout.nodes().iter().zip(answers).map(row).collect()

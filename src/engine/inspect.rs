@@ -38,7 +38,7 @@ impl Shared {
     ) -> Inspection {
         let stored = |answer: Result<Answer, NodeFailure>| match answer? {
             Answer::Inspect(stored) => Ok(*stored),
-            _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
+            _ => Err(NodeFailure::of_another_command()),
         };
         let nodes = self.fanout.nodes().iter().zip(answers).map(|(node, answer)| {
             let (node, address) = (node.id, Arc::clone(&node.address));

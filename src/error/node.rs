@@ -325,6 +325,11 @@ impl NodeFailure {
         matches!(self, NodeFailure::SlotMoved { said } if !said.starts_with("TRYAGAIN"))
     }
 
+    /// What came is no answer to what was asked.
+    pub(crate) fn of_another_command() -> NodeFailure {
+        NodeFailure::Protocol { reason: "an answer to another command".to_owned() }
+    }
+
     /// The same of a server that was not given as part of a cluster: one that speaks of slots is.
     pub(crate) fn outside_clusters(self) -> NodeFailure {
         match self {

@@ -7,7 +7,7 @@ use crate::wire::keys::{PROBE, RECORD, in_slot, slot_of};
 use crate::wire::script::{About, Asked, Kind, Script};
 
 /// One command, for all nodes of a round: packed when it is written, as connections differ in some of it.
-#[derive(Debug)]
+#[cfg_attr(test, derive(Debug))]
 pub(crate) struct Command {
     kind: Kind,
     about: About,

@@ -34,7 +34,6 @@ use crate::wire::value;
 const NODES_MAX: usize = 4 * 1024 * 1024;
 
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
-#[derive(Debug)]
 pub(crate) struct Conn<T> {
     /// What stands between these bytes and those of the wire, if that is so.
     tls: Option<Session>,
@@ -72,7 +71,6 @@ pub(crate) struct Conn<T> {
 }
 
 /// A command that was written, or is about to be, and has no answer yet.
-#[derive(Debug)]
 struct InFlight<T> {
     tag: T,
     /// When it was given to the connection.

@@ -18,7 +18,7 @@ use crate::wire::script::{Kind, Script};
 use crate::wire::{refusal, value};
 
 /// What comes next.
-#[derive(Debug, Eq, PartialEq)]
+#[cfg_attr(test, derive(Debug, Eq, PartialEq))]
 pub(crate) enum Next {
     /// Wait for more replies.
     Read,
@@ -29,7 +29,6 @@ pub(crate) enum Next {
 }
 
 /// The handshake: replies in, next step out.
-#[derive(Debug)]
 pub(crate) struct Handshake {
     /// The questions that are not answered yet, in order.
     open: std::collections::VecDeque<Expect>,

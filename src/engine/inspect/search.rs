@@ -99,9 +99,7 @@ impl Search {
                 }
             }
             (over @ Step::Over(_), _) => over,
-            (Step::Scan | Step::Look(_), Ok(_)) => {
-                Step::Over(Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }))
-            }
+            (Step::Scan | Step::Look(_), Ok(_)) => Step::Over(Err(NodeFailure::of_another_command())),
         };
         found
     }

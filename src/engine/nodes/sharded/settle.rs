@@ -55,7 +55,7 @@ impl Server {
         let reply = match answer {
             Answer::Greet(reply) => Ok(*reply),
             Answer::Failed(failure) => Err(failure.clone()),
-            _ => Err(NodeFailure::Protocol { reason: "an answer to another command".to_owned() }),
+            _ => Err(NodeFailure::of_another_command()),
         };
         if let (Step::Set, Ok(reply)) = (step, &reply) {
             self.hear_set(*reply);
