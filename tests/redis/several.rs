@@ -145,9 +145,12 @@ fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_eac
     read.release()?;
 
     let guard = join(waiting)?;
-    // A node that the release of the reader reaches late has refused: an extension takes the names there as well.
-    guard.extend(LONG)?;
-    wait_until_everywhere(&servers, &NAMES);
+    // A node that the release of the reader reaches late has refused: an extension takes the names there as well, once it is
+    // there.
+    eventually("all names are on all servers", || {
+        guard.extend(LONG).unwrap();
+        NAMES.iter().all(|it| servers.holders(it) == servers.len())
+    });
     assert_held(&readers.rw_lock("b").try_read().unwrap_err());
     let lock = readers.rw_lock("b");
     let reading = thread::spawn(move || lock.read().map(drop));
