@@ -3,7 +3,7 @@
 //! Lines to the nodes are narrow, so that how much they can take does not depend on the machine.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use devnodes::{Proxy, Servers, eventually};
@@ -248,5 +248,51 @@ fn h5_thousands_of_threads_on_slow_servers_get_all_their_locks() -> TestResult {
             assert!(managers.iter().all(|it| it.stats().locks_lost == 0), "some were lost");
         }
     }
+    Ok(())
+}
+
+/// How many locks each of two managers takes and gives back, on many threads, until the second one has had so many.
+fn beside(managers: [&LockManager; 2], locks: usize) -> [usize; 2] {
+    const THREADS: usize = 64;
+    let done = [const { AtomicUsize::new(0) }; 2];
+    let _: Vec<()> = together(2 * THREADS, |number| {
+        let which = number % 2;
+        let lock = managers[which].mutex(format!("{number}"));
+        while done[1].load(Ordering::SeqCst) < locks {
+            drop(lock.lock().unwrap());
+            done[which].fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    done.map(AtomicUsize::into_inner)
+}
+
+/// A manager that was near lets four rounds be under way after answers that never came, and is further away from then on.
+#[test]
+fn h20_a_manager_whose_way_has_become_longer_does_as_well_as_a_new_one() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let build = || connected(builder(&urls).response_timeout(ms(400)), 3);
+    let old = build();
+    // 128, 32, 8, 4.
+    for _ in 0..3 {
+        lock_in_the_end(&old, "near").release()?;
+        proxies.iter().for_each(Proxy::hold_replies);
+        let lost = old.stats().rounds_without_quorum;
+        drop(together(4, |number| old.mutex(format!("{number}")).try_lock().map(drop)));
+        assert!(lost < old.stats().rounds_without_quorum);
+        proxies.iter().for_each(Proxy::release_replies);
+    }
+    proxies.iter().for_each(|it| it.set_delay(ms(150)));
+    let new = build();
+
+    let [first, of_new] = beside([&old, &new], 200);
+    assert!(2 * first < of_new, "nothing has cut it: {first} locks beside {of_new}");
+    eventually("it does as well", || {
+        let [of_old, of_new] = beside([&old, &new], 200);
+        of_new < 2 * of_old
+    });
     Ok(())
 }
