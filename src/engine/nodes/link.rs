@@ -374,9 +374,10 @@ impl State {
     fn take_events(&mut self, now: Now, link: &Link) -> Option<Batch> {
         let mut batch = std::mem::take(&mut self.spare);
         let (mut has_answers, mut again) = (false, false);
-        let mut note = |job: &Job, asked: Now| {
+        let mut note = |job: &mut Job, asked: Now| {
             let took = now.tick.saturating_duration_since(asked.tick);
-            if job.is_alone {
+            // If it is sent again, others may be.
+            if std::mem::take(&mut job.is_alone) {
                 self.way.on_answer(now.tick, took);
             }
             batch.in_time |= took <= link.load.response_timeout();
@@ -384,12 +385,12 @@ impl State {
         };
         loop {
             match self.conn.poll_event() {
-                Ok(Some(Event::Answer { tag, asked, reply })) => {
-                    note(&tag, asked);
+                Ok(Some(Event::Answer { mut tag, asked, reply })) => {
+                    note(&mut tag, asked);
                     batch.answers.push(Answered { job: tag, asked, reply });
                 }
-                Ok(Some(Event::UnknownScript { tag, asked })) => {
-                    note(&tag, asked);
+                Ok(Some(Event::UnknownScript { mut tag, asked })) => {
+                    note(&mut tag, asked);
                     trace!("{}: {:?}", link.id, Answer::NoScript);
                     // RACE: a round that is over has given its releases already, and an acquire sent now would run behind
                     // them and leave its key. Whoever ends a round first closes it and then gives the releases, which takes
@@ -402,8 +403,8 @@ impl State {
                         batch.unwanted.push(tag);
                     }
                 }
-                Ok(Some(Event::Changed { tag, asked, is_known })) => {
-                    note(&tag, asked);
+                Ok(Some(Event::Changed { mut tag, asked, is_known })) => {
+                    note(&mut tag, asked);
                     batch.changed.push((tag, is_known));
                 }
                 Ok(Some(Event::Released { key })) => batch.notices.push(key),

@@ -62,7 +62,7 @@ impl Unconfirmed {
     ///
     /// Expired ones in front make room, one look for each. A look at all of them costs more than all other work of the
     /// reading thread as soon as a node refuses every release.
-    pub(crate) fn keep(&mut self, job: Job, now: Tick) -> bool {
+    pub(crate) fn keep(&mut self, mut job: Job, now: Tick) -> bool {
         if !job.is_worth_keeping(now) {
             return false;
         }
@@ -75,6 +75,8 @@ impl Unconfirmed {
         if full {
             self.jobs.pop_front();
         }
+        // It goes out with all others that are kept.
+        job.is_alone = false;
         self.jobs.push_back(job);
         full && !std::mem::replace(&mut self.overflowed, true)
     }
