@@ -51,9 +51,11 @@ impl Way {
 /// every batch costs a wake-up here and one at the server, and a command waits for as long as one is on its way.
 pub(crate) fn batches(way: Option<Duration>) -> usize {
     let Some(way) = way else { return BATCHES };
+    if way < SHORT {
+        return 1;
+    }
     let so_many = way.as_nanos().checked_div(SHORT.as_nanos()).unwrap_or_default();
-    let so_many = usize::try_from(so_many).unwrap_or(usize::MAX);
-    if so_many == 0 { 1 } else { so_many.max(BATCHES) }
+    usize::try_from(so_many).unwrap_or(usize::MAX).max(BATCHES)
 }
 
 /// An answer that takes longer has queued for longer than is good, at the node or on the way there.

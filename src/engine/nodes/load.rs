@@ -26,7 +26,7 @@ pub(crate) struct Load {
     idle: AtomicBool,
     /// When the last answer came, in nanoseconds since `start`.
     answered_at: AtomicU64,
-    /// How long the way takes, as `oldest`.
+    /// How long the way takes, in nanoseconds, plus one; 0 if that is not known.
     way: AtomicU64,
 }
 
