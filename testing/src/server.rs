@@ -32,7 +32,7 @@ struct Door {
     addr: SocketAddr,
     thread: Option<JoinHandle<()>>,
     /// The same listener once more, by which its thread is woken; or the file descriptor for a last connection that wakes it.
-    own: Option<TcpListener>,
+    listener: Option<TcpListener>,
 }
 
 struct Shared {
@@ -172,7 +172,7 @@ impl fmt::Debug for Server {
 impl Door {
     fn open(index: usize, shared: &Arc<Shared>, (host, port): (Ipv4Addr, u16), is_back: bool) -> io::Result<Door> {
         let all = |it: TcpListener| Ok((it.try_clone()?, it.local_addr()?, it));
-        let (own, addr, listener) = TcpListener::bind((host, port)).and_then(all).map_err(|err| {
+        let (ours, addr, listener) = TcpListener::bind((host, port)).and_then(all).map_err(|err| {
             let needs = "a stand-in needs a loopback interface, a free port and some file descriptors (ulimit -n)";
             io::Error::new(err.kind(), format!("no port on {host}: {err}; {needs}"))
         })?;
@@ -180,12 +180,12 @@ impl Door {
         let theirs = Arc::clone(shared);
         let accept = move || accept(&theirs, &listener, &name, is_back);
         let thread = thread::Builder::new().name(format!("quorlock-test-{index}")).spawn(accept)?;
-        Ok(Door { addr, thread: Some(thread), own: Some(own) })
+        Ok(Door { addr, thread: Some(thread), listener: Some(ours) })
     }
 
     /// Ends the thread, which looks whether all is over when a connection comes or cannot be taken.
     fn close(&mut self) {
-        let is_woken = self.own.take().is_some_and(wake);
+        let is_woken = self.listener.take().is_some_and(wake);
         let is_heard = is_woken || TcpStream::connect_timeout(&self.addr, CONNECT_TIMEOUT).is_ok();
         // A thread that cannot be reached is left behind.
         self.thread.take().filter(|_| is_heard).map(JoinHandle::join);
