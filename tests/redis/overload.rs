@@ -276,15 +276,12 @@ fn h20_a_manager_whose_way_has_become_longer_does_as_well_as_a_new_one() -> Test
     let (proxies, urls) = proxies(&servers);
     let build = || connected(builder(&urls).response_timeout(ms(400)), 3);
     let old = build();
-    // 128, 32, 8, 4.
-    for _ in 0..3 {
-        lock_in_the_end(&old, "near").release()?;
-        proxies.iter().for_each(Proxy::hold_replies);
-        let lost = old.stats().rounds_without_quorum;
-        drop(together(4, |number| old.mutex(format!("{number}")).try_lock().map(drop)));
-        assert!(lost < old.stats().rounds_without_quorum);
-        proxies.iter().for_each(Proxy::release_replies);
-    }
+    lock_in_the_end(&old, "near").release()?;
+    proxies.iter().for_each(Proxy::hold_replies);
+    let lost = old.stats().rounds_without_quorum;
+    drop(together(4, |number| old.mutex(format!("{number}")).try_lock().map(drop)));
+    assert!(lost < old.stats().rounds_without_quorum);
+    proxies.iter().for_each(Proxy::release_replies);
     proxies.iter().for_each(|it| it.set_delay(ms(150)));
     let new = build();
 

@@ -22,7 +22,11 @@ pub(crate) fn count(server: &Server, names: &[&str]) -> i64 {
 /// Waits until the names are on all servers.
 #[track_caller]
 pub(crate) fn wait_until_everywhere(servers: &Servers, names: &[&str]) {
-    eventually("all names are on all servers", || names.iter().all(|it| servers.holders(it) == servers.len()));
+    eventually("all names are on all servers", || are_everywhere(servers, names));
+}
+
+fn are_everywhere(servers: &Servers, names: &[&str]) -> bool {
+    names.iter().all(|it| servers.holders(it) == servers.len())
 }
 
 pub(crate) fn wait_for(lock: MultiLock) -> Waiter {
@@ -149,7 +153,7 @@ fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_eac
     // there.
     eventually("all names are on all servers", || {
         guard.extend(LONG).unwrap();
-        NAMES.iter().all(|it| servers.holders(it) == servers.len())
+        are_everywhere(&servers, &NAMES)
     });
     assert_held(&readers.rw_lock("b").try_read().unwrap_err());
     let lock = readers.rw_lock("b");
