@@ -4,6 +4,7 @@ mod finding;
 mod findings;
 mod seen;
 mod together;
+mod wait;
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use crate::doctor::finding::Finding;
 use crate::doctor::seen::{Plan, Seen};
 use crate::doctor::together::millis;
+use crate::doctor::wait::Wait;
 use crate::exit::Failed;
 use crate::options::{NodeArgs, duration, switch};
 use crate::{nodes, show};
@@ -30,8 +32,11 @@ ACL LOG then.
 
 Ends with 0 if all is well, 1 if something weakens the locks, 2 if these servers are not fit.
 
-Example:
-  quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3")]
+--wait ends with 0 when every server votes, and with 69 after TIME.
+
+Examples:
+  quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3
+  quorlock doctor --wait=5m  between the restarts of two servers")]
 pub(crate) struct Doctor {
     /// Looks so often, for the slowest answer [default: 10]
     #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
@@ -42,6 +47,17 @@ pub(crate) struct Doctor {
     /// Does not look for keys without expiry, which takes a while where there are millions of keys
     #[arg(long, env = "QUORLOCK_NO_KEYS", value_parser = switch())]
     pub(crate) no_keys: bool,
+    /// Waits until every server votes and checks nothing else; for TIME at most [default: for ever]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "QUORLOCK_DOCTOR_WAIT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = wait::FOREVER,
+        value_parser = wait::parse
+    )]
+    pub(crate) wait: Option<Wait>,
     /// Says it in JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
@@ -53,6 +69,9 @@ fn planned(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> {
+    if let Some(wait) = doctor.wait {
+        return wait::run(args, wait, doctor.json);
+    }
     let nodes::Settings { builder, response_timeout, max_ttl, .. } = nodes::for_a_plan(args, doctor.planned)?;
     let locks = builder.build()?;
     let mut checks = locks.check_nodes();

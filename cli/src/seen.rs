@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comfy_table::Table;
-use quorlock::{AcquireError, InspectedNode, Inspection, LockManager, LockState, StoredKey, StoredLock};
+use quorlock::{AcquireError, InspectedNode, Inspection, LockManager, LockState, NodeCheck, StoredKey, StoredLock};
 use serde_json::{Value, json};
 
 use crate::show;
@@ -147,5 +147,13 @@ pub(crate) fn object(seen: &Inspection) -> Value {
         "quorlock": 1, "name": name(seen), "slot": seen.slot(), "state": state, "holder": holder.as_deref(),
         "left": show::seconds(left), "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
         "nodes": seen.nodes().iter().map(node).collect::<Vec<_>>(),
+    })
+}
+
+/// Whether a node votes, for programs.
+pub(crate) fn check(row: &NodeCheck) -> Value {
+    json!({
+        "node": row.node.to_string(), "address": &*row.address, "votes": row.failure.is_none(),
+        "failure": row.failure.as_ref().map(ToString::to_string),
     })
 }

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use quorlock::{NodeCheck, NodeFailure, Quarantine};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, switch};
-use crate::{ask, nodes, show};
+use crate::{ask, nodes, seen, show};
 
 /// What is said before anybody is asked.
 const RISK: &str = "\
@@ -45,18 +45,11 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
         before
     };
     if vouch.json {
-        let nodes: Vec<_> = rows.iter().map(object).collect();
+        let nodes: Vec<_> = rows.iter().map(seen::check).collect();
         show::say(&json!({ "quorlock": 1, "nodes": nodes }).to_string())?;
     } else {
         show::say(&rows.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     }
     let all = rows.iter().all(|it| it.failure.is_none());
     Ok(if all { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })
-}
-
-fn object(row: &NodeCheck) -> Value {
-    json!({
-        "node": row.node.to_string(), "address": &*row.address, "votes": row.failure.is_none(),
-        "failure": row.failure.as_ref().map(ToString::to_string),
-    })
 }

@@ -34,7 +34,7 @@ fn assert_finds(json: &Value, level: &str, what: &str, node: Option<&str>) {
 }
 
 /// Servers that keep what they store, and that are known to be new.
-fn fit() -> Result<Servers, Box<dyn std::error::Error>> {
+pub(crate) fn fit() -> Result<Servers, Box<dyn std::error::Error>> {
     // By default the last writes can be lost while a disk is busy.
     let servers = Servers::start_with(3, |it| it.appendonly().arg("--appendfsync", "always"))?;
     vouch_for(&servers)?;
@@ -48,7 +48,7 @@ fn vouch_for(servers: &Servers) -> TestResult {
 }
 
 /// On a busy machine no answer is slow.
-fn with_quarantine(servers: &Servers) -> Command {
+pub(crate) fn with_quarantine(servers: &Servers) -> Command {
     let mut command = quorlock(servers);
     command.env_remove("QUORLOCK_NO_QUARANTINE").env("QUORLOCK_RESPONSE_TIMEOUT", "60");
     command

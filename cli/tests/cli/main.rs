@@ -14,4 +14,5 @@ mod settings;
 mod stalls;
 mod status;
 mod support;
+mod wait;
 mod watch;

@@ -45,7 +45,7 @@ fn has_form(value: &Value, example: &Value) -> Result<(), String> {
 }
 
 #[track_caller]
-fn assert_form(value: &Value, name: &str) {
+pub(crate) fn assert_form(value: &Value, name: &str) {
     let all = examples();
     let reasons: Vec<_> = all[name].iter().map(|it| has_form(value, it)).collect();
     assert!(reasons.iter().any(Result::is_ok), "{name}: {value}: {reasons:?}");

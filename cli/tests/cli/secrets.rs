@@ -6,13 +6,14 @@ use devnodes::{Server, eventually};
 
 use crate::support::*;
 
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 10] = [
     &["status", "report"],
     &["status", "--json", "report"],
     &["ls"],
     &["ls", "--json"],
     &["doctor", "--looks", "1"],
     &["doctor", "--looks", "1", "--json"],
+    &["doctor", "--wait=0"],
     &["vouch", "--yes"],
     &["hold", "-n", "--until-signal", "report"],
     &["release", "--force", "--yes", "report"],
