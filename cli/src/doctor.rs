@@ -1,12 +1,15 @@
 //! `quorlock doctor`: whether these servers are fit for locks.
 
+mod change;
 mod finding;
 mod findings;
+mod plan;
 mod seen;
 mod together;
 mod wait;
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,11 +35,13 @@ ACL LOG then.
 
 Ends with 0 if all is well, 1 if something weakens the locks, 2 if these servers are not fit.
 
---wait ends with 0 when every server votes, and with 69 after TIME.
+--wait ends with 0 when every server votes, and with 69 after TIME. --to ends with 0 when there is a plan, and with 2 if a \
+server of the file is not fit.
 
 Examples:
   quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3
-  quorlock doctor --wait=5m  between the restarts of two servers")]
+  quorlock doctor --wait=5m         between the restarts of two servers
+  quorlock doctor --to new-servers  the deployments from the servers in use to those of the file")]
 pub(crate) struct Doctor {
     /// Looks so often, for the slowest answer [default: 10]
     #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
@@ -55,9 +60,13 @@ pub(crate) struct Doctor {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = wait::FOREVER,
-        value_parser = wait::parse
+        value_parser = wait::parse,
+        conflicts_with = "to"
     )]
     pub(crate) wait: Option<Wait>,
+    /// Plans the deployments from the servers in use to those in FILE, one in each line; changes nothing
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_DOCTOR_TO")]
+    pub(crate) to: Option<PathBuf>,
     /// Says it in JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
@@ -71,6 +80,9 @@ fn planned(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> {
     if let Some(wait) = doctor.wait {
         return wait::run(args, wait, doctor.json);
+    }
+    if let Some(file) = &doctor.to {
+        return change::run(args, file, doctor.json);
     }
     let nodes::Settings { builder, response_timeout, max_ttl, .. } = nodes::for_a_plan(args, doctor.planned)?;
     let locks = builder.build()?;

@@ -13,6 +13,8 @@ pub(crate) struct Exit(u8);
 impl Exit {
     /// The user was asked, and said no.
     pub(crate) const REFUSED: Exit = Exit(1);
+    /// These servers are not fit for locks.
+    pub(crate) const UNFIT: Exit = Exit(2);
     /// The options make no sense together.
     pub(crate) const USAGE: Exit = Exit(64);
     /// No majority of the nodes can be asked.

@@ -46,19 +46,19 @@ pub(crate) struct Settings {
 
 /// For commands that hold locks.
 pub(crate) fn with_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, true, TTL, None)
+    settings(args, None, true, TTL, None)
 }
 
 /// The same for commands that hold nothing. They tell the servers of no ttl that is longer than what programs have by default:
 /// servers remember the longest, and a vote is gone for so long after a restart.
 pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, false, PROGRAMS_TTL, None)
+    settings(args, None, false, PROGRAMS_TTL, None)
 }
 
 /// The same, judged for the ttl of commands that hold locks. The response timeout is that of programs with the `planned` ttl.
 pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Settings, Failed> {
     // A shorter one is no ttl.
-    settings(args, false, TTL, ttl.map(|it| it.max(Duration::from_millis(100))))
+    settings(args, None, false, TTL, ttl.map(|it| it.max(Duration::from_millis(100))))
 }
 
 /// The same for commands that only look at locks: they write nothing, and nobody needs to have a vote.
@@ -66,9 +66,31 @@ pub(crate) fn for_a_look(args: &NodeArgs) -> Result<Builder, Failed> {
     without_locks(args).map(|it| it.builder)
 }
 
-fn settings(args: &NodeArgs, holds: bool, default: Duration, planned: Option<Duration>) -> Result<Settings, Failed> {
-    let file = args.config.as_deref().map_or_else(|| Ok(ConfigFile::default()), config)?;
-    let mut builder = LockManager::builder(urls(args, file.nodes)?).owner_label(Some("quorlock"));
+/// The same for other servers than those of the options.
+pub(crate) fn at(args: &NodeArgs, urls: Vec<String>) -> Result<Builder, Failed> {
+    settings(args, Some(urls), false, TTL, None).map(|it| it.builder)
+}
+
+/// The URLs of the servers that the options mean.
+pub(crate) fn in_use(args: &NodeArgs) -> Result<Vec<String>, Failed> {
+    urls(args, config(args)?.nodes)
+}
+
+/// The URLs in a file with a server in each line.
+pub(crate) fn listed(file: &Path) -> Result<Vec<String>, Failed> {
+    read(file).map(|it| lines(&it))
+}
+
+fn settings(
+    args: &NodeArgs,
+    others: Option<Vec<String>>,
+    holds: bool,
+    default: Duration,
+    planned: Option<Duration>,
+) -> Result<Settings, Failed> {
+    let file = config(args)?;
+    let urls = others.map_or_else(|| urls(args, file.nodes), Ok)?;
+    let mut builder = LockManager::builder(urls).owner_label(Some("quorlock"));
     let user = args.user.as_deref().or(file.user.as_deref());
     match password(args, file.password_file.as_deref())? {
         Some(password) => builder = builder.credentials(user, &password),
@@ -145,7 +167,8 @@ fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>,
     Ok(args.password.clone())
 }
 
-fn config(file: &Path) -> Result<ConfigFile, Failed> {
+fn config(args: &NodeArgs) -> Result<ConfigFile, Failed> {
+    let Some(file) = &args.config else { return Ok(ConfigFile::default()) };
     // Its message shows the line, which has no password: there is no option for one.
     toml::from_str(&read(file)?).map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))
 }

@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod hold;
 mod ls;
+mod plan;
 mod release;
 mod run;
 mod schema;

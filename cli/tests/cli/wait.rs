@@ -79,8 +79,8 @@ fn a_deadline_ends_the_wait_for_a_dead_server_with_its_row() -> TestResult {
 }
 
 #[test]
-fn a_wait_for_something_that_is_no_time_is_refused() -> TestResult {
-    for args in [&["doctor", "--wait=soon"][..], &["doctor", "--wait="]] {
+fn the_options_for_a_wait_and_a_plan_are_either_or_and_times_are_checked() -> TestResult {
+    for args in [&["doctor", "--wait=soon"][..], &["doctor", "--wait", "--to", "file"], &["doctor", "--wait="]] {
         let output = bare().args(args).output()?;
         assert_eq!(output.status.code(), Some(64), "{args:?}: {}", stderr(&output));
     }
