@@ -250,7 +250,30 @@ pub(crate) enum ReleaseReply {
     NotOurs,
 }
 
+/// A set of servers that programs use together, as a server's record has it: see `greet.lua`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct StoredSet {
+    /// The number of servers in it, those included whose ids nobody has noted yet.
+    pub(crate) size: u64,
+    /// When a program last noted it: hours since 1970.
+    pub(crate) used: u64,
+    /// Since when this server has been in it, or in a set that went together with it; 0 for ever. When one of its servers was
+    /// last replaced by another. Milliseconds since 1970.
+    pub(crate) joined: u64,
+    pub(crate) changed: u64,
+    /// Of the program that noted it last.
+    pub(crate) label: Arc<str>,
+    pub(crate) servers: Vec<Listed>,
+}
+
+/// One server of a set: its id, and a hash of the address by which a program reached it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Listed {
+    pub(crate) id: u64,
+    pub(crate) address: u32,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct GreetReply {
     pub(crate) record: Record,
     /// For how long the server's process has kept all data.
@@ -263,10 +286,12 @@ pub(crate) struct GreetReply {
     pub(crate) edition: Edition,
     /// Of the server; `None` if none is stored.
     pub(crate) id: Option<u64>,
-    /// How many nodes others use together with this one, if those are not the same as ours; 0 if they are.
-    pub(crate) others: u64,
     /// Of a master of a cluster: since when it has kept the slot, or all its slots, microseconds since 1970.
     pub(crate) from: u64,
+    /// The server's clock: microseconds since 1970.
+    pub(crate) now: u64,
+    /// The sets of servers that programs use.
+    pub(crate) sets: Arc<[StoredSet]>,
 }
 
 #[cfg(test)]
@@ -274,7 +299,7 @@ impl GreetReply {
     /// Of a record that is stored as it was asked to be, and shows nothing else.
     pub(crate) fn of(record: Record, served: Duration) -> GreetReply {
         let edition = Edition::NONE;
-        GreetReply { record, served, longest: 0, kept: true, edition, id: None, others: 0, from: 0 }
+        GreetReply { record, served, longest: 0, kept: true, edition, id: None, from: 0, now: 0, sets: [].into() }
     }
 }
 

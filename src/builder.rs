@@ -383,10 +383,11 @@ impl Builder {
     ///
     /// Those are servers that were a replica and have been promoted, that have replicas, that would evict keys if their
     /// memory were limited, that forbid `INFO` and so cannot be checked, and proxies in place of servers. It is looked at when a connection begins. And with
-    /// [quarantine](Builder::quarantine), servers that other programs use in another set of nodes, as soon as that is found:
-    /// see [`guide::nodes`](crate::guide::nodes#starting-and-restarting), also for what happens when a server loses its data.
+    /// [quarantine](Builder::quarantine), servers whose record shows another set of servers in use, of which a majority need not
+    /// share a server with each majority of this manager's set. Programs of the set in use go on undisturbed, and a
+    /// [safe change](crate::guide::servers_change) refuses nobody.
     /// Without this they vote, [`check_nodes`](LockManager::check_nodes) finds them, and the log warns of those that were
-    /// promoted, would evict or are used in another set.
+    /// promoted, would evict or are used in such a set.
     ///
     /// Their rows are [`Disqualified`](crate::NodeFailure::Disqualified), with what was found. A server that is known to be
     /// wrong, such as a replica, never votes.

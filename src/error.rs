@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use check::{NodeAccess, NodeCheck};
+pub use check::{NodeAccess, NodeCheck, ServerSet};
 pub use finding::NodeFinding;
 pub use node::{MemberAnswer, MemberReport, NodeFailure, Quarantine};
 pub use report::{NodeAnswer, NodeReport};

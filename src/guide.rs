@@ -24,6 +24,9 @@ pub mod nodes {}
 #[doc = include_str!("guide/servers.md")]
 pub mod servers {}
 
+#[doc = include_str!("guide/servers_change.md")]
+pub mod servers_change {}
+
 #[doc = include_str!("guide/operations.md")]
 pub mod operations {}
 

@@ -111,7 +111,7 @@ pub use engine::{CancelHandle, LostReceiver};
 pub use error::{
     AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, MemberAnswer, MemberReport, NodeAccess,
     NodeAnswer, NodeCheck, NodeFailure, NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError,
-    TlsFailure,
+    ServerSet, TlsFailure,
 };
 pub use ids::{FencingToken, NodeId};
 pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue, StoredKey, StoredLock, StoredReader};

@@ -67,7 +67,7 @@ mod tests {
     /// one for all of them, and a line for the shell is in place of a command.
     #[test]
     fn every_option_has_a_variable() {
-        let without = ["node", "command", "force", "yes", "leaked", "slot", "help", "version"];
+        let without = ["node", "command", "force", "forget", "yes", "leaked", "slot", "help", "version"];
         let mut all = Args::command();
         all.build();
         for command in all.get_subcommands().chain([&all]).filter(|it| it.get_name() != "help") {

@@ -5,6 +5,7 @@ mod finding;
 mod findings;
 mod plan;
 mod seen;
+mod sets;
 mod together;
 mod wait;
 
@@ -36,7 +37,8 @@ ACL LOG then.
 Ends with 0 if all is well, 1 if something weakens the locks, 2 if these servers are not fit.
 
 --wait ends with 0 when every server votes, and with 69 after TIME. --to ends with 0 when there is a plan, and with 2 if a \
-server of the file is not fit.
+server of the file is not fit. --sets ends with 1 if another set is in use. --forget ends with 1 if the answer was no, and \
+with 69 if a server could not be changed.
 
 Examples:
   quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3
@@ -67,6 +69,15 @@ pub(crate) struct Doctor {
     /// Plans the deployments from the servers in use to those in FILE, one in each line; changes nothing
     #[arg(long, value_name = "FILE", env = "QUORLOCK_DOCTOR_TO")]
     pub(crate) to: Option<PathBuf>,
+    /// Shows which sets of servers programs use, and nothing else
+    #[arg(long, env = "QUORLOCK_DOCTOR_SETS", value_parser = switch(), conflicts_with_all = ["wait", "to"])]
+    pub(crate) sets: bool,
+    /// Removes all sets but this one from the servers, after a question: their programs have ended
+    #[arg(long, conflicts_with_all = ["wait", "to", "sets"])]
+    pub(crate) forget: bool,
+    /// Does not ask before --forget
+    #[arg(long, requires = "forget")]
+    pub(crate) yes: bool,
     /// Says it in JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
@@ -83,6 +94,12 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
     }
     if let Some(file) = &doctor.to {
         return change::run(args, file, doctor.json);
+    }
+    if doctor.sets {
+        return sets::show(args, doctor.json);
+    }
+    if doctor.forget {
+        return sets::forget(args, doctor.yes, doctor.json);
     }
     let nodes::Settings { builder, response_timeout, max_ttl, .. } = nodes::for_a_plan(args, doctor.planned)?;
     let locks = builder.build()?;

@@ -28,14 +28,14 @@ impl Shared {
         let deadline = self.fanout.deadline(time::tick());
         let ask = || self.ask(Command::time(), None, deadline);
         let servers = || nodes.iter().flat_map(|it| it.servers().into_owned());
-        servers().for_each(|it| it.tell_again());
+        servers().for_each(|it| it.greet_again());
         let mut failures = ask();
         self.ask_others(&mut failures);
         for _ in 0..ROUNDS {
             // When all have been met they can be asked who uses them together with others.
-            let behind: Vec<_> = servers().filter(|it| it.standing.is_up() && it.is_to_be_told()).collect();
+            let behind: Vec<_> = servers().filter(|it| it.standing.is_up() && it.in_sets.is_due()).collect();
             if !behind.is_empty() {
-                behind.iter().for_each(|it| it.tell_again());
+                behind.iter().for_each(|it| it.greet_again());
                 ask();
             }
         }
@@ -131,24 +131,44 @@ impl Shared {
         if new == NodeSet::default() {
             return self.check_nodes();
         }
-        let failed = self.vouch_for(new);
+        let failed = self.tell_nodes(new, |node| (0..).zip(node.vouch()).collect());
+        self.checked_after(new, failed)
+    }
+
+    /// Lets each record show no set of servers but ours; then checks all nodes. The failure of a node that could not be told
+    /// comes first.
+    pub(crate) fn forget_sets(&self) -> Vec<NodeCheck> {
+        // Of a cluster, one server has the sets.
+        let command = |it: &Arc<Server>| it.in_sets.forget_others(it.greeted_for_sets(false)?);
+        let commands = |node: &Node| {
+            let each = (0..).zip(node.serving().iter().map(command)).collect::<Vec<_>>();
+            each.into_iter().filter_map(|(part, command)| Some((part, command?))).collect()
+        };
+        let rows = self.check_nodes();
+        let has_sets = rows.iter().filter(|it| !it.sets.is_empty()).map(|it| it.node).collect();
+        let failed = self.tell_nodes(has_sets, commands);
+        self.checked_after(has_sets, failed)
+    }
+
+    fn checked_after(&self, told: NodeSet, failed: Vec<Option<NodeFailure>>) -> Vec<NodeCheck> {
         let mut rows = self.check_nodes();
         for (row, failed) in rows.iter_mut().zip(failed) {
-            if new.contains(row.node) && failed.is_some() {
+            if told.contains(row.node) && failed.is_some() {
                 row.failure = failed;
             }
         }
         rows
     }
 
-    fn vouch_for(&self, new: NodeSet) -> Vec<Option<NodeFailure>> {
+    /// Sends each of these nodes the commands for its servers, and says why any of them could not be told.
+    fn tell_nodes(&self, to: NodeSet, commands: impl Fn(&Node) -> Vec<(usize, Command)>) -> Vec<Option<NodeFailure>> {
         // A command for each server: no two may have a record of the same edition.
         let of_node = |node: &Node| -> Vec<_> {
             let to: NodeSet = [node.id].into_iter().collect();
             let ask = |(part, command)| Asked { command, to: Some(to), part: Some(part) };
-            (0..).zip(node.vouch()).map(ask).collect()
+            commands(node).into_iter().map(ask).collect()
         };
-        let nodes = self.fanout.nodes().iter().filter(|it| new.contains(it.id));
+        let nodes = self.fanout.nodes().iter().filter(|it| to.contains(it.id));
         let asked: Vec<_> = nodes.flat_map(|node| of_node(node).into_iter().map(move |it| (node, it))).collect();
         let (nodes, asked): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
         let answers = ask::ask_many(&self.fanout, asked, self.fanout.deadline(time::tick()));
@@ -179,7 +199,8 @@ fn check(server: &Server, failing: &str, double: Option<NodeId>) -> NodeCheck {
     {
         row.findings.extend(server_info.findings());
         row.findings.extend(double.map(|other| NodeFinding::SameServer { other }));
-        row.findings.extend(server.other_users.finding());
+        row.findings.extend(server.in_sets.finding());
+        row.sets = server.in_sets.all();
         row.findings.extend(clock_differs(server));
         row.findings.extend((!failing.is_empty()).then(|| NodeFinding::MembersFail { said: failing.to_owned() }));
         row.uptime = server_info.uptime.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
@@ -201,6 +222,7 @@ fn row(node: NodeId, address: &Arc<str>, failure: Option<NodeFailure>) -> NodeCh
         append_only: None,
         members: Vec::new(),
         longest_quarantine: None,
+        sets: Vec::new(),
     }
 }
 

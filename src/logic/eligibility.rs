@@ -72,7 +72,8 @@ impl Eligibility {
         if server.run_id.is_some() && server.run_id == self.run_id {
             // The same process: it has been there all the time. It may have been emptied.
             let stepped = self.on_time(server.time, times);
-            let change = server.memory.and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
+            let change =
+                server.memory.as_ref().and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
             return change.or(stepped);
         }
         self.run_id.clone_from(&server.run_id);
@@ -81,7 +82,7 @@ impl Eligibility {
         self.clock.forget();
         let _ = self.on_time(server.time, times);
         let length = self.length?;
-        let restarted = match server.memory.map(|it| it.record) {
+        let restarted = match server.memory.as_ref().map(|it| it.record) {
             _ if server.run_id.is_none() => Some(Quarantine::Unverifiable),
             // Counted by our own clock: the server's own may have been stepped.
             _ if known => Some(Quarantine::Restarted),
@@ -89,11 +90,11 @@ impl Eligibility {
             None => Some(Quarantine::Restarted),
         };
         restarted.iter().for_each(|why| self.quarantines.begin(Began::now(times.answered, *why), length));
-        let why = match server.memory.map(|it| it.record) {
+        let why = match server.memory.as_ref().map(|it| it.record) {
             Some(Record::Missing | Record::KeptFromNothing) => Quarantine::New,
             _ => Quarantine::Restarted,
         };
-        let change = server.memory.and_then(|it| self.remember(it, restarted.unwrap_or(why), times));
+        let change = server.memory.as_ref().and_then(|it| self.remember(it, restarted.unwrap_or(why), times));
         self.met = Some(times.answered);
         change.or(restarted.map(|_| Change::Restarted))
     }
@@ -101,7 +102,7 @@ impl Eligibility {
     /// The server has been greeted on a connection.
     ///
     /// It counts by its own clock. So what we have seen ourselves stays, and this can only lengthen a quarantine.
-    pub(crate) fn on_record(&mut self, shown: GreetReply, times: Times) -> Option<Change> {
+    pub(crate) fn on_record(&mut self, shown: &GreetReply, times: Times) -> Option<Change> {
         let quarantined = self.left(Ask::Grant, times.answered).is_some();
         let why = match (shown.record, self.quarantines.why()) {
             // It is quarantined already, and we know why. It is not new: that would allow an operator to vouch for it.
@@ -114,7 +115,7 @@ impl Eligibility {
         self.remember(shown, why, times)
     }
 
-    fn remember(&mut self, shown: GreetReply, why: Quarantine, times: Times) -> Option<Change> {
+    fn remember(&mut self, shown: &GreetReply, why: Quarantine, times: Times) -> Option<Change> {
         self.noted |= shown.kept;
         let length = self.length?;
         if matches!(shown.record, Record::Vouched | Record::Off) {
@@ -225,7 +226,7 @@ mod tests {
         }
 
         fn greet(&mut self, served: u64, record: Record, second: u64) -> Option<Change> {
-            self.eligibility.on_record(shown(served, record), at(self.start, second))
+            self.eligibility.on_record(&shown(served, record), at(self.start, second))
         }
 
         /// How many seconds of its quarantine are left, for grants and for extensions.

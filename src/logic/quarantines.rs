@@ -41,7 +41,7 @@ impl Began {
     }
 
     /// As a record shows it.
-    pub(crate) fn with(seen: Tick, shown: GreetReply, why: Quarantine) -> Began {
+    pub(crate) fn with(seen: Tick, shown: &GreetReply, why: Quarantine) -> Began {
         Began { seen, served: shown.served, why }
     }
 
@@ -58,7 +58,7 @@ impl Began {
 
 impl Quarantines {
     /// Of a record that was found when nothing was known before.
-    pub(crate) fn of(shown: GreetReply, seen: Tick, length: Duration) -> Quarantines {
+    pub(crate) fn of(shown: &GreetReply, seen: Tick, length: Duration) -> Quarantines {
         let why = match shown.record {
             Record::Missing | Record::KeptFromNothing => Quarantine::New,
             Record::Kept | Record::Another | Record::Vouched | Record::Off => Quarantine::Restarted,
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn a_quarantine_ends_so_long_after_its_beginning_as_it_lasts_however_long_that_is() {
         let seen = crate::time::tick();
-        let began = Began::with(seen, shown(3), Quarantine::Restarted);
+        let began = Began::with(seen, &shown(3), Quarantine::Restarted);
         assert_eq!(began.until(10 * S), Some(seen + 7 * S));
         assert_eq!((began.until(3 * S), began.until(2 * S)), (None, None), "it was over when it was seen");
-        let quarantines = Quarantines::of(shown(3), seen, 10 * S);
+        let quarantines = Quarantines::of(&shown(3), seen, 10 * S);
         let left = |ask, after: u32, length| quarantines.left(ask, seen + after * S, length).map(|it| it.0);
         assert_eq!((left(Ask::Grant, 5, Some(10 * S)), left(Ask::Grant, 7, Some(10 * S))), (Some(2 * S), None));
         // Another program turns out to need longer: that ends no hold.
@@ -153,7 +153,7 @@ mod tests {
         let seen = crate::time::tick();
         for served in [[3, 5], [5, 3]] {
             let mut quarantines = Quarantines::default();
-            served.into_iter().for_each(|it| quarantines.begin(Began::with(seen, shown(it), Quarantine::New), 4 * S));
+            served.into_iter().for_each(|it| quarantines.begin(Began::with(seen, &shown(it), Quarantine::New), 4 * S));
             assert_eq!(quarantines.left(Ask::Grant, seen, Some(10 * S)).map(|it| it.0), Some(7 * S));
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn h15_the_middle_of_a_quarantine_may_be_before_it_was_seen() {
         let seen = crate::time::tick();
-        let middle = |served| Quarantines::of(shown(served), seen, 10 * S).middle(10 * S);
+        let middle = |served| Quarantines::of(&shown(served), seen, 10 * S).middle(10 * S);
         assert_eq!(middle(0), Some((seen + 5 * S, Duration::ZERO)));
         assert_eq!(middle(4), Some((seen + S, Duration::ZERO)));
         assert_eq!(middle(5), Some((seen, Duration::ZERO)));

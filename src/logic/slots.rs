@@ -104,7 +104,7 @@ impl<T> Slots<T> {
             Err(failure) => return Next::Fail(waiting, failure),
         };
         slot.in_doubt = false;
-        slot.learn(found, now, length);
+        slot.learn(found.clone(), now, length);
         let is_new = matches!(found.record, Record::Missing | Record::KeptFromNothing);
         let origin = match master.as_ref().map(|it| it.record) {
             Ok(Record::Kept) => "old",
@@ -170,7 +170,7 @@ impl<T> Slots<T> {
 
 impl<T> Slot<T> {
     fn learn(&mut self, shown: GreetReply, now: Tick, length: Duration) {
-        self.kept = Some(Quarantines::of(shown, now, length));
+        self.kept = Some(Quarantines::of(&shown, now, length));
     }
 }
 

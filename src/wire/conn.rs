@@ -335,7 +335,7 @@ impl<T: AsRef<Command>> Conn<T> {
                     Next::Write(bytes) => self.unsent.extend_from_slice(&bytes),
                     Next::Done(server_info) => {
                         (self.login, self.pushes) = (None, server_info.pushes);
-                        if let Some(greeted) = server_info.memory {
+                        if let Some(greeted) = &server_info.memory {
                             self.edition = greeted.edition;
                         }
                         if !self.inbox.is_empty() {
@@ -370,7 +370,7 @@ impl<T: AsRef<Command>> Conn<T> {
                 return Err(failure);
             }
             let Some(InFlight { tag, asked, with_source, edition, .. }) = self.take_first() else { continue };
-            if let Answer::Greet(greeted) = reply.answer {
+            if let Answer::Greet(greeted) = &reply.answer {
                 self.note_edition(tag.as_ref().slot(), greeted.edition);
             }
             self.is_deaf |= tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;

@@ -19,6 +19,7 @@ use crate::wire::{refusal, value};
 
 /// What comes next.
 #[cfg_attr(test, derive(Debug, Eq, PartialEq))]
+#[expect(clippy::large_enum_variant, reason = "one at a time, at the beginning of a connection")]
 pub(crate) enum Next {
     /// Wait for more replies.
     Read,

@@ -15,6 +15,7 @@ mod slots;
 
 use std::sync::Arc;
 
+use crate::answer::StoredSet;
 use crate::config::RESERVED;
 use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
@@ -25,6 +26,7 @@ use crate::wire::plan::several::Several;
 use crate::wire::plan::shared::Shared;
 use crate::wire::plan::slots::Slots;
 use crate::wire::script::Script;
+use crate::wire::sets;
 
 pub(crate) use inspect::{Looked, probe};
 pub(crate) use list::{FoundName, ScanPlace, list, names, present};
@@ -234,17 +236,18 @@ pub(crate) struct Greeting<'a> {
     /// The longest quarantine that this client needs, and the longest that other servers have reported: milliseconds.
     pub(crate) own: u64,
     pub(crate) heard: u64,
-    /// The nodes of this client, where they are to be noted.
-    pub(crate) set: Option<&'a Set>,
+    /// How many servers this client has, for the first set of a new record; 0 for none.
+    pub(crate) size: u64,
+    /// The sets of servers that are to be noted.
+    pub(crate) sets: Option<&'a NewSets>,
     pub(crate) of: Greeted<'a>,
 }
 
-/// The nodes of a client: a fingerprint of their ids, earlier ones, and their number.
+/// The sets of servers that a record is to have, in place of those that one with this edition has.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Set {
-    pub(crate) print: u64,
-    pub(crate) earlier: Vec<u64>,
-    pub(crate) nodes: u64,
+pub(crate) struct NewSets {
+    pub(crate) edition: Edition,
+    pub(crate) sets: Vec<StoredSet>,
 }
 
 /// Whose record a greeting is about.
@@ -264,7 +267,7 @@ pub(crate) enum Greeted<'a> {
 
 /// Updates a server's record, and asks since when the server has kept its data.
 pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
-    let &Greeting { edition, own, heard, set, of } = greeting;
+    let &Greeting { edition, own, heard, size, sets, of } = greeting;
     let (slot, word, more) = match of {
         Greeted::Server { vouch: true, .. } => (None, "vouch", Vec::new()),
         Greeted::Server { look: true, .. } => (None, "look", Vec::new()),
@@ -280,11 +283,10 @@ pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
         }
     };
     let key = slot.map_or_else(|| RECORD.to_vec(), |it| in_slot(RECORD, it));
-    let hex = |it: &u64| format!("{it:016x}");
-    let earlier = |it: &Set| it.earlier.iter().map(hex).collect::<Vec<_>>().join(" ");
-    let set = set.map_or_else(Default::default, |it| [hex(&it.print), it.nodes.to_string(), earlier(it)]);
-    let args =
-        [vec![edition.text().to_vec(), digits(own), digits(heard), word.into()], set.map(Vec::from).into(), more];
+    let first = || if size == 0 { Vec::new() } else { digits(size) };
+    let sets = sets
+        .map_or_else(|| [Vec::new(), first()], |it| [it.edition.text().to_vec(), sets::write(&it.sets).into_bytes()]);
+    let args = [vec![edition.text().to_vec(), digits(own), digits(heard), word.into()], sets.into(), more];
     let args = args.concat();
     Command::of_script(Script::Greet, &[&key], &slices(&args))
 }

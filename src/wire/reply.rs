@@ -18,6 +18,7 @@ use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::frame;
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::{About, Asked, Kind, PROBED};
+use crate::wire::sets;
 use crate::wire::value;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
@@ -59,6 +60,7 @@ impl Reply {
             Some(Value::Array(parts)) if kind == Kind::Inspect => {
                 return inspected(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
             }
+            Some(Value::Array(parts)) if kind == Kind::Greet => greeted(&parts).unwrap_or_else(nonsense),
             Some(Value::Array(parts)) if kind == Kind::List => listed(parts).unwrap_or_else(nonsense),
             Some(Value::BulkString(text)) if kind == Kind::Present => present(&text).unwrap_or_else(nonsense),
             Some(Value::BulkString(text)) if kind == Kind::Probe => forbidden(&text).unwrap_or_else(nonsense),
@@ -140,6 +142,26 @@ fn forbidden(text: &[u8]) -> Option<Answer> {
     named.map(known).collect::<Option<_>>().map(Answer::Forbidden)
 }
 
+/// What a server's record shows.
+fn greeted(parts: &[Value]) -> Option<Answer> {
+    let (Value::BulkString(sets), numbers) = parts.split_last()? else { return None };
+    let number = |it: &Value| if let Value::Int(it) = it { u64::try_from(*it).ok() } else { None };
+    let numbers: Vec<_> = numbers.iter().map(number).collect::<Option<_>>()?;
+    let [status, served, longest, kept, edition, id, from, now] = numbers[..] else { return None };
+    let record = match status {
+        1 => Record::Kept,
+        2 => Record::Missing,
+        3 => Record::Another,
+        4 => Record::KeptFromNothing,
+        5 => Record::Vouched,
+        6 => Record::Off,
+        _ => return None,
+    };
+    let (served, id) = (Duration::from_millis(served), Some(id).filter(|it| *it != 0));
+    let (kept, edition, sets) = (kept == 1, Edition::new(edition), sets::read(sets).filter(|_| !has_swallowed(sets))?);
+    Some(Answer::Greet(GreetReply { record, served, longest, kept, edition, id, from, now, sets }))
+}
+
 /// Keys of a node, and where to go on.
 fn listed(parts: Vec<Value>) -> Option<Answer> {
     let mut parts = parts.into_iter();
@@ -194,7 +216,6 @@ fn members_of(Asked { kind, about }: Asked) -> usize {
         // And what was free, see `slots`.
         Kind::Acquire if about == About::Slots => 8,
         Kind::Acquire => 5,
-        Kind::Greet => NUMBERS_MAX,
         Kind::Extend => 3,
         Kind::Raise => 2,
         _ => 1,
@@ -320,10 +341,7 @@ fn number(line: &[u8], sign: u8) -> Option<i64> {
 }
 
 /// `None` for a status or a number that the script of this kind does not return.
-fn read(
-    kind: Kind,
-    [status, counter, third, fourth, fifth, sixth, seventh, eighth]: [i64; NUMBERS_MAX],
-) -> Option<Reply> {
+fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth, ..]: [i64; NUMBERS_MAX]) -> Option<Reply> {
     let counter = || u64::try_from(counter).ok();
     // Negative: no end. It must not be read as "free now".
     let left = u64::try_from(third).ok().map(Duration::from_millis);
@@ -357,21 +375,6 @@ fn read(
         (Kind::Extend, 6) => Answer::Extend(ExtendReply::Lifted { counter: counter()? }),
         (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone { counter: counter()? }),
         (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
-        (Kind::Greet, 1..=6) => {
-            let record = match status {
-                1 => Record::Kept,
-                2 => Record::Missing,
-                3 => Record::Another,
-                4 => Record::KeptFromNothing,
-                5 => Record::Vouched,
-                _ => Record::Off,
-            };
-            let served = Duration::from_millis(counter()?);
-            let (longest, edition) = (u64::try_from(third).ok()?, Edition::new(u64::try_from(fifth).ok()?));
-            let id = Some(u64::try_from(sixth).ok()?).filter(|it| *it != 0);
-            let (others, from) = (u64::try_from(seventh).ok()?, u64::try_from(eighth).ok()?);
-            Answer::Greet(GreetReply { record, served, longest, kept: fourth == 1, edition, id, others, from })
-        }
         (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
         (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),
         _ => return None,

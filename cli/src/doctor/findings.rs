@@ -225,7 +225,6 @@ fn advice(failure: &NodeFailure) -> Advice {
 
 /// What is wrong with a node that votes.
 fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
-    use Level::Warning;
     let (what, why, action) = match finding {
         NodeFinding::WouldEvict { .. } => (
             "would_evict",
@@ -247,10 +246,15 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
             "nobody sees whether it was restarted, may evict locks, or is the same server as another one",
             "permit INFO: see the guide's ACL line",
         ),
-        NodeFinding::OtherNodes { .. } => (
+        NodeFinding::OtherNodes { is_safe: false, .. } => (
             "other_nodes",
             "majorities of two sets need not share a server, so two programs can hold one lock",
-            "give all programs the same servers; if a server was replaced on purpose, DEL quorlock:set on each",
+            "see quorlock doctor --sets; give all programs the same servers, then run quorlock doctor --forget",
+        ),
+        NodeFinding::OtherNodes { .. } => (
+            "changing_nodes",
+            "a change of servers is under way: each majority of both sets shares a server",
+            "finish this deployment, then run quorlock doctor --forget",
         ),
         NodeFinding::SlotsNotServed { .. } => (
             "slots_not_served",
@@ -284,12 +288,14 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         ),
         _ => ("other", "it weakens the locks", "see what it says"),
     };
+    let level =
+        if matches!(finding, NodeFinding::OtherNodes { is_safe: true, .. }) { Level::Note } else { Level::Warning };
     let members: Vec<_> = match finding {
         NodeFinding::MembersFail { .. } => of_members(&check.members).into_iter().map(|it| it.1).collect(),
         _ => Vec::new(),
     };
     let action = if members.is_empty() { action.to_owned() } else { members.join("; ") };
-    Finding { level: Warning, what, node: at(check), seen: finding.to_string(), why, action }
+    Finding { level, what, node: at(check), seen: finding.to_string(), why, action }
 }
 
 /// What a node's access list forbids, by what it is needed for.

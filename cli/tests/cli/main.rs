@@ -11,6 +11,7 @@ mod run;
 mod schema;
 mod secrets;
 mod sessions;
+mod sets;
 mod settings;
 mod stalls;
 mod status;

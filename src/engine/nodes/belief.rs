@@ -32,7 +32,9 @@ impl Server {
 
     /// For how long what it grants does not count yet, and why: of a lane, of slots that were never used.
     pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, Quarantine)> {
-        let of_lane = self.with_slots().and_then(|it| it.left(now, self.records.quarantine()));
-        self.status.left(now).into_iter().chain(of_lane).max_by_key(|it| it.0)
+        let length = self.records.quarantine();
+        let of_lane = self.with_slots().and_then(|it| it.left(now, length));
+        let of_set = self.with_slots().and_then(|_| self.in_sets.left(now, length));
+        self.status.left(now).into_iter().chain(of_lane).chain(of_set).max_by_key(|it| it.0)
     }
 }

@@ -133,24 +133,30 @@ fn judge(
     why_not(server, eligibility, job, ask, times).map_or(answer, Answer::Failed)
 }
 
-fn on_greeting(server: &Server, eligibility: &mut Eligibility, job: &Job, shown: GreetReply, times: Times) -> Answer {
+fn on_greeting(
+    server: &Server,
+    eligibility: &mut Eligibility,
+    job: &Job,
+    mut shown: GreetReply,
+    times: Times,
+) -> Answer {
     // Whoever only looks is not refused.
     if server.records.is_used()
-        && let Some(failure) = server.records.misfit(shown)
+        && let Some(failure) = server.records.misfit(&shown)
     {
         return Answer::Failed(failure);
     }
-    server.records.hear(server.id, shown);
+    server.records.hear(server.id, &shown);
     let length = server.records.quarantine();
     eligibility.lasts(length);
     match server.with_slots() {
         None => {
-            server.hear_set(shown);
-            let news = eligibility.on_record(shown, times);
+            shown.served = shown.served.min(server.hear_sets(&shown, times.asked));
+            let news = eligibility.on_record(&shown, times);
             server.publish_eligibility(eligibility, news, times.answered);
         }
         // A master's record is about slots that were never used.
-        Some(lane) if job.step.is_none() => lane.remember(shown, times.answered, length),
+        Some(lane) if job.step.is_none() => lane.remember(&shown, times.answered, length),
         Some(_) => {}
     }
     Answer::Greet(shown)
@@ -158,7 +164,7 @@ fn on_greeting(server: &Server, eligibility: &mut Eligibility, job: &Job, shown:
 
 /// Why an answer does not count.
 fn why_not(server: &Server, eligibility: &Eligibility, job: &Job, ask: Ask, times: Times) -> Option<NodeFailure> {
-    if let Some(failure) = server.other_users.failure().filter(|_| ask == Ask::Grant) {
+    if let Some(failure) = server.in_sets.failure() {
         return Some(failure);
     }
     if !server.is_believed(times.asked_at) {
@@ -168,7 +174,8 @@ fn why_not(server: &Server, eligibility: &Eligibility, job: &Job, ask: Ask, time
     let slot = server.with_slots().and_then(|_| job.command.slot());
     let length = server.records.quarantine();
     let of_slot = slot.and_then(|slot| server.link.with(|it| it.slots.left(slot, ask, times.asked, length)));
-    let left = eligibility.left(ask, times.asked).into_iter().chain(of_slot).max_by_key(|it| it.0);
+    let of_set = server.with_slots().and_then(|_| server.in_sets.left(times.asked, length));
+    let left = eligibility.left(ask, times.asked).into_iter().chain(of_slot).chain(of_set).max_by_key(|it| it.0);
     left.map(|(left, why)| NodeFailure::Quarantined { left, why })
 }
 

@@ -92,6 +92,9 @@ impl Fanout {
         let room = Arc::new(Room::default());
         let response_timeout = config.response_timeout;
         let records = Arc::new(Records::new(config.quarantine_length(), addresses.len()));
+        let shown: Vec<_> = addresses.iter().map(Address::shown).collect();
+        let sets = || Sets::new(config.owner_label.as_str(), shown.iter().map(|it| &**it), config.strict);
+        let sets = config.quarantine.then(|| Arc::new(sets()));
         let common = NodeContext {
             start,
             response_timeout,
@@ -102,7 +105,7 @@ impl Fanout {
             client,
             events: Arc::clone(events),
             records: Arc::clone(&records),
-            sets: config.quarantine.then(|| Arc::new(Sets::new(addresses.len(), config.strict))),
+            sets,
         };
         let (mut nodes, mut threads) = (Vec::new(), Vec::new());
         for (index, address) in addresses.into_iter().enumerate() {

@@ -145,7 +145,7 @@ impl Lane {
         self.has_set.load(Ordering::Relaxed).then(slot_of_set)
     }
 
-    pub(crate) fn remember(&self, shown: GreetReply, now: Tick, length: Option<Duration>) {
+    pub(crate) fn remember(&self, shown: &GreetReply, now: Tick, length: Option<Duration>) {
         *self.quarantines.lock() = Quarantines::of(shown, now, length.unwrap_or_default());
     }
 

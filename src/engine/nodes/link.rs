@@ -25,7 +25,6 @@ use std::sync::Arc;
 use crate::answer::Answer;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::load::Load;
-use crate::engine::nodes::sets::Told;
 use crate::error::{self, NodeFailure};
 use crate::ids::NodeId;
 use crate::logic::slots::Slots;
@@ -83,8 +82,8 @@ pub(crate) struct State {
     pub(super) held: Option<Vec<Job>>,
     /// How many releases the node has been given.
     pub(super) releases: u64,
-    /// Which of our sets of nodes the server was told.
-    pub(super) told: Told,
+    /// When the server was last greeted.
+    pub(super) greeted: Option<Tick>,
     /// Of a master of a cluster: what is known of its slots, and commands that wait until it is.
     pub(super) slots: Slots<Job>,
     /// Kept for its memory.

@@ -9,12 +9,13 @@ use crate::ids::{Edition, NodeId};
 use crate::logic::longest::Longest;
 use crate::logic::validity;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::wire::{self, Command, Greeted, Greeting, Set};
+use crate::wire::{self, Command, Greeted, Greeting, NewSets};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Records {
     quarantine: bool,
+    nodes: u64,
     longest: Mutex<Longest>,
     /// For how long a server has no vote that has lost its data: milliseconds.
     millis: AtomicU64,
@@ -27,7 +28,14 @@ impl Records {
     pub(crate) fn new(own: Option<Duration>, nodes: usize) -> Records {
         let millis = own.map_or(0, validity::millis);
         let longest = Mutex::new(Longest::new(millis, nodes));
-        Records { quarantine: own.is_some(), longest, millis: AtomicU64::new(millis), is_used: AtomicBool::new(false) }
+        let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
+        Records {
+            quarantine: own.is_some(),
+            nodes,
+            longest,
+            millis: AtomicU64::new(millis),
+            is_used: AtomicBool::new(false),
+        }
     }
 
     /// For how long a server has no vote that has lost its data; `None` without quarantine.
@@ -55,10 +63,12 @@ impl Records {
         Greeted::Server { look: !self.is_used(), vouch: false }
     }
 
-    /// `set`: our nodes, where they are to be noted.
-    pub(crate) fn greet(&self, of: Greeted<'_>, set: Option<&Set>) -> Command {
+    /// `sets`: what the record is to have.
+    pub(crate) fn greet(&self, of: Greeted<'_>, sets: Option<&NewSets>) -> Command {
         let longest = self.longest.lock();
-        wire::greet(&Greeting { edition: Edition::draw(), own: longest.own(), heard: longest.largest(), set, of })
+        let size = if matches!(of, Greeted::Server { .. }) { self.nodes } else { 0 };
+        let (own, heard) = (longest.own(), longest.largest());
+        wire::greet(&Greeting { edition: Edition::draw(), own, heard, size, sets, of })
     }
 
     /// What tells a server that it has lost nothing.
@@ -67,7 +77,7 @@ impl Records {
     }
 
     /// Takes in what a record shows.
-    pub(crate) fn hear(&self, node: NodeId, shown: GreetReply) {
+    pub(crate) fn hear(&self, node: NodeId, shown: &GreetReply) {
         if self.quarantine {
             let mut longest = self.longest.lock();
             longest.hear(node.index(), shown.longest);
@@ -77,13 +87,13 @@ impl Records {
 
     /// Why this manager cannot use a server with this record: it has a quarantine and the manager has none, or the other way
     /// round.
-    pub(crate) fn misfit(&self, shown: GreetReply) -> Option<NodeFailure> {
+    pub(crate) fn misfit(&self, shown: &GreetReply) -> Option<NodeFailure> {
         let on_server = shown.record != Record::Off;
         (on_server != self.quarantine).then_some(NodeFailure::QuarantineDiffers { on_server })
     }
 
     /// Locks may be asked for of a server that has shown this: it keeps a record, and has our kind of quarantine.
-    pub(crate) fn is_noted(&self, shown: GreetReply) -> bool {
+    pub(crate) fn is_noted(&self, shown: &GreetReply) -> bool {
         shown.kept && self.misfit(shown).is_none()
     }
 }
@@ -104,8 +114,8 @@ mod tests {
             let without = Records::new(None, 1);
             let failure = Some(NodeFailure::QuarantineDiffers { on_server });
             let (fits, misfits) = if on_server { (with, without) } else { (without, with) };
-            assert_eq!(fits.misfit(shown(record, 0)), None);
-            assert_eq!(misfits.misfit(shown(record, 0)), failure);
+            assert_eq!(fits.misfit(&shown(record, 0)), None);
+            assert_eq!(misfits.misfit(&shown(record, 0)), failure);
         }
     }
 
@@ -113,13 +123,13 @@ mod tests {
     fn h15_the_longest_quarantine_that_any_record_shows_is_that_of_all() {
         let records = Records::new(Some(Duration::from_secs(60)), 2);
         assert_eq!(records.quarantine(), Some(Duration::from_secs(60)));
-        records.hear(NodeId::new(1), shown(Record::Kept, 90_000));
+        records.hear(NodeId::new(1), &shown(Record::Kept, 90_000));
         assert_eq!(records.quarantine(), Some(Duration::from_secs(90)));
         assert_eq!(records.shown_by(NodeId::new(1)), Some(Duration::from_secs(90)));
         assert_eq!(records.shown_by(NodeId::new(0)), None);
 
         let without = Records::new(None, 1);
-        without.hear(NodeId::new(0), shown(Record::Kept, 90_000));
+        without.hear(NodeId::new(0), &shown(Record::Kept, 90_000));
         assert_eq!(without.quarantine(), None);
     }
 }

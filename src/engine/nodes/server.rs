@@ -16,7 +16,7 @@ use crate::engine::nodes::queue::Queue;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::room::Room;
-use crate::engine::nodes::sets::{Heard, OtherUsers, Sets};
+use crate::engine::nodes::sets::{InSets, Sets};
 use crate::engine::nodes::standing::Standing;
 use crate::engine::nodes::status::Status;
 use crate::error::NodeFailure;
@@ -24,7 +24,7 @@ use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::observer::Upcall;
 use crate::stats::{Counters, NodeCounters, count};
-use crate::sys::logging::{debug, info, warn};
+use crate::sys::logging::{Level, debug, info, write_line};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
 use crate::sys::{Registry, Socket, Waker};
 use crate::time::{Moment, Now, Tick};
@@ -59,7 +59,7 @@ pub(crate) struct Server {
     /// The connection listens.
     listening: AtomicBool,
     pub(super) records: Arc<Records>,
-    pub(crate) other_users: Arc<OtherUsers>,
+    pub(crate) in_sets: Arc<InSets>,
     /// Of a master of a node of several servers.
     pub(crate) lane: Option<Lane>,
     pub(super) counters: Arc<Counters>,
@@ -79,7 +79,7 @@ pub(crate) type Jobs = [Option<Job>; 2];
 
 /// What all masters of a node have in common.
 pub(crate) struct OfAll {
-    pub(super) other_users: Arc<OtherUsers>,
+    pub(super) in_sets: Arc<InSets>,
     pub(super) own_counters: Arc<NodeCounters>,
 }
 
@@ -118,7 +118,7 @@ impl Server {
         Server {
             status: Status::new(id, shown, start, Arc::clone(&counters), upcall.clone(), of_all),
             link: Link::new(id, Load::new(start, response_timeout), registry, waker),
-            other_users: Arc::new(OtherUsers::new(id, Arc::clone(&records), sets)),
+            in_sets: Arc::new(InSets::new(id, Arc::clone(&records), sets)),
             lane: None,
             id,
             address,
@@ -148,9 +148,9 @@ impl Server {
     /// The same, which stands for a master of a node of several servers; nobody has confirmed yet that it is one.
     pub(super) fn into_lane(self, lane: Lane, of_all: &OfAll) -> Server {
         // A cluster is one set of records, and the master of a group has its own.
-        let other_users = if lane.has_slots { Arc::clone(&of_all.other_users) } else { self.other_users };
+        let in_sets = if lane.has_slots { Arc::clone(&of_all.in_sets) } else { self.in_sets };
         let own_counters = Arc::clone(&of_all.own_counters);
-        Server { lane: Some(lane), other_users, own_counters, believed_until: AtomicU64::new(0), ..self }
+        Server { lane: Some(lane), in_sets, own_counters, believed_until: AtomicU64::new(0), ..self }
     }
 
     /// Why the node is not to be asked now, if so.
@@ -259,19 +259,21 @@ impl Server {
     /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
     /// go over this connection, in this order.
     pub(crate) fn enqueue(&self, state: &mut State, job: Job, asked: Now) {
-        let greet = match self.with_slots() {
-            None => self.other_users.due(&mut state.told, self.records.of_server(), asked.tick),
-            Some(lane) => lane.set_slot().and_then(|slot| {
-                let of = Greeted::Set { slot, look: !self.records.is_used() };
-                self.other_users.due(&mut state.told, of, asked.tick)
-            }),
-        };
-        if let Some(greet) = greet {
+        let of = self.greeted_for_sets(!self.records.is_used());
+        if let Some(greet) = of.and_then(|it| self.in_sets.due(&mut state.greeted, it, asked.tick)) {
             let greet = Job::of_connection(Arc::new(greet));
             state.enqueue(if self.with_slots().is_some() { greet.that_settles(Step::Set) } else { greet }, asked);
         }
         if let Some(job) = self.admit(state, job, asked) {
             self.put(state, job, asked);
+        }
+    }
+
+    /// Whose record has the sets of servers that the node is in; `None` where another server of the node has it.
+    pub(crate) fn greeted_for_sets(&self, look: bool) -> Option<Greeted<'static>> {
+        match self.with_slots() {
+            None => Some(Greeted::Server { look, vouch: false }),
+            Some(lane) => lane.set_slot().map(|slot| Greeted::Set { slot, look }),
         }
     }
 
@@ -316,27 +318,19 @@ impl Server {
         self.link.wake_worker();
     }
 
-    /// Tells the node ahead of the next command which nodes we use, so that it shows who else uses it.
-    pub(crate) fn tell_again(&self) {
-        self.link.with(|it| it.told.tell_again());
+    /// Greets the node ahead of the next command.
+    pub(crate) fn greet_again(&self) {
+        self.link.with(|it| it.greeted = None);
     }
 
-    /// Whether it has not been told yet which nodes we use, although we know.
-    pub(crate) fn is_to_be_told(&self) -> bool {
-        self.link.with(|it| self.other_users.is_to_be_told(&it.told))
-    }
-
-    /// The node has shown which one it is, and whether others use it with other nodes.
-    pub(super) fn hear_set(&self, shown: GreetReply) {
-        let heard = self.other_users.hear(shown);
-        if heard == Heard::Suspected {
-            self.tell_again();
+    /// The node has shown which one it is, and which sets it is in. Gives back for how long it has been in ours.
+    pub(super) fn hear_sets(&self, shown: &GreetReply, now: Tick) -> Duration {
+        let (member_for, news) = self.in_sets.hear(shown, now);
+        if let Some(finding) = news {
+            let level = if finding.disqualifies() { Level::Warn } else { Level::Info };
+            write_line!(level, "{}: {}: {finding}", self.id, self.address);
         }
-        if heard == (Heard::Believed { is_news: true })
-            && let Some(finding) = self.other_users.finding()
-        {
-            warn!("{}: {}: {finding}", self.id, self.address);
-        }
+        member_for
     }
 
     /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
@@ -409,7 +403,7 @@ impl Server {
 
     /// Why this manager could take no lock there, as the last login has shown.
     pub(crate) fn misfit(&self) -> Option<NodeFailure> {
-        self.records.misfit(self.status.server_info()?.memory?)
+        self.records.misfit(&self.status.server_info()?.memory?)
     }
 
     /// The node's clock is known, and it may be asked from now on.
@@ -437,7 +431,7 @@ impl Server {
         self.listening.store(false, Ordering::Release);
         let asked = Now::read();
         self.link.open(Arc::new(socket), conn, |state| {
-            state.noted = greeted.is_some_and(|it| self.records.is_noted(it));
+            state.noted = greeted.is_some_and(|it| self.records.is_noted(&it));
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.subscribe(state, asked);
             }
@@ -449,7 +443,7 @@ impl Server {
     pub(super) fn close(&self) -> Vec<Job> {
         self.listening.store(false, Ordering::Release);
         if self.with_slots().is_none_or(|it| it.set_slot().is_some()) {
-            self.other_users.forget();
+            self.in_sets.forget();
         }
         self.link.close()
     }
@@ -511,7 +505,7 @@ impl Server {
 
     #[cfg(not(quorlock_shuttle))]
     pub(crate) fn with_quarantine(self, records: Arc<Records>, sets: Arc<Sets>) -> Server {
-        let other_users = Arc::new(OtherUsers::new(self.id, Arc::clone(&records), Some(sets)));
-        Server { records, other_users, ..self }
+        let in_sets = Arc::new(InSets::new(self.id, Arc::clone(&records), Some(sets)));
+        Server { records, in_sets, ..self }
     }
 }

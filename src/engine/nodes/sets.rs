@@ -1,247 +1,239 @@
-//! Which nodes other clients use: shared by the nodes of a manager.
+//! Which sets of servers programs use: shared by the nodes of a manager. See `logic::sets`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::answer::GreetReply;
+use crate::answer::{GreetReply, StoredSet};
 use crate::engine::nodes::records::Records;
-use crate::error::NodeFailure;
-use crate::error::NodeFinding;
+use crate::error::{NodeFailure, NodeFinding, Quarantine, ServerSet};
 use crate::ids::NodeId;
-use crate::logic::sets::Ids;
+use crate::logic::sets::{Judgement, OwnServers};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::time::Tick;
-use crate::wire::{Command, Greeted, Set};
+use crate::wire::{Command, Greeted, NewSets};
 
-/// News of our nodes are told no sooner after the last: one that shows another id each time makes for few commands.
-const NEWS_EVERY: Duration = Duration::from_secs(1);
+/// A server is greeted no sooner after the last time because of what it shows: one that shows something else each time makes for
+/// few commands.
+const GREETED_EVERY: Duration = Duration::from_millis(100);
+/// Later than that it is greeted again, so that its record shows that our set is in use: see `logic::sets::UNUSED_AFTER`.
+const NOTED_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// What the manager's nodes say of themselves and of others.
+/// What the manager's servers show of our set and of others.
 #[derive(Debug)]
 pub(crate) struct Sets {
-    ids: Mutex<Ids>,
-    /// How many nodes the manager has.
-    nodes: u64,
-    /// Fingerprint of the manager's own set, to be read by everybody; 0 as long as it is not known.
-    own: AtomicU64,
+    own: Mutex<OwnServers>,
+    /// Of each node a bit: others use it in a set that does not go together with ours; its greeting is due.
+    refused: AtomicU64,
+    due: AtomicU64,
+    /// The log has said that others use another set: one that does not go together with ours, one that does.
     warned: AtomicBool,
-    /// A node that others use in another set has no vote.
+    informed: AtomicBool,
+    /// A refused node has no vote.
     strict: bool,
 }
 
 impl Sets {
-    pub(crate) fn new(nodes: usize, strict: bool) -> Sets {
-        let ids = Mutex::new(Ids::new(nodes));
-        let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
-        Sets { ids, nodes, own: AtomicU64::new(0), warned: AtomicBool::new(false), strict }
+    pub(crate) fn new<'a>(label: &str, addresses: impl IntoIterator<Item = &'a str>, strict: bool) -> Sets {
+        Sets {
+            own: Mutex::new(OwnServers::new(label, addresses)),
+            refused: AtomicU64::new(0),
+            due: AtomicU64::new(0),
+            warned: AtomicBool::new(false),
+            informed: AtomicBool::new(false),
+            strict,
+        }
     }
 
-    fn forget(&self, node: NodeId) {
-        let mut ids = self.ids.lock();
-        ids.forget(node.index());
-        self.own.store(0, Ordering::Relaxed);
-    }
-
-    fn own(&self) -> u64 {
-        self.own.load(Ordering::Relaxed)
-    }
-
-    /// What a node is told; nothing as long as it is not known.
-    fn set(&self) -> Option<Set> {
-        let (print, earlier) = self.ids.lock().leave();
-        Some(Set { print: print?, earlier, nodes: self.nodes })
-    }
-
-    fn hear(&self, node: NodeId, id: u64) {
-        let mut ids = self.ids.lock();
-        ids.hear(node.index(), id);
-        self.own.store(ids.set().unwrap_or(0), Ordering::Relaxed);
+    /// What is known has changed. What each record shows may mean something else now.
+    fn change<T>(&self, change: impl FnOnce(&mut OwnServers) -> T) -> T {
+        let mut own = self.own.lock();
+        let result = change(&mut own);
+        let bits = |is: &dyn Fn(usize) -> bool| (0..own.len()).filter(|it| is(*it)).fold(0, |bits, it| bits | bit(it));
+        self.refused.store(bits(&|it| own.judge(it).is_refused), Ordering::Relaxed);
+        self.due.store(bits(&|it| own.is_due(it)), Ordering::Relaxed);
+        result
     }
 }
 
-/// Which of our sets a node was told over one connection, and when.
-#[derive(Debug, Default)]
-pub(crate) struct Told {
-    own: u64,
-    /// Not before that it is told another one.
-    next_at: Option<Tick>,
-}
-
-impl Told {
-    /// It is told again, whatever it was told last.
-    pub(crate) fn tell_again(&mut self) {
-        *self = Told::default();
-    }
-}
-
-/// What one node says of other clients' sets.
-pub(crate) struct OtherUsers {
+/// What one node shows of the sets that it is in.
+pub(crate) struct InSets {
     node: NodeId,
     records: Arc<Records>,
     sets: Option<Arc<Sets>>,
-    /// How many nodes are in another set, of which it is one; 0 if there is none. A hint until it is confirmed.
-    count: AtomicU64,
-    /// Of which of our sets it has shown that once.
-    suspected: AtomicU64,
+    /// When its record was last seen, and for how long it had been in our set then.
+    member: Mutex<Option<(Tick, Duration)>>,
 }
 
-/// What follows from what a node has shown.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Heard {
-    Nothing,
-    /// Others use another set perhaps: it is told ours once more.
-    Suspected,
-    Believed {
-        /// It is the first of the manager's nodes.
-        is_news: bool,
-    },
-}
-
-impl OtherUsers {
-    pub(crate) fn new(node: NodeId, records: Arc<Records>, sets: Option<Arc<Sets>>) -> OtherUsers {
-        OtherUsers { node, records, sets, count: AtomicU64::new(0), suspected: AtomicU64::new(0) }
+impl InSets {
+    pub(crate) fn new(node: NodeId, records: Arc<Records>, sets: Option<Arc<Sets>>) -> InSets {
+        InSets { node, records, sets, member: Mutex::new(None) }
     }
 
-    /// The greeting that is due ahead of the next command, because the node was not told yet which nodes we use.
-    pub(crate) fn due(&self, told: &mut Told, of: Greeted<'_>, now: Tick) -> Option<Command> {
-        let may_tell = told.next_at.is_none_or(|it| it <= now);
-        (self.is_to_be_told(told) && may_tell).then(|| self.greet(told, of, now))
+    /// The greeting that is due ahead of the next command; `last`: when it was greeted last over this connection.
+    pub(crate) fn due(&self, last: &mut Option<Tick>, of: Greeted<'_>, now: Tick) -> Option<Command> {
+        self.sets.as_ref()?;
+        let since = last.map(|it| now.saturating_duration_since(it));
+        let is_due = since.is_none_or(|it| NOTED_EVERY <= it || GREETED_EVERY <= it && self.is_due());
+        is_due.then(|| self.greet(last, of, now))
     }
 
-    /// A greeting, with our set if that is known.
-    pub(crate) fn greet(&self, told: &mut Told, of: Greeted<'_>, now: Tick) -> Command {
-        let set = self.sets.as_ref().and_then(|it| it.set());
-        if let Some(set) = &set {
-            *told = Told { own: set.print, next_at: now.checked_add(NEWS_EVERY) };
-        }
-        self.records.greet(of, set.as_ref())
+    /// A greeting, which notes our set if that is to be noted.
+    pub(crate) fn greet(&self, last: &mut Option<Tick>, of: Greeted<'_>, now: Tick) -> Command {
+        *last = Some(now);
+        let note = self.sets.as_ref().and_then(|it| {
+            let own = it.own.lock();
+            let edition = own.shown(self.node.index())?.edition;
+            Some(NewSets { edition, sets: own.judge(self.node.index()).note? })
+        });
+        self.records.greet(of, note.as_ref())
     }
 
     /// The connection has ended: behind the next one there may be another node.
     pub(crate) fn forget(&self) {
         if let Some(sets) = &self.sets {
-            sets.forget(self.node);
+            sets.change(|it| it.forget(self.node.index()));
         }
     }
 
-    /// Whether we know which nodes we use, and the node was not told.
-    pub(crate) fn is_to_be_told(&self, told: &Told) -> bool {
-        let own = self.sets.as_ref().map_or(0, |it| it.own());
-        own != 0 && told.own != own
+    /// Whether its record is to be changed, or to be looked at again.
+    pub(crate) fn is_due(&self) -> bool {
+        self.sets.as_ref().is_some_and(|it| self.is_in(&it.due))
     }
 
-    pub(crate) fn hear(&self, GreetReply { id, others, .. }: GreetReply) -> Heard {
-        let Some(sets) = &self.sets else { return Heard::Nothing };
-        if let Some(id) = id {
-            sets.hear(self.node, id);
-        }
-        let own = sets.own();
-        if own == 0 {
-            // One of our nodes is not connected, and may be another when it is: then nobody can tell whose set is which.
-            return Heard::Nothing;
-        }
-        if others == 0 {
-            self.count.store(0, Ordering::Relaxed);
-            self.suspected.store(0, Ordering::Relaxed);
-            return Heard::Nothing;
-        }
-        // RACE: it was told what we knew when it was asked. If one of our nodes has lost its data, others of us may have been
-        // there before, and left what we are only about to hear. So it is asked once more before it is believed.
-        if self.suspected.swap(own, Ordering::Relaxed) != own {
-            return Heard::Suspected;
-        }
-        self.count.store(others, Ordering::Relaxed);
-        Heard::Believed { is_news: !sets.warned.swap(true, Ordering::Relaxed) }
+    fn is_in(&self, bits: &AtomicU64) -> bool {
+        bits.load(Ordering::Relaxed) & bit(self.node.index()) != 0
     }
 
-    /// What is wrong with the node, if others use it with other nodes than we do.
+    /// Takes in what its record shows: gives back for how long it has been in our set, and what the log is to say of another.
+    pub(crate) fn hear(&self, shown: &GreetReply, now: Tick) -> (Duration, Option<NodeFinding>) {
+        let Some(sets) = &self.sets else { return (Duration::MAX, None) };
+        let Judgement { member_for, other, .. } = sets.change(|own| {
+            own.hear(self.node.index(), shown.clone());
+            own.judge(self.node.index())
+        });
+        *self.member.lock() = Some((now, member_for));
+        let is_news = |fits: bool| !(if fits { &sets.informed } else { &sets.warned }).swap(true, Ordering::Relaxed);
+        let news = other.is_some_and(|it| is_news(it.1)).then(|| self.finding()).flatten();
+        (member_for, news)
+    }
+
+    /// For how long what a cluster grants does not count yet that was asked for at `asked`: it is new in our set. Of other nodes
+    /// that is in [`Eligibility`](crate::logic::eligibility::Eligibility).
+    pub(crate) fn left(&self, asked: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+        let (heard, member_for) = (*self.member.lock())?;
+        let member_for = member_for.saturating_add(asked.saturating_duration_since(heard));
+        Some((length?.checked_sub(member_for).filter(|it| !it.is_zero())?, Quarantine::New))
+    }
+
+    /// Whether others use it together with other servers than we do, and whether that is safe.
     pub(crate) fn finding(&self) -> Option<NodeFinding> {
-        let there = Some(self.count.load(Ordering::Relaxed)).filter(|it| *it != 0)?;
-        Some(NodeFinding::OtherNodes { there, here: self.sets.as_ref()?.nodes })
+        let own = self.sets.as_ref()?.own.lock();
+        let (StoredSet { size, label, .. }, is_safe) = own.judge(self.node.index()).other?;
+        Some(NodeFinding::OtherNodes { there: size, here: own.len().try_into().ok()?, label, is_safe })
     }
 
-    /// Why its grants do not count, if they do not because of that.
+    /// Why its votes do not count, if they do not because of that.
     pub(crate) fn failure(&self) -> Option<NodeFailure> {
-        let finding = self.finding().filter(|_| self.sets.as_ref().is_some_and(|it| it.strict))?;
-        Some(NodeFailure::Disqualified { finding })
+        self.sets.as_ref().filter(|it| it.strict && self.is_in(&it.refused))?;
+        Some(NodeFailure::Disqualified { finding: self.finding()? })
     }
+
+    /// All sets that it shows.
+    pub(crate) fn all(&self) -> Vec<ServerSet> {
+        self.sets.as_ref().map_or_else(Vec::new, |it| it.own.lock().all(self.node.index()))
+    }
+
+    /// What makes its record show no set but ours.
+    pub(crate) fn forget_others(&self, of: Greeted<'_>) -> Option<Command> {
+        let own = self.sets.as_ref()?.own.lock();
+        let edition = own.shown(self.node.index())?.edition;
+        Some(self.records.greet(of, Some(&NewSets { edition, sets: own.without_others(self.node.index()) })))
+    }
+}
+
+fn bit(node: usize) -> u64 {
+    1 << node
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::answer::Record;
+    use crate::ids::Edition;
     use crate::time;
-
-    fn users(sets: &Arc<Sets>) -> OtherUsers {
-        let records = Arc::new(Records::new(Some(Duration::from_secs(1)), 1));
-        OtherUsers::new(NodeId::new(0), records, Some(Arc::clone(sets)))
-    }
-
-    fn id(index: u8) -> NodeId {
-        NodeId::new(index)
-    }
-
-    fn shown(id: u64, others: u64) -> GreetReply {
-        GreetReply { id: Some(id), others, ..GreetReply::of(Record::Kept, Duration::ZERO) }
-    }
 
     const SERVER: Greeted<'static> = Greeted::Server { look: false, vouch: false };
 
-    #[test]
-    fn a_node_is_told_which_nodes_we_use_once_that_is_known_and_when_it_changes() {
-        let sets = Arc::new(Sets::new(2, false));
-        let (users, mut told, start) = (users(&sets), Told::default(), time::tick());
-        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
-        let mut is_told = |now| users.due(&mut told, SERVER, now).is_some();
-        assert!(!is_told(start));
-        sets.hear(id(0), 7);
-        assert!(!is_told(after(2)), "the other has shown nothing yet");
-        sets.hear(id(1), 8);
-        assert!(is_told(after(3)) && !is_told(after(4)) && !is_told(after(100_000)));
-        // One is not connected, and is the same when it is again.
-        sets.forget(id(1));
-        assert!(!is_told(after(100_001)));
-        sets.hear(id(1), 8);
-        assert!(!is_told(after(100_002)));
-        sets.hear(id(1), 9);
-        assert!(is_told(after(100_003)));
+    fn nodes(strict: bool) -> [InSets; 2] {
+        let sets = Arc::new(Sets::new("web-1/7", ["a:6379", "b:6379"], strict));
+        let node = |it| {
+            let records = Arc::new(Records::new(Some(Duration::from_secs(1)), 2));
+            InSets::new(NodeId::new(it), records, Some(Arc::clone(&sets)))
+        };
+        [node(0), node(1)]
+    }
+
+    fn shown(id: u64, sets: &[StoredSet]) -> GreetReply {
+        let edition = Edition::new(id);
+        GreetReply { id: Some(id), edition, sets: sets.into(), ..GreetReply::of(Record::Kept, Duration::ZERO) }
+    }
+
+    /// A set that only the first of the two servers is in.
+    fn foreign() -> StoredSet {
+        let servers = [7, 100, 101].map(|id| crate::answer::Listed { id, address: 1 });
+        StoredSet { size: 3, used: 0, joined: 0, changed: 0, label: "".into(), servers: servers.into() }
     }
 
     #[test]
-    fn a_node_that_shows_another_id_each_time_makes_for_one_command_a_second() {
-        let sets = Arc::new(Sets::new(1, false));
-        let (users, mut told, start) = (users(&sets), Told::default(), time::tick());
-        let mut asked = 0;
+    fn a_node_is_greeted_once_its_record_is_to_change_and_each_hour() {
+        let ([one, other], mut last, start) = (nodes(false), None, time::tick());
+        let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
+        let mut is_greeted = |now| one.due(&mut last, SERVER, now).is_some();
+        assert!(is_greeted(start) && !is_greeted(start));
+        let _ = one.hear(&shown(7, &[]), start);
+        assert!(!is_greeted(after(1)), "the other has shown nothing yet");
+        let _ = other.hear(&shown(8, &[]), start);
+        assert!(is_greeted(after(2)));
+        let noted = one.sets.as_ref().unwrap().own.lock().judge(0).note.unwrap();
+        let _ = one.hear(&shown(7, &noted), after(2));
+        assert!(!is_greeted(after(3)) && !is_greeted(after(3_600)) && is_greeted(after(3_602)));
+    }
+
+    #[test]
+    fn a_node_that_shows_another_id_each_time_makes_for_ten_commands_a_second() {
+        let ([one, other], mut last, start) = (nodes(false), None, time::tick());
+        let _ = other.hear(&shown(1_000_000, &[]), start);
+        let mut greeted = 0;
         for millis in 0..10_000 {
             let now = start.checked_add(Duration::from_millis(millis)).unwrap();
-            asked += u32::from(users.due(&mut told, SERVER, now).is_some());
-            users.hear(shown(millis + 1, 0));
+            greeted += u32::from(one.due(&mut last, SERVER, now).is_some());
+            let _ = one.hear(&shown(millis + 1, &[]), now);
         }
-        assert_eq!(asked, 10);
+        assert_eq!(greeted, 100);
     }
 
     #[test]
-    fn a_node_that_others_use_with_other_nodes_is_told_ours_once_more_before_it_is_believed() {
-        let sets = Arc::new(Sets::new(1, true));
-        let users = users(&sets);
+    fn a_node_in_a_set_that_does_not_go_with_ours_is_refused_by_strict_alone() {
+        for strict in [false, true] {
+            let ([one, other], now) = (nodes(strict), time::tick());
+            let _ = other.hear(&shown(8, &[]), now);
+            let (_, news) = one.hear(&shown(7, &[foreign()]), now);
+            let finding = NodeFinding::OtherNodes { there: 3, here: 2, label: "".into(), is_safe: false };
+            assert_eq!(news.as_ref(), Some(&finding));
+            assert_eq!(one.failure(), strict.then_some(NodeFailure::Disqualified { finding }));
+            assert_eq!((other.failure(), one.hear(&shown(7, &[foreign()]), now).1), (None, None), "it is said once");
 
-        assert_eq!((users.hear(shown(7, 3)), users.failure()), (Heard::Suspected, None));
-        assert_eq!(users.hear(shown(7, 3)), Heard::Believed { is_news: true });
-        assert_eq!(
-            users.failure(),
-            Some(NodeFailure::Disqualified { finding: NodeFinding::OtherNodes { there: 3, here: 1 } })
-        );
-        assert_eq!(users.hear(shown(7, 3)), Heard::Believed { is_news: false });
-        assert_eq!((users.hear(shown(7, 0)), users.failure()), (Heard::Nothing, None));
+            let _ = one.hear(&shown(7, &[]), now);
+            assert_eq!(one.failure(), None);
+        }
     }
 
     #[test]
-    fn without_quarantine_no_node_is_told_which_nodes_we_use() {
-        let records = Arc::new(Records::new(None, 1));
-        let users = OtherUsers::new(id(0), records, None);
-        assert_eq!(users.hear(shown(7, 3)), Heard::Nothing);
-        assert!(users.due(&mut Told::default(), SERVER, time::tick()).is_none());
+    fn without_quarantine_no_node_is_greeted_for_its_sets() {
+        let node = InSets::new(NodeId::new(0), Arc::new(Records::new(None, 1)), None);
+        let now = time::tick();
+        assert_eq!(node.hear(&shown(7, &[foreign()]), now), (Duration::MAX, None));
+        assert!(node.due(&mut None, SERVER, now).is_none() && node.failure().is_none());
     }
 }

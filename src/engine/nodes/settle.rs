@@ -39,7 +39,7 @@ impl Server {
     fn greet(&self, state: &mut State, asked: Now) {
         if state.held.is_none() {
             let greet =
-                self.other_users.greet(&mut state.told, Greeted::Server { look: false, vouch: false }, asked.tick);
+                self.in_sets.greet(&mut state.greeted, Greeted::Server { look: false, vouch: false }, asked.tick);
             state.enqueue(Job::of_connection(greet.into()), asked);
             state.held = Some(Vec::new());
         }
@@ -77,7 +77,7 @@ impl Server {
     pub(super) fn on_greeted(&self, answer: &Answer, now: Tick) {
         let asked = Now { tick: now, moment: Moment::now() };
         let over = self.link.with(|state| {
-            state.noted = matches!(answer, Answer::Greet(it) if self.records.is_noted(*it));
+            state.noted = matches!(answer, Answer::Greet(it) if self.records.is_noted(it));
             if let Answer::Failed(failure @ NodeFailure::QuarantineDiffers { .. }) = answer {
                 state.give_up(failure.clone());
             }

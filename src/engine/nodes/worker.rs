@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, GreetReply, Record};
+use crate::answer::{Answer, Record};
 use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
@@ -254,7 +254,7 @@ impl Worker {
         }
         // Whoever only looks is not refused.
         if self.server.records.is_used()
-            && let Some(failure) = server_info.memory.and_then(|it| self.server.records.misfit(it))
+            && let Some(failure) = server_info.memory.as_ref().and_then(|it| self.server.records.misfit(it))
         {
             self.go_down(&failure);
             return;
@@ -279,19 +279,18 @@ impl Worker {
         let now = time::tick();
         {
             let mut eligibility = self.server.eligibility.lock();
-            if let Some(memory) = server_info.memory {
+            if let Some(memory) = &mut server_info.memory {
                 self.server.records.hear(self.server.id, memory);
                 if self.server.with_slots().is_none() {
-                    self.server.hear_set(memory);
+                    memory.served = memory.served.min(self.server.hear_sets(memory, now));
                 }
                 self.server.status.note_current(asked.tick);
             }
             eligibility.lasts(self.server.records.quarantine());
-            if let (Some(lane), Some(memory)) = (self.server.with_slots(), server_info.memory) {
+            if let (Some(lane), Some(memory)) = (self.server.with_slots(), &mut server_info.memory) {
                 // Slots have records of their own, and these show what its uptime would.
                 lane.remember(memory, now, self.server.records.quarantine());
-                let record = if memory.record == Record::Off { Record::Off } else { Record::Vouched };
-                server_info.memory = Some(GreetReply { record, ..memory });
+                memory.record = if memory.record == Record::Off { Record::Off } else { Record::Vouched };
             }
             let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now, answered_at: said_time };
             let news = eligibility.on_connect(&server_info, times);

@@ -153,7 +153,7 @@ impl Real {
 
     fn greeting(&mut self, own: u64, heard: u64, of: Greeted<'_>) -> Command {
         self.drawn += 1;
-        wire::greet(&Greeting { edition: Edition::new(self.drawn), own, heard, set: None, of })
+        wire::greet(&Greeting { edition: Edition::new(self.drawn), own, heard, size: 0, sets: None, of })
     }
 
     /// On a client's connection.

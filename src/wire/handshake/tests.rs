@@ -13,7 +13,7 @@ const INFO: Range<usize> = 2..2 + Section::ALL.len();
 const ROLE: usize = INFO.end;
 const GREET: usize = ROLE + 1;
 
-const MEMORY: &str = "*8\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:0\r\n";
+const MEMORY: &str = "*9\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:0\r\n$0\r\n\r\n";
 const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 
 fn answers(hello: &str) -> Vec<String> {
@@ -40,7 +40,7 @@ fn memory() -> GreetReply {
 
 fn greet() -> Command {
     let of = Greeted::Server { look: false, vouch: false };
-    crate::wire::greet(&Greeting { edition: Edition::new(1), own: 10_102, heard: 0, set: None, of })
+    crate::wire::greet(&Greeting { edition: Edition::new(1), own: 10_102, heard: 0, size: 0, sets: None, of })
 }
 
 fn begin(url: &str) -> Handshake {

@@ -11,16 +11,16 @@
 --          "slot": the record is of one slot of a cluster
 --          "settle": likewise, and it is not new: this process has kept the slot for longer, if the record is new and has not
 --          changed since it was looked at
--- ARGV[5]  fingerprint of the ids of all servers of this client, 16 hex digits; empty as long as the client does not know them
--- ARGV[6]  the number of these servers
--- ARGV[7]  earlier fingerprints of the same servers, from before some of them got other ids, separated by spaces
--- ARGV[8]  "vouch", "slot": the epoch of the configuration of a master of a cluster, whose record this is; absent if not
+-- ARGV[5]  the edition of the record that this client has seen, if it changes the sets of servers in it; empty or absent if not
+-- ARGV[6]  these sets, as they are to stand in the record. Without an edition the number of this client's servers, for a new
+--          record: then the first set has one server, this one
+-- ARGV[7]  "vouch", "slot": the epoch of the configuration of a master of a cluster, whose record this is; absent if not
 --          "settle": since when it was found to have kept the slot, microseconds since 1970
--- ARGV[9]  "vouch", "slot": the slots that it serves, as "0-5460,7000-7000"
+-- ARGV[8]  "vouch", "slot": the slots that it serves, as "0-5460,7000-7000"
 --          "settle": since when it has
--- ARGV[10] "settle": the origin of that
+-- ARGV[9]  "settle": the origin of that
 --
--- Returns { status, served, longest, kept, edition, id, others, from }
+-- Returns { status, served, longest, kept, edition, id, from, now, sets }
 --   status   1 this process has kept all data, and began with the data of another process
 --            2 there was no record: the server is new, or has lost all data
 --            3 there was a record of another process: the server was restarted, promoted, restored or swapped
@@ -32,18 +32,24 @@
 --   kept     1 if the record is stored with all that, 0 if not
 --   edition  of the record that is stored; 0 if none is
 --   id       of the server; 0 if none is stored
---   others   how many servers another client uses together with this one, if those are not the same as ours; 0 if there is none
 --   from     in a cluster: since when this process has kept the slot, or all the slots that it serves: microseconds since 1970
 --
--- Behind ID stand the sets of servers in use, FINGERPRINT NUMBER HOUR for each, each behind a blank. HOUR: when a client last
--- noted it, hours since 1970.
+--   now      the server's clock: microseconds since 1970
+--   sets     the sets of servers that programs use
+--
+-- Behind ID stand these sets, each behind a blank: SIZE USED JOINED CHANGED LABEL SERVERS. What is to stand there the client
+-- decides (logic/sets.rs): it has seen all of it, or its edition is another, and then it decides anew. They outlive a restart
+-- that keeps the record.
+--   SIZE     how many servers are in the set
+--   USED     when a client last noted it: hours since 1970
+--   JOINED   since when this server has been in it, or in one that went together with it: milliseconds since 1970; 0 for ever
+--   CHANGED  when a server of it was last replaced, or since when it is there: likewise
+--   LABEL    of the client that noted it last; "-" for none
+--   SERVERS  those that a client has met, as ID:ADDRESS with commas between. ADDRESS: FNV-1a of the address that the client
+--            uses, 8 hex digits
 -- Behind "@" stand, in the record of a master, each behind a blank: since when it has served all its slots, the epoch and the
 -- slots. A master that gets slots gets a new epoch with them, unless somebody has given them by hand: then the slots show it.
 
--- How many sets are kept besides the client's own.
-local SETS_MAX = 4
--- After how many hours a set counts as no longer used.
-local UNUSED_AFTER = 24
 -- No client needs a longer quarantine: milliseconds.
 local LONGEST = 7200000
 
@@ -91,7 +97,7 @@ if status ~= 1 then
   if since and origin ~= "off" then
     origin = "old"
   end
-  since, its_run, format, rest = now, run, "1", ""
+  since, its_run, format, rest = now, run, "1", format == "1" and string.match(rest, "^[^@]*") or ""
 elseif origin == "new" then
   status = 4
 end
@@ -99,8 +105,8 @@ end
 local vouches = word == "vouch" and origin == "new"
 if vouches then
   since, origin = 0, "vouched"
-elseif word == "settle" and status == 4 and string.format("%.0f", since) == ARGV[8] then
-  since, origin = tonumber(ARGV[9]), ARGV[10]
+elseif word == "settle" and status == 4 and string.format("%.0f", since) == ARGV[7] then
+  since, origin = tonumber(ARGV[8]), ARGV[9]
   status = origin == "old" and 1 or status
 end
 local shown = longest
@@ -117,41 +123,25 @@ else
 end
 
 local sets, served = string.match(rest, "^([^@]*)(.*)$")
-local others = 0
-if ARGV[5] ~= "" and format == "1" then
-  local hour, kept, latest, noted = math.floor(now / 3600000000), {}, 0, false
-  for print, count, at in string.gmatch(sets, " (%x+) (%d%d?%d?) (%d+)") do
-    -- A time in the future: the clock was set back.
-    at = math.min(tonumber(at), hour)
-    local is_own = print == ARGV[5]
-    local is_earlier = #print ~= 16 or string.find(ARGV[7], print, 1, true)
-    local is_others = not is_own and not is_earlier and hour - at < UNUSED_AFTER
-    if is_own then
-      -- It stays in its place: two clients that put their own first would change the record for each other for ever.
-      at, noted = hour, true
-    elseif is_others and latest <= at then
-      latest, others = at, tonumber(count)
-    end
-    if is_own or is_others then
-      kept[#kept + 1] = string.format(" %s %s %.0f", print, count, at)
-    end
-  end
-  if not noted then
-    kept[#kept + 1] = string.format(" %s %s %.0f", ARGV[5], ARGV[6], hour)
-  end
-  if #kept > SETS_MAX + 1 then
-    table.remove(kept, 1)
-  end
-  sets = table.concat(kept)
+if word == "look" then
+  -- They stay as they are.
+elseif ARGV[5] == edition and format == "1" then
+  sets = ARGV[6]
+elseif vouches then
+  -- The next set to come has been there for ever.
+  sets = ""
+elseif status == 2 and (ARGV[6] or "") ~= "" then
+  local ms = math.floor(now / 1000)
+  sets = string.format(" %s %.0f %.0f %.0f - %s:0", ARGV[6], math.floor(ms / 3600000), ms, ms, id)
 end
 
 local from = since
-if ARGV[9] and word ~= "settle" then
+if ARGV[8] and word ~= "settle" then
   local owned, epoch, slots = string.match(served, "^@ (%d+) (%d+) ([%d,-]+)$")
   -- Whether each range lies within one that it had. So many that it takes long count as new.
-  local same = slots == ARGV[9]
-  local had = owned and #owned <= 16 and epoch == ARGV[8] and (same or #ARGV[9] < 4096)
-  for low, high in string.gmatch(had and not same and ARGV[9] or "", "(%d+)-(%d+)") do
+  local same = slots == ARGV[8]
+  local had = owned and #owned <= 16 and epoch == ARGV[7] and (same or #ARGV[8] < 4096)
+  for low, high in string.gmatch(had and not same and ARGV[8] or "", "(%d+)-(%d+)") do
     local within = false
     for first, last in string.gmatch(slots or "", "(%d+)-(%d+)") do
       within = within or tonumber(first) <= tonumber(low) and tonumber(high) <= tonumber(last)
@@ -159,7 +149,7 @@ if ARGV[9] and word ~= "settle" then
     had = had and within
   end
   owned = (vouches or origin == "off") and 0 or had and tonumber(owned) or now
-  served = string.format("@ %.0f %s %s", owned, ARGV[8], ARGV[9])
+  served = string.format("@ %.0f %s %s", owned, ARGV[7], ARGV[8])
   from = math.max(from, owned)
 end
 
@@ -179,4 +169,4 @@ elseif word == "look" then
 end
 id = edition ~= "0" and tonumber(id) or 0
 local age = math.floor((now - since) / 1000)
-return { status, age, longest, kept and 1 or 0, tonumber(edition), id, others, from }
+return { status, age, longest, kept and 1 or 0, tonumber(edition), id, from, now, sets }

@@ -43,6 +43,8 @@ struct Settings {
     hold_replies: bool,
     black_hole: bool,
     refuse: bool,
+    /// In place of the target that it was started with.
+    target: Option<SocketAddr>,
     shut_out: Option<IpAddr>,
     stopped: bool,
 }
@@ -95,6 +97,11 @@ impl Proxy {
     /// Where clients connect to.
     pub fn addr(&self) -> SocketAddr {
         self.acceptor.addr()
+    }
+
+    /// Passes new connections on to another server, as a name does that has another address now.
+    pub fn lead_to(&self, target: SocketAddr) {
+        self.shared.set(|it| it.target = Some(in_front_of(target).unwrap_or(target)));
     }
 
     /// Delays each piece of a reply by this much after its arrival. Zero, the default, ends it.
@@ -250,7 +257,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let server = if settings.black_hole {
             None
         } else {
-            TcpStream::connect_timeout(&shared.target, Duration::from_secs(1)).ok()
+            TcpStream::connect_timeout(&settings.target.unwrap_or(shared.target), Duration::from_secs(1)).ok()
         };
         if server.is_none() && !settings.black_hole {
             let _ = client.shutdown(Shutdown::Both);

@@ -298,12 +298,13 @@ fn what_a_command_needs_is_sent_before_it() {
     let (node, _poll) = Server::unattended(RESPONSE_TIMEOUT);
     let waits = Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_TOLD]).that_waits();
     let records = crate::engine::nodes::records::Records::new(Some(RESPONSE_TIMEOUT), 1);
-    let sets = crate::engine::nodes::sets::Sets::new(1, false);
+    let sets = crate::engine::nodes::sets::Sets::new("", ["a"], false);
     let node = node.with_quarantine(Arc::new(records), Arc::new(sets));
     let mut state = State { conn: Conn::ready(true), ..State::default() };
     // It is the only node, so that all are known.
     let shown = GreetReply::of(Record::Kept, Duration::ZERO);
-    node.hear_set(GreetReply { id: Some(7), ..shown });
+    let now = Now::read().tick;
+    let _ = node.hear_sets(&GreetReply { id: Some(7), ..shown }, now);
 
     node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 

@@ -1,6 +1,6 @@
 //! Settling a slot on a server of a cluster, before commands that rest on its record: see `logic::slots`.
 
-use crate::answer::Answer;
+use crate::answer::{Answer, GreetReply, Record};
 use crate::engine::nodes::job::{Job, Step};
 use crate::engine::nodes::lane::{Lane, Served};
 use crate::engine::nodes::link::State;
@@ -53,15 +53,17 @@ impl Server {
         let Some(lane) = self.with_slots() else { return };
         let length = self.records.quarantine().unwrap_or_default();
         let reply = match answer {
-            Answer::Greet(reply) => Ok(*reply),
+            Answer::Greet(reply) => Ok(reply.clone()),
             Answer::Failed(failure) => Err(failure.clone()),
             _ => Err(NodeFailure::of_another_command()),
         };
         if let (Step::Set, Ok(reply)) = (step, &reply) {
-            self.hear_set(*reply);
+            // Where no program has noted a set, slots have quarantines of their own.
+            let record = if reply.sets.is_empty() { Record::Vouched } else { reply.record };
+            let _ = self.hear_sets(&GreetReply { record, ..reply.clone() }, now);
         }
         if let (Step::Master(_), Ok(reply)) = (step, &reply) {
-            lane.remember(*reply, now, self.records.quarantine());
+            lane.remember(reply, now, self.records.quarantine());
         }
         let asked = Now { tick: now, moment: Moment::now() };
         let failed = self.link.with(|state| {

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::lane::{Lane, Lanes};
 use crate::engine::nodes::server::{Jobs, NodeContext, OfAll, Server, WorkerHandle};
-use crate::engine::nodes::sets::OtherUsers;
+use crate::engine::nodes::sets::InSets;
 use crate::engine::nodes::sharded::routes::{Homeless, Routes, serves};
 use crate::engine::nodes::sharded::settle::greet_master;
 use crate::engine::nodes::standing::{Health, Standing};
@@ -84,14 +84,14 @@ impl Shards {
         run_ids: Arc<Mutex<RunIds>>,
         waker: Waker,
     ) -> Arc<Shards> {
-        let other_users = Arc::new(OtherUsers::new(id, Arc::clone(&common.records), common.sets.clone()));
+        let in_sets = Arc::new(InSets::new(id, Arc::clone(&common.records), common.sets.clone()));
         Arc::new(Shards {
             id,
             address,
             group,
             standing: Standing::default(),
             waker,
-            of_all: OfAll { other_users, own_counters: Arc::default() },
+            of_all: OfAll { in_sets, own_counters: Arc::default() },
             rhythm: Rhythm::new(config.ttl, config.connect_timeout),
             config: config.clone(),
             common,

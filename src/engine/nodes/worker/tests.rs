@@ -55,7 +55,7 @@ fn h4_what_queues_for_a_former_master_that_has_no_connection_is_handed_on() {
     let handed_on = Arc::new(HandedOn::default());
     let lanes: Arc<dyn Lanes> = handed_on.clone();
     let lanes: Weak<dyn Lanes> = Arc::downgrade(&lanes);
-    let of_all = OfAll { other_users: Arc::clone(&server.other_users), own_counters: Arc::default() };
+    let of_all = OfAll { in_sets: Arc::clone(&server.in_sets), own_counters: Arc::default() };
     // Nobody says that it serves anything.
     let lane = Lane::new(0, NodeId::new(0).into(), false, None, lanes);
     let server = Arc::new(server.into_lane(lane, &of_all));

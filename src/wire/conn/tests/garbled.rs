@@ -20,7 +20,7 @@ use Asking::*;
 const GRANTED: &str = ":1700000000000001\r\n";
 
 /// Each kind of command, in each form of its answer.
-const SAID: [Said; 43] = [
+const SAID: [Said; 44] = [
     (Run(Script::Acquire), GRANTED),
     (Run(Script::Acquire), "*5\r\n:2\r\n:1700000000000002\r\n:0\r\n:0\r\n:1700000000000001\r\n"),
     (Run(Script::Acquire), "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n"),
@@ -47,7 +47,10 @@ const SAID: [Said; 43] = [
     (Run(Script::ReleaseMany), ":0\r\n"),
     (Run(Script::ReleaseShared), ":1\r\n"),
     (Run(Script::ReleaseSlots), "-BUSY Redis is busy running a script.\r\n"),
-    (Run(Script::Greet), "*8\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:7\r\n:0\r\n:1700000000000001\r\n"),
+    (
+        Run(Script::Greet),
+        "*9\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:7\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n",
+    ),
     (Run(Script::Acquire), ":-3\r\n"),
     (Run(Script::Extend), ":-3\r\n"),
     (Run(Script::Inspect), "*9\r\n:0\r\n:-1\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:0\r\n"),
@@ -67,6 +70,10 @@ const SAID: [Said; 43] = [
     (Subscribe, "-NOPERM No permissions to access a channel\r\n"),
     (Nothing, ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\na\r\n"),
     (Nothing, ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$6\r\nreport\r\n"),
+    (
+        Run(Script::Greet),
+        "*9\r\n:1\r\n:9\r\n:8\r\n:1\r\n:7\r\n:7\r\n:0\r\n:1700000000000001\r\n$17\r\n 1 2 3 3 - 7:a1b2\r\n",
+    ),
 ];
 
 /// Bytes that mean something, and one of each kind that does not.
