@@ -199,7 +199,7 @@ fn why(votes: &Votes) -> LossReason {
         LossReason::NoQuorum
     } else if votes.spare() < unusable {
         LossReason::KeyInUse
-    } else if held == 0 && votes.count(|it| it.slot().is_some()) < votes.quorum() {
+    } else if held == 0 && votes.count(|it| it.slot().is_some()).saturating_add(votes.open()) < votes.quorum() {
         LossReason::NoQuorum
     } else {
         LossReason::Held
@@ -377,6 +377,22 @@ mod tests {
             let shown = format!("{votes:?}");
             let (ballot, end) = round(0, votes);
             assert_eq!((ballot.slot(), end), (Some(leading), Some(expected)), "{shown}");
+        }
+    }
+
+    /// With four nodes, a round in which two have granted different slots is lost before the last answer, if one has failed.
+    #[test]
+    fn permits_that_rivals_split_are_held_whoever_has_not_answered_yet() {
+        let taken = |it| slot(it, None, []);
+        for (votes, why) in
+            [([FAILED, taken(0), taken(1)], LossReason::Held), ([FAILED, taken(0), FAILED], LossReason::NoQuorum)]
+        {
+            let mut ballot = Ballot::new(4, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))));
+            let shown = format!("{votes:?}");
+            for (node, vote) in (0..).map(NodeId::new).zip(votes) {
+                ballot.on_vote(node, vote, at(1));
+            }
+            assert_eq!(ballot.end(), Some(AcquireEnd::Lost(why)), "{shown}");
         }
     }
 
