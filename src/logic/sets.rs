@@ -113,6 +113,9 @@ impl OwnServers {
             None => (usize::MAX, None, self.known_or_listed(&others)),
         };
         others.retain(|it| hour.saturating_sub(it.used) < UNUSED_AFTER);
+        if let Some(stored) = &stored {
+            replace_in(&mut others, &stored.servers, &servers, now);
+        }
         let is_noted = stored.as_ref().is_some_and(|it| it.servers == servers);
 
         let met = |it: &StoredSet| (it.size, count(&it.servers));
@@ -237,6 +240,21 @@ impl OwnServers {
         let has_all = self.known().iter().all(|ours| servers.iter().any(|it| it.id == ours.id));
         let fits = u64::try_from(servers.len()).is_ok_and(|it| it <= set.size);
         (set.size == self.size() && has_all && fits).then_some(servers)
+    }
+}
+
+/// Whatever has taken the place of a server in our set has taken it in the other as well.
+///
+/// RACE: during a deployment two sets list server S. S loses its data and gets another id. Clients of either set see the old id in
+/// the other's. So the two would not go together, each would be refused because of the other, and nobody would note the new id.
+fn replace_in(others: &mut [StoredSet], listed: &[Listed], servers: &[Listed], now: u64) {
+    for (old, new) in listed.iter().zip(servers).filter(|(old, new)| old.id != new.id) {
+        for set in others.iter_mut().filter(|set| set.servers.iter().all(|it| it.id != new.id)) {
+            if let Some(place) = set.servers.iter_mut().find(|it| it.id == old.id) {
+                place.id = new.id;
+                set.changed = now;
+            }
+        }
     }
 }
 

@@ -178,6 +178,27 @@ fn h26_a_set_that_differs_by_a_server_that_lost_its_data_since_is_the_same() {
     assert_eq!((set.changed, set.joined), (NOW, NOW - 10 * HOUR));
 }
 
+/// In the middle of a deployment. Clients of either set may be the first to note it.
+#[test]
+fn h26_a_server_that_lost_its_data_is_replaced_in_both_sets_by_clients_of_either() {
+    let stored = [set(4, "ABCD"), set(3, "ABC")];
+    for (ours, replaced) in [("ABC", 2), ("ABCD", 3), ("ABCD", 2)] {
+        let mut own = met(ours, &stored);
+        own.hear(replaced, record(id('X'), MINUTE, &[]));
+        let letter = ours.chars().nth(replaced).unwrap().to_string();
+        let judged = own.judge(0);
+        let with = |it: &str| it.replace(&letter, "X");
+        assert!(!judged.is_refused && judged.other.as_ref().unwrap().1, "{ours}: {judged:?}");
+        assert_eq!(noted(&own), Some(vec![(with("ABCD"), 4), (with("ABC"), 3)]), "{ours}");
+        let changed: Vec<_> = judged.note.unwrap().iter().map(|it| it.changed == NOW).collect();
+        assert_eq!(changed, [true, replaced != 3], "{ours}: what was replaced cannot come back, to either");
+    }
+    // It is another server to those who are not in the record.
+    let mut own = met("ABC", &stored[..1]);
+    own.hear(2, record(id('X'), MINUTE, &[]));
+    assert_eq!(own.judge(0).other, Some((stored[0].clone(), false)));
+}
+
 #[test]
 fn h26_what_has_older_data_takes_no_place_and_gets_none_back() {
     // A spare that was there before the set.
