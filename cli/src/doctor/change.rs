@@ -12,8 +12,8 @@ use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
 use crate::{nodes, show};
 
-const GO_ON: &str = "Deploy to all programs. Go on when no program uses the set before: `quorlock doctor --sets` shows only \
-    this one; then `quorlock doctor --forget`.";
+const GO_ON: &str = "Deploy to all programs. Then run `quorlock doctor --forget`. Go on when `quorlock doctor --sets` shows only \
+    this set: another set that is back is still in use.";
 
 /// A URL of one of the lists.
 struct Listed {
