@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
 
 mod bench;
+mod change;
 mod doctor;
 mod hold;
 mod ls;

@@ -3,7 +3,7 @@
 //! What is different each time (addresses, processes, tokens, times) is replaced, see `constant`. Where a page shows something
 //! else than what comes out, the test fails; with `QUORLOCK_WRITE_SESSIONS=1` it writes the pages instead.
 
-mod constant;
+pub(crate) mod constant;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -137,12 +137,12 @@ fn doctor() -> Result<String, Box<dyn std::error::Error>> {
     Ok(desk.session())
 }
 
-fn page(name: &str) -> PathBuf {
+pub(crate) fn page(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
 }
 
 /// The page with this session in its blocks; and how many there are.
-fn with_session(text: &str, name: &str, session: &str) -> (String, usize) {
+pub(crate) fn with_session(text: &str, name: &str, session: &str) -> (String, usize) {
     let (begin, end) = (format!("```console {name}\n"), "```");
     let mut parts = text.split(&begin);
     let mut done = parts.next().unwrap_or_default().to_owned();

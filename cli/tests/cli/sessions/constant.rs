@@ -12,25 +12,33 @@ const TIMES: [(&str, &str); 3] = [("waiting for", "1.0 s"), ("another", "27.3 s"
 const TIME: &str = "2.1 s";
 const UNITS: [&str; 6] = ["ms", "s", "s,", "min", "min,", "h"];
 /// Columns in which nothing but a time stands, or a version.
-const COLUMNS: [(&str, &str); 4] =
-    [("UP", "26 h"), ("ANSWERS IN", "0.4 ms"), ("LEFT", "27.3 s"), ("VERSION", "Redis 7.2.5")];
+const COLUMNS: [(&str, &str); 5] = [
+    ("UP", "26 h"),
+    ("ANSWERS IN", "0.4 ms"),
+    ("LEFT", "27.3 s"),
+    ("VERSION", "Redis 7.2.5"),
+    ("LAST NOTED", "this hour"),
+];
 
-pub(super) struct Constant {
+/// What the first lines of tables begin with.
+const TABLES: [&str; 2] = [" NODE ", " SET "];
+
+pub(crate) struct Constant {
     addresses: Vec<String>,
     processes: Vec<String>,
     tokens: Vec<String>,
 }
 
 impl Constant {
-    pub(super) fn new(addresses: Vec<String>) -> Constant {
+    pub(crate) fn new(addresses: Vec<String>) -> Constant {
         Constant { addresses, processes: Vec::new(), tokens: Vec::new() }
     }
 
-    pub(super) fn text(&mut self, text: &str) -> String {
+    pub(crate) fn text(&mut self, text: &str) -> String {
         let mut done: Vec<String> = Vec::new();
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
-            if line.starts_with(" NODE ") {
+            if TABLES.iter().any(|it| line.starts_with(it)) {
                 let mut rows = vec![line];
                 rows.extend(std::iter::from_fn(|| lines.next_if(|it| it.starts_with(" n"))));
                 done.extend(self.table(&rows));
