@@ -16,6 +16,8 @@ const UNUSED_AFTER: u64 = 24;
 const MILLIS_PER_HOUR: u64 = 3_600_000;
 /// The sets in use at once.
 const SETS_MAX: usize = 2;
+/// For so long an operator's word holds that a server is new or has lost nothing, until its first set is noted: milliseconds.
+const SAID_FOR: u64 = 3_600_000;
 /// Clocks of two servers differ by less: milliseconds.
 const CLOCKS_DIFFER: u64 = 10_000;
 
@@ -61,7 +63,7 @@ impl OwnServers {
         if let Some(known) = self.servers.get_mut(server) {
             (known.shown, known.in_doubt) = (Some(shown), false);
         }
-        self.doubt_what_was_replaced(server);
+        self.doubt_what_was_replaced();
     }
 
     /// The connection has ended: behind the next one there may be another server.
@@ -72,23 +74,31 @@ impl OwnServers {
     }
 
     /// RACE: our server S loses its data and gets another id. Another client notes it at server T. T shows us that before S does,
-    /// and S, as we know it, seems to be in no set of T's. So S is asked once more before T's record is believed.
-    fn doubt_what_was_replaced(&mut self, server: usize) {
-        let Some(shown) = self.servers.get(server).and_then(|it| it.shown.clone()) else { return };
-        let known = self.known();
-        let sets = shown.sets.iter().filter(|it| it.size == self.size() && self.merged(it).is_none());
-        for set in sets.cloned().collect::<Vec<_>>() {
-            for ours in &mut self.servers {
-                let id = ours.shown.as_ref().and_then(|it| it.id);
-                let there = set.servers.iter().find(|it| it.address == ours.address && Some(it.id) != id);
-                if let Some(there) = there.filter(|it| !known.iter().any(|known| known.id == it.id))
-                    && ours.replaced_by != Some(there.id)
-                    && id.is_some()
-                {
-                    (ours.replaced_by, ours.in_doubt) = (Some(there.id), true);
+    /// and S, as we know it, seems to be in no set of T's. So S is asked once more before T's record is believed. The same if S is an
+    /// old server that is new at its address: asked once more it notes our set, and is younger than T's then.
+    fn doubt_what_was_replaced(&mut self) {
+        let shown: Vec<_> = self.servers.iter().filter_map(|it| Some(Arc::clone(&it.shown.as_ref()?.sets))).collect();
+        for set in shown.iter().flat_map(|it| it.iter()) {
+            for (at, place) in self.displaced(set, None) {
+                let (Some(ours), Some(listed)) = (self.servers.get_mut(at), set.servers.get(place)) else { continue };
+                if !is_younger(ours.shown.as_ref(), set) && ours.replaced_by != Some(listed.id) {
+                    (ours.replaced_by, ours.in_doubt) = (Some(listed.id), true);
                 }
             }
         }
+    }
+
+    /// Our servers that are not in a set, in which another server is listed with their address; and where that is.
+    fn displaced(&self, set: &StoredSet, of: Option<usize>) -> Vec<(usize, usize)> {
+        let known = self.known(of);
+        let is_displaced = |at: usize, ours: &Server| {
+            let id = ours.id(of == Some(at))?;
+            let place = set.servers.iter().position(|it| it.address == ours.address)?;
+            let is_ours = |id: u64| known.iter().any(|it| it.id == id);
+            let listed = set.servers.get(place).is_some_and(|it| !is_ours(it.id));
+            (listed && set.servers.iter().all(|it| it.id != id)).then_some(place)
+        };
+        self.servers.iter().enumerate().filter_map(|(at, it)| Some((at, is_displaced(at, it)?))).collect()
     }
 
     /// Whether the server's greeting is due: it is in doubt which one it is, or its record is to be changed.
@@ -106,17 +116,17 @@ impl OwnServers {
         let Some(shown) = self.shown(server) else { return Judgement::default() };
         let now = shown.now / 1_000;
         let hour = now / MILLIS_PER_HOUR;
-        let mut others: Vec<_> = shown.sets.iter().filter(|it| !is_alone(it)).cloned().collect();
-        let ours = others.iter().enumerate().find_map(|(at, it)| Some((at, self.merged(it)?)));
+        let sets = shown.sets.iter().filter(|it| !is_alone(it));
+        let of = Some(server);
+        let mut others: Vec<_> = sets.clone().map(|it| self.renewed(it, of, now)).collect();
+        let is_renewed = !others.iter().eq(sets);
+        let ours = others.iter().enumerate().find_map(|(at, it)| Some((at, self.merged(it, of)?)));
         let (at, stored, servers) = match ours {
             Some((at, servers)) => (at, Some(others.remove(at)), servers),
-            None => (usize::MAX, None, self.known_or_listed(&others)),
+            None => (usize::MAX, None, self.known_or_listed(&others, of)),
         };
         others.retain(|it| hour.saturating_sub(it.used) < UNUSED_AFTER);
-        if let Some(stored) = &stored {
-            replace_in(&mut others, &stored.servers, &servers, now);
-        }
-        let is_noted = stored.as_ref().is_some_and(|it| it.servers == servers);
+        let is_noted = !is_renewed && stored.as_ref().is_some_and(|it| it.servers == servers);
 
         let met = |it: &StoredSet| (it.size, count(&it.servers));
         let is_listed = |it: &Server| servers.iter().any(|listed| listed.address == it.address);
@@ -136,7 +146,13 @@ impl OwnServers {
         let joined = match &stored {
             Some(it) => it.joined,
             None if !others.is_empty() => 0,
-            None if shown.sets.is_empty() => since(shown),
+            None if shown
+                .sets
+                .iter()
+                .all(|it| is_alone(it) && it.joined == 0 && now <= it.changed.saturating_add(SAID_FOR)) =>
+            {
+                since(shown)
+            }
             // A program made its record and met no other server, or other programs have used it: it may lack what the servers of
             // our set have granted without it.
             None => now,
@@ -146,7 +162,7 @@ impl OwnServers {
         let may_note =
             stored.is_some() || quorum_of(self.size()) <= count(&servers) && others.iter().all(|it| is_safe(&it));
         let is_current = is_noted && stored.as_ref().is_some_and(|it| it.used == hour);
-        let changed = stored.filter(|it| it.servers.iter().all(|it| servers.contains(it))).map_or(now, |it| it.changed);
+        let changed = stored.map_or(now, |it| it.changed);
         let note = (may_note && !is_current).then(|| {
             let (size, label) = (self.size(), Arc::clone(&self.label));
             let mut sets = others.clone();
@@ -159,20 +175,24 @@ impl OwnServers {
 
     /// What the server's record is to have if no program uses another set any more.
     pub(crate) fn without_others(&self, server: usize) -> Vec<StoredSet> {
-        let sets = self.shown(server).map(|it| Arc::clone(&it.sets)).unwrap_or_default();
-        sets.iter().filter(|it| !is_alone(it) && self.merged(it).is_some()).cloned().collect()
+        let Some(GreetReply { id: Some(id), now, sets, .. }) = self.shown(server) else { return Vec::new() };
+        let ours: Vec<_> = sets.iter().filter(|it| !is_alone(it) && self.is_ours(it)).cloned().collect();
+        let (now, label) = (now / 1_000, Arc::clone(&self.label));
+        let servers = vec![Listed { id: *id, address: 0 }];
+        let alone = || StoredSet { size: self.size(), used: 0, joined: now, changed: now, label, servers };
+        if ours.is_empty() && !sets.is_empty() { vec![alone()] } else { ours }
     }
 
     /// All sets that the server's record shows.
     pub(crate) fn all(&self, server: usize) -> Vec<ServerSet> {
         let Some(shown) = self.shown(server) else { return Vec::new() };
         let hours = |it: &StoredSet| (shown.now / 1_000 / MILLIS_PER_HOUR).saturating_sub(it.used);
-        let known = self.known_or_listed(&shown.sets);
+        let known = self.known_or_listed(&shown.sets, None);
         let all = (self.size(), self.size());
         let public = |it: &StoredSet| ServerSet {
             size: it.size,
             nodes: self.in_common(it),
-            is_ours: self.merged(it).is_some(),
+            is_ours: self.is_ours(it),
             is_safe: go_together(common(&known, &it.servers), all, (it.size, it.size)),
             is_in_use: hours(it) < UNUSED_AFTER,
             label: Arc::clone(&it.label),
@@ -195,14 +215,15 @@ impl OwnServers {
         u64::try_from(self.servers.len()).unwrap_or(u64::MAX)
     }
 
-    /// Those of our servers whose ids are known.
-    fn known(&self) -> Vec<Listed> {
-        self.identified().map(|(id, server, _)| Listed { id, address: server.address }).collect()
+    /// Those of our servers whose ids are known. For the record `of` a server its own is.
+    fn known(&self, of: Option<usize>) -> Vec<Listed> {
+        let listed = |(at, it): (usize, &Server)| Some(Listed { id: it.id(of == Some(at))?, address: it.address });
+        self.servers.iter().enumerate().filter_map(listed).collect()
     }
 
     /// The same, and of the others those that are listed in these sets with the same address: they are down or emptied, perhaps.
-    fn known_or_listed(&self, sets: &[StoredSet]) -> Vec<Listed> {
-        let mut known = self.known();
+    fn known_or_listed(&self, sets: &[StoredSet], of: Option<usize>) -> Vec<Listed> {
+        let mut known = self.known(of);
         for ours in self.servers.iter().filter(|it| it.shown.as_ref().is_none_or(|it| it.id.is_none())) {
             let listed = sets.iter().flat_map(|it| &it.servers).find(|it| it.address == ours.address);
             known.extend(listed.filter(|listed| known.iter().all(|it| it.id != listed.id)).copied().as_ref());
@@ -210,52 +231,49 @@ impl OwnServers {
         known
     }
 
-    fn identified(&self) -> impl Iterator<Item = (u64, &Server, &GreetReply)> {
-        self.servers.iter().filter(|it| !it.in_doubt).filter_map(|it| {
-            let shown = it.shown.as_ref()?;
-            Some((shown.id?, it, shown))
-        })
-    }
-
-    /// The servers of a set together with those of ours that it lacks; `None` if it is not our set. It is ours if all that we
-    /// know is in it, or has taken the place of one of its servers: at the same address, and with data that are younger than the
-    /// set.
+    /// A set of a record as it is now: with those of our servers that have taken the place of a listed one, at its address and with
+    /// younger data than the set. They have lost their data, or are new behind that address. In all sets: during a deployment a
+    /// server is in two, and if its id were another in each of them, these would not go together.
     ///
     /// Younger: the one that was replaced, if it is still there, cannot take its place back. Its clients are refused.
-    fn merged(&self, set: &StoredSet) -> Option<Vec<Listed>> {
-        let mut servers = set.servers.clone();
-        for (id, ours, shown) in self.identified() {
-            let listed = Listed { id, address: ours.address };
-            if servers.iter().any(|it| it.id == id) {
-                continue;
-            }
-            let joined = shown.sets.iter().filter(|it| it.size == self.size()).map(|it| it.joined).max();
-            let since = since(shown).max(joined.unwrap_or(0));
-            match servers.iter_mut().find(|it| it.address == ours.address) {
-                Some(place) if set.changed <= since.saturating_add(CLOCKS_DIFFER) => *place = listed,
-                Some(_) => return None,
-                None => servers.push(listed),
+    fn renewed(&self, set: &StoredSet, of: Option<usize>, now: u64) -> StoredSet {
+        let mut renewed = set.clone();
+        for (at, place) in self.displaced(set, of) {
+            let (Some(ours), Some(listed)) = (self.servers.get(at), renewed.servers.get_mut(place)) else { continue };
+            if let Some(id) = ours.id(of == Some(at)).filter(|_| is_younger(ours.shown.as_ref(), set)) {
+                listed.id = id;
+                renewed.changed = now;
             }
         }
-        let has_all = self.known().iter().all(|ours| servers.iter().any(|it| it.id == ours.id));
-        let fits = u64::try_from(servers.len()).is_ok_and(|it| it <= set.size);
-        (set.size == self.size() && has_all && fits).then_some(servers)
+        renewed
+    }
+
+    /// The servers of a set together with those of ours that it lacks; `None` if it is not our set: if one that we know is none of
+    /// its servers.
+    fn merged(&self, set: &StoredSet, of: Option<usize>) -> Option<Vec<Listed>> {
+        let lacks = |ours: &Listed| set.servers.iter().all(|it| it.id != ours.id);
+        let servers: Vec<_> = set.servers.iter().copied().chain(self.known(of).into_iter().filter(lacks)).collect();
+        let is_ours = set.size == self.size() && count(&servers) <= set.size && self.displaced(set, of).is_empty();
+        is_ours.then_some(servers)
+    }
+
+    fn is_ours(&self, set: &StoredSet) -> bool {
+        self.merged(&self.renewed(set, None, 0), None).is_some()
     }
 }
 
-/// Whatever has taken the place of a server in our set has taken it in the other as well.
-///
-/// RACE: during a deployment two sets list server S. S loses its data and gets another id. Clients of either set see the old id in
-/// the other's. So the two would not go together, each would be refused because of the other, and nobody would note the new id.
-fn replace_in(others: &mut [StoredSet], listed: &[Listed], servers: &[Listed], now: u64) {
-    for (old, new) in listed.iter().zip(servers).filter(|(old, new)| old.id != new.id) {
-        for set in others.iter_mut().filter(|set| set.servers.iter().all(|it| it.id != new.id)) {
-            if let Some(place) = set.servers.iter_mut().find(|it| it.id == old.id) {
-                place.id = new.id;
-                set.changed = now;
-            }
-        }
+impl Server {
+    /// Its id, if that is known and not in doubt, or if it `shows` what is looked at.
+    fn id(&self, shows: bool) -> Option<u64> {
+        self.shown.as_ref().filter(|_| shows || !self.in_doubt)?.id
     }
+}
+
+/// Whether a server's record, its data, or its time in our set began after the set was changed.
+fn is_younger(shown: Option<&GreetReply>, set: &StoredSet) -> bool {
+    let began = |it: &StoredSet| if is_alone(it) { it.changed } else { it.joined };
+    let latest = |it: &GreetReply| it.sets.iter().map(began).max().unwrap_or(0).max(since(it));
+    shown.is_some_and(|it| set.changed <= latest(it).saturating_add(CLOCKS_DIFFER))
 }
 
 /// A program made the record of a server, and had met no other.

@@ -1,5 +1,7 @@
 //! Programs with other sets of servers are told, or refused; a set may change by one server at a time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use devnodes::{Proxy, Server, Servers, eventually};
 use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, NodeFinding};
 
@@ -175,7 +177,7 @@ fn h26_nobody_is_warned_when_a_node_loses_everything() -> TestResult {
 
 /// As with a short job each minute: nobody has seen that it was emptied.
 #[test]
-fn h26_a_server_that_lost_everything_makes_no_other_set_for_programs_that_come_later() -> TestResult {
+fn h26_a_server_that_lost_all_makes_no_other_set_for_programs_that_come_later() -> TestResult {
     let servers = Servers::start(3)?;
     let strict = || soon(program(&servers, &[0, 1, 2])).strict(true);
     drop(settled(strict(), &servers, &[0, 1, 2]));
@@ -190,6 +192,31 @@ fn h26_a_server_that_lost_everything_makes_no_other_set_for_programs_that_come_l
     });
     assert!(matches!(&stored(&servers[1])[..], [(3, ids)] if ids.len() == 3));
     drop(locks.mutex("report").lock()?);
+    Ok(())
+}
+
+/// In the middle of a deployment, with both sets in use.
+#[test]
+fn h26_a_server_of_two_sets_that_loses_everything_takes_no_vote_from_either() -> TestResult {
+    let servers = Servers::start(4)?;
+    let strict = |nodes: &[usize]| soon(program(&servers, nodes)).strict(true);
+    let four = settled(strict(&[0, 1, 2, 3]), &servers, &[0, 1, 2, 3]);
+    let three = settled(strict(&[0, 1, 2]), &servers, &[0, 1, 2]);
+    let held = [four.mutex("old").lock()?, three.mutex("new").lock()?];
+    servers[0].restart_empty()?;
+
+    eventually("it is the new one in both sets", || {
+        drop((four.mutex("used").try_lock(), three.mutex("used").try_lock()));
+        let new = record(&servers[0]).map(|it| it.id.trim_start_matches('0').to_owned());
+        let is_new = |(_, ids): &(u64, Vec<String>)| ids.iter().any(|it| Some(it) == new.as_ref());
+        servers.iter().skip(1).take(2).all(|it| stored(it).iter().filter(|it| is_new(it)).count() == 2)
+    });
+    for lock in held {
+        lock.release()?;
+    }
+    // A newcomer of the new set.
+    drop(strict(&[0, 1, 2]).build()?.mutex("report").lock()?);
+    drop(four.mutex("report").lock()?);
     Ok(())
 }
 
@@ -215,6 +242,35 @@ fn h26_strict_refuses_who_comes_until_an_operator_says_that_the_others_are_gone(
     assert!(rows[..3].iter().all(|it| it.sets.iter().all(|it| it.is_ours)), "{rows:?}");
     drop(five.mutex("report").lock()?);
     assert_eq!(found(&five), none(5));
+    Ok(())
+}
+
+/// As somebody does who lowers the longest quarantine.
+#[test]
+fn h26_a_record_that_an_operator_begins_anew_costs_no_lock_under_strict() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = settled(soon(program(&servers, &[0, 1, 2])).strict(true), &servers, &[0, 1, 2]);
+    // All have been there for longer than the set, and than what clocks may differ by.
+    let is_old = |it: &Server| it.info("uptime_in_seconds").is_some_and(|it| 2 <= it.parse::<u64>().unwrap());
+    eventually("the servers are old", || servers.iter().all(is_old));
+    let changed = (std::time::UNIX_EPOCH.elapsed()?.as_millis() + 10_000).to_string();
+    for server in &servers {
+        let record = record(server).unwrap();
+        let mut fields: Vec<_> = record.rest.split(' ').collect();
+        (fields[3], fields[4]) = ("1", &changed);
+        Record { rest: fields.join(" "), edition: "000000000000005".to_owned(), ..record.clone() }.write(server);
+    }
+    let held = locks.mutex("report").lock()?;
+    for server in &servers {
+        set(server, RECORD, "0");
+        eventually("it is in the set again", || {
+            drop(locks.mutex("used").try_lock());
+            is_noted(&servers, &[0, 1, 2])
+        });
+        held.check()?;
+        assert_eq!(found(&locks), none(3));
+    }
+    held.release()?;
     Ok(())
 }
 
@@ -252,9 +308,51 @@ fn h26_programs_of_two_sets_that_do_not_go_together_never_both_hold_under_strict
     Ok(())
 }
 
+/// RACE: the second program is not connected to D, so that nothing is wrong with B, which grants. Then D is back, and grants as well.
+#[test]
+fn h26_what_was_granted_before_the_other_servers_were_met_is_looked_at_again() -> TestResult {
+    let servers = Servers::start(4)?;
+    for server in &servers {
+        Record { id: server.port().to_string(), ..Record::of_ever(server) }.write(server);
+    }
+    let way = |server: usize| Proxy::start(servers[server].addr());
+    let (a, b, d) = (way(0)?, way(1)?, way(3)?);
+    let old = builder([servers[0].url(), b.url(), servers[2].url()]).quarantine(true);
+    let old = settled(old, &servers, &[0, 1, 2]);
+    let new = builder([a.url(), servers[1].url(), d.url()]).quarantine(true).strict(true).build()?;
+    eventually("it has met all of them", || found(&new).iter().filter(|it| it.is_empty()).count() == 1);
+    for way in [&a, &b] {
+        way.refuse(true);
+        way.cut();
+    }
+    let held = old.mutex("report").lock()?;
+
+    d.hold_replies();
+    d.cut();
+    let connections = new.stats().connections;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let tries = || {
+            while !is_over.load(Ordering::SeqCst) {
+                assert_no_quorum(&new.mutex("report").try_lock().unwrap_err());
+            }
+        };
+        let second = scope.spawn(tries);
+        eventually("B has granted", || servers[1].exists("report"));
+        d.release_replies();
+        eventually("D is back", || connections < new.stats().connections);
+        let rounds = new.stats().rounds_without_quorum;
+        eventually("the round is over, and one more", || rounds + 2 <= new.stats().rounds_without_quorum);
+        is_over.store(true, Ordering::SeqCst);
+        second.join().unwrap();
+    });
+    held.check()?;
+    Ok(())
+}
+
 /// C and a spare behind one name. The spare has been in use for longer than a quarantine, in a set of its own.
 #[test]
-fn h26_a_spare_in_the_place_of_a_dead_server_has_no_vote_before_the_quarantine_is_over() -> TestResult {
+fn h26_a_spare_in_the_place_of_a_dead_server_has_no_vote_before_a_quarantine() -> TestResult {
     let servers = Servers::start(4)?;
     let name = Proxy::start(servers[2].addr())?;
     let strict = |urls: [String; 3]| soon(builder(urls)).quarantine(true).strict(true);

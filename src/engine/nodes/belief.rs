@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::nodes::lane::Lane;
 use crate::engine::nodes::server::Server;
-use crate::error::Quarantine;
+use crate::error::{NodeFailure, Quarantine};
 use crate::time::{Moment, Tick};
 
 impl Server {
@@ -28,6 +28,11 @@ impl Server {
     /// Its lane, if it is a master of a cluster.
     pub(super) fn with_slots(&self) -> Option<&Lane> {
         self.lane.as_ref().filter(|it| it.has_slots)
+    }
+
+    /// Why what it granted does not count, as far as the sets of servers are known now.
+    pub(super) fn why_not_in_sets(&self, asked: Tick, length: Option<Duration>) -> Option<NodeFailure> {
+        self.in_sets.why_not(asked, length, self.with_slots().is_some())
     }
 
     /// For how long what it grants does not count yet, and why: of a lane, of slots that were never used.

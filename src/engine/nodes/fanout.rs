@@ -148,9 +148,11 @@ impl Fanout {
             let of_any = node.servers().iter().find_map(|it| it.status.left(asked));
             of_any.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, Quarantine::Restarted)))
         };
+        let length = self.records.quarantine();
+        let of_sets = |node: &Node| node.serving().iter().find_map(|it| it.why_not_in_sets(asked, length));
         let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
-        let failure = |it: &Node| left(it).map(|(left, why)| (it.id, NodeFailure::Quarantined { left, why }));
-        asked_ones.filter_map(failure).collect()
+        let quarantined = |it: &Node| left(it).map(|(left, why)| NodeFailure::Quarantined { left, why });
+        asked_ones.filter_map(|it| Some((it.id, quarantined(it).or_else(|| of_sets(it))?))).collect()
     }
 
     /// Nodes that have to show their records before `nodes` count, because of a quarantine that one of these had.

@@ -23,9 +23,11 @@ const NOTED_EVERY: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug)]
 pub(crate) struct Sets {
     own: Mutex<OwnServers>,
-    /// Of each node a bit: others use it in a set that does not go together with ours; its greeting is due.
+    /// Of each node a bit: others use it in a set that does not go together with ours; its greeting is due; nobody has looked
+    /// whether it counts since something became known.
     refused: AtomicU64,
     due: AtomicU64,
+    unsure: AtomicU64,
     /// The log has said that others use another set: one that does not go together with ours, one that does.
     warned: AtomicBool,
     informed: AtomicBool,
@@ -39,6 +41,7 @@ impl Sets {
             own: Mutex::new(OwnServers::new(label, addresses)),
             refused: AtomicU64::new(0),
             due: AtomicU64::new(0),
+            unsure: AtomicU64::new(0),
             warned: AtomicBool::new(false),
             informed: AtomicBool::new(false),
             strict,
@@ -52,6 +55,7 @@ impl Sets {
         let bits = |is: &dyn Fn(usize) -> bool| (0..own.len()).filter(|it| is(*it)).fold(0, |bits, it| bits | bit(it));
         self.refused.store(bits(&|it| own.judge(it).is_refused), Ordering::Relaxed);
         self.due.store(bits(&|it| own.is_due(it)), Ordering::Relaxed);
+        self.unsure.store(u64::MAX, Ordering::Relaxed);
         result
     }
 }
@@ -61,13 +65,13 @@ pub(crate) struct InSets {
     node: NodeId,
     records: Arc<Records>,
     sets: Option<Arc<Sets>>,
-    /// When its record was last seen, and for how long it had been in our set then.
-    member: Mutex<Option<(Tick, Duration)>>,
+    /// When its record was last seen.
+    heard: Mutex<Option<Tick>>,
 }
 
 impl InSets {
     pub(crate) fn new(node: NodeId, records: Arc<Records>, sets: Option<Arc<Sets>>) -> InSets {
-        InSets { node, records, sets, member: Mutex::new(None) }
+        InSets { node, records, sets, heard: Mutex::new(None) }
     }
 
     /// The greeting that is due ahead of the next command; `last`: when it was greeted last over this connection.
@@ -112,23 +116,32 @@ impl InSets {
             own.hear(self.node.index(), shown.clone());
             own.judge(self.node.index())
         });
-        *self.member.lock() = Some((now, member_for));
+        *self.heard.lock() = Some(now);
         let is_news = |fits: bool| !(if fits { &sets.informed } else { &sets.warned }).swap(true, Ordering::Relaxed);
         let news = other.is_some_and(|it| is_news(it.1)).then(|| self.finding()).flatten();
         (member_for, news)
     }
 
-    /// For how long what a cluster grants does not count yet that was asked for at `asked`: it is new in our set. Of other nodes
-    /// that is in [`Eligibility`](crate::logic::eligibility::Eligibility).
+    /// For how long what it grants does not count yet that was asked for at `asked`: it is new in our set.
     pub(crate) fn left(&self, asked: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
-        let (heard, member_for) = (*self.member.lock())?;
+        let sets = self.sets.as_ref().filter(|it| self.is_in(&it.unsure))?;
+        self.left_of(&sets.own.lock(), asked, length)
+    }
+
+    fn left_of(&self, own: &OwnServers, asked: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+        own.shown(self.node.index())?;
+        let heard = (*self.heard.lock())?;
+        let member_for = own.judge(self.node.index()).member_for;
         let member_for = member_for.saturating_add(asked.saturating_duration_since(heard));
         Some((length?.checked_sub(member_for).filter(|it| !it.is_zero())?, Quarantine::New))
     }
 
     /// Whether others use it together with other servers than we do, and whether that is safe.
     pub(crate) fn finding(&self) -> Option<NodeFinding> {
-        let own = self.sets.as_ref()?.own.lock();
+        self.finding_of(&self.sets.as_ref()?.own.lock())
+    }
+
+    fn finding_of(&self, own: &OwnServers) -> Option<NodeFinding> {
         let (StoredSet { size, label, .. }, is_safe) = own.judge(self.node.index()).other?;
         Some(NodeFinding::OtherNodes { there: size, here: own.len().try_into().ok()?, label, is_safe })
     }
@@ -137,6 +150,30 @@ impl InSets {
     pub(crate) fn failure(&self) -> Option<NodeFailure> {
         self.sets.as_ref().filter(|it| it.strict && self.is_in(&it.refused))?;
         Some(NodeFailure::Disqualified { finding: self.finding()? })
+    }
+
+    /// Why what it granted that was asked for at `asked` does not count, as far as all nodes are known now.
+    ///
+    /// RACE: a client that knows few of its nodes cannot tell yet whether its set goes together with others, and whether a node is
+    /// in it. What a node grants then is looked at again when a majority has granted.
+    pub(crate) fn why_not(&self, asked: Tick, length: Option<Duration>, is_cluster: bool) -> Option<NodeFailure> {
+        let sets = self.sets.as_ref().filter(|it| self.is_in(&it.unsure))?;
+        let own = sets.own.lock();
+        let is_gone = own.shown(self.node.index()).is_none();
+        if sets.strict && self.is_in(&sets.refused) {
+            return Some(NodeFailure::Disqualified { finding: self.finding_of(&own)? });
+        }
+        if let Some((left, why)) = self.left_of(&own, asked, length) {
+            return Some(NodeFailure::Quarantined { left, why });
+        }
+        if sets.strict && is_gone && !is_cluster {
+            return Some(NodeFailure::Disconnected { reason: "since it has granted".to_owned() });
+        }
+        // It stays so until something else is known, which nobody can take in at this moment.
+        if !is_gone {
+            sets.unsure.fetch_and(!bit(self.node.index()), Ordering::Relaxed);
+        }
+        None
     }
 
     /// All sets that it shows.

@@ -145,6 +145,12 @@ fn h26_a_server_that_is_new_in_the_set_counts_as_one_that_may_have_forgotten() {
     assert_eq!(of(&[]), 100 * MINUTE, "a new record, or one that an operator began");
     assert_eq!(of(&[set(3, "ABC")]), 600 * MINUTE);
     assert_eq!(of(&[set(3, "A")]), Duration::ZERO, "a program made the record, and met no other server");
+    assert_eq!(
+        of(&[StoredSet { joined: 0, changed: NOW, ..set(3, "A") }]),
+        100 * MINUTE,
+        "an operator began the record"
+    );
+    assert_eq!(of(&[StoredSet { joined: 0, ..set(3, "A") }]), Duration::ZERO, "hours ago");
     let unused = |letters| StoredSet { used: NOW / HOUR - 30, ..set(3, letters) };
     assert_eq!(of(&[unused("AXY")]), Duration::ZERO, "a spare that was used otherwise");
     assert_eq!(of(&[unused("ABC")]), 600 * MINUTE, "a fleet that runs once a week");
@@ -193,16 +199,18 @@ fn h26_a_server_that_lost_its_data_is_replaced_in_both_sets_by_clients_of_either
         let changed: Vec<_> = judged.note.unwrap().iter().map(|it| it.changed == NOW).collect();
         assert_eq!(changed, [true, replaced != 3], "{ours}: what was replaced cannot come back, to either");
     }
-    // It is another server to those who are not in the record.
+    // Also by one that is new there.
     let mut own = met("ABC", &stored[..1]);
     own.hear(2, record(id('X'), MINUTE, &[]));
-    assert_eq!(own.judge(0).other, Some((stored[0].clone(), false)));
+    assert_eq!(noted(&own), Some(vec![("ABXD".to_owned(), 4), ("ABX".to_owned(), 3)]));
 }
 
 #[test]
 fn h26_what_has_older_data_takes_no_place_and_gets_none_back() {
-    // A spare that was there before the set.
-    let own = with_another_behind_c(100 * 60 * MINUTE, &[set(3, "ABC")]);
+    // A spare that was there before the set. It is asked once more before the others' records are believed.
+    let mut own = with_another_behind_c(100 * 60 * MINUTE, &[set(3, "ABC")]);
+    assert_eq!((own.judge(0).other, own.is_due(2)), (None, true));
+    own.hear(2, record(id('X'), 100 * 60 * MINUTE, &[]));
     assert_eq!(own.judge(0).other, Some((set(3, "ABC"), false)));
 
     // X has taken C's place, and this client is connected to C.
@@ -221,7 +229,7 @@ fn h26_what_has_older_data_takes_no_place_and_gets_none_back() {
 #[test]
 fn h26_a_spare_takes_a_place_once_it_is_new_in_the_set() {
     let mut own = with_another_behind_c(100 * 60 * MINUTE, &[set(3, "ABC")]);
-    assert!(own.judge(0).other.is_some());
+    assert_eq!(own.judge(2).note.unwrap()[0].servers.len(), 3, "what it is to note, asked once more");
     let joined = StoredSet { joined: NOW, changed: NOW, ..set(3, "X") };
     own.hear(2, record(id('X'), 100 * 60 * MINUTE, &[joined]));
     assert_eq!(noted(&own), Some(vec![("ABX".to_owned(), 3)]));
@@ -253,6 +261,15 @@ fn h26_a_set_of_which_too_little_is_known_is_neither_noted_nor_refused() {
         own.hear(4, shown);
         assert!(own.judge(0).is_refused);
     }
+}
+
+/// Its id is another, though it has kept all data.
+#[test]
+fn h26_a_server_whose_record_an_operator_has_begun_anew_is_in_the_same_set() {
+    let begun = StoredSet { joined: 0, changed: NOW, ..set(3, "X") };
+    let mut own = met("ABC", &[set(3, "ABC")]);
+    own.hear(2, record(id('X'), 100 * 60 * MINUTE, &[begun]));
+    assert_eq!(noted(&own), Some(vec![("ABX".to_owned(), 3)]));
 }
 
 #[test]

@@ -13,7 +13,7 @@
 --          changed since it was looked at
 -- ARGV[5]  the edition of the record that this client has seen, if it changes the sets of servers in it; empty or absent if not
 -- ARGV[6]  these sets, as they are to stand in the record. Without an edition the number of this client's servers, for a new
---          record: then the first set has one server, this one
+--          record: then the first set has one server, this one; JOINED is 0 if an operator said so
 -- ARGV[7]  "vouch", "slot": the epoch of the configuration of a master of a cluster, whose record this is; absent if not
 --          "settle": since when it was found to have kept the slot, microseconds since 1970
 -- ARGV[8]  "vouch", "slot": the slots that it serves, as "0-5460,7000-7000"
@@ -127,12 +127,9 @@ if word == "look" then
   -- They stay as they are.
 elseif ARGV[5] == edition and format == "1" then
   sets = ARGV[6]
-elseif vouches then
-  -- The next set to come has been there for ever.
-  sets = ""
-elseif status == 2 and (ARGV[6] or "") ~= "" then
-  local ms = math.floor(now / 1000)
-  sets = string.format(" %s %.0f %.0f %.0f - %s:0", ARGV[6], math.floor(ms / 3600000), ms, ms, id)
+elseif (status == 2 or vouches or found == "0") and (ARGV[6] or "") ~= "" then
+  local ms, is_said = math.floor(now / 1000), vouches or found == "0"
+  sets = string.format(" %s %.0f %.0f %.0f - %s:0", ARGV[6], math.floor(ms / 3600000), is_said and 0 or ms, ms, id)
 end
 
 local from = since
