@@ -18,6 +18,7 @@ mod cluster;
 mod fencing;
 mod held;
 mod leases;
+mod members;
 mod quarantines;
 mod readers;
 mod recorded;
