@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use devnodes::{Clock, Proxy, Server, eventually};
-use tempfile::TempDir;
 
-use crate::child::{self, ChildProcess};
 use crate::client::Role;
 use crate::clusters::Spot;
+use crate::crew::Crew;
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::judge::{Judge, Manner};
 use crate::last;
@@ -85,19 +84,10 @@ impl Plan {
         }
     }
 
-    /// Blocks until it is over. A process runs two campaigns at a time on single servers, and one on nodes that are several servers,
-    /// which have little to do while these change their roles. Small ones with a planted defect do not count.
+    /// Blocks until it is over, and before that until it is its [turn]. Small ones with a planted defect do not count.
     pub(crate) fn run(mut self) -> Outcome {
-        static STARTED: AtomicUsize = AtomicUsize::new(0);
-        static ON_SERVERS: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
-        static ON_SEVERAL: Mutex<()> = Mutex::new(());
         let planted = self.deaf || self.trusting || self.secretive;
-        let turns = match self.kind {
-            Kind::Servers if planted => None,
-            Kind::Servers => Some(&ON_SERVERS[STARTED.fetch_add(1, Ordering::Relaxed) % ON_SERVERS.len()]),
-            _ => Some(&ON_SEVERAL),
-        };
-        let _turn = turns.map(|it| it.lock().unwrap_or_else(PoisonError::into_inner));
+        let _turn = (self.kind != Kind::Servers || !planted).then(|| turn(self.kind));
         if !Clock::available() {
             announce(format_args!(
                 "{}: clocks cannot be stepped on this system; faults of clocks are left out",
@@ -123,21 +113,6 @@ struct Campaign {
     until: u64,
 }
 
-/// The clients. Their processes die with the thread that started them, so one thread has them all.
-struct Crew {
-    members: Vec<Member>,
-    rng: fastrand::Rng,
-    role: Role,
-    next_number: u64,
-}
-
-struct Member {
-    number: u64,
-    child: ChildProcess,
-    clock: Option<Clock>,
-    _folder: TempDir,
-}
-
 impl Campaign {
     fn start(plan: Plan) -> Campaign {
         let nodes = Nodes::start(plan.kind, plan.nodes);
@@ -152,7 +127,7 @@ impl Campaign {
 
     fn run(self) -> Outcome {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed);
-        let mut crew = Crew::start(&self, rng.fork());
+        let mut crew = self.recruit(rng.fork());
         let in_steps = self.plan.kind != Kind::Servers;
         thread::scope(|scope| {
             let hands: Vec<_> = (0..self.plan.hands)
@@ -179,13 +154,27 @@ impl Campaign {
         });
         // By now everything has expired that clients have left who were killed or found no way to a node.
         sleep_until(healed + nanos(self.plan.ttl) + 20_000_000);
-        let rounds = crew.finish();
+        let rounds = crew.finish().sums;
         eventually("the servers have read all that clients have sent", || self.nodes.all_servers().all(is_left_alone));
         let mut orphans = self.nodes.lock_keys();
         if orphans.is_empty() && self.plan.kind != Kind::Servers {
             orphans = last::left_behind(&self.nodes, self.plan.quarantine());
         }
         self.outcome(rounds, orphans)
+    }
+
+    fn recruit(&self, rng: fastrand::Rng) -> Crew {
+        let Plan { ttl, deaf, clients, kind, ref works, .. } = self.plan;
+        let links: Vec<_> = self.links.iter().map(Proxy::url).collect();
+        let urls = if links.is_empty() { self.nodes.urls() } else { links };
+        let role = Role {
+            works: works.clone(),
+            deaf,
+            quarantine: self.plan.quarantine(),
+            slow: kind != Kind::Servers,
+            ..Role::new(&self.judge.address, ttl, urls)
+        };
+        Crew::start(clients, role, rng)
     }
 
     fn trouble_nodes(&self, mut rng: fastrand::Rng) {
@@ -317,7 +306,7 @@ impl Campaign {
             }
             if dead {
                 crew.members[i] = crew.recruit();
-                assert_eq!(crew.members[i].child.hear(), "ready");
+                crew.members[i].wait_until_ready();
             }
             thread::sleep(between(&mut crew.rng, *ttl, 0.0, 0.4));
         }
@@ -386,59 +375,21 @@ impl Outcome {
     }
 }
 
-impl Crew {
-    fn start(campaign: &Campaign, rng: fastrand::Rng) -> Crew {
-        let Plan { ttl, deaf, clients, kind, ref works, .. } = campaign.plan;
-        let quarantine = campaign.plan.quarantine();
-        let judge = campaign.judge.address.clone();
-        let links: Vec<_> = campaign.links.iter().map(Proxy::url).collect();
-        let urls = if links.is_empty() { campaign.nodes.urls() } else { links };
-        let slow = kind != Kind::Servers;
-        let works = works.clone();
-        let role = Role { number: 0, judge, ttl, seed: 0, works, deaf, quarantine, slow, urls };
-        let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
-        for _ in 0..clients {
-            let member = crew.recruit();
-            crew.members.push(member);
-        }
-        for member in &crew.members {
-            assert_eq!(member.child.hear(), "ready");
-        }
-        crew
-    }
-
-    /// A new client, which gets to work at once.
-    fn recruit(&mut self) -> Member {
-        self.next_number += 1;
-        let role = Role { number: self.next_number, seed: self.rng.u64(..), ..self.role.clone() };
-        let folder = tempfile::tempdir().unwrap();
-        let clock = Clock::available().then(|| Clock::create(folder.path()).unwrap());
-        let environment = clock.iter().flat_map(Clock::environment);
-        let mut child = child::start("client::child_that_locks", environment);
-        child.tell(&role.line());
-        Member { number: role.number, child, clock, _folder: folder }
-    }
-
-    /// Lets all come to an end. Returns the sums of their statistics.
-    fn finish(&mut self) -> [u64; 4] {
-        for member in &mut self.members {
-            member.child.tell("finish");
-        }
-        let mut sums = [0; 4];
-        for member in &mut self.members {
-            let said = member.child.hear();
-            let done = said.strip_prefix("done ").unwrap_or_else(|| panic!("not done but {said}"));
-            for (sum, number) in sums.iter_mut().zip(done.split(' ')) {
-                *sum += number.parse::<u64>().unwrap();
-            }
-            assert!(member.child.wait().success());
-        }
-        sums
-    }
+/// A process runs two campaigns at a time on single servers, and one on nodes that are several servers, which have little to do
+/// while these change their roles.
+pub(crate) fn turn(kind: Kind) -> MutexGuard<'static, ()> {
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    static ON_SERVERS: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
+    static ON_SEVERAL: Mutex<()> = Mutex::new(());
+    let turns = match kind {
+        Kind::Servers => &ON_SERVERS[STARTED.fetch_add(1, Ordering::Relaxed) % ON_SERVERS.len()],
+        _ => &ON_SEVERAL,
+    };
+    turns.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether no client is connected any more.
-fn is_left_alone(server: &Server) -> bool {
+pub(crate) fn is_left_alone(server: &Server) -> bool {
     let clients = server.command(&["CLIENT", "LIST"]).unwrap();
     !String::from_utf8_lossy(clients.as_bytes().unwrap()).contains(" name=quorlock")
 }

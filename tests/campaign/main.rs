@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`conductor`] | starts [`nodes`], clients and the judge, does the [`faults`], heals, and reads the report |
 //! | [`steps`] | what is done to nodes that are several servers, [`groups`] and [`clusters`] |
+//! | [`crew`] | the clients, from the conductor's side |
 //! | [`client`] | a process with a manager of its own that takes locks, works under them and says what it believes |
 //! | [`works`] | what clients do under each kind of lock |
 //! | [`judge`] | a process with the resource that is to be protected; it writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
@@ -12,7 +13,7 @@
 //! even one that would expire. [`biting`] shows that the judge objects to what is wrong.
 //!
 //! `cargo test` runs a short campaign of everything at once. With `QUORLOCK_LONG=1` each fault is also done alone, and nodes
-//! are also groups and clusters.
+//! are also groups and clusters. So is the set of servers [changed](changing) under a fleet.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -23,16 +24,19 @@
 mod alone;
 mod ambush;
 mod biting;
+mod changing;
 mod child;
 mod client;
 mod clusters;
 mod conductor;
+mod crew;
 mod faults;
 mod grip;
 mod groups;
 mod history;
 mod judge;
 mod last;
+mod lines;
 mod mixed;
 mod nodes;
 mod options;

@@ -83,7 +83,7 @@ fn at_once<T: Send>(count: usize, start: impl Fn(usize) -> Result<T, Error> + Sy
     })
 }
 
-fn lock_keys(server: &Server) -> Vec<String> {
+pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).unwrap();
     let keys = keys.as_array().unwrap().iter().map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
     let slot = |it: &str| it.starts_with(|it: char| it.is_ascii_digit());
