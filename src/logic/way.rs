@@ -47,6 +47,44 @@ impl Way {
     }
 }
 
+/// How many commands a node answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answers {
+    /// When this window began, and how many came in it.
+    window: Option<(Tick, usize)>,
+    /// How many came in the window before.
+    before: usize,
+}
+
+impl Answers {
+    /// So many have come. `window`: a quarter of the response timeout or more, see [`in_time`].
+    pub(crate) fn on_answers(&mut self, count: usize, window: Duration, now: Tick) {
+        let Some((began, so_far)) = self.window else {
+            // Nobody knows how long the first took.
+            self.window = Some((now, 0));
+            return;
+        };
+        let (age, count) = (now.saturating_duration_since(began), so_far.saturating_add(count));
+        if age < window {
+            self.window = Some((began, count));
+            return;
+        }
+        // Answers to many commands come at once, after all the time that these took.
+        let part = u128::try_from(count).unwrap_or(u128::MAX).saturating_mul(window.as_nanos());
+        let part = part.checked_div(age.as_nanos()).unwrap_or_default();
+        self.before = usize::try_from(part).unwrap_or(usize::MAX);
+        self.window = Some((now, 0));
+    }
+
+    /// How many may be under way: as many as it answers in two windows, so in half the response timeout.
+    ///
+    /// Not as many as are given while it answers in time: callers that are ten times as fast as the node give it more in one
+    /// window than it answers within the response timeout.
+    pub(crate) fn in_two_windows(&self) -> usize {
+        self.window.map_or(0, |it| it.1).max(self.before).saturating_mul(2)
+    }
+}
+
 /// How many batches of commands may be under way before further commands wait, to be written together when an answer comes:
 /// every batch costs a wake-up here and one at the server, and a command waits for as long as one is on its way.
 pub(crate) fn batches(way: Option<Duration>) -> usize {

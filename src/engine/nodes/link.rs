@@ -28,7 +28,7 @@ use crate::engine::nodes::load::Load;
 use crate::error::{self, NodeFailure};
 use crate::ids::NodeId;
 use crate::logic::slots::Slots;
-use crate::logic::way::Way;
+use crate::logic::way::{Answers, Way, in_time};
 use crate::sys::logging::{debug, trace};
 use crate::sys::sync::Mutex;
 use crate::sys::{Registry, SOCKET, Socket, Waker, Watch};
@@ -76,6 +76,7 @@ pub(crate) struct State {
     /// Something that makes sense has come back on this connection.
     answered: bool,
     way: Way,
+    answers: Answers,
     /// The server's record is as it was asked to be.
     pub(super) noted: bool,
     /// Commands that wait until the server is greeted, if it is being greeted for them.
@@ -372,7 +373,7 @@ impl State {
     /// Everything that has come. An error breaks the connection; what had come before it counts.
     fn take_events(&mut self, now: Now, link: &Link) -> Option<Batch> {
         let mut batch = std::mem::take(&mut self.spare);
-        let (mut has_answers, mut again) = (false, false);
+        let (mut count, mut again) = (0_usize, false);
         let mut note = |job: &mut Job, asked: Now| {
             let took = now.tick.saturating_duration_since(asked.tick);
             // If it is sent again, others may be.
@@ -380,7 +381,7 @@ impl State {
                 self.way.on_answer(now.tick, took);
             }
             batch.in_time |= took <= link.load.response_timeout();
-            (has_answers, self.answered) = (true, true);
+            (count, self.answered) = (count.saturating_add(1), true);
         };
         loop {
             match self.conn.poll_event() {
@@ -415,8 +416,10 @@ impl State {
                 }
             }
         }
-        if has_answers {
-            link.load.publish_answers(self.way.shortest(), now.tick);
+        if count != 0 {
+            let way = self.way.shortest();
+            self.answers.on_answers(count, in_time(way, link.load.response_timeout()), now.tick);
+            link.load.publish_answers(way, self.answers.in_two_windows(), now.tick);
         }
         if again {
             self.flush();

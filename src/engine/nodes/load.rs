@@ -28,6 +28,8 @@ pub(crate) struct Load {
     answered_at: AtomicU64,
     /// How long the way takes, in nanoseconds, plus one; 0 if that is not known.
     way: AtomicU64,
+    /// So many commands it answers well within the response timeout.
+    answers: AtomicUsize,
 }
 
 impl Load {
@@ -41,6 +43,7 @@ impl Load {
             idle: AtomicBool::new(false),
             answered_at: AtomicU64::new(0),
             way: AtomicU64::new(0),
+            answers: AtomicUsize::new(0),
         }
     }
 
@@ -53,8 +56,9 @@ impl Load {
         self.oldest.store(oldest, Ordering::Release);
     }
 
-    /// Answers have come, on such a way.
-    pub(super) fn publish_answers(&self, way: Option<Duration>, now: Tick) {
+    /// Answers have come, on such a way. `answers`: see [`Answers::in_two_windows`](crate::logic::way::Answers::in_two_windows).
+    pub(super) fn publish_answers(&self, way: Option<Duration>, answers: usize, now: Tick) {
+        self.answers.store(answers, Ordering::Relaxed);
         self.answered_at.store(self.nanos(now), Ordering::Relaxed);
         let way = way.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX).saturating_add(1));
         self.way.store(way, Ordering::SeqCst);
@@ -109,8 +113,10 @@ impl Load {
     /// A round ends at the majority. So nothing else holds callers back when one node, or the thread that serves it, gets less
     /// done than they ask for: its queue would grow until every round has to do without that node.
     pub(crate) fn has_room(&self, queued: usize, now: Tick) -> bool {
-        let is_few = self.in_flight().saturating_add(queued) <= COMMANDS;
-        if is_few || !self.is_due_for(in_time(self.way(), self.response_timeout), now) {
+        let under_way = self.in_flight().saturating_add(queued);
+        let is_few = under_way <= COMMANDS;
+        let is_in_time = || !self.is_due_for(in_time(self.way(), self.response_timeout), now);
+        if is_few || under_way <= self.answers.load(Ordering::Relaxed) && is_in_time() {
             return true;
         }
         let since = u128::from(self.nanos(now).saturating_sub(self.answered_at.load(Ordering::Relaxed)));
@@ -129,7 +135,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::logic::way::Way;
+    use crate::logic::way::{Answers, Way};
     use crate::time;
 
     /// With so many commands under way since the beginning, the last answer after so many milliseconds, and a way of so many;
@@ -141,7 +147,7 @@ mod tests {
         load.in_flight.store(in_flight, Ordering::Relaxed);
         load.oldest.store(1, Ordering::Relaxed);
         let answered = start.checked_add(ms(answered)).unwrap();
-        load.publish_answers(Some(ms(way)), answered);
+        load.publish_answers(Some(ms(way)), 3_000, answered);
         load.has_room(queued, answered.checked_add(ms(later)).unwrap())
     }
 
@@ -149,20 +155,22 @@ mod tests {
     fn h6_callers_wait_for_a_node_that_falls_behind() {
         assert!(has_room([COMMANDS, 0], 30, 1, 1) && !has_room([COMMANDS, 1], 30, 1, 1));
         assert!(has_room([1_000, 1_000], 20, 1, 1), "it answers in time");
+        assert!(!has_room([1_000, 2_001], 20, 1, 1), "more than it has answered in two windows");
         assert!(has_room([1_000, 0], 90, 50, 5), "it is far away");
     }
 
-    /// Callers give a node three times as many commands as it answers in a second, for as long as they do not wait for it.
+    /// Callers give a node twenty times as many commands as it answers in a second, for as long as they do not wait for it.
     /// How long the slowest took, from when it was given.
     fn slowest(per_milli: usize, threads: usize, millis: u64) -> u64 {
         let start = time::tick();
         let load = Load::new(start, Duration::from_millis(100));
-        let (mut way, mut queue, mut batches, mut slowest) = (Way::default(), Vec::new(), VecDeque::new(), 0);
+        let (mut way, mut answers) = (Way::default(), Answers::default());
+        let (mut queue, mut batches, mut slowest) = (Vec::new(), VecDeque::new(), 0);
         for now in 0..millis {
             let tick = start.checked_add(Duration::from_millis(now)).unwrap();
             let under_way =
                 |batches: &VecDeque<(u64, usize, Vec<_>)>| batches.iter().map(|it| it.2.len()).sum::<usize>();
-            for _ in 0..per_milli * 3 {
+            for _ in 0..per_milli * 20 {
                 if load.has_room(queue.len(), tick) && under_way(&batches) + queue.len() < threads {
                     queue.push((now, batches.is_empty() && queue.is_empty()));
                 }
@@ -177,13 +185,16 @@ mod tests {
                     break;
                 }
                 let asked = *asked;
-                for (given, is_alone) in batches.pop_front().unwrap().2 {
+                let answered = batches.pop_front().unwrap().2;
+                let count = answered.len();
+                for (given, is_alone) in answered {
                     slowest = slowest.max(now - given);
                     if is_alone {
                         way.on_answer(tick, Duration::from_millis(now - asked));
                     }
                 }
-                load.publish_answers(way.shortest(), tick);
+                answers.on_answers(count, in_time(way.shortest(), load.response_timeout()), tick);
+                load.publish_answers(way.shortest(), answers.in_two_windows(), tick);
             }
             load.batches.store(batches.len(), Ordering::Relaxed);
             load.in_flight.store(under_way(&batches), Ordering::Relaxed);
