@@ -15,6 +15,7 @@
 
 mod decisions;
 mod proofs;
+mod recorded;
 
 use std::cell::RefCell;
 

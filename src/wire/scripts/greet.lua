@@ -11,7 +11,7 @@
 --          "slot": the record is of one slot of a cluster
 --          "settle": likewise, and it is not new: this process has kept the slot for longer, if the record is new and has not
 --          changed since it was looked at
--- ARGV[5]  the edition of the record that this client has seen, if it changes the sets of servers in it; empty or absent if not
+-- ARGV[5]  the edition of the record that this client has seen, if it changes the sets of servers in it; empty if not
 -- ARGV[6]  these sets, as they are to stand in the record. Without an edition the number of this client's servers, for a new
 --          record: then the first set has one server, this one; JOINED is 0 if an operator said so
 -- ARGV[7]  "vouch", "slot": the epoch of the configuration of a master of a cluster, whose record this is; absent if not
@@ -33,7 +33,6 @@
 --   edition  of the record that is stored; 0 if none is
 --   id       of the server; 0 if none is stored
 --   from     in a cluster: since when this process has kept the slot, or all the slots that it serves: microseconds since 1970
---
 --   now      the server's clock: microseconds since 1970
 --   sets     the sets of servers that programs use
 --
@@ -127,7 +126,7 @@ if word == "look" then
   -- They stay as they are.
 elseif ARGV[5] == edition and format == "1" then
   sets = ARGV[6]
-elseif (status == 2 or vouches or found == "0") and (ARGV[6] or "") ~= "" then
+elseif ARGV[5] == "" and ARGV[6] ~= "" and (status == 2 or vouches or found == "0") then
   local ms, is_said = math.floor(now / 1000), vouches or found == "0"
   sets = string.format(" %s %.0f %.0f %.0f - %s:0", ARGV[6], math.floor(ms / 3600000), is_said and 0 or ms, ms, id)
 end
