@@ -41,7 +41,8 @@ fn look_until_connected(locks: &LockManager, connections: u64) {
 
 /// Of each set in the server's record: how many servers are in it, and their ids.
 fn stored(server: &Server) -> Vec<(u64, Vec<String>)> {
-    let record = record(server).unwrap();
+    // None yet, or an operator has just begun it.
+    let Some(record) = record(server) else { return Vec::new() };
     let fields: Vec<_> = record.rest.split_whitespace().collect();
     let ids = |it: &str| it.split(',').map(|it| it.split(':').next().unwrap().to_owned()).collect();
     fields.chunks(6).map(|it| (it[0].parse().unwrap(), ids(it[5]))).collect()
