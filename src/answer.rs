@@ -254,7 +254,7 @@ pub(crate) enum ReleaseReply {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct StoredSet {
     /// The number of servers in it, those included whose ids nobody has noted yet.
-    pub(crate) size: u64,
+    pub(crate) size: usize,
     /// When a program last noted it: hours since 1970.
     pub(crate) used: u64,
     /// Since when this server has been in it, or in a set that went together with it; 0 for ever. When one of its servers was

@@ -45,7 +45,7 @@ pub struct NodeCheck {
 #[non_exhaustive]
 pub struct ServerSet {
     /// How many servers are in it.
-    pub size: u64,
+    pub size: usize,
     /// This manager's nodes that are known to be in it.
     pub nodes: Vec<NodeId>,
     /// It is this manager's own set, as far as its nodes are known.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::answer::{GreetReply, Listed, Record, StoredSet};
 use crate::error::ServerSet;
 use crate::ids::NodeId;
+use crate::logic::quorum::quorum;
 
 /// A set that nobody has noted for so many hours is not in use any more.
 const UNUSED_AFTER: u64 = 24;
@@ -101,9 +102,10 @@ impl OwnServers {
         self.servers.iter().enumerate().filter_map(|(at, it)| Some((at, is_displaced(at, it)?))).collect()
     }
 
-    /// Whether the server's greeting is due: it is in doubt which one it is, or its record is to be changed.
-    pub(crate) fn is_due(&self, server: usize) -> bool {
-        self.servers.get(server).is_some_and(|it| it.in_doubt) || self.judge(server).note.is_some()
+    /// Whether the server's greeting is due, of whose record this was made: it is in doubt which one it is, or the record is to be
+    /// changed.
+    pub(crate) fn is_due(&self, server: usize, judged: &Judgement) -> bool {
+        judged.note.is_some() || self.servers.get(server).is_some_and(|it| it.in_doubt)
     }
 
     /// What a server's record showed last.
@@ -128,14 +130,14 @@ impl OwnServers {
         others.retain(|it| hour.saturating_sub(it.used) < UNUSED_AFTER);
         let is_noted = !is_renewed && stored.as_ref().is_some_and(|it| it.servers == servers);
 
-        let met = |it: &StoredSet| (it.size, count(&it.servers));
+        let met = |it: &StoredSet| (it.size, it.servers.len());
         let is_listed = |it: &Server| servers.iter().any(|listed| listed.address == it.address);
         // A server without a record is new, and so in no other set.
         let new =
             self.servers.iter().filter(|it| it.shown.as_ref().is_some_and(|it| it.id.is_none()) && !is_listed(it));
-        let ours_met = (self.size(), count(&servers).saturating_add(count(new)));
+        let ours_met = (self.len(), servers.len().saturating_add(new.count()));
         let is_unsafe = |it: &&StoredSet| !go_together(common(&servers, &it.servers), ours_met, met(it));
-        let all = (self.size(), self.size());
+        let all = (self.len(), self.len());
         let is_safe = |it: &&StoredSet| go_together(common(&servers, &it.servers), all, (it.size, it.size));
         let in_the_way = others.iter().find(is_unsafe).or_else(|| others.get(SETS_MAX.saturating_sub(1)));
         let safe = || others.iter().find(is_safe).map(|it| (it.clone(), true));
@@ -143,28 +145,24 @@ impl OwnServers {
         if in_the_way.is_some() && !is_noted {
             return Judgement { member_for: Duration::MAX, note: None, other, is_refused: true };
         }
+        // An operator's word, and nobody has noted a set since.
+        let is_said =
+            shown.sets.iter().all(|it| is_alone(it) && it.joined == 0 && now <= it.changed.saturating_add(SAID_FOR));
         let joined = match &stored {
             Some(it) => it.joined,
             None if !others.is_empty() => 0,
-            None if shown
-                .sets
-                .iter()
-                .all(|it| is_alone(it) && it.joined == 0 && now <= it.changed.saturating_add(SAID_FOR)) =>
-            {
-                since(shown)
-            }
+            None if is_said => since(shown),
             // A program made its record and met no other server, or other programs have used it: it may lack what the servers of
             // our set have granted without it.
             None => now,
         };
         let member_for = if joined == 0 { Duration::MAX } else { Duration::from_millis(now.saturating_sub(joined)) };
         // As long as too few servers are known no lock can be had, or nobody can tell what is safe.
-        let may_note =
-            stored.is_some() || quorum_of(self.size()) <= count(&servers) && others.iter().all(|it| is_safe(&it));
+        let may_note = stored.is_some() || quorum(self.len()) <= servers.len() && others.iter().all(|it| is_safe(&it));
         let is_current = is_noted && stored.as_ref().is_some_and(|it| it.used == hour);
         let changed = stored.map_or(now, |it| it.changed);
         let note = (may_note && !is_current).then(|| {
-            let (size, label) = (self.size(), Arc::clone(&self.label));
+            let (size, label) = (self.len(), Arc::clone(&self.label));
             let mut sets = others.clone();
             // It stays in its place: clients that put their own first would change the record for each other for ever.
             sets.insert(at.min(others.len()), StoredSet { size, used: hour, joined, changed, label, servers });
@@ -179,7 +177,7 @@ impl OwnServers {
         let ours: Vec<_> = sets.iter().filter(|it| !is_alone(it) && self.is_ours(it)).cloned().collect();
         let (now, label) = (now / 1_000, Arc::clone(&self.label));
         let servers = vec![Listed { id: *id, address: 0 }];
-        let alone = || StoredSet { size: self.size(), used: 0, joined: now, changed: now, label, servers };
+        let alone = || StoredSet { size: self.len(), used: 0, joined: now, changed: now, label, servers };
         if ours.is_empty() && !sets.is_empty() { vec![alone()] } else { ours }
     }
 
@@ -188,7 +186,7 @@ impl OwnServers {
         let Some(shown) = self.shown(server) else { return Vec::new() };
         let hours = |it: &StoredSet| (shown.now / 1_000 / MILLIS_PER_HOUR).saturating_sub(it.used);
         let known = self.known_or_listed(&shown.sets, None);
-        let all = (self.size(), self.size());
+        let all = (self.len(), self.len());
         let public = |it: &StoredSet| ServerSet {
             size: it.size,
             nodes: self.in_common(it),
@@ -209,10 +207,6 @@ impl OwnServers {
 
     pub(crate) fn len(&self) -> usize {
         self.servers.len()
-    }
-
-    fn size(&self) -> u64 {
-        u64::try_from(self.servers.len()).unwrap_or(u64::MAX)
     }
 
     /// Those of our servers whose ids are known. For the record `of` a server its own is.
@@ -253,7 +247,7 @@ impl OwnServers {
     fn merged(&self, set: &StoredSet, of: Option<usize>) -> Option<Vec<Listed>> {
         let lacks = |ours: &Listed| set.servers.iter().all(|it| it.id != ours.id);
         let servers: Vec<_> = set.servers.iter().copied().chain(self.known(of).into_iter().filter(lacks)).collect();
-        let is_ours = set.size == self.size() && count(&servers) <= set.size && self.displaced(set, of).is_empty();
+        let is_ours = set.size == self.len() && servers.len() <= set.size && self.displaced(set, of).is_empty();
         is_ours.then_some(servers)
     }
 
@@ -278,28 +272,20 @@ fn is_younger(shown: Option<&GreetReply>, set: &StoredSet) -> bool {
 
 /// A program made the record of a server, and had met no other.
 fn is_alone(set: &StoredSet) -> bool {
-    count(&set.servers) < 2 && set.size != 1
+    set.servers.len() < 2 && set.size != 1
 }
 
-fn common(servers: &[Listed], others: &[Listed]) -> u64 {
-    count(servers.iter().filter(|it| others.iter().any(|other| other.id == it.id)))
-}
-
-fn count(servers: impl IntoIterator) -> u64 {
-    u64::try_from(servers.into_iter().count()).unwrap_or(u64::MAX)
-}
-
-fn quorum_of(size: u64) -> u64 {
-    (size / 2).saturating_add(1)
+fn common(servers: &[Listed], others: &[Listed]) -> usize {
+    servers.iter().filter(|it| others.iter().any(|other| other.id == it.id)).count()
 }
 
 /// Whether each majority of the one set shares a server with each of the other. Of each set: its size, and how many of its servers
 /// can be in a majority; `common`: how many of these are in both.
 ///
 /// Those that a client has met can be. All can be, if the answer is to hold whatever the others turn out to be.
-fn go_together(common: u64, (size, servers): (u64, u64), (other_size, others): (u64, u64)) -> bool {
+fn go_together(common: usize, (size, servers): (usize, usize), (other_size, others): (usize, usize)) -> bool {
     // Of a majority, so many at least are of those in common.
-    let of_common = |size, servers: u64| quorum_of(size).saturating_sub(servers.saturating_sub(common));
+    let of_common = |size, servers: usize| quorum(size).saturating_sub(servers.saturating_sub(common));
     common < of_common(size, servers).saturating_add(of_common(other_size, others))
 }
 

@@ -104,7 +104,7 @@ impl<T> Slots<T> {
             Err(failure) => return Next::Fail(waiting, failure),
         };
         slot.in_doubt = false;
-        slot.learn(found.clone(), now, length);
+        slot.learn(&found, now, length);
         let is_new = matches!(found.record, Record::Missing | Record::KeptFromNothing);
         let origin = match master.as_ref().map(|it| it.record) {
             Ok(Record::Kept) => "old",
@@ -131,7 +131,7 @@ impl<T> Slots<T> {
     ) {
         let slot = self.slots.entry(slot).or_default();
         match reply {
-            Ok(reply) => slot.learn(reply, now, length),
+            Ok(reply) => slot.learn(&reply, now, length),
             Err(_) => slot.in_doubt = true,
         }
     }
@@ -169,8 +169,8 @@ impl<T> Slots<T> {
 }
 
 impl<T> Slot<T> {
-    fn learn(&mut self, shown: GreetReply, now: Tick, length: Duration) {
-        self.kept = Some(Quarantines::of(&shown, now, length));
+    fn learn(&mut self, shown: &GreetReply, now: Tick, length: Duration) {
+        self.kept = Some(Quarantines::of(shown, now, length));
     }
 }
 

@@ -283,9 +283,11 @@ pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
         }
     };
     let key = slot.map_or_else(|| RECORD.to_vec(), |it| in_slot(RECORD, it));
-    let first = || if size == 0 { Vec::new() } else { digits(size) };
-    let sets = sets
-        .map_or_else(|| [Vec::new(), first()], |it| [it.edition.text().to_vec(), sets::write(&it.sets).into_bytes()]);
+    let sets = match sets {
+        Some(it) => [it.edition.text().to_vec(), sets::write(&it.sets).into_bytes()],
+        None if size == 0 => Default::default(),
+        None => [Vec::new(), digits(size)],
+    };
     let args = [vec![edition.text().to_vec(), digits(own), digits(heard), word.into()], sets.into(), more];
     let args = args.concat();
     Command::of_script(Script::Greet, &[&key], &slices(&args))

@@ -8,13 +8,13 @@ use crate::ids::{NodeSet, OwnerLabel};
 use crate::wire::refusal;
 
 /// Of a longer list, which none of us writes, no more is read.
-const SETS_MAX: usize = 8;
+const READ_MAX: usize = 8;
 
 /// Reads the sets of a record, without what is none; `None` if this is no text.
 pub(crate) fn read(text: &[u8]) -> Option<Arc<[StoredSet]>> {
     let parts: Vec<_> = std::str::from_utf8(text).ok()?.split_ascii_whitespace().collect();
     let (sets, _) = parts.as_chunks::<6>();
-    Some(sets.iter().filter_map(|it| read_one(*it)).take(SETS_MAX).collect())
+    Some(sets.iter().filter_map(|it| read_one(*it)).take(READ_MAX).collect())
 }
 
 fn read_one([size, used, joined, changed, label, servers]: [&str; 6]) -> Option<StoredSet> {
@@ -23,8 +23,8 @@ fn read_one([size, used, joined, changed, label, servers]: [&str; 6]) -> Option<
         Some(Listed { id: id.parse().ok()?, address: u32::from_str_radix(address, 16).ok()? })
     };
     let servers: Vec<_> = servers.split(',').map(listed).collect::<Option<_>>()?;
-    let size = size.parse().ok().filter(|it| *it <= u64::from(NodeSet::MAX))?;
-    let is_right = u64::try_from(servers.len()).is_ok_and(|it| it <= size) && label.len() <= OwnerLabel::MAX;
+    let size = size.parse().ok().filter(|it| *it <= usize::from(NodeSet::MAX))?;
+    let is_right = servers.len() <= size && label.len() <= OwnerLabel::MAX;
     is_right.then_some(StoredSet {
         size,
         used: used.parse().ok()?,

@@ -2,6 +2,8 @@
 
 use quorlock::NodeCheck;
 
+use crate::exit::Exit;
+
 /// How much it matters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Level {
@@ -38,7 +40,7 @@ impl Level {
         match self {
             Level::Note => 0,
             Level::Warning => 1,
-            Level::Unfit => 2,
+            Level::Unfit => Exit::UNFIT.number(),
         }
     }
 }

@@ -96,7 +96,7 @@ fn table(sets: &[Seen]) -> String {
 /// The servers of a set, as far as they are among those that were given.
 fn name(set: &ServerSet) -> String {
     let nodes: Vec<_> = set.nodes.iter().map(ToString::to_string).collect();
-    let others = usize::try_from(set.size).unwrap_or(usize::MAX).saturating_sub(nodes.len());
+    let others = set.size.saturating_sub(nodes.len());
     match others {
         0 => nodes.join(", "),
         _ => format!("{} and {others} more", nodes.join(", ")),

@@ -20,10 +20,10 @@ fn urls(servers: &Servers, numbers: &[usize]) -> Vec<String> {
 fn program(servers: &Servers, numbers: &[usize]) -> LockManager {
     let builder = LockManager::builder(urls(servers, numbers)).ttl(MAX_TTL).max_ttl(MAX_TTL);
     let locks = builder.response_timeout(Duration::from_millis(500)).owner_label(Some("web")).build().unwrap();
-    let size = u64::try_from(numbers.len()).unwrap();
     eventually("the set is noted", || {
         drop(locks.mutex("report").try_lock());
-        let is_whole = |it: &quorlock::ServerSet| it.is_ours && it.size == size && it.nodes.len() == numbers.len();
+        let is_whole =
+            |it: &quorlock::ServerSet| it.is_ours && it.size == numbers.len() && it.nodes.len() == numbers.len();
         locks.check_nodes().iter().all(|it| it.sets.iter().any(is_whole))
     });
     locks

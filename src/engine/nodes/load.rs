@@ -107,8 +107,9 @@ impl Load {
         patience.as_nanos() < u128::from(age)
     }
 
-    /// Whether a call may begin a round while `queued` commands wait for the worker: the node has few, or answers in time. One
-    /// that is silent, or that has answered nothing for a quarter of the response timeout, holds nobody up.
+    /// Whether a call may begin a round while `queued` commands wait for the worker: the node has few, or answers in time and has
+    /// no more than it answers in half the response timeout. One that is silent, or that has answered nothing for a quarter of it,
+    /// holds nobody up.
     ///
     /// A round ends at the majority. So nothing else holds callers back when one node, or the thread that serves it, gets less
     /// done than they ask for: its queue would grow until every round has to do without that node.

@@ -23,10 +23,11 @@ const NOTED_EVERY: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug)]
 pub(crate) struct Sets {
     own: Mutex<OwnServers>,
-    /// Of each node a bit: others use it in a set that does not go together with ours; its greeting is due; nobody has looked
-    /// whether it counts since something became known.
+    /// A bit for each node: others use it in a set that does not go together with ours.
     refused: AtomicU64,
+    /// Likewise: its greeting is due.
     due: AtomicU64,
+    /// Likewise: nobody has looked whether its grants count since something became known.
     unsure: AtomicU64,
     /// The log has said that others use another set: one that does not go together with ours, one that does.
     warned: AtomicBool,
@@ -52,9 +53,14 @@ impl Sets {
     fn change<T>(&self, change: impl FnOnce(&mut OwnServers) -> T) -> T {
         let mut own = self.own.lock();
         let result = change(&mut own);
-        let bits = |is: &dyn Fn(usize) -> bool| (0..own.len()).filter(|it| is(*it)).fold(0, |bits, it| bits | bit(it));
-        self.refused.store(bits(&|it| own.judge(it).is_refused), Ordering::Relaxed);
-        self.due.store(bits(&|it| own.is_due(it)), Ordering::Relaxed);
+        let (mut refused, mut due) = (0, 0);
+        for node in 0..own.len() {
+            let judged = own.judge(node);
+            refused |= if judged.is_refused { bit(node) } else { 0 };
+            due |= if own.is_due(node, &judged) { bit(node) } else { 0 };
+        }
+        self.refused.store(refused, Ordering::Relaxed);
+        self.due.store(due, Ordering::Relaxed);
         self.unsure.store(u64::MAX, Ordering::Relaxed);
         result
     }
@@ -143,13 +149,21 @@ impl InSets {
 
     fn finding_of(&self, own: &OwnServers) -> Option<NodeFinding> {
         let (StoredSet { size, label, .. }, is_safe) = own.judge(self.node.index()).other?;
-        Some(NodeFinding::OtherNodes { there: size, here: own.len().try_into().ok()?, label, is_safe })
+        Some(NodeFinding::OtherNodes { there: size.try_into().ok()?, here: own.len().try_into().ok()?, label, is_safe })
     }
 
     /// Why its votes do not count, if they do not because of that.
     pub(crate) fn failure(&self) -> Option<NodeFailure> {
-        self.sets.as_ref().filter(|it| it.strict && self.is_in(&it.refused))?;
-        Some(NodeFailure::Disqualified { finding: self.finding()? })
+        let sets = self.sets.as_ref().filter(|it| self.is_refused(it))?;
+        self.disqualified(&sets.own.lock())
+    }
+
+    fn is_refused(&self, sets: &Sets) -> bool {
+        sets.strict && self.is_in(&sets.refused)
+    }
+
+    fn disqualified(&self, own: &OwnServers) -> Option<NodeFailure> {
+        Some(NodeFailure::Disqualified { finding: self.finding_of(own)? })
     }
 
     /// Why what it granted that was asked for at `asked` does not count, as far as all nodes are known now.
@@ -160,8 +174,8 @@ impl InSets {
         let sets = self.sets.as_ref().filter(|it| self.is_in(&it.unsure))?;
         let own = sets.own.lock();
         let is_gone = own.shown(self.node.index()).is_none();
-        if sets.strict && self.is_in(&sets.refused) {
-            return Some(NodeFailure::Disqualified { finding: self.finding_of(&own)? });
+        if self.is_refused(sets) {
+            return self.disqualified(&own);
         }
         if let Some((left, why)) = self.left_of(&own, asked, length) {
             return Some(NodeFailure::Quarantined { left, why });

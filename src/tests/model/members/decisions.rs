@@ -87,7 +87,7 @@ impl Decisions {
             note.is_none() && !is_refused && !own.without_others(it).is_empty()
         };
         let noted = bits(&is_noted);
-        let (due, shown) = (bits(&|it| own.is_due(it)), bits(&|it| own.shown(it).is_some()));
+        let (due, shown) = (bits(&|it| own.is_due(it, &own.judge(it))), bits(&|it| own.shown(it).is_some()));
         let heard = |it: usize| own.shown(it).map_or(0, |it| (it.now / 1_000).saturating_sub(START) / MINUTE);
         let judged = (0..own.len()).map(|it| (own.judge(it), heard(it))).collect::<Vec<_>>();
         let servers = judged.into_iter().map(|(it, heard)| OfServer {
@@ -205,7 +205,7 @@ impl Decisions {
 
     fn one_set(&mut self, size: usize, ids: &[u64], since: u64, hours: u64) -> u16 {
         let servers = ids.iter().map(|id| Listed { id: *id, address: 0 }).collect();
-        let (size, used) = (size as u64, at(BEGIN) / HOUR - hours);
+        let used = at(BEGIN) / HOUR - hours;
         let (joined, changed) = (since, since);
         self.number_of_sets(vec![StoredSet { size, used, joined, changed, label: "".into(), servers }])
     }
