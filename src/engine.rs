@@ -31,7 +31,7 @@ use crate::stats::{Counters, count};
 use crate::time::{self, Tick};
 use crate::wire::Address;
 
-pub(crate) use crate::engine::hold::held::{Confirmation, HeldLock, Leaving};
+pub(crate) use crate::engine::hold::held::{Confirmation, Leaving, LiveHold};
 pub use crate::engine::listeners::LostReceiver;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};

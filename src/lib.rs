@@ -116,11 +116,11 @@ pub use error::{
 pub use ids::{FencingToken, NodeId};
 pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
-pub use lock::{Guard, LockGuard, ReadGuard, WriteGuard, release_all};
+pub use lock::{Hold, LockGuard, ReadGuard, WriteGuard, release_all};
 pub use manager::{Admin, LockManager};
 #[cfg(feature = "metrics")]
 pub use observer::MetricsObserver;
-pub use observer::{Event, Hold, ObservedLock, Observer, RoundOutcome};
+pub use observer::{Event, HeldLock, ObservedLock, Observer, RoundOutcome};
 pub use stats::{NodeStats, Stats};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

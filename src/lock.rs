@@ -2,11 +2,12 @@
 
 mod acquire;
 mod guard;
+mod hold;
 mod rw_guards;
 mod together;
 
 pub(crate) use acquire::{Patience, acquire};
 pub use guard::LockGuard;
+pub use hold::Hold;
 pub use rw_guards::{ReadGuard, WriteGuard};
-pub(crate) use together::GiveBack;
-pub use together::{Guard, release_all};
+pub use together::release_all;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::{Engine, Shared};
 use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::inspection::{Inspection, Listing};
-use crate::observer::Hold;
+use crate::observer::HeldLock;
 use crate::stats::Stats;
 
 /// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
@@ -58,7 +58,7 @@ impl LockManager {
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
     #[must_use]
-    pub fn held(&self) -> Vec<Hold> {
+    pub fn held(&self) -> Vec<HeldLock> {
         let shared = self.engine.shared();
         // Looked at before anything is locked: see `Process`.
         if shared.is_forked() { Vec::new() } else { shared.schedule.held() }

@@ -1,13 +1,13 @@
 //! What a manager tells a program that watches it.
 
 mod event;
-mod hold;
+mod held_lock;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod upcall;
 
 pub use event::{Event, ObservedLock, Observer, RoundOutcome};
-pub use hold::Hold;
+pub use held_lock::HeldLock;
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsObserver;
 pub(crate) use upcall::Upcall;

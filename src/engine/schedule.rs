@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::nodes::outgoing::Enqueued;
-use crate::observer::Hold;
+use crate::observer::HeldLock;
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Now, Tick};
 
@@ -36,7 +36,7 @@ pub(crate) trait Due: Send + Sync {
     fn left(&self, now: Moment) -> Duration;
 
     /// What it is, if it is a lock that is held.
-    fn hold(&self) -> Option<Hold>;
+    fn hold(&self) -> Option<HeldLock>;
 
     /// The schedule has stopped, so it will never be due. The result is what may take its time: it is done when all others
     /// have heard of it as well.
@@ -136,7 +136,7 @@ impl Schedule {
     }
 
     /// The locks that are held, the oldest first.
-    pub(crate) fn held(&self) -> Vec<Hold> {
+    pub(crate) fn held(&self) -> Vec<HeldLock> {
         let known: Vec<_> = self.queue.lock().all_known.values().filter_map(Weak::upgrade).collect();
         // Each has a mutex of its own, which is locked with nothing else locked.
         let mut held: Vec<_> = known.iter().filter_map(|it| it.hold()).collect();
@@ -262,9 +262,9 @@ mod tests {
             Duration::ZERO
         }
 
-        fn hold(&self) -> Option<Hold> {
+        fn hold(&self) -> Option<HeldLock> {
             let lock = ObservedLock::new(&LockName::new(b"x"), None);
-            Some(Hold { lock, token: FencingToken::new(self.0.id), age: Duration::ZERO, left: Duration::ZERO })
+            Some(HeldLock { lock, token: FencingToken::new(self.0.id), age: Duration::ZERO, left: Duration::ZERO })
         }
 
         fn on_stop(self: Arc<Self>) -> Option<Rest> {

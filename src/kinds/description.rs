@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::engine::{Engine, LockSpec};
 use crate::error::AcquireError;
-use crate::lock::{LockGuard, Patience, acquire};
+use crate::lock::{Hold, LockGuard, Patience, acquire};
 use crate::logic::validity;
 use crate::wire::{KeyTtls, Plan};
 
@@ -57,11 +57,11 @@ impl Description {
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.
     pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         self.check()?;
-        acquire(&self.engine, &self.spec, patience)
+        acquire(&self.engine, &self.spec, patience).map(LockGuard::new)
     }
 
     /// For reading: beside other readers.
-    pub(super) fn take_read(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+    pub(super) fn take_read(&self, patience: Patience) -> Result<Hold, AcquireError> {
         self.check()?;
         let reader = || Arc::new(LockSpec { plan: self.spec.plan.to_read(), ..LockSpec::clone(&self.spec) });
         acquire(&self.engine, self.reader.get_or_init(reader), patience)

@@ -12,8 +12,8 @@ use crate::error::{AcquireError, Lost, ReleaseError, Released};
 use crate::kinds::description::Description;
 use crate::kinds::methods::{mutex_methods, named, run_method, setters};
 use crate::kinds::mutex::Mutex;
-use crate::kinds::reentrant::holds::{Hold, Key};
-use crate::lock::{GiveBack, LockGuard, Patience};
+use crate::kinds::reentrant::holds::{Key, ThreadHold};
+use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::sys::logging::debug;
 
@@ -166,7 +166,7 @@ impl fmt::Debug for ReentrantMutex {
 #[must_use = "a guard that is not bound to a name is dropped at once, and releases the lock if it is the only one: write \
               `let _guard = …`, not `let _ = …`"]
 pub struct ReentrantGuard {
-    hold: Rc<Hold>,
+    hold: Rc<ThreadHold>,
 }
 
 // As of a `LockGuard`; the table of what the thread holds is not borrowed while anything else runs.
@@ -193,19 +193,10 @@ impl ReentrantGuard {
     /// - [`ReleaseError::NotConfirmed`]: this was the last guard, and no majority confirmed in time. The release stays
     ///   queued for nodes that did not; where it never arrives the key expires within one ttl.
     pub fn release(self) -> Result<Option<Released>, ReleaseError> {
-        match self.give_back() {
-            Ok(guard) => guard.release().map(Some),
-            Err(result) => result.map(|()| None),
-        }
-    }
-}
-
-impl GiveBack for ReentrantGuard {
-    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
         if self.holds() != 1 {
-            return Err(self.check().map_err(ReleaseError::from));
+            return self.check().map(|()| None).map_err(ReleaseError::from);
         }
-        Rc::into_inner(self.hold).map(Hold::into_guard).ok_or(Ok(()))
+        Rc::into_inner(self.hold).map(|hold| hold.into_guard().release()).transpose()
     }
 }
 
@@ -250,8 +241,9 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::{Engine, HeldLock, LockSpec, Won};
+    use crate::engine::{Engine, LiveHold, LockSpec, Won};
     use crate::ids::{FencingToken, LockName};
+    use crate::lock::Hold;
     use crate::wire::{Address, KeyTtls, Plan};
 
     const TTL: Duration = Duration::from_secs(10);
@@ -267,7 +259,10 @@ mod tests {
         let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
         let spec = Arc::new(LockSpec { renew: false, ..spec });
         let won = Won { token: FencingToken::new(token), ..Won::just_now(&spec, TTL) };
-        LockGuard::of_hold(Arc::clone(engine), Arc::new(HeldLock::new(Arc::clone(engine.shared()), token, won)))
+        LockGuard::new(Hold::of_hold(
+            Arc::clone(engine),
+            Arc::new(LiveHold::new(Arc::clone(engine.shared()), token, won)),
+        ))
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {

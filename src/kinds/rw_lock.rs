@@ -67,7 +67,7 @@ impl LockManager {
 
 impl RwLock {
     fn take_read(&self, patience: Patience) -> Result<ReadGuard, AcquireError> {
-        self.inner.take_read(patience).map(|guard| ReadGuard { guard })
+        self.inner.take_read(patience).map(|hold| ReadGuard { hold })
     }
 
     fn take_write(&self, patience: Patience) -> Result<WriteGuard, AcquireError> {

@@ -9,7 +9,7 @@ use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::description::Description;
 use crate::kinds::methods::{lock_methods, named, run_method, setters};
-use crate::lock::{GiveBack, LockGuard, Patience};
+use crate::lock::{Hold, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
@@ -160,7 +160,7 @@ impl Permit {
         self.guard.slot().map_or(0, usize::from)
     }
 
-    /// Gives the permit back and says how that went: see [`LockGuard::release`].
+    /// Gives the permit back and says how that went: see [`Hold::release`].
     ///
     /// # Errors
     ///
@@ -170,9 +170,9 @@ impl Permit {
     }
 }
 
-impl GiveBack for Permit {
-    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
-        Ok(self.guard)
+impl From<Permit> for Hold {
+    fn from(permit: Permit) -> Hold {
+        permit.guard.into()
     }
 }
 

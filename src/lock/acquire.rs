@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::{
-    self, Attempt, CancelHandle, Engine, HeldLock, Known, LockSpec, LostAttempt, Next, NotWon, Place, Request, Shared,
+    self, Attempt, CancelHandle, Engine, Known, LiveHold, LockSpec, LostAttempt, Next, NotWon, Place, Request, Shared,
     Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
-use crate::lock::guard::LockGuard;
+use crate::lock::hold::Hold;
 use crate::logic::acquire::LossReason;
 use crate::logic::{outage, wait};
 use crate::observer::Event;
@@ -38,11 +38,7 @@ pub(crate) enum Patience {
 }
 
 /// Acquires the lock, or says why not. `spec` was checked.
-pub(crate) fn acquire(
-    engine: &Arc<Engine>,
-    spec: &Arc<LockSpec>,
-    patience: Patience,
-) -> Result<LockGuard, AcquireError> {
+pub(crate) fn acquire(engine: &Arc<Engine>, spec: &Arc<LockSpec>, patience: Patience) -> Result<Hold, AcquireError> {
     engine.operate(|shared| {
         let fanout = &shared.fanout;
         fanout.records.note_use();
@@ -127,13 +123,13 @@ impl<'a> Call<'a> {
     /// RACE: it is noted before anybody else knows of it. From the moment at which it is in the schedule it can end: this
     /// process may have been stopped for longer than its ttl. An end that came before the note would leave the queue with a
     /// hold that never ends, and all later calls behind it.
-    fn guard(&mut self, won: Won, note: impl FnOnce(u64)) -> Result<LockGuard, AcquireError> {
+    fn guard(&mut self, won: Won, note: impl FnOnce(u64)) -> Result<Hold, AcquireError> {
         let shared: &Arc<Shared> = self.engine.shared();
         self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
-        let lock = Arc::new(HeldLock::new(Arc::clone(shared), id, won));
+        let lock = Arc::new(LiveHold::new(Arc::clone(shared), id, won));
         // From here on the lock is given back whatever happens.
-        let guard = LockGuard::of_hold(Arc::clone(self.engine), Arc::clone(&lock));
+        let guard = Hold::of_hold(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
         self.won = true;
         shared.fanout.upcall.tell(|| {
@@ -150,7 +146,7 @@ impl<'a> Call<'a> {
     }
 
     /// One attempt, without a place in the queue. `to_the_end`: repeated as long as it may be that nobody got the lock.
-    fn once(&mut self, to_the_end: bool) -> Result<LockGuard, AcquireError> {
+    fn once(&mut self, to_the_end: bool) -> Result<Hold, AcquireError> {
         let shared = self.engine.shared();
         let request = Request::new(self.spec, &shared.config, None).ending(self.end);
         let mut known = Known::default();
@@ -192,7 +188,7 @@ impl<'a> Call<'a> {
     }
 
     /// Attempts until the lock is won or until `until`, in the queue of this manager.
-    fn wait(&mut self, until: Option<Tick>) -> Result<LockGuard, AcquireError> {
+    fn wait(&mut self, until: Option<Tick>) -> Result<Hold, AcquireError> {
         let shared = self.engine.shared();
         let signals = self.signals();
         // Others may give back a permit.

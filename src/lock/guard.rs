@@ -1,213 +1,60 @@
-//! One hold of a lock.
+//! The guard of a lock with one holder.
 
 use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::ops::Deref;
 
-use crate::engine::{Confirmation, Engine, HeldLock, LostReceiver};
-use crate::error::{ExtendError, Lost, ReleaseError, Released};
+use crate::error::{ReleaseError, Released};
 use crate::ids::FencingToken;
-use crate::sys::logging::{debug, info};
-use crate::time::{self, About};
+use crate::lock::hold::Hold;
 
-/// Holds a lock until it is dropped.
-///
-/// Unless the lock was taken with [`renew(false)`](crate::Mutex::renew), a thread of the manager extends it for as long
-/// as the guard exists, up to the [maximum hold](crate::Builder::max_hold) if one is set. A lock can be *lost* all the same: a
-/// majority of the nodes fails, or this process is stopped for longer than the ttl. Then every method here says so, and
-/// [`lost`](LockGuard::lost) and [`on_lost`](LockGuard::on_lost) tell those who wait.
-///
-/// Dropping releases on every node and waits until a majority has confirmed, so that after the scope the lock is free
-/// for anyone. It blocks for at most one [response timeout](crate::Builder::response_timeout), usually one round trip.
-/// It never panics, also while the thread is unwinding. Then it does not release where
-/// [`lock_delay`](crate::Builder::lock_delay) is wanted. Call [`release`](LockGuard::release) instead to learn how it went,
-/// and [`release_all`](crate::release_all) for many guards.
-///
-/// A guard can be sent to another thread and dropped there. It keeps the manager's threads alive, so the manager may be
-/// dropped first: the drop of the last guard then [shuts down](crate::LockManager::shut_down) as well, and blocks for up to the
-/// [shutdown grace](crate::Builder::shutdown_grace). In a child process after `fork` the guard is not held, and dropping it there does nothing.
+/// Holds a lock until it is dropped: a [`Hold`] with a fencing token.
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "Guard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 pub struct LockGuard {
-    lock: Arc<HeldLock>,
-    /// `None` once released.
-    engine: Option<Arc<Engine>>,
+    hold: Hold,
 }
 
-// A panic beside a guard changes nothing of the hold: see `LockManager`.
-impl UnwindSafe for LockGuard {}
-impl RefUnwindSafe for LockGuard {}
-
 impl LockGuard {
-    pub(crate) fn of_hold(engine: Arc<Engine>, lock: Arc<HeldLock>) -> LockGuard {
-        LockGuard { lock, engine: Some(engine) }
-    }
-
-    /// The slot, of a semaphore.
-    pub(crate) fn slot(&self) -> Option<u8> {
-        self.lock.spec.plan.slot()
-    }
-
-    /// Whether the lock may be relied upon right now.
-    ///
-    /// Does not block and asks nobody: the answer comes from the clock and from what the nodes have confirmed. Between
-    /// this call and what is done next the process can be stopped for any time; only storage that checks the
-    /// [fencing token](LockGuard::fencing_token) closes that gap.
-    #[must_use]
-    #[doc(alias = "is_held")]
-    #[doc(alias = "is_locked")]
-    pub fn is_valid(&self) -> bool {
-        self.check().is_ok()
-    }
-
-    /// Like [`is_valid`](LockGuard::is_valid), as a result: for `guard.check()?` between the steps of a job.
-    ///
-    /// # Errors
-    ///
-    /// How the lock was lost.
-    pub fn check(&self) -> Result<(), Lost> {
-        self.lock.remaining().map(drop)
-    }
-
-    /// How long the lock may still be relied upon if nothing extends it; zero if it was lost. Does not block.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.lock.remaining().unwrap_or(Duration::ZERO)
-    }
-
-    /// The instant until which the lock may be relied upon if nothing extends it; in the past if it was lost. Does not
-    /// block.
-    ///
-    /// For handing to code that takes a deadline. An [`Instant`] does not count time in suspend on every system, so
-    /// code that may run across a suspend should ask [`is_valid`](LockGuard::is_valid) as well.
-    #[must_use]
-    pub fn use_until(&self) -> Instant {
-        let now = time::tick();
-        now.checked_add(self.remaining()).unwrap_or(now)
+    pub(crate) fn new(hold: Hold) -> LockGuard {
+        LockGuard { hold }
     }
 
     /// The number of this hold: larger than that of every earlier holder of the lock. Does not block.
     #[must_use]
     #[doc(alias = "token")]
+    #[doc(alias = "fencing")]
     pub fn fencing_token(&self) -> FencingToken {
-        self.lock.token
+        self.hold.token()
     }
 
-    /// A channel on which the loss of the lock is announced. Does not block.
-    ///
-    /// It carries one message if the lock is lost, also if that has happened already, and is closed without a message
-    /// when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself (with
-    /// `crossbeam-channel = "0.5"` among your dependencies), or alone: `guard.lost().recv_timeout(pause)` is a pause that
-    /// ends early if the lock is lost. Each call makes a channel of its own, which is forgotten when it is dropped.
-    #[must_use]
-    pub fn lost(&self) -> LostReceiver {
-        self.lock.lost()
-    }
-
-    /// Calls `callback` once if the lock is lost; at once if that has happened already. Does not block.
-    ///
-    /// It runs on a thread that the manager has for such callbacks, one after another, with nothing locked. It may block and
-    /// use the manager; a callback that blocks delays other callbacks of the same manager, and nothing else. A panic in it
-    /// is caught and logged. It is dropped without a call when the lock is released. Callbacks that are due at a shutdown
-    /// are still called, and the shutdown does not wait for them.
-    pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
-        self.lock.on_lost(Box::new(callback));
-    }
-
-    /// Extends the lock so that it lasts at least `ttl` from now, less the margin; never shortens it.
-    ///
-    /// Blocks for one round trip, at most one response timeout. Needed for locks without renewal, or before a step
-    /// that must not be interrupted by an outage shorter than `ttl`. A later renewal uses the lock's own ttl and does
-    /// not shorten this one. Whole milliseconds, rounded down.
+    /// Releases the lock and reports how that went: see [`Hold::release`].
     ///
     /// # Errors
     ///
-    /// - [`ExtendError::Lost`]: the lock was lost, before or now.
-    /// - [`ExtendError::NoQuorum`]: too few nodes confirmed; the lock is still held for its old time, and for the new one as
-    ///   soon as a late majority confirms.
-    /// - [`ExtendError::BadTtl`]: `ttl` is outside of what [`Builder::ttl`](crate::Builder::ttl) allows.
-    #[doc(alias = "renew")]
-    #[doc(alias = "refresh")]
-    pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.lock.extend(ttl)
-    }
-
-    /// Releases the lock and says how that went. Blocks for one round trip, at most one response timeout.
-    ///
-    /// # Errors
-    ///
-    /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end. Or the release
-    ///   found it gone: of the nodes that had confirmed it, so many no longer held it that no majority was left. Then this
-    ///   is the first that anybody hears of it, and whoever listens is told as well.
-    /// - [`ReleaseError::NotConfirmed`]: no majority confirmed in time. The release stays queued for nodes that did
-    ///   not; where it never arrives the key expires within one ttl.
+    /// As for [`Hold::release`].
     #[doc(alias = "unlock")]
-    pub fn release(mut self) -> Result<Released, ReleaseError> {
-        self.end(|engine, lock| confirmed(engine, lock.release()?))
-    }
-
-    /// What the hold is made of, for who ends it.
-    pub(super) fn into_parts(mut self) -> Result<(Arc<Engine>, Arc<HeldLock>), ReleaseError> {
-        Ok((self.take_engine()?, Arc::clone(&self.lock)))
-    }
-
-    /// The same hold, of one of several readers.
-    pub(super) fn downgrade(mut self) -> Result<LockGuard, Lost> {
-        self.end(|engine, lock| {
-            let reader = lock.downgrade(engine.shared().next_lock.fetch_add(1, Relaxed))?;
-            Ok(LockGuard::of_hold(Arc::clone(engine), reader))
-        })
-    }
-
-    /// Lets `end` end the hold, unless that has been done, or is the shutdown's or the parent process's to do.
-    fn end<T, E: From<Lost>>(&mut self, end: impl FnOnce(&Arc<Engine>, &HeldLock) -> Result<T, E>) -> Result<T, E> {
-        let engine = self.take_engine()?;
-        let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
-        end(&engine, &self.lock)
-    }
-
-    /// The manager, for who ends the hold: nobody does so twice, nor in a forked child.
-    fn take_engine(&mut self) -> Result<Arc<Engine>, Lost> {
-        let engine = self.engine.take().ok_or(Lost::Gone)?;
-        if engine.shared().is_forked() { Err(Lost::Forked) } else { Ok(engine) }
+    pub fn release(self) -> Result<Released, ReleaseError> {
+        self.hold.release()
     }
 }
 
-/// What a release says that has ended so.
-pub(super) fn confirmed(engine: &Engine, (end, round): Confirmation) -> Result<Released, ReleaseError> {
-    let fanout = &engine.shared().fanout;
-    if end.enough {
-        Ok(Released { confirmed: end.confirmed, nodes: fanout.len() })
-    } else {
-        Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: fanout.report(round.rows()) })
+impl From<LockGuard> for Hold {
+    fn from(guard: LockGuard) -> Hold {
+        guard.hold
     }
 }
 
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        // A loss is in the log, or will be.
-        let _: Result<(), Lost> = self.end(|engine, lock| {
-            if lock.leave_after_panic() {
-                info!("{}: dropped by a panic, and left to expire", lock.spec.name);
-                return Ok(());
-            }
-            let (end, _) = lock.release()?;
-            if !end.enough {
-                let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared().fanout.len());
-                debug!("{name}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
-            }
-            Ok(())
-        });
+impl Deref for LockGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = f.debug_struct("LockGuard");
-        f.field("name", &self.lock.spec.name).field("fencing_token", &self.lock.token);
-        f.field("remaining", &format_args!("{}", About(self.remaining()))).finish_non_exhaustive()
+        f.debug_tuple("LockGuard").field(&self.hold).finish()
     }
 }

@@ -2,18 +2,16 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::time::{Duration, Instant};
 
-use crate::engine::LostReceiver;
-use crate::error::{ExtendError, Lost, ReleaseError, Released};
+use crate::error::{Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
 use crate::lock::guard::LockGuard;
-use crate::lock::together::GiveBack;
+use crate::lock::hold::Hold;
 
 /// Holds a read-write lock for reading until it is dropped: other readers may have it as well, and no writer has.
 ///
-/// It is kept, lost, released and dropped like a [`LockGuard`], and can be sent to another thread. What is read under it is
-/// that of one writer *if the guard is valid afterwards*: read, then [`check`](ReadGuard::check), then use what was read.
+/// It is a [`Hold`], kept, lost, released and dropped like any other, and can be sent to another thread. What is read under it is
+/// that of one writer *if the guard is valid afterwards*: read, then [`check`](Hold::check), then use what was read.
 /// A writer that goes on writing after its own lock was lost is for the storage to refuse: see
 /// [`guide::safety`](crate::guide::safety#readers).
 ///
@@ -22,7 +20,7 @@ use crate::lock::together::GiveBack;
 #[doc(alias = "RwLockReadGuard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 pub struct ReadGuard {
-    pub(crate) guard: LockGuard,
+    pub(crate) hold: Hold,
 }
 
 /// Holds a read-write lock for writing until it is dropped.
@@ -48,69 +46,17 @@ impl ReadGuard {
     /// there has been no writer yet it is a number below that of the first.
     #[must_use]
     pub fn last_writer(&self) -> FencingToken {
-        self.guard.fencing_token()
+        self.hold.token()
     }
 
-    /// Whether the lock may be relied upon right now: see [`LockGuard::is_valid`]. Does not block.
-    #[must_use]
-    #[doc(alias = "is_held")]
-    pub fn is_valid(&self) -> bool {
-        self.guard.is_valid()
-    }
-
-    /// Like [`is_valid`](ReadGuard::is_valid), as a result: after what was read, and before it is used. Does not block.
+    /// Releases the lock and says how that went. Blocks like [`Hold::release`].
     ///
     /// # Errors
     ///
-    /// How the lock was lost.
-    pub fn check(&self) -> Result<(), Lost> {
-        self.guard.check()
-    }
-
-    /// How long the lock may still be relied upon if nothing extends it; zero if it was lost. Does not block.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// The instant until which the lock may be relied upon if nothing extends it: see [`LockGuard::use_until`]. Does not
-    /// block.
-    #[must_use]
-    pub fn use_until(&self) -> Instant {
-        self.guard.use_until()
-    }
-
-    /// A channel on which the loss of the lock is announced: see [`LockGuard::lost`]. Does not block.
-    #[must_use]
-    pub fn lost(&self) -> LostReceiver {
-        self.guard.lost()
-    }
-
-    /// Calls `callback` once if the lock is lost: see [`LockGuard::on_lost`]. Does not block.
-    pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
-        self.guard.on_lost(callback);
-    }
-
-    /// Extends the lock so that it lasts at least `ttl` from now, less the margin; never shortens it. Blocks like
-    /// [`LockGuard::extend`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`LockGuard::extend`].
-    #[doc(alias = "renew")]
-    #[doc(alias = "refresh")]
-    pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.guard.extend(ttl)
-    }
-
-    /// Releases the lock and says how that went. Blocks like [`LockGuard::release`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`LockGuard::release`].
+    /// As for [`Hold::release`].
     #[doc(alias = "unlock")]
     pub fn release(self) -> Result<Released, ReleaseError> {
-        self.guard.release()
+        self.hold.release()
     }
 }
 
@@ -130,29 +76,37 @@ impl WriteGuard {
     /// How the lock was lost, before or now. It is not held then.
     #[doc(alias = "into_read")]
     pub fn downgrade(self) -> Result<ReadGuard, Lost> {
-        self.guard.downgrade().map(|guard| ReadGuard { guard })
+        Hold::from(self.guard).downgrade().map(|hold| ReadGuard { hold })
     }
 
-    /// Releases the lock and says how that went. Blocks like [`LockGuard::release`].
+    /// Releases the lock and says how that went. Blocks like [`Hold::release`].
     ///
     /// # Errors
     ///
-    /// As for [`LockGuard::release`].
+    /// As for [`Hold::release`].
     #[doc(alias = "unlock")]
     pub fn release(self) -> Result<Released, ReleaseError> {
         self.guard.release()
     }
 }
 
-impl GiveBack for ReadGuard {
-    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
-        Ok(self.guard)
+impl From<ReadGuard> for Hold {
+    fn from(guard: ReadGuard) -> Hold {
+        guard.hold
     }
 }
 
-impl GiveBack for WriteGuard {
-    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
-        Ok(self.guard)
+impl From<WriteGuard> for Hold {
+    fn from(guard: WriteGuard) -> Hold {
+        guard.guard.into()
+    }
+}
+
+impl Deref for ReadGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
     }
 }
 
@@ -172,6 +126,6 @@ impl fmt::Debug for WriteGuard {
 
 impl fmt::Debug for ReadGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReadGuard").field(&self.guard).finish()
+        f.debug_tuple("ReadGuard").field(&self.hold).finish()
     }
 }

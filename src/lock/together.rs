@@ -2,36 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Call, Engine, HeldLock, Leaving};
+use crate::engine::{Call, Engine, Leaving, LiveHold};
 use crate::error::{Lost, ReleaseError};
-use crate::lock::guard::{self, LockGuard};
+use crate::lock::hold::{Hold, confirmed};
 use crate::time::{self, Tick};
 
 /// So many releases are under way at once: few enough for every node to answer them within a response timeout.
 const AT_ONCE: usize = 256;
 
-/// A guard of any kind, for [`release_all`]. This crate alone implements it.
-pub trait Guard: GiveBack {}
-
-impl<G: GiveBack> Guard for G {}
-
-/// What [`release_all`] needs of a guard.
-pub trait GiveBack {
-    /// The hold that ends with this guard; how it went, if none does.
-    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>>;
-}
-
-impl GiveBack for LockGuard {
-    fn give_back(self) -> Result<LockGuard, Result<(), ReleaseError>> {
-        Ok(self)
-    }
-}
-
 /// Releases many locks together, 256 at a time: thousands take a few round trips, and not one each as with one drop after
 /// the other.
 ///
-/// Takes guards of every kind, of one manager or of several. Of [reentrant](crate::ReentrantGuard) guards, the last one of a
-/// hold releases the lock.
+/// Takes guards of every kind, of one manager or of several. A [reentrant](crate::ReentrantGuard) guard is released by itself.
 ///
 /// Blocks for one round trip for each 256 guards. It waits as long as releases are confirmed, and one
 /// [response timeout](crate::Builder::response_timeout) after the last of them. Then all others are sent without a wait.
@@ -40,7 +22,7 @@ impl GiveBack for LockGuard {
 ///
 /// # Errors
 ///
-/// Of each guard, as for [`LockGuard::release`]. Releases that are [not confirmed](ReleaseError::NotConfirmed) stay queued;
+/// Of each guard, as for [`Hold::release`]. Releases that are [not confirmed](ReleaseError::NotConfirmed) stay queued;
 /// where one never arrives the key expires within one ttl.
 ///
 /// # Panics
@@ -63,42 +45,40 @@ impl GiveBack for LockGuard {
 #[doc(alias = "unlock_all")]
 #[doc(alias = "drop_all")]
 #[doc(alias = "release_many")]
-pub fn release_all<G: Guard>(guards: impl IntoIterator<Item = G>) -> Vec<Result<(), ReleaseError>> {
-    let mut guards = guards.into_iter();
+pub fn release_all<H: Into<Hold>>(holds: impl IntoIterator<Item = H>) -> Vec<Result<(), ReleaseError>> {
+    let mut holds = holds.into_iter();
     let (mut results, mut late) = (Vec::new(), None);
     loop {
-        let holds = guards.by_ref().take(AT_ONCE).map(|guard| guard.give_back()?.into_parts().map_err(Err));
-        let holds: Vec<Hold> = holds.collect();
-        if holds.is_empty() {
+        let some: Vec<Parts> = holds.by_ref().take(AT_ONCE).map(|hold| hold.into().into_parts()).collect();
+        if some.is_empty() {
             return results;
         }
-        results.extend(release(&holds, &mut late));
+        results.extend(release(&some, &mut late));
     }
 }
 
-/// One hold, or how the release of its guard went.
-type Hold = Result<(Arc<Engine>, Arc<HeldLock>), Result<(), ReleaseError>>;
+/// What a hold is made of, unless it ended before.
+type Parts = Result<(Arc<Engine>, Arc<LiveHold>), ReleaseError>;
 /// Its release under way.
 type Sent<'a> = (&'a Engine, Call<'a>, Leaving<'a>);
 
 /// Releases these. `late`: when the wait for an earlier one ended without an answer in time.
-fn release(holds: &[Hold], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseError>> {
+fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseError>> {
     let sent: Vec<_> = holds.iter().map(|hold| send(hold.as_ref().map_err(Clone::clone)?)).collect();
     sent.iter().flatten().for_each(|(.., leaving)| leaving.wake());
     let mut wait = |(engine, _call, leaving): Sent<'_>| {
         let until = late.unwrap_or_else(|| time::deadline(engine.shared().fanout.response_timeout()));
-        let result = guard::confirmed(engine, leaving.wait(until)?);
+        let result = confirmed(engine, leaving.wait(until)?);
         if result.is_err() && until <= time::tick() {
             *late = Some(until);
         }
         result.map(drop)
     };
-    sent.into_iter().map(|sent| sent.map_or_else(|result| result, &mut wait)).collect()
+    sent.into_iter().map(|sent| sent.and_then(&mut wait)).collect()
 }
 
-fn send((engine, lock): &(Arc<Engine>, Arc<HeldLock>)) -> Result<Sent<'_>, Result<(), ReleaseError>> {
-    let lost = |lost: Lost| Err(lost.into());
-    let call = engine.begin_release().ok_or_else(|| lost(Lost::ShutDown))?;
-    let leaving = lock.begin_release().map_err(lost)?;
+fn send((engine, lock): &(Arc<Engine>, Arc<LiveHold>)) -> Result<Sent<'_>, ReleaseError> {
+    let call = engine.begin_release().ok_or(Lost::ShutDown)?;
+    let leaving = lock.begin_release()?;
     Ok((engine, call, leaving))
 }

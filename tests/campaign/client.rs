@@ -316,7 +316,7 @@ impl Client {
             }
             if hold.extends && next_extension <= now && !self.role.deaf {
                 next_extension = now + nanos(self.role.ttl / 3);
-                let _ = hold.grip.extend(self.role.ttl);
+                let _ = hold.grip.hold().extend(self.role.ttl);
             }
             thread::sleep(step.min(Duration::from_nanos(until - now)));
             valid = self.look(hold);
@@ -326,7 +326,7 @@ impl Client {
     /// Asks the guard, and tells the judge what it said.
     pub(crate) fn look(&mut self, hold: &Hold) -> bool {
         let before = boot();
-        let remaining = hold.grip.remaining();
+        let remaining = hold.grip.hold().remaining();
         let after = boot();
         let remaining = if self.role.deaf { self.role.ttl / 2 } else { remaining };
         self.judge.ask(&format!("seen {} {before} {after} {}", hold.number, nanos(remaining)));

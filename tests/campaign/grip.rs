@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, ExtendError, FencingToken, LockGuard, Lost, Permit, ReadGuard, ReleaseError, Released, WriteGuard,
+    AcquireError, FencingToken, Hold, LockGuard, Lost, Permit, ReadGuard, ReleaseError, Released, WriteGuard,
 };
 
 use crate::history::Way;
@@ -63,31 +63,17 @@ impl Grip {
         }
     }
 
-    pub(crate) fn remaining(&self) -> Duration {
+    pub(crate) fn hold(&self) -> &Hold {
         match self {
-            Grip::Lock(it) => it.remaining(),
-            Grip::Read(it) => it.remaining(),
-            Grip::Write(it) => it.remaining(),
-            Grip::Permit(it) => it.remaining(),
-        }
-    }
-
-    pub(crate) fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        match self {
-            Grip::Lock(it) => it.extend(ttl),
-            Grip::Read(it) => it.extend(ttl),
-            Grip::Write(it) => it.extend(ttl),
-            Grip::Permit(it) => it.extend(ttl),
+            Grip::Lock(guard) => guard,
+            Grip::Read(guard) => guard,
+            Grip::Write(guard) => guard,
+            Grip::Permit(permit) => permit,
         }
     }
 
     pub(crate) fn release(self) -> Result<Released, ReleaseError> {
-        match self {
-            Grip::Lock(it) => it.release(),
-            Grip::Read(it) => it.release(),
-            Grip::Write(it) => it.release(),
-            Grip::Permit(it) => it.release(),
-        }
+        Hold::from(self).release()
     }
 
     /// # Panics
@@ -96,5 +82,16 @@ impl Grip {
     pub(crate) fn downgrade(self) -> Result<Grip, Lost> {
         let Grip::Write(guard) = self else { panic!("it is no writer's") };
         guard.downgrade().map(Grip::Read)
+    }
+}
+
+impl From<Grip> for Hold {
+    fn from(grip: Grip) -> Hold {
+        match grip {
+            Grip::Lock(guard) => guard.into(),
+            Grip::Read(guard) => guard.into(),
+            Grip::Write(guard) => guard.into(),
+            Grip::Permit(permit) => permit.into(),
+        }
     }
 }

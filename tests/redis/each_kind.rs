@@ -2,10 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
-use std::time::Duration;
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::{AcquireError, ExtendError, LockGuard, LockManager, Lost, Permit, ReadGuard, WriteGuard};
+use quorlock::{AcquireError, Hold, LockManager, Lost};
 
 use crate::support::*;
 
@@ -20,21 +19,13 @@ pub(crate) enum Kind {
 
 pub(crate) const KINDS: [Kind; 4] = [Kind::Reader, Kind::Writer, Kind::Several, Kind::Permit];
 
-/// A lock that is held.
-pub(crate) enum Hold {
-    Reader(ReadGuard),
-    Writer(WriteGuard),
-    Several(LockGuard),
-    Permit(Permit),
-}
-
 impl Kind {
     pub(crate) fn try_take(self, locks: &LockManager) -> Result<Hold, AcquireError> {
         Ok(match self {
-            Kind::Reader => Hold::Reader(locks.rw_lock("read").try_read()?),
-            Kind::Writer => Hold::Writer(locks.rw_lock("written").try_write()?),
-            Kind::Several => Hold::Several(locks.multi(["a", "b"]).try_lock()?),
-            Kind::Permit => Hold::Permit(locks.semaphore("mail", 1).try_acquire()?),
+            Kind::Reader => locks.rw_lock("read").try_read()?.into(),
+            Kind::Writer => locks.rw_lock("written").try_write()?.into(),
+            Kind::Several => locks.multi(["a", "b"]).try_lock()?.into(),
+            Kind::Permit => locks.semaphore("mail", 1).try_acquire()?.into(),
         })
     }
 
@@ -71,25 +62,6 @@ impl Kind {
 
     fn is_gone_from(self, server: &Server) -> bool {
         !self.keys().iter().any(|it| server.exists(it))
-    }
-}
-
-impl Hold {
-    fn guard(&self) -> Result<&LockGuard, &ReadGuard> {
-        match self {
-            Hold::Reader(it) => Err(it),
-            Hold::Writer(it) => Ok(it),
-            Hold::Several(it) => Ok(it),
-            Hold::Permit(it) => Ok(it),
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Lost> {
-        self.guard().map_or_else(ReadGuard::check, LockGuard::check)
-    }
-
-    pub(crate) fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.guard().map_or_else(|it| it.extend(ttl), |it| it.extend(ttl))
     }
 }
 
@@ -213,8 +185,7 @@ fn d12_a_hold_of_any_kind_is_renewed_and_one_without_renewal_is_lost_at_its_end(
     let fixed = KINDS.map(|it| it.try_take(&fixed).unwrap());
 
     for hold in &fixed {
-        let lost = hold.guard().map_or_else(ReadGuard::lost, LockGuard::lost);
-        assert_eq!((lost.recv()?, hold.check()), (Lost::LeaseOver, Err(Lost::LeaseOver)));
+        assert_eq!((hold.lost().recv()?, hold.check()), (Lost::LeaseOver, Err(Lost::LeaseOver)));
     }
 
     assert!(renewed.iter().all(|it| it.check().is_ok()));

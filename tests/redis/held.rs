@@ -38,7 +38,7 @@ fn what_a_manager_holds_is_listed_until_it_is_released_and_nothing_of_others() -
 }
 
 /// However several names are written together, all of them are in it.
-fn second_name(held: &[quorlock::Hold]) -> &str {
+fn second_name(held: &[quorlock::HeldLock]) -> &str {
     let name = std::str::from_utf8(held[1].lock.name()).unwrap();
     assert!(name.contains('a') && name.contains('b'), "{name}");
     name

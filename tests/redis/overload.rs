@@ -35,7 +35,7 @@ fn all_held(results: Vec<Result<LockGuard, AcquireError>>) -> Vec<LockGuard> {
     let errors: Vec<_> = results.iter().filter_map(|it| it.as_ref().err()).collect();
     assert!(errors.is_empty(), "{} of {} calls failed, the first: {}", errors.len(), results.len(), errors[0]);
     let guards: Vec<_> = results.into_iter().map(Result::unwrap).collect();
-    assert!(guards.iter().all(LockGuard::is_valid), "some were lost");
+    assert!(guards.iter().all(|guard| guard.is_valid()), "some were lost");
     guards
 }
 

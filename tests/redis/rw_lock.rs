@@ -527,7 +527,7 @@ fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
     let locks = connected(builder(servers.urls()), 3);
     let lock = locks.rw_lock(NAME);
 
-    assert!(lock.read_with(ReadGuard::is_valid)?);
+    assert!(lock.read_with(|guard| guard.is_valid())?);
     let token = lock.write_with(|it| it.fencing_token())?;
     assert_eq!(lock.read_with(|it| it.last_writer())?, token);
     let lost = lock.read_with(|_| {

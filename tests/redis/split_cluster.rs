@@ -100,7 +100,7 @@ fn while_an_old_master_of_a_cluster_and_the_new_one_serve_side_by_side_nobody_el
             Err(err) => is_silent(&err),
         });
     }
-    assert!(guards.iter().all(LockGuard::is_valid));
+    assert!(guards.iter().all(|guard| guard.is_valid()));
     // Nor does the old one count any more, for those who do not hear the others.
     let other = split.other();
     error_in_the_end(&split.here[0], &other, |err| *failure(err, 0) == NodeFailure::Unconfirmed);

@@ -265,7 +265,7 @@ fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> Test
         let locks = builder(servers.urls()).response_timeout(ms(200)).ttl(ms(900)).build()?;
         connect(&locks, 3);
         let guards: Vec<_> = (0..60).map(|i| lock_in_the_end(&locks, &format!("of {turn} {i}"))).collect();
-        let lost: Vec<_> = guards.iter().map(quorlock::LockGuard::lost).collect();
+        let lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
 
         let commands = locks.stats().commands;
         while locks.stats().commands == commands {

@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
-use crate::engine::hold::held::{Ended, HeldLock};
+use crate::engine::hold::held::{Ended, LiveHold};
 use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::spec::LockSpec;
 use crate::error::Lost;
 use crate::time::Now;
 
-impl HeldLock {
+impl LiveHold {
     /// Makes a hold of one of several readers out of this one; `id` is its own. Waits until a majority lets other readers in,
     /// for at most a response timeout.
-    pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<HeldLock>, Lost> {
+    pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<LiveHold>, Lost> {
         let (lease, confirmations, counter_kept, said_long) = {
             let state = self.state.lock();
             (state.lease, state.confirmations(), state.counter_kept, state.said_long)
@@ -33,7 +33,7 @@ impl HeldLock {
             grants: Grants::default(),
             in_lists: self.in_lists,
         };
-        let mut reader = HeldLock { began: self.began, ..HeldLock::new(Arc::clone(&self.shared), id, won) };
+        let mut reader = LiveHold { began: self.began, ..LiveHold::new(Arc::clone(&self.shared), id, won) };
         let state = reader.state.get_mut();
         (state.lease, state.confirmations, state.longest_ttl) = (lease, confirmations, keep);
         (state.listeners, state.said_long) = (listeners, said_long);

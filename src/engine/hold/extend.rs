@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
-use crate::engine::hold::held::{HeldLock, Renewal, State};
+use crate::engine::hold::held::{LiveHold, Renewal, State};
 use crate::engine::nodes::job::Sink;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
 use crate::engine::round::outcome::Grants;
@@ -21,7 +21,7 @@ use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::{quorum, token, validity};
-use crate::observer::{Event, Hold};
+use crate::observer::{Event, HeldLock};
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, write_line};
 use crate::sys::sync::Mutex;
@@ -36,7 +36,7 @@ pub(super) struct Extending {
     until: Moment,
 }
 
-impl Due for HeldLock {
+impl Due for LiveHold {
     fn slot(&self) -> &Slot {
         &self.slot
     }
@@ -99,11 +99,11 @@ impl Due for HeldLock {
         self.state.lock().lease.ends_in(now)
     }
 
-    fn hold(&self) -> Option<Hold> {
+    fn hold(&self) -> Option<HeldLock> {
         let now = Moment::now();
         let until = self.state.lock().lease.valid_until(now).ok()?;
         let (age, left) = (now.since(self.began), now.until(until));
-        Some(Hold { lock: self.spec.observed(), token: self.token, age, left })
+        Some(HeldLock { lock: self.spec.observed(), token: self.token, age, left })
     }
 
     fn on_stop(self: Arc<Self>) -> Option<Rest> {
@@ -124,7 +124,7 @@ impl State {
     }
 }
 
-impl HeldLock {
+impl LiveHold {
     /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
     /// forward so that this is in doubt.
     fn doubt(&self, state: &State, tick: Tick) -> Option<Duration> {
@@ -278,13 +278,13 @@ impl HeldLock {
             state.lease.is_held().then(|| state.due_in(extend_at, self.doubt(&state, time::tick()), now))
         };
         let Some(wait) = due_in() else { return };
-        self.shared.schedule.plan(Arc::<HeldLock>::clone(self), wait);
+        self.shared.schedule.plan(Arc::<LiveHold>::clone(self), wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
         match due_in() {
             None => self.shared.schedule.remove(&self.slot),
-            Some(sooner) if sooner < wait => self.shared.schedule.plan(Arc::<HeldLock>::clone(self), sooner),
+            Some(sooner) if sooner < wait => self.shared.schedule.plan(Arc::<LiveHold>::clone(self), sooner),
             Some(_) => {}
         }
     }
@@ -292,7 +292,7 @@ impl HeldLock {
 
 /// An extension under way, and its late answers.
 pub(super) struct Extension {
-    lock: Arc<HeldLock>,
+    lock: Arc<LiveHold>,
     round: Pending<ExtendRound>,
     sent: Extending,
     number: u64,
@@ -418,7 +418,7 @@ impl Extension {
     /// writer has. Its next extension lifts those of the nodes that still have its entry: if a majority has it, there was no
     /// writer, and the others can be healed.
     fn after_confirmation(&self) {
-        let HeldLock { shared, spec, owner, .. } = &*self.lock;
+        let LiveHold { shared, spec, owner, .. } = &*self.lock;
         let (fanout, Now { moment, tick }) = (&shared.fanout, Now::read());
         let shown: Vec<_> =
             self.round.with_ballot(|it| it.votes().places().filter_map(|(_, answer)| answer?.counter()).collect());
@@ -480,14 +480,14 @@ impl Sink for Extension {
 }
 
 /// Takes the answers to a healing, only to count them.
-struct Healing(Arc<HeldLock>);
+struct Healing(Arc<LiveHold>);
 
 impl Sink for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
             count(&self.0.shared.counters.healed);
             debug!("{}: set again on {node}", self.0.spec.name);
-            let HeldLock { spec, shared, .. } = &*self.0;
+            let LiveHold { spec, shared, .. } = &*self.0;
             shared.fanout.upcall.tell(|| Event::Healed { lock: spec.observed(), node });
         }
         true

@@ -31,7 +31,7 @@ use crate::time::{self, Moment, Tick};
 use crate::wire::{Command, QueueUpdate, Waiter};
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
-pub(crate) struct HeldLock {
+pub(crate) struct LiveHold {
     pub(crate) id: u64,
     pub(super) slot: Slot,
     pub(crate) spec: Arc<LockSpec>,
@@ -95,7 +95,7 @@ pub(super) struct Ended {
 /// A release that is in the queues of the nodes.
 #[must_use]
 pub(crate) struct Leaving<'a> {
-    lock: &'a HeldLock,
+    lock: &'a LiveHold,
     /// The call of this manager that comes next.
     next: Option<Arc<Ticket>>,
     ended: Ended,
@@ -140,15 +140,15 @@ impl State {
     }
 }
 
-impl fmt::Debug for HeldLock {
+impl fmt::Debug for LiveHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = f.debug_struct("HeldLock");
+        let mut f = f.debug_struct("LiveHold");
         f.field("name", &self.spec.name).field("owner", &self.owner).field("token", &self.token).finish_non_exhaustive()
     }
 }
 
-impl HeldLock {
-    pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> HeldLock {
+impl LiveHold {
+    pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> LiveHold {
         let hold_until = shared.config.max_hold.and_then(|it| won.sent.moment.checked_add(it));
         let state = State {
             lease: Lease::new(won.use_until, hold_until, won.spec.renew),
@@ -166,7 +166,7 @@ impl HeldLock {
             said_long: false,
             said_not_extended: false,
         };
-        HeldLock {
+        LiveHold {
             id,
             slot: Slot::new(id),
             spec: won.spec,
@@ -266,7 +266,7 @@ impl HeldLock {
         end
     }
 
-    /// Like [`HeldLock::release`], but does not wait, and leaves the release in the queues of the nodes. The result has to
+    /// Like [`LiveHold::release`], but does not wait, and leaves the release in the queues of the nodes. The result has to
     /// be [woken](Leaving::wake), whatever happens, and then [waited for](Leaving::wait). The waiting call of this manager
     /// asks the nodes itself.
     pub(crate) fn begin_release(&self) -> Result<Leaving<'_>, Lost> {
@@ -420,7 +420,7 @@ impl HeldLock {
         }
     }
 
-    /// Like [`HeldLock::lose`], but it is left to the caller to announce the loss. The release is in the queues of the nodes.
+    /// Like [`LiveHold::lose`], but it is left to the caller to announce the loss. The release is in the queues of the nodes.
     pub(super) fn end_for(&self, reason: Lost) -> Option<Loss> {
         let mut state = self.state.lock();
         let lost = state.lease.lose(reason);

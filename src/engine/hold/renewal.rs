@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::hold::held::HeldLock;
+    use crate::engine::hold::held::LiveHold;
     use crate::engine::{Engine, LockSpec, Won};
     use crate::error::Lost;
     use crate::ids::{NodeId, NodeSet};
@@ -76,15 +76,15 @@ mod tests {
     }
 
     /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
-    fn short_hold(engine: &Engine) -> Arc<HeldLock> {
+    fn short_hold(engine: &Engine) -> Arc<LiveHold> {
         hold(engine, Duration::from_millis(20))
     }
 
-    fn hold(engine: &Engine, lasts: Duration) -> Arc<HeldLock> {
+    fn hold(engine: &Engine, lasts: Duration) -> Arc<LiveHold> {
         let plan = Plan::mutex(b"", b"x", KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&engine.shared().config, b"x", plan));
         let won = Won::just_now(&spec, lasts);
-        Arc::new(HeldLock::new(Arc::clone(engine.shared()), 0, won))
+        Arc::new(LiveHold::new(Arc::clone(engine.shared()), 0, won))
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         let lock = short_hold(&engine);
         let lost = lock.lost();
 
-        survive(engine.shared(), &[Arc::<HeldLock>::clone(&lock)], || panic!("a bug"));
+        survive(engine.shared(), &[Arc::<LiveHold>::clone(&lock)], || panic!("a bug"));
 
         // By the renewal thread: nobody else looks at it.
         assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Expired));
@@ -105,7 +105,7 @@ mod tests {
         let engine = engine();
         let ttl = engine.shared().config.ttl;
         let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
-        let due = |it: &HeldLock| it.state.lock().renewed_at.checked_add(lease::renew_after(ttl)).unwrap();
+        let due = |it: &LiveHold| it.state.lock().renewed_at.checked_add(lease::renew_after(ttl)).unwrap();
         let now = Now { moment: due(&lock), tick: time::tick() };
         lock.state.lock().owed.insert(NodeId::new(0));
 
@@ -131,7 +131,7 @@ mod tests {
             let plan = Plan::mutex(b"", b"x", KeyTtls::default());
             let spec = LockSpec { renew: renewed, ..LockSpec::new(&engine.shared().config, b"x", plan) };
             let won = Won::just_now(&Arc::new(spec), 2 * lease::LONG_HOLD);
-            let lock = Arc::new(HeldLock::new(Arc::clone(engine.shared()), 0, won));
+            let lock = Arc::new(LiveHold::new(Arc::clone(engine.shared()), 0, won));
             let said_after = |age| {
                 let now = Now { moment: lock.began.checked_add(age).unwrap(), tick: time::tick() };
                 let mut batch = Enqueued::default();

@@ -17,7 +17,7 @@ use crate::ids::LockName;
 use crate::lock::LockGuard;
 
 thread_local! {
-    static HOLDS: RefCell<BTreeMap<Key, Weak<Hold>>> = const { RefCell::new(BTreeMap::new()) };
+    static HOLDS: RefCell<BTreeMap<Key, Weak<ThreadHold>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// One lock of one manager. The prefix is the manager's, so the name says which key it is.
@@ -37,16 +37,16 @@ impl Key {
 }
 
 /// One hold, shared by the thread's guards: they are counted by their `Rc`.
-pub(super) struct Hold {
+pub(super) struct ThreadHold {
     // Dropped first: a thread that is already releasing the lock does not hold it any more.
     entry: Entry,
     pub(super) guard: LockGuard,
 }
 
-impl Hold {
+impl ThreadHold {
     /// The guard, which the thread does not find any more: it is about to release the lock.
     pub(super) fn into_guard(self) -> LockGuard {
-        let Hold { entry, guard } = self;
+        let ThreadHold { entry, guard } = self;
         drop(entry);
         guard
     }
@@ -69,14 +69,14 @@ impl Drop for Entry {
 }
 
 /// This thread's hold of a lock, if there is one. It is counted by its `Rc`: make a guard of it.
-pub(super) fn find(key: &Key) -> Result<Option<Rc<Hold>>, AcquireError> {
+pub(super) fn find(key: &Key) -> Result<Option<Rc<ThreadHold>>, AcquireError> {
     let found = HOLDS.try_with(|it| it.borrow().get(key).and_then(Weak::upgrade));
     found.map_err(|_| AcquireError::ThreadEnding)
 }
 
 /// Enters a hold that was just won.
-pub(super) fn enter(key: Key, guard: LockGuard) -> Result<Rc<Hold>, AcquireError> {
-    let hold = Rc::new(Hold { entry: Entry(key.clone()), guard });
+pub(super) fn enter(key: Key, guard: LockGuard) -> Result<Rc<ThreadHold>, AcquireError> {
+    let hold = Rc::new(ThreadHold { entry: Entry(key.clone()), guard });
     let replaced = HOLDS.try_with(|it| it.borrow_mut().insert(key, Rc::downgrade(&hold)));
     // Without an entry the hold could not be found again, and the thread would wait for itself: rather release it.
     replaced.map(drop).map_err(|_| AcquireError::ThreadEnding)?;

@@ -8,7 +8,7 @@ use crate::observer::event::ObservedLock;
 /// A lock that a manager holds: [`LockManager::held`](crate::LockManager::held).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Hold {
+pub struct HeldLock {
     /// Which.
     pub lock: ObservedLock,
     /// The number of the hold.

@@ -1,0 +1,214 @@
+//! One hold of a lock, of any kind: what all guards share.
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::engine::{Confirmation, Engine, LiveHold, LostReceiver};
+use crate::error::{ExtendError, Lost, ReleaseError, Released};
+use crate::ids::FencingToken;
+use crate::sys::logging::{debug, info};
+use crate::time::{self, About};
+
+/// One hold of a lock of any kind: what all guards share.
+///
+/// Every guard dereferences to it, so a function that takes `&Hold` accepts a [`LockGuard`](crate::LockGuard), a
+/// [`ReadGuard`](crate::ReadGuard), a [`WriteGuard`](crate::WriteGuard), a [`Permit`](crate::Permit) and a
+/// [`ReentrantGuard`](crate::ReentrantGuard). All but the last convert into it, to be kept side by side.
+///
+/// A thread of the manager extends the lock while the hold exists, unless the lock was taken with
+/// [`renew(false)`](crate::Mutex::renew), up to the [maximum hold](crate::Builder::max_hold) if one is set. A lock can be
+/// *lost* all the same: a majority of the nodes fails, or this process is stopped for longer than the ttl. Then every method
+/// here reports the loss, and [`lost`](Hold::lost) and [`on_lost`](Hold::on_lost) announce it.
+///
+/// # Drop
+///
+/// Dropping releases the lock on every node and waits until a majority has confirmed. After the scope the lock is free. The
+/// drop blocks for one [response timeout](crate::Builder::response_timeout) at most, usually for one round trip. It never
+/// panics, also while the thread unwinds; then it does not release where [`lock_delay`](crate::Builder::lock_delay) is set.
+/// Call [`release`](Hold::release) instead to learn how the release went, and [`release_all`](crate::release_all) for many.
+///
+/// A hold can be sent to another thread and dropped there. It keeps the manager's threads alive. If the manager is dropped
+/// first, the drop of the last hold also [shuts down](crate::LockManager::shut_down) and blocks for up to the
+/// [shutdown grace](crate::Builder::shutdown_grace). In a child process after `fork` the lock is not held, and a drop does
+/// nothing.
+#[must_use = "a hold that is not bound to a name releases the lock at once: write `let _hold = …`, not `let _ = …`"]
+pub struct Hold {
+    lock: Arc<LiveHold>,
+    /// `None` once released.
+    engine: Option<Arc<Engine>>,
+}
+
+// A panic beside a guard changes nothing of the hold: see `LockManager`.
+impl UnwindSafe for Hold {}
+impl RefUnwindSafe for Hold {}
+
+impl Hold {
+    pub(crate) fn of_hold(engine: Arc<Engine>, lock: Arc<LiveHold>) -> Hold {
+        Hold { lock, engine: Some(engine) }
+    }
+
+    /// The slot, of a semaphore.
+    pub(crate) fn slot(&self) -> Option<u8> {
+        self.lock.spec.plan.slot()
+    }
+
+    /// Whether the lock may be relied upon right now.
+    ///
+    /// Does not block and asks nobody: the answer comes from the clock and from what the nodes have confirmed. Between
+    /// this call and what is done next the process can be stopped for any time; only storage that checks the
+    /// [fencing token](crate::LockGuard::fencing_token) closes that gap.
+    #[must_use]
+    #[doc(alias = "is_held")]
+    #[doc(alias = "is_locked")]
+    pub fn is_valid(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    /// Like [`is_valid`](Hold::is_valid), as a result: for `guard.check()?` between the steps of a job.
+    ///
+    /// # Errors
+    ///
+    /// How the lock was lost.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.lock.remaining().map(drop)
+    }
+
+    /// How long the lock may still be relied upon if nothing extends it; zero if it was lost. Does not block.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.lock.remaining().unwrap_or(Duration::ZERO)
+    }
+
+    /// The instant until which the lock may be relied upon if nothing extends it; in the past if it was lost. Does not
+    /// block.
+    ///
+    /// For handing to code that takes a deadline. An [`Instant`] does not count time in suspend on every system, so
+    /// code that may run across a suspend should ask [`is_valid`](Hold::is_valid) as well.
+    #[must_use]
+    pub fn use_until(&self) -> Instant {
+        let now = time::tick();
+        now.checked_add(self.remaining()).unwrap_or(now)
+    }
+
+    pub(super) fn token(&self) -> FencingToken {
+        self.lock.token
+    }
+
+    /// A channel on which the loss of the lock is announced. Does not block.
+    ///
+    /// It carries one message if the lock is lost, also if that has happened already, and is closed without a message
+    /// when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself (with
+    /// `crossbeam-channel = "0.5"` among your dependencies), or alone: `guard.lost().recv_timeout(pause)` is a pause that
+    /// ends early if the lock is lost. Each call makes a channel of its own, which is forgotten when it is dropped.
+    #[must_use]
+    pub fn lost(&self) -> LostReceiver {
+        self.lock.lost()
+    }
+
+    /// Calls `callback` once if the lock is lost; at once if that has happened already. Does not block.
+    ///
+    /// It runs on a thread that the manager has for such callbacks, one after another, with nothing locked. It may block and
+    /// use the manager; a callback that blocks delays other callbacks of the same manager, and nothing else. A panic in it
+    /// is caught and logged. It is dropped without a call when the lock is released. Callbacks that are due at a shutdown
+    /// are still called, and the shutdown does not wait for them.
+    pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
+        self.lock.on_lost(Box::new(callback));
+    }
+
+    /// Extends the lock so that it lasts at least `ttl` from now, less the margin; never shortens it.
+    ///
+    /// Blocks for one round trip, at most one response timeout. Needed for locks without renewal, or before a step
+    /// that must not be interrupted by an outage shorter than `ttl`. A later renewal uses the lock's own ttl and does
+    /// not shorten this one. Whole milliseconds, rounded down.
+    ///
+    /// # Errors
+    ///
+    /// - [`ExtendError::Lost`]: the lock was lost, before or now.
+    /// - [`ExtendError::NoQuorum`]: too few nodes confirmed; the lock is still held for its old time, and for the new one as
+    ///   soon as a late majority confirms.
+    /// - [`ExtendError::BadTtl`]: `ttl` is outside of what [`Builder::ttl`](crate::Builder::ttl) allows.
+    #[doc(alias = "renew")]
+    #[doc(alias = "refresh")]
+    pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.lock.extend(ttl)
+    }
+
+    /// Releases the lock and says how that went. Blocks for one round trip, at most one response timeout.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end. Or the release
+    ///   found it gone: of the nodes that had confirmed it, so many no longer held it that no majority was left. Then this
+    ///   is the first that anybody hears of it, and whoever listens is told as well.
+    /// - [`ReleaseError::NotConfirmed`]: no majority confirmed in time. The release stays queued for nodes that did
+    ///   not; where it never arrives the key expires within one ttl.
+    #[doc(alias = "unlock")]
+    pub fn release(mut self) -> Result<Released, ReleaseError> {
+        self.end(|engine, lock| confirmed(engine, lock.release()?))
+    }
+
+    /// What the hold is made of, for who ends it.
+    pub(super) fn into_parts(mut self) -> Result<(Arc<Engine>, Arc<LiveHold>), ReleaseError> {
+        Ok((self.take_engine()?, Arc::clone(&self.lock)))
+    }
+
+    /// The same hold, of one of several readers.
+    pub(super) fn downgrade(mut self) -> Result<Hold, Lost> {
+        self.end(|engine, lock| {
+            let reader = lock.downgrade(engine.shared().next_lock.fetch_add(1, Relaxed))?;
+            Ok(Hold::of_hold(Arc::clone(engine), reader))
+        })
+    }
+
+    /// Lets `end` end the hold, unless that has been done, or is the shutdown's or the parent process's to do.
+    fn end<T, E: From<Lost>>(&mut self, end: impl FnOnce(&Arc<Engine>, &LiveHold) -> Result<T, E>) -> Result<T, E> {
+        let engine = self.take_engine()?;
+        let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
+        end(&engine, &self.lock)
+    }
+
+    /// The manager, for who ends the hold: nobody does so twice, nor in a forked child.
+    fn take_engine(&mut self) -> Result<Arc<Engine>, Lost> {
+        let engine = self.engine.take().ok_or(Lost::Gone)?;
+        if engine.shared().is_forked() { Err(Lost::Forked) } else { Ok(engine) }
+    }
+}
+
+/// What a release says that has ended so.
+pub(super) fn confirmed(engine: &Engine, (end, round): Confirmation) -> Result<Released, ReleaseError> {
+    let fanout = &engine.shared().fanout;
+    if end.enough {
+        Ok(Released { confirmed: end.confirmed, nodes: fanout.len() })
+    } else {
+        Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: fanout.report(round.rows()) })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // A loss is in the log, or will be.
+        let _: Result<(), Lost> = self.end(|engine, lock| {
+            if lock.leave_after_panic() {
+                info!("{}: dropped by a panic, and left to expire", lock.spec.name);
+                return Ok(());
+            }
+            let (end, _) = lock.release()?;
+            if !end.enough {
+                let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared().fanout.len());
+                debug!("{name}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
+            }
+            Ok(())
+        });
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("Hold");
+        f.field("name", &self.lock.spec.name).field("token", &self.lock.token);
+        f.field("remaining", &format_args!("{}", About(self.remaining()))).finish_non_exhaustive()
+    }
+}
