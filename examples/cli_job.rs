@@ -23,7 +23,8 @@ use std::process::{self, Command};
 use std::time::Duration;
 
 use devnodes::Servers;
-use quorlock::{Builder, FencingToken, LockGuard, LockManager, NodeAnswer, NodeReport};
+use quorlock::error::{NodeAnswer, NodeReport};
+use quorlock::{FencingToken, LockGuard, LockManager};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -51,7 +52,7 @@ fn nodes() -> Vec<String> {
     if !args.is_empty() {
         return args;
     }
-    Builder::split_urls(&env::var("REDIS_NODES").unwrap_or_default())
+    quorlock::Node::split_urls(&env::var("REDIS_NODES").unwrap_or_default())
 }
 
 /// The tool.

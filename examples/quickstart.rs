@@ -21,7 +21,8 @@ use std::process::{self, Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use devnodes::Servers;
-use quorlock::{AcquireError, LockGuard, LockManager, NodeAnswer, NodeFailure, NodeReport};
+use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
+use quorlock::{AcquireError, LockGuard, LockManager};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 

@@ -76,7 +76,7 @@ fn transfers(locks: &LockManager, mut data: Client, pairs: &[(&str, &str)], amou
     let mut last = FencingToken::from(0);
     for i in 0..TRANSFERS {
         let (from, to) = pairs[i % pairs.len()];
-        let guard = locks.multi([from, to]).lock()?;
+        let guard = locks.multi_lock([from, to]).lock()?;
         last = guard.fencing_token();
         // Whoever else may believe to be at one of these accounts is refused from here on.
         let token = last.to_string();

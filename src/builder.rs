@@ -1,5 +1,6 @@
 //! Options in, running manager out.
 
+mod node;
 #[cfg(feature = "tls")]
 mod secured;
 mod urls;
@@ -7,8 +8,8 @@ mod urls;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use crate::builder::secured::TlsOptions;
+use crate::builder::node::IntoNodes;
+pub use crate::builder::node::Node;
 use crate::config::{Config, Margin};
 use crate::engine::{Engine, Process};
 use crate::error::{BuildError, BuildProblem};
@@ -18,30 +19,27 @@ use crate::manager::LockManager;
 use crate::observer::{Observer, Upcall};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::wire::{self, Address, Group, Login, Place};
+use crate::wire::{Address, Group, Login, Place};
 
 impl LockManager {
-    /// Begins to build a manager for these nodes, given as URLs: `redis://[user:password@]host[:port][/database]`, or
-    /// `redis+unix:///path[?db=…&user=…&pass=…]` for a socket in the file system. `valkey://` is understood as well.
+    /// Begins to build a manager for these nodes: one URL or [`Node`], or any number of them.
     ///
-    /// Each must be a server of its own: a master without a replica that would be promoted in its place. Three survive the
-    /// failure of one, five of two. An even number is allowed and survives no more failures than one node less would.
+    /// | URL | node |
+    /// | --- | --- |
+    /// | `redis://[user:password@]host[:port][/database]` | one server; also `valkey://` |
+    /// | `redis+unix:///path[?db=…&user=…&pass=…]` | one server, by a socket in the file system |
+    /// | `redis+replicated://[user:password@]host[:port],host[:port],…[/database]` | a primary with replicas: one vote |
+    /// | `redis+sentinel://[user:password@]sentinel[:port],…/master[/database]` | the same, found by sentinels |
+    /// | `redis+cluster://[user:password@]host[:port],host[:port],…` | a Redis Cluster: one vote |
+    /// | `rediss://…`, `rediss+replicated://…`, … | with TLS, feature `tls` |
     ///
-    /// Or a node is [several servers](crate::guide::nodes#a-node-of-several-servers) of which one is the master, and has one
-    /// vote: `redis+replicated://[user:password@]host[:port],host[:port],…[/database]`, or with sentinels
-    /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port],…/master[/database]`. Or it is a whole
-    /// [Redis Cluster](crate::guide::nodes#a-redis-cluster): `redis+cluster://[user:password@]host[:port],host[:port],…`.
+    /// Each node must be an independent server without a replica that takes its place. Three nodes survive the failure of one,
+    /// five of two. An even number survives no more failures than one node less.
     ///
-    /// In a user or password, the characters `/ ? # @ %` are written as `%2F %3F %23 %40 %25`; or they are given as they are,
-    /// apart from the URLs, with [`credentials`](Builder::credentials).
+    /// In a user or password write `/ ? # @ %` as `%2F %3F %23 %40 %25`, or pass both to [`credentials`](Builder::credentials).
+    /// [`Node::split_urls`] splits a text with several URLs.
     ///
-    /// With the crate's feature `tls` there are also `rediss://[user:password@]host[:port][/database]`, `rediss+replicated://`,
-    /// `rediss+sentinel://` and `rediss+cluster://`, for connections that are secured by TLS: see
-    /// [`guide::nodes`](crate::guide::nodes#tls).
-    ///
-    /// If all URLs come as one text, [`split_urls`](Builder::split_urls) takes it apart.
-    ///
-    /// Every process that uses the same locks must be built with the same nodes, database numbers and prefix.
+    /// Build every process that uses the same locks with the same nodes, database numbers and prefix.
     ///
     /// # Examples
     ///
@@ -56,44 +54,113 @@ impl LockManager {
     #[doc(alias = "new")]
     #[doc(alias = "connect")]
     #[doc(alias = "open")]
-    pub fn builder<I>(nodes: I) -> Builder
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
+    pub fn builder<Count>(nodes: impl IntoNodes<Count>) -> Builder {
         Builder {
-            addresses: nodes.into_iter().map(|it| wire::parse_url(it.as_ref())).collect(),
+            nodes: nodes.into_nodes(),
             login: None,
-            sentinel_login: None,
             #[cfg(feature = "tls")]
-            tls: TlsOptions::default(),
+            tls: None,
             owner_label: Some(String::new()),
             config: Config::default(),
         }
     }
 }
 
-/// Options of a [`LockManager`]. Setters store; [`build`](Builder::build) checks them all.
+/// Options of a [`LockManager`]. Setters store; [`build`](Builder::build) checks all of them.
+///
+/// Most programs set [`ttl`](Builder::ttl) at most. The options stand in two groups: those that you may need, and those for
+/// special cases.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
-    addresses: Vec<Result<Address, String>>,
+    nodes: Vec<Node>,
     login: Option<Login>,
-    sentinel_login: Option<Login>,
     #[cfg(feature = "tls")]
-    tls: TlsOptions,
+    tls: Option<Tls>,
     owner_label: Option<String>,
     pub(crate) config: Config,
 }
 
 impl Builder {
-    /// Sets how to log in to the nodes whose URL has no password: with `password`, as it is, for `user`, or for the default
-    /// user if that is `None`.
+    /// Checks every option and starts the threads.
     ///
-    /// For passwords that come from a file, a variable or a vault, and not in a URL. A node that has another password than
-    /// the others keeps its own in its URL, which goes before this. Neither is ever shown in `Debug` forms, errors or logs.
+    /// Does not block and touches no network: the first lock connects to the nodes. Reads the files given for TLS.
     ///
-    /// Default: none; nodes without a password in their URL are not logged in to.
+    /// # Errors
+    ///
+    /// [`BuildError`] names every problem at once.
+    #[doc(alias = "connect")]
+    #[doc(alias = "finish")]
+    pub fn build(mut self) -> Result<LockManager, BuildError> {
+        let (mut addresses, mut problems) = check_addresses(&self.nodes);
+        #[cfg(feature = "tls")]
+        if problems.is_empty() {
+            let wrong = secured::secure(&mut addresses, &self.nodes, self.tls.as_ref());
+            problems.extend(wrong.map(|reason| BuildProblem::Tls { reason }));
+        }
+        problems.extend(self.config.problems());
+        if !problems.is_empty() {
+            return Err(BuildError::of(problems));
+        }
+        for (address, node) in addresses.iter_mut().zip(self.nodes) {
+            if let Some(login) = node.login.as_ref().or(self.login.as_ref()) {
+                address.log_in_with(login);
+            }
+            if let Place::Group(group) = &address.place {
+                let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
+                let silence = rhythm.silence(matches!(group, Group::Sentinel { .. } | Group::Cluster(_)));
+                self.config.silence_of_promoted = self.config.silence_of_promoted.max(silence);
+                address.sentinel_login = address.sentinel_login.take().or(node.sentinel_login);
+            }
+        }
+        if let Some(own) = &self.owner_label {
+            // Here and not in the setter: a builder may be made before a fork.
+            let label = Process::this().label(own);
+            addresses.iter_mut().for_each(|it| it.call_us(&label));
+            self.config.owner_label = label;
+        }
+        match Engine::start(self.config, addresses) {
+            Ok(engine) => Ok(LockManager::of_engine(engine)),
+            Err(err) => Err(BuildError::of(vec![BuildProblem::NoThreads { reason: err.to_string() }])),
+        }
+    }
+}
+
+/// # Options that you may need
+impl Builder {
+    /// Sets how long a lock outlives its holder if the holder dies without a release: its *lease*.
+    ///
+    /// Not a limit on your work: renewal keeps the lock of a live holder. A short ttl frees the lock sooner after a crash, a long
+    /// one survives longer outages. Sent to the nodes in whole milliseconds, rounded down.
+    ///
+    /// Default: 10 s. Allowed: 100 ms to 1 h, and at least four [response timeouts](Builder::response_timeout).
+    #[doc(alias = "lease")]
+    #[doc(alias = "expiry")]
+    #[doc(alias = "lease_time")]
+    pub fn ttl(mut self, ttl: Duration) -> Builder {
+        self.config.ttl = ttl;
+        self
+    }
+
+    /// Sets the longest ttl of any lock on these nodes, in any program. A node that may have lost locks is
+    /// [quarantined](Builder::quarantine) for this time.
+    ///
+    /// Set it where locks or programs have different ttls, to the same value everywhere. A lock with a longer ttl is refused. The
+    /// servers store the longest value until an operator lowers it: see [`guide::safety`](crate::guide::safety). So one program with
+    /// an hour makes every restarted server wait for an hour, for all programs.
+    ///
+    /// Default: the [`ttl`](Builder::ttl), or 10 s if that is longer. Allowed: 100 ms to 1 h, at least the ttl.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
+        self.config.max_ttl = Some(max_ttl);
+        self
+    }
+
+    /// Sets the login for all nodes without a password in their URL. `user`: `None` for the default user.
+    ///
+    /// For passwords from a file, a variable or a vault. [`Node::credentials`] sets the login of one node, and a password in a URL
+    /// wins over both. `Debug` forms, errors and logs never show a password.
+    ///
+    /// Default: none; nodes without a password in their URL get no login.
     ///
     /// # Examples
     ///
@@ -113,34 +180,10 @@ impl Builder {
         self
     }
 
-    /// Sets how to log in to the sentinels of nodes that are [watched by sentinels](crate::guide::nodes#a-node-of-several-servers)
-    /// and whose URL has no `sentinel_password`: with `password`, as it is, for `user`, or for the default user if that is
-    /// `None`.
+    /// Sets the TLS options of all nodes with a `rediss://` URL: the trusted authorities and the client certificate.
     ///
-    /// What [`credentials`](Builder::credentials) says is for the servers, and is never sent to a sentinel. Neither is ever
-    /// shown in `Debug` forms, errors or logs.
-    ///
-    /// Default: none; sentinels are not logged in to.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// let locks = quorlock::LockManager::builder(["redis+sentinel://s1,s2,s3/locks"])
-    ///     .credentials(Some("locks"), &std::env::var("REDIS_PASSWORD")?)
-    ///     .sentinel_credentials(None, &std::env::var("SENTINEL_PASSWORD")?)
-    ///     .build()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn sentinel_credentials(mut self, user: Option<&str>, password: &str) -> Builder {
-        self.sentinel_login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
-        self
-    }
-
-    /// Sets how the connections to nodes with a `rediss://` address are secured: whom to trust, and who we are.
-    ///
-    /// Needs the crate's feature `tls`. The time of the handshake is part of the
-    /// [connect timeout](Builder::connect_timeout). If no node has such an address, [`build`](Builder::build) refuses: nothing is
-    /// secured by this alone.
+    /// Needs the feature `tls`. The [connect timeout](Builder::connect_timeout) includes the handshake. [`Node::tls`] sets the options of
+    /// one node. If no URL begins with `rediss`, [`build`](Builder::build) returns an error, because nothing would be encrypted.
     ///
     /// Default: [`Tls::system_roots`].
     ///
@@ -158,290 +201,30 @@ impl Builder {
     #[doc(alias = "ssl")]
     #[doc(alias = "certificate")]
     pub fn tls(mut self, tls: Tls) -> Builder {
-        self.tls.all = Some(tls);
+        self.tls = Some(tls);
         self
     }
 
-    /// Sets the same for one node, by its place in the list, from 0: where certificates of nodes are for names other than the
-    /// hosts of their addresses, or from several authorities.
+    /// Sets the prefix of every key: a lock's key is the prefix followed by the name.
     ///
-    /// Default: what is given to [`tls`](Builder::tls).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use quorlock::{LockManager, Tls};
-    ///
-    /// let names = ["r1.internal", "r2.internal", "r3.internal"];
-    /// let mut builder = LockManager::builder(["rediss://10.0.0.1", "rediss://10.0.0.2", "rediss://10.0.0.3"]);
-    /// for (node, name) in names.iter().enumerate() {
-    ///     builder = builder.node_tls(node, Tls::with_ca_file("/etc/locks/ca.pem").server_name(*name));
-    /// }
-    /// let locks = builder.build()?;
-    /// # Ok::<(), quorlock::BuildError>(())
-    /// ```
-    #[cfg(feature = "tls")]
-    pub fn node_tls(mut self, node: usize, tls: Tls) -> Builder {
-        self.tls.of_nodes.push((node, tls));
-        self
-    }
-
-    /// Sets the same for the sentinels of nodes with a `rediss+sentinel://` address: where their certificates are for other names
-    /// than those of the servers, or from another authority.
-    ///
-    /// So it is needed where the servers' certificates are for a name, and sentinels call the master by its IP address: then
-    /// [`Tls::server_name`] is for the servers, and would be wrong for sentinels. Sentinels that speak no TLS at all are those
-    /// of addresses with `?sentinel_tls=no`.
-    ///
-    /// Default: what is given to [`tls`](Builder::tls) or [`node_tls`](Builder::node_tls).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use quorlock::{LockManager, Tls};
-    ///
-    /// let trusted = Tls::with_ca_file("/etc/locks/ca.pem");
-    /// let locks = LockManager::builder(["rediss+sentinel://s1.internal,s2.internal,s3.internal/locks"])
-    ///     .tls(trusted.clone().server_name("redis.internal")) // sentinels name the master by its IP address
-    ///     .sentinel_tls(trusted)
-    ///     .build()?;
-    /// # Ok::<(), quorlock::BuildError>(())
-    /// ```
-    #[cfg(feature = "tls")]
-    pub fn sentinel_tls(mut self, tls: Tls) -> Builder {
-        self.tls.sentinels = Some(tls);
-        self
-    }
-
-    /// Sets how long a lock outlives its holder, if the holder dies without releasing.
-    ///
-    /// Renewal keeps a live holder's lock for as long as its guard exists, so this is not a limit on the critical
-    /// section. It is the time others wait after a crash, and the time within which renewal must succeed once. Shorter
-    /// recovers faster; longer survives longer outages.
-    ///
-    /// Sent to the nodes in whole milliseconds, rounded down.
-    ///
-    /// Default: 10 s. Allowed: 100 ms to 1 h, and at least four [response timeouts](Builder::response_timeout).
-    pub fn ttl(mut self, ttl: Duration) -> Builder {
-        self.config.ttl = ttl;
-        self
-    }
-
-    /// Sets how long a node may take to answer a command before its vote counts as failed.
-    ///
-    /// A round ends when a majority has answered; this is the limit for rounds in which it has not. Its answer may
-    /// still come: the connection is kept, and until the node has caught up it is not asked again. Shorter notices hung
-    /// nodes sooner; it must be well above the network's round trip.
-    ///
-    /// A round's time begins when its commands are handed to the connections. A process with more calls under way than its
-    /// nodes answer well within this time lets the rest wait for their turn first, in the order in which they came, and
-    /// none of that is counted here, nor in the ttl or the [outage timeout](Builder::outage_timeout). A call waits for
-    /// its turn until its own time is over; [`try_lock`](crate::Mutex::try_lock) until the outage timeout is.
-    ///
-    /// Default: 100 ms. Allowed: 1 ms to 60 s.
-    pub fn response_timeout(mut self, timeout: Duration) -> Builder {
-        self.config.response_timeout = timeout;
-        self
-    }
-
-    /// Sets how long connecting, securing the connection and logging in to a node may take, without the time to resolve its
-    /// name.
-    ///
-    /// Only a round that begins while a node is connected for the first time, or again after its connection broke,
-    /// waits for that; a node that is down is tried in the background.
-    ///
-    /// Default: 250 ms. Allowed: 1 ms to 60 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Builder {
-        self.config.connect_timeout = timeout;
-        self
-    }
-
-    /// Sets the margin for clock drift: the part of a ttl that a holder does not use.
-    ///
-    /// `share` of the ttl is how much faster a node's clock may run than ours; `fixed` is added for the grain of its
-    /// expiry. The default is enough where clocks are right to within 97 ms, or are corrected slowly; 0.1 covers servers with
-    /// chrony's default rate after any offset: see [the numbers](crate::guide::safety#the-margin-and-time-daemons). Larger is
-    /// safer against fast clocks; smaller leaves more of the ttl.
-    ///
-    /// Default: 0.01 and 2 ms, as the Redlock algorithm recommends. Allowed: a share of 0 to 0.5; share and fixed part
-    /// together at most half of the ttl.
-    pub fn clock_margin(mut self, share: f64, fixed: Duration) -> Builder {
-        self.config.margin = Margin { share, fixed };
-        self
-    }
-
-    /// Sets whether held locks are extended for as long as their guards exist.
-    ///
-    /// Every third of the ttl, by one thread for all locks. Without it a lock ends after its ttl.
-    ///
-    /// Default: `true`. One lock can differ: [`Mutex::renew`](crate::Mutex::renew).
-    pub fn renew(mut self, renew: bool) -> Builder {
-        self.config.renew = renew;
-        self
-    }
-
-    /// Sets how long one guard can hold a lock; then it is no longer extended and is [lost](crate::Lost::MaxHold).
-    ///
-    /// It bounds guards that were forgotten or are stuck in an endless loop. Without a bound the log warns once of each lock
-    /// that was extended for an hour.
-    ///
-    /// Default: `None`, no bound. Allowed: at least the ttl.
-    pub fn max_hold(mut self, max_hold: Option<Duration>) -> Builder {
-        self.config.max_hold = max_hold;
-        self
-    }
-
-    /// Sets the pause between the attempts of a call that waits for a lock and is not told of its release: a random time
-    /// between `shortest` and a limit that doubles with every attempt, up to `longest`.
-    ///
-    /// That is where nodes cannot announce releases, and then it is half a second at most: a free lock is reserved for such a
-    /// call for a second. Usually nodes announce releases, and then the pause is only for releases that are not announced:
-    /// from about `longest` up to five times that. A call that waits also wakes when the keys in its way can have expired.
-    /// Shorter takes such a lock over sooner; longer asks the nodes less. See [`guide::waiting`](crate::guide::waiting).
-    ///
-    /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.
-    pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Builder {
-        self.config.retry_min = shortest;
-        self.config.retry_max = longest;
-        self
-    }
-
-    /// Sets how long an outage may last before it ends the calls that wait for a lock. In an outage no majority of the
-    /// nodes can be asked.
-    ///
-    /// An outage is the manager's: it begins with the first attempt of any of its calls that finds no majority, it is over
-    /// when one finds a majority, and all calls count from its beginning. So calls that wait for the same lock end together,
-    /// and a call that begins when an outage has lasted for longer than this already makes one attempt and returns
-    /// [`NoQuorum`](crate::AcquireError::NoQuorum) if that finds no majority either, 100 ms after its beginning at the
-    /// earliest, unless its own timeout is shorter. Failures of which nothing was seen in between for half a minute are two outages. A lock
-    /// that no majority grants while others can be had, as where an access list forbids its name, ends a call as well after
-    /// this time, counted by its own attempts; while it waits for its turn behind others of this process, see
-    /// [`response_timeout`](Builder::response_timeout), none of that counts.
-    ///
-    /// Where a majority refuses the login, or a command by its access list, calls end at once: only settings end that.
-    ///
-    /// Nodes that are in [quarantine](Builder::quarantine) are no outage. [`Duration::ZERO`] makes an outage an error at the
-    /// first attempt.
-    ///
-    /// Default: 10 s. Allowed: any.
-    pub fn outage_timeout(mut self, timeout: Duration) -> Builder {
-        self.config.outage_timeout = timeout;
-        self
-    }
-
-    /// Sets how long a node keeps a lock's fencing counter after its last use.
-    ///
-    /// Once it has expired, the wall clock keeps tokens growing: they are microseconds since 1970 or more. So this only
-    /// has to be longer than clocks of clients are wrong. `None` keeps counters for ever, for a fixed set of names.
-    ///
-    /// An acquisition gives the counter the whole of it, and extensions do so 24 times in that time: so after a lock that was
-    /// held for long a counter can expire a twenty-fourth earlier.
-    ///
-    /// Default: 24 h. Allowed: 1 min to 10 years, and at least twice the longest [ttl](Builder::max_ttl).
-    pub fn fencing_ttl(mut self, ttl: Option<Duration>) -> Builder {
-        self.config.fencing_ttl = ttl;
-        self
-    }
-
-    /// Sets whether a node that may have forgotten locks has no vote until those have expired.
-    ///
-    /// A server that was restarted without its data, was emptied, or whose clock was set forward, would grant locks that
-    /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count: ten seconds by
-    /// default. That is longer if any
-    /// client of the same nodes needs [longer](crate::guide::safety#for-how-long). `lock` waits through it, other calls
-    /// report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal goes on meanwhile. A
-    /// server that has never been used for locks counts as one that was emptied; an operator who knows better may
-    /// [vouch](LockManager::vouch) for it.
-    ///
-    /// Quarantine is a property of a server: the first program that asks for a lock there decides for all, and a manager that
-    /// differs gets [`QuarantineDiffers`](crate::NodeFailure::QuarantineDiffers) from it.
-    ///
-    /// How it is noticed: [`guide::safety`](crate::guide::safety). Switch it off for tests with fresh servers, where
-    /// nothing is protected; not because of an outage.
-    ///
-    /// Default: `true`.
-    pub fn quarantine(mut self, quarantine: bool) -> Builder {
-        self.config.quarantine = quarantine;
-        self
-    }
-
-    /// Sets the longest ttl of any lock on these nodes, in whatever program: for so long a node that may have forgotten
-    /// locks has [no vote](Builder::quarantine).
-    ///
-    /// Set it where locks or programs have different ttls, to the same value everywhere. Servers keep the longest one, until
-    /// an operator [lowers](crate::guide::safety#for-how-long) it: one program with an hour makes every restarted server wait for
-    /// an hour, for all programs. But if all servers are restarted empty at once, and the programs with a longer ttl are cut off
-    /// from them, only this setting keeps others out. A lock with a longer ttl is refused.
-    ///
-    /// Default: the [`ttl`](Builder::ttl), or 10 s if that is longer. Allowed: 100 ms to 1 h, at least the ttl.
-    pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
-        self.config.max_ttl = Some(max_ttl);
-        self
-    }
-
-    /// Sets whether a server with a [finding](crate::NodeFinding) that can cost a lock has no vote.
-    ///
-    /// Those are servers that were a replica and have been promoted, that have replicas, that would evict keys if their
-    /// memory were limited, that forbid `INFO` and so cannot be checked, and proxies in place of servers. It is looked at when a connection begins. And with
-    /// [quarantine](Builder::quarantine), servers whose record shows another set of servers in use, of which a majority need not
-    /// share a server with each majority of this manager's set. Programs of the set in use go on undisturbed, and a
-    /// [safe change](crate::guide::servers_change) refuses nobody.
-    /// Without this they vote, [`check_nodes`](LockManager::check_nodes) finds them, and the log warns of those that were
-    /// promoted, would evict or are used in such a set.
-    ///
-    /// Their rows are [`Disqualified`](crate::NodeFailure::Disqualified), with what was found. A server that is known to be
-    /// wrong, such as a replica, never votes.
-    ///
-    /// Default: `false`.
-    pub fn strict(mut self, strict: bool) -> Builder {
-        self.config.strict = strict;
-        self
-    }
-
-    /// Sets whether the keys of a lock whose hold ended badly are left to expire instead of being deleted.
-    ///
-    /// A hold ends badly if the lock was [lost](crate::Lost) while its guard existed, or if the guard is dropped by a panic.
-    /// Work that it protected may still be going on then, on its way to a disk or another machine, and this gives it the
-    /// rest of the ttl to end before somebody else gets the lock. It is for what cannot check a
-    /// [fencing token](crate::LockGuard::fencing_token), and makes an overlap less likely, not impossible: of a lock that was
-    /// lost little of the ttl may be left. Others wait longer after a crash; guards that are dropped or released in the
-    /// ordinary way are not affected.
-    ///
-    /// Default: `false`.
-    pub fn lock_delay(mut self, lock_delay: bool) -> Builder {
-        self.config.lock_delay = lock_delay;
-        self
-    }
-
-    /// Sets how long the end of the manager may take: sending what is queued, releases above all, and joining threads. All
-    /// releases are sent together, thousands in a few round trips. What is not sent by then expires after its ttl.
-    ///
-    /// Default: 1 s. Allowed: up to 60 s.
-    pub fn shutdown_grace(mut self, grace: Duration) -> Builder {
-        self.config.shutdown_grace = grace;
-        self
-    }
-
-    /// Sets what every lock's key begins with: the key is the prefix followed by the name.
-    ///
-    /// For servers that hold other data as well, or to meet other clients: RedLock.net and pottery use `redlock:`.
+    /// For servers that hold other data too, or to share locks with other clients: RedLock.net and pottery use `redlock:`.
     ///
     /// Default: empty. Allowed: up to 64 KiB, together with the name.
+    #[doc(alias = "namespace")]
     pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Builder {
         self.config.prefix = prefix.as_ref().to_vec();
         self
     }
 
-    /// Sets what a lock says about its holder: its value on the nodes is a random number, a space, and
-    /// `host/process/label`, by which people find the machine and the process that hold a lock. Refused calls
-    /// [report it](crate::NodeAnswer::Held), and the manager's connections have it as their name in `CLIENT LIST`.
+    /// Sets the label by which people recognise a holder. A lock's value on the nodes is a random number, a space and
+    /// `host/process/label`. Refused calls [report it](crate::error::NodeAnswer::Held), and `CLIENT LIST` shows it as the name of the
+    /// connections.
     ///
-    /// `Some(label)` adds a word of the program's own, such as the job it is; `Some("")` leaves `host/process`. `None` says
-    /// nothing: the value is the random number alone, and the connections are called `quorlock`. For servers on which names
-    /// of machines should not be seen.
+    /// `Some("")` leaves `host/process`. `None` stores the random number alone and names the connections `quorlock`, for servers
+    /// that must not show the names of machines.
     ///
-    /// Every user that may read keys or list clients on the nodes can read it: no secrets. Of the label the first 32 characters
-    /// are used, of the host's name what fits into 63 with the rest; what is not printable ASCII, or is a space, becomes `_`.
+    /// Everyone who may read keys or list clients can read the label: no secrets. The first 32 characters count, and of the host's name
+    /// those that fit into 63 with the rest. Spaces and other characters than printable ASCII become `_`.
     ///
     /// Default: `Some("")`. Allowed: any.
     ///
@@ -460,109 +243,216 @@ impl Builder {
         self
     }
 
-    /// Sets who is told what the manager does: for metrics, traces and records of one's own.
+    /// Sets the observer, which receives what the manager does: for metrics, traces and records of your own.
     ///
-    /// It is called by your threads and by one of the manager's own: see [`Observer`]. Without one, events cost nothing that could
-    /// be measured.
+    /// Your threads and one of the manager's own call it: see [`Observer`](crate::observer::Observer). A closure is one.
     ///
     /// Default: none.
     ///
+    /// # Examples
+    ///
     /// ```
-    /// use std::sync::Arc;
-    /// use quorlock::{Event, LockManager};
+    /// use quorlock::LockManager;
+    /// use quorlock::observer::Event;
     ///
     /// let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
-    ///     .observer(Arc::new(|event: &Event| {
+    ///     .observer(|event: &Event| {
     ///         if let Event::Lost { .. } = event {
     ///             eprintln!("{event:?}");
     ///         }
-    ///     }))
+    ///     })
     ///     .build()?;
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
     #[doc(alias = "metrics")]
     #[doc(alias = "events")]
     #[doc(alias = "listener")]
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Builder {
-        self.config.upcall = Upcall::to(observer);
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Builder {
+        self.config.upcall = Upcall::to(Arc::new(observer));
         self
     }
 
-    /// Checks every option and starts the threads.
+    /// Sets whether a server with a [finding](crate::error::NodeFinding) that can cost a lock is disqualified: its grants do not count.
     ///
-    /// Does not block and touches no network: nodes may be down, and are connected to when the first lock is taken. It reads
-    /// the files that were given for TLS.
+    /// Such servers are promoted replicas, servers with replicas, servers that would evict keys, servers that forbid `INFO`, and
+    /// proxies. With [quarantine](Builder::quarantine) the rule includes servers that programs with another, unsafe set of servers
+    /// use: programs of the set in use go on, newcomers are refused. A [safe change](crate::guide::servers_change) refuses nobody.
     ///
-    /// # Errors
+    /// Without `strict` these servers count, [`check_nodes`](LockManager::check_nodes) reports them, and the log warns of the gravest.
+    /// The row of such a node is [`Disqualified`](crate::error::NodeFailure::Disqualified). A replica never counts, with or without this.
     ///
-    /// [`BuildError`] names every problem at once.
-    #[doc(alias = "connect")]
-    #[doc(alias = "finish")]
-    pub fn build(mut self) -> Result<LockManager, BuildError> {
-        let (mut addresses, mut problems) = check_addresses(self.addresses);
-        #[cfg(feature = "tls")]
-        if problems.is_empty() {
-            problems.extend(self.tls.secure(&mut addresses).map(|reason| BuildProblem::Tls { reason }));
-        }
-        problems.extend(self.config.problems());
-        if !problems.is_empty() {
-            return Err(BuildError::of(problems));
-        }
-        if let Some(login) = &self.login {
-            addresses.iter_mut().for_each(|it| it.log_in_with(login));
-        }
-        for address in &mut addresses {
-            if let Place::Group(group) = &address.place {
-                let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
-                let silence = rhythm.silence(matches!(group, Group::Sentinel { .. } | Group::Cluster(_)));
-                self.config.silence_of_promoted = self.config.silence_of_promoted.max(silence);
-                address.sentinel_login = address.sentinel_login.take().or(self.sentinel_login.clone());
-            }
-        }
-        if let Some(own) = &self.owner_label {
-            // Here and not in the setter: a builder may be made before a fork.
-            let label = Process::this().label(own);
-            addresses.iter_mut().for_each(|it| it.call_us(&label));
-            self.config.owner_label = label;
-        }
-        match Engine::start(self.config, addresses) {
-            Ok(engine) => Ok(LockManager::of_engine(engine)),
-            Err(err) => Err(BuildError::of(vec![BuildProblem::NoThreads { reason: err.to_string() }])),
-        }
-    }
-
-    /// The URLs in a text such as an environment variable, with commas or white space between them, for
-    /// [`LockManager::builder`](crate::LockManager::builder).
-    ///
-    /// The URL of a node that is several servers has commas in it. So what comes after a comma and has no `://` belongs to the URL
-    /// before it. White space always ends a URL. No URL is looked at: what is none is refused by [`build`](Builder::build).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let text = "redis+sentinel://s1,s2,s3/b, redis://10.0.0.2,redis://10.0.0.3";
-    /// let urls = quorlock::Builder::split_urls(text);
-    /// assert_eq!(urls, ["redis+sentinel://s1,s2,s3/b", "redis://10.0.0.2", "redis://10.0.0.3"]);
-    /// let locks = quorlock::LockManager::builder(urls).build()?;
-    /// # Ok::<(), quorlock::BuildError>(())
-    /// ```
-    pub fn split_urls(text: &str) -> Vec<String> {
-        urls::split(text)
+    /// Default: `false`.
+    pub fn strict(mut self, strict: bool) -> Builder {
+        self.config.strict = strict;
+        self
     }
 }
 
-fn check_addresses(given: Vec<Result<Address, String>>) -> (Vec<Address>, Vec<BuildProblem>) {
+/// # Options for special cases
+///
+/// The defaults are right for most programs.
+impl Builder {
+    /// Sets how long a node may take to answer a command before it counts as failed.
+    ///
+    /// A round ends as soon as a majority has answered; this limit is for rounds without a majority. The connection of a late node
+    /// is kept, and the node is skipped until it has caught up. The limit must be well above the network's round trip.
+    ///
+    /// The time begins when the commands are handed to the connections. A process with more calls than its nodes answer in time makes
+    /// the rest wait for their turn, in order of arrival. That wait counts neither here nor in the ttl nor in the
+    /// [outage timeout](Builder::outage_timeout).
+    ///
+    /// Default: 100 ms. Allowed: 1 ms to 60 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.response_timeout = timeout;
+        self
+    }
+
+    /// Sets how long it may take to connect to a node, to secure the connection and to log in, without name resolution.
+    ///
+    /// Only a round that begins during a first connection, or during a reconnection, waits for it. A node that is down is tried in the
+    /// background.
+    ///
+    /// Default: 250 ms. Allowed: 1 ms to 60 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets how long an outage may last before it ends waiting calls. In an outage no majority of the nodes can be reached.
+    ///
+    /// The outage belongs to the manager: it begins with the first attempt of any call that finds no majority and ends when one finds a
+    /// majority. So all waiting calls end together. A call that begins in an outage older than this makes one attempt and returns
+    /// [`NoQuorum`](crate::AcquireError::NoQuorum), 100 ms after its beginning at the earliest, or when its own timeout ends. Two
+    /// failures with half a minute of nothing between them are two outages.
+    ///
+    /// A lock that no majority grants while other locks are granted, for example because an access list forbids its name, ends its call
+    /// after the same time. If a majority refuses the login or a command, calls end at once. [Quarantined](Builder::quarantine) nodes are
+    /// no outage. [`Duration::ZERO`] makes an outage an error at the first attempt.
+    ///
+    /// Default: 10 s. Allowed: any.
+    pub fn outage_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.outage_timeout = timeout;
+        self
+    }
+
+    /// Sets the margin for clock drift: the part of a ttl that the holder does not use.
+    ///
+    /// `share` of the ttl covers nodes whose clocks run faster than yours; `fixed` covers the grain of their expiry. The default is
+    /// enough where clocks are right to within 97 ms or are corrected slowly. 0.1 covers servers with chrony's default rate after any
+    /// offset: see [`guide::safety`](crate::guide::safety). Larger is safer, smaller leaves more of the ttl.
+    ///
+    /// Default: 0.01 and 2 ms, as the Redlock algorithm recommends. Allowed: a share of 0 to 0.5; both together at most half of the
+    /// ttl.
+    #[doc(alias = "drift")]
+    #[doc(alias = "drift_factor")]
+    pub fn clock_margin(mut self, share: f64, fixed: Duration) -> Builder {
+        self.config.margin = Margin { share, fixed };
+        self
+    }
+
+    /// Sets whether held locks are extended while their guards exist: every third of the ttl, by one thread for all locks. Without
+    /// renewal a lock ends after its ttl.
+    ///
+    /// Default: `true`. One lock can differ: [`Mutex::renew`](crate::Mutex::renew).
+    #[doc(alias = "auto_extend")]
+    #[doc(alias = "watchdog")]
+    #[doc(alias = "heartbeat")]
+    pub fn renew(mut self, renew: bool) -> Builder {
+        self.config.renew = renew;
+        self
+    }
+
+    /// Sets how long one guard can hold a lock. Then the lock is no longer extended and is [lost](crate::Lost::MaxHold).
+    ///
+    /// Bounds guards that are forgotten or stuck in an endless loop. Without a bound the log warns once of each lock held for an hour.
+    ///
+    /// Default: `None`, no bound. Allowed: at least the ttl.
+    pub fn max_hold(mut self, max_hold: Option<Duration>) -> Builder {
+        self.config.max_hold = max_hold;
+        self
+    }
+
+    /// Sets whether a node that may have lost locks is quarantined: its grants do not count until those locks have expired.
+    ///
+    /// A server that was restarted without its data, was emptied, or had its clock set forward would grant locks that others hold. It
+    /// is quarantined for [`max_ttl`](Builder::max_ttl) and the margin: ten seconds by default, longer if any client of the same nodes
+    /// needs longer. `lock` waits until it is over; other calls report [`Quarantined`](crate::error::NodeFailure::Quarantined) with the
+    /// time left. Renewal goes on. A brand-new server counts as emptied; an operator who knows better may
+    /// [vouch](crate::Admin::vouch) for it.
+    ///
+    /// Quarantine is a property of a server: the first program that locks there decides for all. A manager with another setting gets
+    /// [`QuarantineDiffers`](crate::error::NodeFailure::QuarantineDiffers).
+    ///
+    /// Switch it off for tests with throwaway servers only, never because of an outage. See [`guide::safety`](crate::guide::safety).
+    ///
+    /// Default: `true`.
+    pub fn quarantine(mut self, quarantine: bool) -> Builder {
+        self.config.quarantine = quarantine;
+        self
+    }
+
+    /// Sets how long a node keeps a lock's fencing counter after its last use.
+    ///
+    /// After that the wall clock keeps tokens growing: a token is at least the microseconds since 1970. So this must exceed the error of
+    /// your clients' clocks. `None` keeps counters for ever, for a fixed set of names. Each acquisition gives the counter its full life
+    /// again, and so do extensions, 24 times in that life.
+    ///
+    /// Default: 24 h. Allowed: 1 min to 10 years, and at least twice the longest [ttl](Builder::max_ttl).
+    pub fn fencing_ttl(mut self, ttl: Option<Duration>) -> Builder {
+        self.config.fencing_ttl = ttl;
+        self
+    }
+
+    /// Sets whether the keys of a badly ended hold are left to expire instead of being deleted.
+    ///
+    /// A hold ends badly if the lock was [lost](crate::Lost) while its guard existed, or if a panic drops the guard. Its work may still
+    /// be on its way to a disk or another machine. This gives that work the rest of the ttl before the next holder begins. For storage
+    /// that cannot check a [fencing token](crate::LockGuard::fencing_token): it makes an overlap less likely, not impossible. Others wait
+    /// longer after a crash. Ordinary drops and releases do not change.
+    ///
+    /// Default: `false`.
+    pub fn lock_delay(mut self, lock_delay: bool) -> Builder {
+        self.config.lock_delay = lock_delay;
+        self
+    }
+
+    /// Sets the pause between the attempts of a waiting call that gets no notice of the release: a random time between `shortest`
+    /// and a limit that doubles with every attempt, up to `longest`.
+    ///
+    /// Where nodes cannot announce releases the pause is half a second at most, and a free lock stays reserved for such a call for a
+    /// second. Usually nodes announce releases; then the pause is only a safety net, from about `longest` up to five times that. See
+    /// [`guide::waiting`](crate::guide::waiting).
+    ///
+    /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.
+    #[doc(alias = "retry_count")]
+    pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Builder {
+        self.config.retry_min = shortest;
+        self.config.retry_max = longest;
+        self
+    }
+
+    /// Sets how long the end of the manager may take: to send queued commands, releases first, and to join threads. All releases
+    /// are sent together, thousands in a few round trips. A release that is not sent by then expires after its ttl.
+    ///
+    /// Default: 1 s. Allowed: up to 60 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Builder {
+        self.config.shutdown_grace = grace;
+        self
+    }
+}
+
+fn check_addresses(nodes: &[Node]) -> (Vec<Address>, Vec<BuildProblem>) {
     let mut problems = Vec::new();
     let max = usize::from(NodeSet::MAX);
-    if given.is_empty() {
+    if nodes.is_empty() {
         problems.push(BuildProblem::NoNodes);
     }
-    if max < given.len() {
-        problems.push(BuildProblem::TooManyNodes { count: given.len(), max });
+    if max < nodes.len() {
+        problems.push(BuildProblem::TooManyNodes { count: nodes.len(), max });
     }
     let mut addresses: Vec<(usize, Address)> = Vec::new();
-    for (index, address) in given.into_iter().enumerate() {
-        match address {
+    for (index, node) in nodes.iter().enumerate() {
+        match node.address.clone() {
             Err(reason) => problems.push(BuildProblem::BadAddress { index, reason }),
             // By place alone: another database or user of the same server is the same server.
             Ok(address) => match addresses.iter().find(|(_, it)| it.place.overlaps(&address.place)) {

@@ -1,9 +1,10 @@
-//! What can go wrong, one type per operation, with a row per node.
+//! What can go wrong: one error type per operation, with a row per node.
 //!
-//! All of these stand at the root of the crate as well. There is no single `Error`: what an operation can end in is in its
-//! type, and each of them is a [`std::error::Error`].
+//! The error types stand at the root of the crate as well, and the rows stand here. [`AcquireError::kind`] answers the question
+//! that code asks of an error: try again, give up, or wake somebody.
 
 mod check;
+mod error_kind;
 mod finding;
 mod node;
 mod report;
@@ -16,8 +17,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use check::{NodeAccess, NodeCheck, ServerSet};
+pub use error_kind::ErrorKind;
 pub use finding::NodeFinding;
-pub use node::{MemberAnswer, MemberReport, NodeFailure, Quarantine};
+pub use node::{MemberAnswer, MemberReport, NodeFailure, QuarantineReason};
 pub use report::{NodeAnswer, NodeReport};
 pub use tls::TlsFailure;
 
@@ -32,7 +34,7 @@ pub(crate) fn reason(err: &io::Error) -> String {
 }
 
 /// Why a manager was not built: everything that is wrong with its settings, at once.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BuildError {
     problems: Vec<BuildProblem>,
 }
@@ -208,7 +210,7 @@ pub enum BuildProblem {
 ///
 /// After any of these, nothing of the call is left on a node that can be reached; on one that cannot, a key may stay
 /// for at most one ttl.
-#[derive(Clone, Error, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// Someone else holds the lock, or another thread, or this one. Expected in normal operation; not worth an alert,
@@ -403,7 +405,7 @@ impl AcquireError {
 ///
 /// Whatever the reason: stop the protected work, or let its storage check the
 /// [fencing token](crate::LockGuard::fencing_token).
-#[derive(Clone, Copy, Eq, Error, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Lost {
     /// No majority confirmed an extension before the lock's time had run out: nodes failed, or this process or
@@ -432,7 +434,7 @@ pub enum Lost {
 }
 
 /// Why a lock was not extended.
-#[derive(Clone, Error, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ExtendError {
     /// The lock had been lost before, or turned out to be.
@@ -466,7 +468,7 @@ impl fmt::Display for Released {
 }
 
 /// What a release has to report besides success.
-#[derive(Clone, Error, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The lock had been lost before it was released, or the release found it gone: the protected work was not protected
@@ -484,7 +486,7 @@ pub enum ReleaseError {
     },
 }
 
-/// What went wrong with [`Mutex::run`](crate::Mutex::run), `run` of another kind, or
+/// What went wrong with [`Mutex::with`](crate::Mutex::with), `run` of another kind, or
 /// [`read_with`](crate::RwLock::read_with) or [`write_with`](crate::RwLock::write_with) of a read-write lock.
 pub enum RunError<R> {
     /// The lock was not acquired, and the closure was not called.
@@ -523,23 +525,13 @@ impl<R> From<AcquireError> for RunError<R> {
     }
 }
 
-/// Shows errors in their `Debug` form as in their `Display` form: that is what a `main` that returns one prints, and
-/// it is made to be read.
-macro_rules! debug_as_display {
-    ($($error:ty),*) => {
-        $(impl fmt::Debug for $error {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
-            }
-        })*
-    };
-}
-
-debug_as_display!(BuildError, AcquireError, Lost, ExtendError, ReleaseError);
-
+// Not derived: the closure's value need not be `Debug`.
 impl<R> fmt::Debug for RunError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        match self {
+            RunError::NotAcquired(err) => f.debug_tuple("NotAcquired").field(err).finish(),
+            RunError::Lost { lost, .. } => f.debug_struct("Lost").field("lost", lost).finish_non_exhaustive(),
+        }
     }
 }
 

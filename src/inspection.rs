@@ -8,7 +8,7 @@ use crate::error::{NodeFailure, NodeReport};
 use crate::ids::NodeId;
 use crate::time::About;
 
-/// What the nodes store about one lock, or one slot of a semaphore: [`LockManager::inspect`](crate::LockManager::inspect),
+/// What the nodes store about one lock, or one slot of a semaphore: [`Mutex::inspect`](crate::Mutex::inspect),
 /// [`Semaphore::inspect`](crate::Semaphore::inspect).
 ///
 /// It was true when the nodes answered, and may be over by now: good for people, for logs and for health pages, and no
@@ -57,7 +57,7 @@ pub enum LockState {
     Free,
     /// Somebody holds it on a majority of the nodes.
     Held {
-        /// Who, if the key's value says so: see [`NodeAnswer::Held`](crate::NodeAnswer::Held).
+        /// Who, if the key's value says so: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
         holder: Option<Arc<str>>,
         /// How long it stays held if it is not extended; `None`: the keys have no expiry.
         left: Option<Duration>,
@@ -118,7 +118,7 @@ pub enum StoredKey {
     Missing,
     /// A holder's.
     Held {
-        /// Who, if the value says so: see [`NodeAnswer::Held`](crate::NodeAnswer::Held).
+        /// Who, if the value says so: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
         holder: Option<Arc<str>>,
         /// What proves who holds it.
         value: SecretValue,
@@ -140,7 +140,7 @@ pub enum StoredKey {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct StoredReader {
-    /// Who: see [`NodeAnswer::Held`](crate::NodeAnswer::Held).
+    /// Who: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
     pub holder: Option<Arc<str>>,
     /// How long its entry still has to live.
     pub left: Duration,

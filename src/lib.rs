@@ -23,11 +23,11 @@
 //! may have forgotten locks that are held, and have [no vote](Builder::quarantine) until those would have expired, which is
 //! longer where a program needs [longer](Builder::max_ttl). The log says so. A wait that is shorter than that ends in an
 //! error, so give it half a minute, or call [`lock`](Mutex::lock). For servers that are known to be new there is
-//! [`vouch`](LockManager::vouch).
+//! [`vouch`](Admin::vouch).
 //!
 //! # What a lock means
 //!
-//! While [`LockGuard::is_valid`] is true, no other process holds the lock, **if** the servers keep what they stored, or
+//! While [`Hold::is_valid`] is true, no other process holds the lock, **if** the servers keep what they stored, or
 //! tell that they did not, clocks run at the same speed to within a margin, and no server's clock is stepped forward.
 //!
 //! # What it does not mean
@@ -56,7 +56,7 @@
 //!
 //! A manager runs one thread per node and one for renewal, named `quorlock-n0`, … and `quorlock-renewal`, which are started by
 //! [`Builder::build`]; a node of several servers has one more, which asks who the master is, and one that is a cluster has one
-//! for each of its masters. All of them are joined when the last handle or guard goes. A callback of [`LockGuard::on_lost`] gets
+//! for each of its masters. All of them are joined when the last handle or guard goes. A callback of [`Hold::on_lost`] gets
 //! a short-lived thread of its own.
 //!
 //! # Log levels
@@ -91,12 +91,12 @@ mod engine;
 pub mod error;
 pub mod guide;
 mod ids;
-mod inspection;
+pub mod inspection;
 mod kinds;
 mod lock;
 mod logic;
 mod manager;
-mod observer;
+pub mod observer;
 mod stats;
 mod sys;
 #[cfg(test)]
@@ -105,22 +105,14 @@ mod time;
 mod tls;
 mod wire;
 
-pub use builder::Builder;
+pub use builder::{Builder, Node};
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
-pub use error::{
-    AcquireError, BuildError, BuildProblem, ExtendError, HeldBy, Lost, MemberAnswer, MemberReport, NodeAccess,
-    NodeAnswer, NodeCheck, NodeFailure, NodeFinding, NodeReport, Quarantine, ReleaseError, Released, RunError,
-    ServerSet, TlsFailure,
-};
+pub use error::{AcquireError, BuildError, ErrorKind, ExtendError, Lost, ReleaseError, Released, RunError};
 pub use ids::{FencingToken, NodeId};
-pub use inspection::{InspectedNode, Inspection, Listing, LockState, SecretValue, StoredKey, StoredLock, StoredReader};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{Hold, LockGuard, ReadGuard, WriteGuard, release_all};
 pub use manager::{Admin, LockManager};
-#[cfg(feature = "metrics")]
-pub use observer::MetricsObserver;
-pub use observer::{Event, HeldLock, ObservedLock, Observer, RoundOutcome};
 pub use stats::{NodeStats, Stats};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -4,6 +4,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod admission;
+mod advice;
 pub(crate) mod ballot;
 pub(crate) mod clock;
 pub(crate) mod cluster;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::engine::{Engine, Shared};
 use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
 use crate::inspection::{Inspection, Listing};
+use crate::lock::LockGuard;
 use crate::observer::HeldLock;
 use crate::stats::Stats;
 
@@ -34,6 +35,28 @@ impl LockManager {
         LockManager { engine: Arc::new(engine) }
     }
 
+    /// Acquires the lock called `name`: short for [`mutex(name).lock()`](crate::Mutex::lock), and blocks as that does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// let guard = locks.lock("nightly-report")?;
+    /// // Only one process in the fleet is here.
+    /// drop(guard);
+    /// # Ok(())
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+    /// ```
+    #[doc(alias = "acquire")]
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Result<LockGuard, AcquireError> {
+        self.mutex(name).lock()
+    }
+
     /// What the manager has done since it was built. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -46,7 +69,7 @@ impl LockManager {
     /// was forgotten. Does not block; asks no node.
     ///
     /// Also those whose guards other threads have. What several threads or processes of this machine hold by other managers is
-    /// not in it: [`inspect`](LockManager::inspect) asks the nodes who holds a lock. In a forked child it is empty.
+    /// not in it: [`inspect`](crate::Mutex::inspect) asks the nodes who holds a lock. In a forked child it is empty.
     ///
     /// # Examples
     ///
@@ -87,75 +110,7 @@ impl LockManager {
     #[doc(alias = "ping")]
     #[doc(alias = "health")]
     pub fn check_nodes(&self) -> Vec<NodeCheck> {
-        self.checked(Shared::check_nodes)
-    }
-
-    /// Says, for an operator who knows it, that the new servers have forgotten nothing. They vote at once then.
-    ///
-    /// **Two can hold a lock after this** if it is not true. A server that was restarted without its data, or replaced by an
-    /// empty one, looks like one that is new, and may have forgotten locks that are held. So this is for the moment at which
-    /// somebody sets up servers, and knows that no program has used them yet: a command of its own, or a step of an
-    /// installation. Never call it when a program starts, nor because locks are not to be had.
-    ///
-    /// It vouches for nodes that have not been used for locks, as far as they and this manager know
-    /// ([`Quarantine::New`](crate::Quarantine::New)), for the process that runs there now, and for all clients. A node that is
-    /// known to have been restarted, promoted, restored or emptied, by this manager or by what the node has stored, cannot be
-    /// vouched for: it stays quarantined for its time.
-    ///
-    /// Returns what [`check_nodes`](LockManager::check_nodes) finds then, a row for each node: a node that was vouched for
-    /// votes; one that could not be told has the reason. Blocks like three of these calls. Clients that are connected notice it with
-    /// their next command.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// // Once, by hand, when the servers have been set up.
-    /// for node in locks.vouch().iter().filter(|it| it.failure.is_some()) {
-    ///     eprintln!("{node}");
-    /// }
-    /// # Ok(())
-    /// # }
-    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
-    /// ```
-    #[must_use]
-    pub fn vouch(&self) -> Vec<NodeCheck> {
-        self.checked(Shared::vouch)
-    }
-
-    /// What the nodes store about the lock called `name`: who holds it, for how long, who waits. For people, health pages and
-    /// command lines.
-    ///
-    /// Changes nothing, and is no basis for work that the lock is to protect: it may be over when this returns. Names are as
-    /// for [`mutex`](LockManager::mutex); of several names each is inspected by itself.
-    ///
-    /// Blocks until all nodes have answered, for at most the [response timeout](crate::Builder::response_timeout), and
-    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first.
-    ///
-    /// # Errors
-    ///
-    /// A name that no lock can have, a manager that was [shut down](LockManager::shut_down), or a forked process. A node that
-    /// cannot be asked is no error: its [row](Inspection::nodes) says why.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// use quorlock::LockState;
-    ///
-    /// if let LockState::Held { holder: Some(holder), .. } = locks.inspect("nightly-report")?.state() {
-    ///     println!("{holder} is at it");
-    /// }
-    /// # Ok(())
-    /// # }
-    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
-    /// ```
-    #[doc(alias = "is_locked")]
-    #[doc(alias = "status")]
-    #[doc(alias = "peek")]
-    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, AcquireError> {
-        self.engine.shared().check_name(name.as_ref())?;
-        self.engine.operate(|shared| shared.inspect(name.as_ref(), None))
+        checked(&self.engine, Shared::check_nodes)
     }
 
     /// Finds the locks and permits that somebody holds, and looks at each of them. For people and command lines.
@@ -215,14 +170,14 @@ impl LockManager {
         self.engine.shut_down(self.engine.shared().config.shutdown_grace);
     }
 
-    /// What `check` finds, or that no node can be asked.
-    fn checked(&self, check: fn(&Shared) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
-        self.engine.operate(|shared| check(shared)).unwrap_or_else(|_| self.engine.shared().check_nothing())
-    }
-
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
+}
+
+/// What `check` finds, or that no node can be asked.
+fn checked(engine: &Engine, check: fn(&Shared) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
+    engine.operate(|shared| check(shared)).unwrap_or_else(|_| engine.shared().check_nothing())
 }
 
 impl fmt::Debug for LockManager {
@@ -238,12 +193,42 @@ pub struct Admin<'a> {
 }
 
 impl Admin<'_> {
+    /// Confirms, as an operator who knows it, that the new servers have lost nothing. Their grants count at once.
+    ///
+    /// **Two can hold a lock after this** if it is not true. A server that was restarted without its data, or replaced by an empty
+    /// one, looks like a new server and may have lost locks that are held. Call this once, when somebody sets up servers that no
+    /// program has used: in a command of its own, or as a step of an installation. Never call it when a program starts, nor
+    /// because locks are unavailable.
+    ///
+    /// Confirms nodes without a trace of use ([`QuarantineReason::New`](crate::error::QuarantineReason::New)), for the server
+    /// process that runs now, and for all clients. A node that was restarted, promoted, restored or emptied, as far as this
+    /// manager or the node's own record shows, stays quarantined for its time.
+    ///
+    /// Returns the rows of [`check_nodes`](LockManager::check_nodes) after that: a node that could not be confirmed has the reason.
+    /// Blocks as long as three of these calls. Connected clients notice with their next command.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) {
+    /// // Once, by hand, after the servers have been set up.
+    /// for node in locks.admin().vouch().iter().filter(|node| node.failure.is_some()) {
+    ///     eprintln!("{node}");
+    /// }
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap());
+    /// ```
+    #[must_use]
+    pub fn vouch(&self) -> Vec<NodeCheck> {
+        checked(self.engine, Shared::vouch)
+    }
+
     /// Asks every node which of the commands that this crate uses its access list forbids to this manager's user.
     ///
     /// Few programs need all of them: [`guide::nodes`](crate::guide::nodes#access) says what each is for. Those without which
-    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::NodeFailure::NoPermission). A
+    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::error::NodeFailure::NoPermission). A
     /// server that takes no writes for another reason says that:
-    /// [`OutOfMemory`](crate::NodeFailure::OutOfMemory), for example.
+    /// [`OutOfMemory`](crate::error::NodeFailure::OutOfMemory), for example.
     ///
     /// Each command is tried on a key that is not there, in a way that changes nothing; what is refused stands in the server's
     /// `ACL LOG` then, so this is for people and not for every start of a program. Blocks until all nodes have answered, for at
@@ -273,7 +258,7 @@ impl Admin<'_> {
         self.engine.operate(|shared| shared.forget_sets())
     }
 
-    /// Takes a lock from those who were [seen](LockManager::inspect) to hold it: readers and writers.
+    /// Takes a lock from those who were [seen](crate::Mutex::inspect) to hold it: readers and writers.
     ///
     /// **Two can be at work after this.** The old holder goes on until it tries to extend the lock, which is after a third of
     /// its ttl, and learns then that the lock is [lost](crate::Lost::Gone); another gets the lock at once. Only storage that
@@ -281,11 +266,11 @@ impl Admin<'_> {
     /// holder is known to be dead, or one whose keys have no expiry.
     ///
     /// Each node deletes what was seen there and nothing else: whoever has got the lock since keeps it. A lock of
-    /// [several names](LockManager::multi) is lost when it is taken from one of them. Keys of other
-    /// programs ([`StoredKey::Foreign`](crate::StoredKey::Foreign), [`StoredKey::OtherType`](crate::StoredKey::OtherType)) stay.
+    /// [several names](LockManager::multi_lock) is lost when it is taken from one of them. Keys of other
+    /// programs ([`StoredKey::Foreign`](crate::inspection::StoredKey::Foreign), [`StoredKey::OtherType`](crate::inspection::StoredKey::OtherType)) stay.
     ///
-    /// Returns a row for each node: [`NodeAnswer::Released`](crate::NodeAnswer::Released) if what was seen is not there any
-    /// more, [`NodeAnswer::NotAsked`](crate::NodeAnswer::NotAsked) if nothing was seen. Blocks until the nodes have answered,
+    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if what was seen is not there any
+    /// more, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked) if nothing was seen. Blocks until the nodes have answered,
     /// for at most the [response timeout](crate::Builder::response_timeout) for each holder.
     ///
     /// # Errors
@@ -296,7 +281,7 @@ impl Admin<'_> {
     ///
     /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// let seen = locks.inspect("nightly-report")?;
+    /// let seen = locks.mutex("nightly-report").inspect()?;
     /// println!("{seen}");
     /// // If somebody says that this is to go:
     /// locks.admin().release(&seen)?;
@@ -322,7 +307,7 @@ impl Admin<'_> {
         self.engine.operate(|shared| shared.take_from(seen, true))
     }
 
-    /// Deletes the fencing counters that were [seen](LockManager::inspect) of a lock, so that nodes keep nothing of its name.
+    /// Deletes the fencing counters that were [seen](crate::Mutex::inspect) of a lock, so that nodes keep nothing of its name.
     ///
     /// For names that are used once, by a test or a measurement: else nodes keep a counter for the
     /// [`fencing_ttl`](crate::Builder::fencing_ttl) behind each of them. **Not for a name that is used again soon**: the next
@@ -333,8 +318,8 @@ impl Admin<'_> {
     /// no other: whoever has got the lock since keeps its own. Call it for a slot of a [semaphore](crate::Semaphore::inspect) as
     /// well.
     ///
-    /// Returns a row for each node: [`NodeAnswer::Released`](crate::NodeAnswer::Released) if the counter that was seen is not
-    /// there any more, [`NodeAnswer::NotAsked`](crate::NodeAnswer::NotAsked) if there was none. Blocks until the nodes have
+    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if the counter that was seen is not
+    /// there any more, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked) if there was none. Blocks until the nodes have
     /// answered, for at most the [response timeout](crate::Builder::response_timeout) for each number that was seen.
     ///
     /// # Errors
@@ -345,7 +330,7 @@ impl Admin<'_> {
     ///
     /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// locks.admin().forget(&locks.inspect("measurement-4711")?)?;
+    /// locks.admin().forget(&locks.mutex("measurement-4711").inspect()?)?;
     /// # Ok(())
     /// # }
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What a manager tells a program that watches it.
+//! Events for metrics, traces and records of your own: see [`Builder::observer`](crate::Builder::observer).
 
 mod event;
 mod held_lock;

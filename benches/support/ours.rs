@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::{Builder, Event, LockManager, Mutex};
+use quorlock::observer::Event;
+use quorlock::{Builder, LockManager, Mutex};
 
 use super::Result;
 use super::sections::Counts;

@@ -13,7 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use quorlock::{CancelHandle, LockManager, StoredKey, StoredLock};
+use quorlock::inspection::{StoredKey, StoredLock};
+use quorlock::{CancelHandle, LockManager};
 use serde_json::{Value, json};
 
 use crate::bench::measure::{Ended, Part, now};
@@ -183,7 +184,7 @@ fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed
     loop {
         let (mut dirty, mut left) = (Vec::new(), BTreeSet::new());
         for name in names {
-            let seen = locks.inspect(name)?;
+            let seen = locks.mutex(name).inspect()?;
             let rows = || seen.nodes().iter().map(|it| (it, it.stored.as_ref()));
             left.extend(
                 rows().filter(|it| !it.1.is_ok_and(is_clean)).map(|(it, _)| format!("{} ({})", it.node, it.address)),

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use quorlock::{NodeAccess, NodeCheck};
+use quorlock::error::{NodeAccess, NodeCheck};
 use serde_json::{Value, json};
 
 use crate::doctor::finding::Finding;

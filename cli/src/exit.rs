@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use quorlock::{AcquireError, BuildError, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, BuildError};
 
 /// What the status says: those of sysexits.h, where they fit. A command that ran under a lock has its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use quorlock::{Listing, NodeReport};
+use quorlock::error::NodeReport;
+use quorlock::inspection::Listing;
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};

@@ -122,7 +122,7 @@ fn settings(
 /// The servers: of the first of these places that names any.
 fn urls(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<String>, Failed> {
     let given = Some(args.nodes.clone()).filter(|it: &Vec<String>| !it.is_empty());
-    let listed = || args.list.as_deref().map(Builder::split_urls).filter(|it| !it.is_empty());
+    let listed = || args.list.as_deref().map(quorlock::Node::split_urls).filter(|it| !it.is_empty());
     if given.iter().flatten().any(|it| has_password(it)) {
         let advice = "put the password into --password-file, or the servers into --nodes-file";
         show::warn(&format!("everybody on this machine can see the options of a command: {advice}"));

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use quorlock::{Inspection, LockState, NodeAnswer, NodeReport};
+use quorlock::error::{NodeAnswer, NodeReport};
+use quorlock::inspection::{Inspection, LockState};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
@@ -101,9 +102,10 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
 
 /// Whether something stands there that is to go.
 fn stands(seen: &Inspection, leaked: bool) -> bool {
-    use quorlock::StoredKey::{Held, Read};
-    let fits =
-        |it: &quorlock::StoredLock| matches!(it.key, Held { .. } | Read { .. }) && (!leaked || it.left.is_none());
+    use quorlock::inspection::StoredKey::{Held, Read};
+    let fits = |it: &quorlock::inspection::StoredLock| {
+        matches!(it.key, Held { .. } | Read { .. }) && (!leaked || it.left.is_none())
+    };
     seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(fits))
 }
 

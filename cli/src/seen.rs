@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use comfy_table::Table;
-use quorlock::{AcquireError, InspectedNode, Inspection, LockManager, LockState, NodeCheck, StoredKey, StoredLock};
+use quorlock::error::NodeCheck;
+use quorlock::inspection::{InspectedNode, Inspection, LockState, StoredKey, StoredLock};
+use quorlock::{AcquireError, LockManager};
 use serde_json::{Value, json};
 
 use crate::show;
@@ -12,7 +14,7 @@ use crate::show;
 pub(crate) fn of(locks: &LockManager, name: &str, permits: Option<usize>) -> Result<Vec<Inspection>, AcquireError> {
     match permits {
         Some(permits) => locks.semaphore(name, permits).inspect(),
-        None => Ok(vec![locks.inspect(name)?]),
+        None => Ok(vec![locks.mutex(name).inspect()?]),
     }
 }
 

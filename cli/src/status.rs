@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use quorlock::{Inspection, LockManager, LockState};
+use quorlock::LockManager;
+use quorlock::inspection::{Inspection, LockState};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};

@@ -56,7 +56,7 @@ impl Taking {
         }
         let taken = match &self.names[..] {
             [name] => locks.mutex(name).cancelled_by(cancel).try_lock_for(patience)?,
-            names => locks.multi(names).cancelled_by(cancel).try_lock_for(patience)?,
+            names => locks.multi_lock(names).cancelled_by(cancel).try_lock_for(patience)?,
         };
         Ok(Held::Lock(taken))
     }

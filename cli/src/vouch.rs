@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use quorlock::{NodeCheck, NodeFailure, Quarantine};
+use quorlock::error::{NodeCheck, NodeFailure, QuarantineReason};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
@@ -35,12 +35,13 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
     ask::check(vouch.yes)?;
     let locks = nodes::without_locks(args)?.builder.build()?;
     let before = locks.check_nodes();
-    let is_new = |it: &NodeCheck| matches!(it.failure, Some(NodeFailure::Quarantined { why: Quarantine::New, .. }));
+    let is_new =
+        |it: &NodeCheck| matches!(it.failure, Some(NodeFailure::Quarantined { why: QuarantineReason::New, .. }));
     let rows = if before.iter().any(is_new) {
         let new = before.iter().filter(|it| is_new(it));
         let lines: Vec<_> = new.map(|it| format!("{} ({})", it.node, it.address)).collect();
         ask::confirm(&format!("{}\n\n{RISK}", lines.join("\n")), "Are they new?", vouch.yes)?;
-        locks.vouch()
+        locks.admin().vouch()
     } else {
         before
     };

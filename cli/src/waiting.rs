@@ -5,7 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
-use quorlock::{CancelHandle, Inspection, LockManager, LockState};
+use quorlock::inspection::{Inspection, LockState};
+use quorlock::{CancelHandle, LockManager};
 
 use crate::exit::Failed;
 use crate::stderr::say;

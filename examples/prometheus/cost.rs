@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use devnodes::Servers;
 use prometheus_example::install;
-use quorlock::{LockManager, MetricsObserver};
+use quorlock::LockManager;
+use quorlock::observer::MetricsObserver;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Blocks of each manager.

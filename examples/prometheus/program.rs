@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use devnodes::Servers;
 use prometheus_example::{install, serve};
-use quorlock::{LockManager, MetricsObserver, Mutex};
+use quorlock::observer::MetricsObserver;
+use quorlock::{LockManager, Mutex};
 
 /// Two threads compete for a lock again and again, and a third holds one for as long as it can.
 const WORKERS: usize = 2;

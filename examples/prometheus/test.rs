@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use devnodes::{Servers, eventually};
 use prometheus_example::{install, serve};
-use quorlock::{LockManager, MetricsObserver};
+use quorlock::LockManager;
+use quorlock::observer::MetricsObserver;
 
 /// Longer than the test waits for anything.
 const LONG: Duration = Duration::from_secs(600);

@@ -1,6 +1,6 @@
 //! Several URLs in one text.
 
-/// See `Builder::split_urls`.
+/// See `Node::split_urls`.
 pub(super) fn split(text: &str) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

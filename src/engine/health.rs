@@ -8,7 +8,7 @@ use crate::engine::nodes::node::Node;
 use crate::engine::nodes::server::Server;
 use crate::engine::round::ask::{self, Asked};
 use crate::engine::shared::Shared;
-use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
+use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::{NodeId, NodeSet};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{self, Command};
@@ -125,7 +125,7 @@ impl Shared {
     /// The failure of a node that could not be told comes first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
         let is_new = |it: &NodeCheck| {
-            matches!(it.failure, Some(NodeFailure::Quarantined { why: Quarantine::New, .. })).then_some(it.node)
+            matches!(it.failure, Some(NodeFailure::Quarantined { why: QuarantineReason::New, .. })).then_some(it.node)
         };
         let new = self.check_nodes().iter().filter_map(is_new).collect::<NodeSet>();
         if new == NodeSet::default() {

@@ -79,7 +79,7 @@ impl Drop for Listeners {
     }
 }
 
-/// A channel on which the loss of a lock is announced, see [`LockGuard::lost`](crate::LockGuard::lost).
+/// A channel on which the loss of a lock is announced, see [`Hold::lost`](crate::Hold::lost).
 ///
 /// It is used as the [`Receiver`](crossbeam_channel::Receiver) to which it derefs: by the methods of that, and in
 /// `crossbeam_channel::select!`. Dropped it is forgotten at once, so it may be asked for in a loop, as often as one likes.

@@ -7,12 +7,12 @@ use crate::ids::NodeId;
 use crate::time::About;
 
 /// Something about a node that does not keep it from voting, and weakens the locks. Some of them do with
-/// [`Builder::strict`](crate::Builder::strict): that is [`NodeFailure::Disqualified`](crate::NodeFailure::Disqualified).
+/// [`Builder::strict`](crate::Builder::strict): that is [`NodeFailure::Disqualified`](crate::error::NodeFailure::Disqualified).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeFinding {
     /// With a limit on its memory it would remove keys, and locks among them. It has none now; with one it
-    /// [has no vote](crate::NodeFailure::Evicts).
+    /// [has no vote](crate::error::NodeFailure::Evicts).
     #[error("would evict locks if its memory were limited: set maxmemory-policy to noeviction, it is {policy}")]
     WouldEvict {
         /// The server's `maxmemory-policy`.
@@ -91,7 +91,7 @@ pub enum NodeFinding {
     /// Some of its servers or sentinels could not be asked lately, or do not agree with the others. There are enough of them left.
     #[error("of its servers or sentinels some fail: {said}")]
     MembersFail {
-        /// Which, and what they said or why they could not be asked. [`NodeCheck::members`](crate::NodeCheck::members) has all.
+        /// Which, and what they said or why they could not be asked. [`NodeCheck::members`](crate::error::NodeCheck::members) has all.
         said: String,
     },
     /// It cannot announce releases, so calls that wait ask it now and then.

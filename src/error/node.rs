@@ -24,11 +24,11 @@ impl fmt::Display for Of<'_> {
 /// Why a node in [quarantine](crate::Builder::quarantine) may have forgotten locks that are held, and what to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Quarantine {
+pub enum QuarantineReason {
     /// Nobody has used it for locks, as far as anybody here knows: it is new, or was restarted without its data.
     #[error(
         "nobody has used it for locks before, so it is new, or was restarted without its data; wait for so long, as lock() \
-         does, or call LockManager::vouch if it is new and nobody holds a lock"
+         does, or call Admin::vouch if it is new and nobody holds a lock"
     )]
     New,
     /// It was restarted, promoted, restored from a snapshot or swapped.
@@ -142,7 +142,7 @@ pub enum NodeFailure {
         /// For how long it has no vote yet.
         left: Duration,
         /// Why, and what to do.
-        why: Quarantine,
+        why: QuarantineReason,
     },
     /// The server's record (the key `quorlock:record`) changed again and again while a command was sent, so that nobody knows
     /// what the server may have lost.
@@ -162,7 +162,7 @@ pub enum NodeFailure {
     #[error("its clock and the one of this machine are more than an hour apart: correct the wrong one")]
     ClockBehind,
     /// The server removes keys when its memory is full, and so may remove locks that are held. One whose memory is not
-    /// limited [would](crate::NodeFinding::WouldEvict).
+    /// limited [would](crate::error::NodeFinding::WouldEvict).
     #[error("may evict locks: its maxmemory-policy is {policy}, set it to noeviction")]
     Evicts {
         /// The server's `maxmemory-policy`.
@@ -238,7 +238,7 @@ pub enum NodeFailure {
     /// The node's sentinels want a password, or another one.
     #[error(
         "login refused by its sentinels: check user and password, sentinel_password in the node's URL or given to \
-         Builder::sentinel_credentials"
+         Node::sentinel_credentials"
     )]
     SentinelPassword,
     /// For too long nobody has confirmed that the server is still the master of the node, which is more than one process.
@@ -272,13 +272,13 @@ pub enum NodeFailure {
     /// The lock's key, or a key beside it, holds a value of another type: something else uses that name.
     #[error("{}the key holds another type", Of(name))]
     WrongType {
-        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name.
+        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name.
         name: Option<Arc<str>>,
     },
     /// The fencing counter beside the lock is not a number below 2^53.
     #[error("{}the fencing counter holds nonsense", Of(name))]
     BadCounter {
-        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name.
+        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name.
         name: Option<Arc<str>>,
     },
     /// Another configured node shows the same run id, so it is the same server process, or one of them claims to be. The

@@ -89,21 +89,21 @@ pub enum NodeAnswer {
         /// [manager](crate::Builder::owner_label). `None`: another client's value, or that of a manager that does not want
         /// to say. Cut, escaped, and no more reliable than the client that wrote it.
         holder: Option<Arc<str>>,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name. Cut and escaped.
+        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// Readers hold the lock there: see [`RwLock`](crate::RwLock).
     HeldByReaders {
         /// How long the last of their entries still has to live. `None`: the lock's key has no expiry.
         left: Option<Duration>,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name. Cut and escaped.
+        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// The lock is free there, or held by readers and wanted by another, but reserved for a call that has waited for it.
     Reserved {
         /// How long the reservation lasts.
         left: Duration,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi); `None` for a lock of one name.
+        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name.
         name: Option<Arc<str>>,
     },
     /// The lock was extended there.
@@ -184,7 +184,7 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&str>) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::node::Quarantine;
+    use crate::error::node::QuarantineReason;
 
     fn rows(answers: &[NodeAnswer]) -> String {
         let row = |(i, answer): (u8, &NodeAnswer)| {
@@ -215,7 +215,7 @@ mod tests {
         let down = || NodeAnswer::Failed(NodeFailure::Connect { reason: "connection refused".to_owned() });
         let quiet = NodeAnswer::Failed(NodeFailure::Quarantined {
             left: Duration::from_millis(4_321),
-            why: Quarantine::Emptied,
+            why: QuarantineReason::Emptied,
         });
         assert_eq!(
             rows(&[down(), NodeAnswer::Granted, quiet, down()]),

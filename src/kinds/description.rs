@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::engine::{Engine, LockSpec};
 use crate::error::AcquireError;
+use crate::inspection::Inspection;
 use crate::lock::{Hold, LockGuard, Patience, acquire};
 use crate::logic::validity;
 use crate::wire::{KeyTtls, Plan};
@@ -52,6 +53,12 @@ impl Description {
     /// Whether there can be such a lock. Asks no node.
     pub(super) fn check(&self) -> Result<(), AcquireError> {
         self.spec.check(&self.engine.shared().config)
+    }
+
+    /// What the nodes store about the lock called `name`, which is this one or one of several.
+    pub(super) fn inspect(&self, name: &[u8]) -> Result<Inspection, AcquireError> {
+        self.engine.shared().check_name(name)?;
+        self.engine.operate(|shared| shared.inspect(name, None))
     }
 
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.

@@ -26,6 +26,46 @@ macro_rules! named {
     };
 }
 
+/// `inspect`, of one name.
+macro_rules! inspected {
+    ($kind:ident, made: $made:literal) => {
+        impl $kind {
+            /// What the nodes store about this lock: who holds it, for how long, and who waits. For people, health pages and
+            /// command lines.
+            ///
+            /// Changes nothing. Not a basis for work that the lock protects: the answer may be outdated when it arrives. Blocks until
+            /// all nodes have answered, for the [response timeout](crate::Builder::response_timeout) at most, and the
+            /// [connect timeout](crate::Builder::connect_timeout) for nodes without a connection.
+            ///
+            /// # Errors
+            ///
+            /// An invalid name, a manager that was [shut down](crate::LockManager::shut_down), or a forked process. A failing
+            /// node is no error: its [row](crate::inspection::Inspection::nodes) has the reason.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+            /// use quorlock::inspection::LockState;
+            ///
+            #[doc = concat!("let state = locks.", $made, ".inspect()?.state();")]
+            /// if let LockState::Held { holder: Some(holder), .. } = state {
+            ///     println!("held by {holder}");
+            /// }
+            /// # Ok(())
+            /// # }
+            /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+            /// ```
+            #[doc(alias = "is_locked")]
+            #[doc(alias = "status")]
+            #[doc(alias = "peek")]
+            pub fn inspect(&self) -> Result<crate::inspection::Inspection, AcquireError> {
+                self.inner.inspect(self.name())
+            }
+        }
+    };
+}
+
 /// [`Debug`](std::fmt::Debug), with the `name` or the `names`.
 macro_rules! shown {
     ($kind:ident, $name:ident) => {
@@ -67,7 +107,7 @@ macro_rules! setters {
 
             /// Sets what locks of this sort are called in metrics: `order`, say, for locks called `order:4711`.
             ///
-            /// An [`Observer`](crate::Observer) is told both. The class is for labels of metrics, of which there must not be many.
+            /// An [`Observer`](crate::observer::Observer) is told both. The class is for labels of metrics, of which there must not be many.
             ///
             /// Default: none, which observers see as `other`.
             #[must_use]
@@ -150,7 +190,7 @@ macro_rules! lock_methods {
             /// A call has to wait for its turn where this process has more calls under way than the nodes answer in time.
             /// It does so for one response timeout, and then returns [`Busy`](AcquireError::Busy).
             ///
-            /// A lock that is free but [reserved](crate::NodeAnswer::Reserved) for a waiting call counts as held.
+            /// A lock that is free but [reserved](crate::error::NodeAnswer::Reserved) for a waiting call counts as held.
             ///
             /// If several contenders split the nodes between them so that nobody may have got the lock, the attempt is
             /// repeated up to three times, after a random part of the [retry delay](crate::Builder::retry_delay).
@@ -162,7 +202,7 @@ macro_rules! lock_methods {
             #[doc = concat!("As for [`", stringify!($lock), "`](Self::", stringify!($lock), "), and besides:")]
             ///
             /// - [`AcquireError::Held`]: someone else holds it. Normal under contention. If it is
-            ///   [this thread](crate::HeldBy::ThisThread), it is a mistake: one of its own guards is in the way.
+            ///   [this thread](crate::error::HeldBy::ThisThread), it is a mistake: one of its own guards is in the way.
             /// - [`AcquireError::Busy`]: this process has too many calls under way. No node was asked.
             /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
             ///
@@ -251,10 +291,10 @@ macro_rules! mutex_methods {
     };
 }
 
-/// `run`, over the call that waits for the lock.
+/// `with`, over the call that waits for the lock.
 ///
 /// `about` is what its docs add.
-macro_rules! run_method {
+macro_rules! with_method {
     (
         $kind:ident -> $guard:ty, made: $made:literal,
         over: $lock:ident,
@@ -281,7 +321,7 @@ macro_rules! run_method {
             ///
             /// ```
             /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::RunError<u64>> {
-            #[doc = concat!("let pages = locks.", $made, ".run(|guard| {")]
+            #[doc = concat!("let pages = locks.", $made, ".with(|guard| {")]
             ///     // Hand guard.fencing_token() to whatever stores the report.
             ///     guard.fencing_token().get()
             /// })?;
@@ -292,26 +332,30 @@ macro_rules! run_method {
             /// ```
             #[doc(alias = "with_lock")]
             #[doc(alias = "lock_with")]
-            #[doc(alias = "with")]
+            #[doc(alias = "run")]
             #[doc(alias = "using")]
-            pub fn run<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
+            pub fn with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
-                crate::kinds::methods::finish_run(&self.inner.spec().name, value, guard.release())
+                crate::kinds::methods::finish_with(&self.inner.spec().name, value, guard.release())
             }
         }
     };
 }
 
-pub(super) use {lock_methods, mutex_methods, named, run_method, setters, shown};
+pub(super) use {inspected, lock_methods, mutex_methods, named, setters, shown, with_method};
 
 /// A timeout too long for the clock to show is none.
 pub(super) fn patience(timeout: Duration) -> Patience {
     time::tick().checked_add(timeout).map_or(Patience::Forever, Patience::Until)
 }
 
-/// What `run` returns once its closure has returned `value`: a loss is an error, a release that nobody confirmed is not.
-pub(super) fn finish_run<R, T>(name: &LockName, value: R, released: Result<T, ReleaseError>) -> Result<R, RunError<R>> {
+/// What `with` returns once its closure has returned `value`: a loss is an error, a release that nobody confirmed is not.
+pub(super) fn finish_with<R, T>(
+    name: &LockName,
+    value: R,
+    released: Result<T, ReleaseError>,
+) -> Result<R, RunError<R>> {
     match released {
         Err(ReleaseError::Lost(lost)) => return Err(RunError::Lost { lost, value }),
         Err(err @ ReleaseError::NotConfirmed { .. }) => debug!("{name}: {err}"),

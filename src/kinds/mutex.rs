@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::error::AcquireError;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{mutex_methods, named, run_method, setters, shown};
+use crate::kinds::methods::{inspected, mutex_methods, named, setters, shown, with_method};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -50,6 +50,7 @@ impl Mutex {
 }
 
 named!(Mutex);
+inspected!(Mutex, made: r#"mutex("nightly-report")"#);
 setters!(Mutex);
 shown!(Mutex, name);
 
@@ -59,7 +60,7 @@ mutex_methods! {
     errors,
 }
 
-run_method! {
+with_method! {
     Mutex -> LockGuard, made: r#"mutex("nightly-report")"#,
     over: lock,
     about,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::error::{AcquireError, Lost, ReleaseError, Released};
 use crate::kinds::description::Description;
-use crate::kinds::methods::{mutex_methods, named, run_method, setters};
+use crate::kinds::methods::{inspected, mutex_methods, named, setters, with_method};
 use crate::kinds::mutex::Mutex;
 use crate::kinds::reentrant::holds::{Key, ThreadHold};
 use crate::lock::{LockGuard, Patience};
@@ -38,7 +38,7 @@ use crate::sys::logging::debug;
 /// it is extended by that ttl first, though not beyond the [maximum hold](crate::Builder::max_hold). That blocks for one
 /// round trip, at most one response timeout, whatever the waiting time of the call. If too few nodes confirm that, the call
 /// succeeds all the same, because the lock is still held until the time it had before;
-/// [`remaining`](LockGuard::remaining) says how long that is. Otherwise the hold stays as it was first taken: with its own
+/// [`remaining`](crate::Hold::remaining) says how long that is. Otherwise the hold stays as it was first taken: with its own
 /// ttl, with or without renewal.
 ///
 /// A hold that was lost is not taken again: that is [`AcquireError::HoldLost`], until all guards of it are dropped.
@@ -120,6 +120,7 @@ impl ReentrantMutex {
 }
 
 named!(ReentrantMutex);
+inspected!(ReentrantMutex, made: r#"reentrant_mutex("nightly-report")"#);
 setters!(ReentrantMutex);
 
 mutex_methods! {
@@ -133,7 +134,7 @@ mutex_methods! {
     errors,
 }
 
-run_method! {
+with_method! {
     ReentrantMutex -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
     over: lock,
     /// Can be called in `work` again: the lock is released with the thread's last guard. Inner and outer calls report a

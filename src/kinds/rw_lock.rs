@@ -2,7 +2,7 @@
 
 use crate::error::{AcquireError, RunError};
 use crate::kinds::description::Description;
-use crate::kinds::methods::{finish_run, lock_methods, named, setters, shown};
+use crate::kinds::methods::{finish_with, inspected, lock_methods, named, setters, shown};
 use crate::lock::{Patience, ReadGuard, WriteGuard};
 use crate::manager::LockManager;
 
@@ -88,7 +88,7 @@ impl RwLock {
     pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, RunError<R>> {
         let guard = self.read()?;
         let value = work(&guard);
-        finish_run(&self.inner.spec().name, value, guard.release())
+        finish_with(&self.inner.spec().name, value, guard.release())
     }
 
     /// Acquires the lock like [`write`](RwLock::write), calls `work`, and releases.
@@ -104,11 +104,12 @@ impl RwLock {
     pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, RunError<R>> {
         let guard = self.write()?;
         let value = work(&guard);
-        finish_run(&self.inner.spec().name, value, guard.release())
+        finish_with(&self.inner.spec().name, value, guard.release())
     }
 }
 
 named!(RwLock);
+inspected!(RwLock, made: r#"rw_lock("catalog")"#);
 setters!(RwLock);
 shown!(RwLock, name);
 

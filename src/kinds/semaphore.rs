@@ -8,7 +8,7 @@ use crate::engine::Shared;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{lock_methods, named, run_method, setters};
+use crate::kinds::methods::{lock_methods, named, setters, with_method};
 use crate::lock::{Hold, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -66,7 +66,7 @@ impl Semaphore {
     /// lines.
     ///
     /// As many as this description has permits, in the order of the [slots](Permit::slot); each is like a
-    /// [lock that is looked at](crate::LockManager::inspect). Those who wait do so for any slot, and are counted in each
+    /// [lock that is looked at](crate::Mutex::inspect). Those who wait do so for any slot, and are counted in each
     /// of them. [`Admin::release`](crate::Admin::release) takes a permit from who was seen to have it.
     ///
     /// Changes nothing. Blocks until the nodes have answered for each slot; a node that does not answer is waited for once, for
@@ -83,7 +83,7 @@ impl Semaphore {
     /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// let slots = locks.semaphore("mail-server", 5).inspect()?;
-    /// println!("{} are free", slots.iter().filter(|it| it.state() == quorlock::LockState::Free).count());
+    /// println!("{} are free", slots.iter().filter(|it| it.state() == quorlock::inspection::LockState::Free).count());
     /// # Ok(())
     /// # }
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
@@ -126,7 +126,7 @@ lock_methods! {
     errors,
 }
 
-run_method! {
+with_method! {
     Semaphore -> Permit, made: r#"semaphore("mail-server", 5)"#,
     over: acquire,
     about,

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use crate::config::NAMES_MAX;
 use crate::error::AcquireError;
 use crate::ids::LockName;
+use crate::inspection::Inspection;
 use crate::kinds::description::Description;
-use crate::kinds::methods::{mutex_methods, run_method, setters, shown};
+use crate::kinds::methods::{mutex_methods, setters, shown, with_method};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
 /// Several locks that are taken together: all of them, or none.
 ///
-/// A description, made by [`LockManager::multi`](crate::LockManager::multi): cheap, cloneable, and without any state of
+/// A description, made by [`LockManager::multi_lock`](crate::LockManager::multi_lock): cheap, cloneable, and without any state of
 /// a hold. Each hold is a [`LockGuard`] that stands for all the names.
 ///
 /// Each node grants all names or none, in one step. So nobody holds one name and waits for another, and there is **no order
@@ -44,7 +45,7 @@ impl LockManager {
     ///
     /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// let both = locks.multi(["account:7", "account:9"]).lock()?;
+    /// let both = locks.multi_lock(["account:7", "account:9"]).lock()?;
     /// // Nobody else is at either account; a transfer the other way round waits.
     /// drop(both);
     /// # Ok(())
@@ -52,10 +53,9 @@ impl LockManager {
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
-    #[doc(alias = "multi_lock")]
     #[doc(alias = "lock_all")]
     #[doc(alias = "mlock")]
-    pub fn multi<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+    pub fn multi_lock<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         let names: BTreeSet<LockName> = names.into_iter().map(|it| LockName::new(it.as_ref())).collect();
         let names: Arc<[LockName]> = names.into_iter().collect();
         let together = names.iter().map(LockName::as_bytes).collect::<Vec<_>>().join(&b", "[..]);
@@ -70,6 +70,16 @@ impl MultiLock {
     /// The names, sorted and each once, without the manager's prefix.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.inner.spec().names.iter().map(LockName::as_bytes)
+    }
+
+    /// What the nodes store about each name, in the order of [`names`](MultiLock::names): see
+    /// [`Mutex::inspect`](crate::Mutex::inspect). Blocks as that does, for each name.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn inspect(&self) -> Result<Vec<Inspection>, AcquireError> {
+        self.names().map(|name| self.inner.inspect(name)).collect()
     }
 
     fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
@@ -92,7 +102,7 @@ setters!(MultiLock);
 shown!(MultiLock, names);
 
 mutex_methods! {
-    MultiLock::take -> LockGuard, made: r#"multi(["account:7", "account:9"])"#,
+    MultiLock::take -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
     /// The call waits for one name at a time, that which was in its way, and does not keep the others from anybody
     /// meanwhile. So calls for single names can come before it for as long as its names are never free at once: see
     /// [`guide::several`](crate::guide::several) for what to do then.
@@ -102,8 +112,8 @@ mutex_methods! {
     errors,
 }
 
-run_method! {
-    MultiLock -> LockGuard, made: r#"multi(["account:7", "account:9"])"#,
+with_method! {
+    MultiLock -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
     over: lock,
     about,
 }

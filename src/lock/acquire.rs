@@ -308,7 +308,7 @@ impl<'a> Call<'a> {
             warn!(
                 "{}: no lock can be taken for {} more, because {quarantined} of {} servers, new or restarted lately, may have \
                  forgotten locks that are still held: {}; lock() waits, other calls say Quarantined; if the servers are \
-                 new and nobody holds a lock, an operator may call LockManager::vouch",
+                 new and nobody holds a lock, an operator may call Admin::vouch",
                 self.spec.name,
                 About(left),
                 shared.fanout.len(),

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::answer::{GreetReply, Record, ServerInfo};
-use crate::error::Quarantine;
+use crate::error::QuarantineReason;
 use crate::logic::clock::{ClockStep, NodeClock};
 use crate::logic::quarantines::{Ask, Began, Quarantines};
 use crate::time::{Moment, Tick};
@@ -83,16 +83,16 @@ impl Eligibility {
         let _ = self.on_time(server.time, times);
         let length = self.length?;
         let restarted = match server.memory.as_ref().map(|it| it.record) {
-            _ if server.run_id.is_none() => Some(Quarantine::Unverifiable),
+            _ if server.run_id.is_none() => Some(QuarantineReason::Unverifiable),
             // Counted by our own clock: the server's own may have been stepped.
-            _ if known => Some(Quarantine::Restarted),
+            _ if known => Some(QuarantineReason::Restarted),
             Some(_) => None,
-            None => Some(Quarantine::Restarted),
+            None => Some(QuarantineReason::Restarted),
         };
         restarted.iter().for_each(|why| self.quarantines.begin(Began::now(times.answered, *why), length));
         let why = match server.memory.as_ref().map(|it| it.record) {
-            Some(Record::Missing | Record::KeptFromNothing) => Quarantine::New,
-            _ => Quarantine::Restarted,
+            Some(Record::Missing | Record::KeptFromNothing) => QuarantineReason::New,
+            _ => QuarantineReason::Restarted,
         };
         let change = server.memory.as_ref().and_then(|it| self.remember(it, restarted.unwrap_or(why), times));
         self.met = Some(times.answered);
@@ -106,21 +106,21 @@ impl Eligibility {
         let quarantined = self.left(Ask::Grant, times.answered).is_some();
         let why = match (shown.record, self.quarantines.why()) {
             // It is quarantined already, and we know why. It is not new: that would allow an operator to vouch for it.
-            (Record::Kept, Some(why)) if quarantined && why != Quarantine::New => why,
-            (Record::Another | Record::Kept, _) => Quarantine::Restarted,
-            (Record::Missing, _) if self.noted => Quarantine::Emptied,
+            (Record::Kept, Some(why)) if quarantined && why != QuarantineReason::New => why,
+            (Record::Another | Record::Kept, _) => QuarantineReason::Restarted,
+            (Record::Missing, _) if self.noted => QuarantineReason::Emptied,
             // The reason that we know.
-            (_, why) => why.unwrap_or(Quarantine::Emptied),
+            (_, why) => why.unwrap_or(QuarantineReason::Emptied),
         };
         self.remember(shown, why, times)
     }
 
-    fn remember(&mut self, shown: &GreetReply, why: Quarantine, times: Times) -> Option<Change> {
+    fn remember(&mut self, shown: &GreetReply, why: QuarantineReason, times: Times) -> Option<Change> {
         self.noted |= shown.kept;
         let length = self.length?;
         if matches!(shown.record, Record::Vouched | Record::Off) {
             // Nothing was lost that was there before we came. What we have seen ourselves to be lost is lost.
-            if self.quarantines.why() == Some(Quarantine::New) {
+            if self.quarantines.why() == Some(QuarantineReason::New) {
                 self.quarantines = Quarantines::default();
             }
             return None;
@@ -159,7 +159,7 @@ impl Eligibility {
     }
 
     /// How much of its quarantine is left for what was asked at `asked`, and why: see [`Quarantines::left`].
-    pub(crate) fn left(&self, ask: Ask, asked: Tick) -> Option<(Duration, Quarantine)> {
+    pub(crate) fn left(&self, ask: Ask, asked: Tick) -> Option<(Duration, QuarantineReason)> {
         self.quarantines.left(ask, asked, self.length)
     }
 
@@ -235,7 +235,7 @@ mod tests {
             [Ask::Grant, Ask::Extension].map(|it| self.eligibility.left(it, asked).map_or(0, |it| it.0.as_secs()))
         }
 
-        fn why(&self, second: u64) -> Option<Quarantine> {
+        fn why(&self, second: u64) -> Option<QuarantineReason> {
             self.eligibility.left(Ask::Grant, at(self.start, second).asked).map(|it| it.1)
         }
     }
@@ -255,7 +255,7 @@ mod tests {
 
         let by = of.eligibility.on_time(Some((WALL + 50) * 1_000_000), at(of.start, 30));
         assert!(matches!(by, Some(Change::Stepped(ClockStep::Forward(_)))), "{by:?}");
-        assert_eq!((of.left(30), of.why(30)), ([10, 0], Some(Quarantine::ClockStep)));
+        assert_eq!((of.left(30), of.why(30)), ([10, 0], Some(QuarantineReason::ClockStep)));
         let may_heal = |second| of.eligibility.quarantines().may_heal(at(of.start, second).asked, Some(LENGTH));
         assert!(!may_heal(39) && may_heal(40));
     }
@@ -266,7 +266,7 @@ mod tests {
             let mut of = Of::old();
             assert!(of.meet(server("b", 20), 500, record, 20).is_some(), "{record:?}");
             assert_eq!((of.left(20), of.left(30)), ([10; 2], [0; 2]), "{record:?}");
-            assert_eq!(of.why(20), Some(Quarantine::Restarted), "{record:?}: we have known another");
+            assert_eq!(of.why(20), Some(QuarantineReason::Restarted), "{record:?}: we have known another");
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
         let mute = || ServerInfo { run_id: None, ..server("", 0) };
         for second in [0, 60] {
             assert_eq!(of.meet(mute(), 500, Record::Kept, second), Some(Change::Restarted));
-            assert_eq!((of.left(second), of.why(second)), ([10; 2], Some(Quarantine::Unverifiable)));
+            assert_eq!((of.left(second), of.why(second)), ([10; 2], Some(QuarantineReason::Unverifiable)));
         }
     }
 
@@ -312,14 +312,17 @@ mod tests {
         // It was emptied, as the next greeting shows. Greeted a while later it shows the same.
         assert_eq!(of.greet(0, Record::Missing, 20), Some(Change::Empty));
         for (second, served) in [(25, 5), (28, 8)] {
-            assert_eq!((of.greet(served, Record::Kept, second), of.why(second)), (None, Some(Quarantine::Emptied)));
+            assert_eq!(
+                (of.greet(served, Record::Kept, second), of.why(second)),
+                (None, Some(QuarantineReason::Emptied))
+            );
         }
         assert_eq!(of.left(28), [2; 2]);
 
         assert_eq!(of.greet(2, Record::Kept, 29), Some(Change::Restarted));
-        assert_eq!(of.why(29), Some(Quarantine::Emptied));
+        assert_eq!(of.why(29), Some(QuarantineReason::Emptied));
         assert_eq!(of.greet(3, Record::Kept, 50), Some(Change::Restarted));
-        assert_eq!(of.why(50), Some(Quarantine::Restarted));
+        assert_eq!(of.why(50), Some(QuarantineReason::Restarted));
     }
 
     #[test]
@@ -347,14 +350,14 @@ mod tests {
             of.meet(server("a", 0), served, record, 0);
             of.why(0)
         };
-        assert_eq!(at_once(0, Record::Missing), Some(Quarantine::New));
-        assert_eq!(at_once(3, Record::KeptFromNothing), Some(Quarantine::New));
-        assert_eq!(at_once(0, Record::Another), Some(Quarantine::Restarted));
-        assert_eq!(at_once(3, Record::Kept), Some(Quarantine::Restarted));
+        assert_eq!(at_once(0, Record::Missing), Some(QuarantineReason::New));
+        assert_eq!(at_once(3, Record::KeptFromNothing), Some(QuarantineReason::New));
+        assert_eq!(at_once(0, Record::Another), Some(QuarantineReason::Restarted));
+        assert_eq!(at_once(3, Record::Kept), Some(QuarantineReason::Restarted));
 
         let mut of = Of::old();
         of.meet(server("a", 20), 0, Record::Missing, 20);
-        assert_eq!(of.why(20), Some(Quarantine::Emptied), "we have known it with data");
+        assert_eq!(of.why(20), Some(QuarantineReason::Emptied), "we have known it with data");
     }
 
     /// Until a lock is asked for a server is only looked at, and nothing is stored there.
@@ -364,9 +367,13 @@ mod tests {
         let look = GreetReply { kept: false, ..shown(0, Record::Missing) };
         of.eligibility.on_connect(&ServerInfo { memory: Some(look), ..server("a", 0) }, at(of.start, 0));
         assert_eq!(of.greet(0, Record::Missing, 5), Some(Change::Empty));
-        assert_eq!((of.why(5), of.left(5)), (Some(Quarantine::New), [10; 2]), "it begins when something is stored");
+        assert_eq!(
+            (of.why(5), of.left(5)),
+            (Some(QuarantineReason::New), [10; 2]),
+            "it begins when something is stored"
+        );
         of.greet(0, Record::Missing, 6);
-        assert_eq!(of.why(6), Some(Quarantine::Emptied));
+        assert_eq!(of.why(6), Some(QuarantineReason::Emptied));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::answer::{GreetReply, Record};
-use crate::error::Quarantine;
+use crate::error::QuarantineReason;
 use crate::logic::longest::LONGEST;
 use crate::time::Tick;
 
@@ -21,7 +21,7 @@ pub(crate) struct Began {
     seen: Tick,
     /// How long before that it began.
     served: Duration,
-    why: Quarantine,
+    why: QuarantineReason,
 }
 
 /// See the module.
@@ -36,12 +36,12 @@ pub(crate) struct Quarantines {
 }
 
 impl Began {
-    pub(crate) fn now(seen: Tick, why: Quarantine) -> Began {
+    pub(crate) fn now(seen: Tick, why: QuarantineReason) -> Began {
         Began { seen, served: Duration::ZERO, why }
     }
 
     /// As a record shows it.
-    pub(crate) fn with(seen: Tick, shown: &GreetReply, why: Quarantine) -> Began {
+    pub(crate) fn with(seen: Tick, shown: &GreetReply, why: QuarantineReason) -> Began {
         Began { seen, served: shown.served, why }
     }
 
@@ -50,7 +50,7 @@ impl Began {
         if left.is_zero() { None } else { self.seen.checked_add(left) }
     }
 
-    fn left(self, asked: Tick, length: Duration) -> Option<(Duration, Quarantine)> {
+    fn left(self, asked: Tick, length: Duration) -> Option<(Duration, QuarantineReason)> {
         let left = self.until(length)?.saturating_duration_since(asked);
         (!left.is_zero()).then_some((left, self.why))
     }
@@ -60,8 +60,8 @@ impl Quarantines {
     /// Of a record that was found when nothing was known before.
     pub(crate) fn of(shown: &GreetReply, seen: Tick, length: Duration) -> Quarantines {
         let why = match shown.record {
-            Record::Missing | Record::KeptFromNothing => Quarantine::New,
-            Record::Kept | Record::Another | Record::Vouched | Record::Off => Quarantine::Restarted,
+            Record::Missing | Record::KeptFromNothing => QuarantineReason::New,
+            Record::Kept | Record::Another | Record::Vouched | Record::Off => QuarantineReason::Restarted,
         };
         let mut quarantines = Quarantines::default();
         quarantines.begin(Began::with(seen, shown, why), length);
@@ -82,10 +82,10 @@ impl Quarantines {
     }
 
     pub(crate) fn step(&mut self, seen: Tick) {
-        self.stepped = Some(Began::now(seen, Quarantine::ClockStep));
+        self.stepped = Some(Began::now(seen, QuarantineReason::ClockStep));
     }
 
-    pub(crate) fn why(&self) -> Option<Quarantine> {
+    pub(crate) fn why(&self) -> Option<QuarantineReason> {
         self.began.map(|it| it.why)
     }
 
@@ -95,7 +95,7 @@ impl Quarantines {
     /// A longer quarantine that turns up late does not count for extensions: it would end the holds of those who hold a lock
     /// there, and keep nobody from anything. Nor does a step of the clock: a key that is ours after it was ours before, because
     /// nothing sets it again there before [`Quarantines::may_heal`].
-    pub(crate) fn left(&self, ask: Ask, asked: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+    pub(crate) fn left(&self, ask: Ask, asked: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
         let length = length?;
         match ask {
             Ask::Grant => {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_quarantine_ends_so_long_after_its_beginning_as_it_lasts_however_long_that_is() {
         let seen = crate::time::tick();
-        let began = Began::with(seen, &shown(3), Quarantine::Restarted);
+        let began = Began::with(seen, &shown(3), QuarantineReason::Restarted);
         assert_eq!(began.until(10 * S), Some(seen + 7 * S));
         assert_eq!((began.until(3 * S), began.until(2 * S)), (None, None), "it was over when it was seen");
         let quarantines = Quarantines::of(&shown(3), seen, 10 * S);
@@ -153,7 +153,9 @@ mod tests {
         let seen = crate::time::tick();
         for served in [[3, 5], [5, 3]] {
             let mut quarantines = Quarantines::default();
-            served.into_iter().for_each(|it| quarantines.begin(Began::with(seen, &shown(it), Quarantine::New), 4 * S));
+            served
+                .into_iter()
+                .for_each(|it| quarantines.begin(Began::with(seen, &shown(it), QuarantineReason::New), 4 * S));
             assert_eq!(quarantines.left(Ask::Grant, seen, Some(10 * S)).map(|it| it.0), Some(7 * S));
         }
     }

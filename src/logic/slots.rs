@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::answer::{GreetReply, Record};
-use crate::error::{NodeFailure, Quarantine};
+use crate::error::{NodeFailure, QuarantineReason};
 use crate::logic::quarantines::{Ask, Quarantines};
 use crate::time::Tick;
 
@@ -155,10 +155,10 @@ impl<T> Slots<T> {
         ask: Ask,
         asked: Tick,
         length: Option<Duration>,
-    ) -> Option<(Duration, Quarantine)> {
+    ) -> Option<(Duration, QuarantineReason)> {
         match self.slots.get(&slot).and_then(|it| it.kept) {
             Some(kept) => kept.left(ask, asked, length),
-            None => Some((length?, Quarantine::Restarted)),
+            None => Some((length?, QuarantineReason::Restarted)),
         }
     }
 

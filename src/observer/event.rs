@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{AcquireError, Lost, NodeFailure, Quarantine};
+use crate::error::{AcquireError, Lost, NodeFailure, QuarantineReason};
 use crate::ids::{FencingToken, LockName, NodeId};
 
 /// The class of locks that were given none.
@@ -37,6 +37,12 @@ pub trait Observer: Send + Sync {
 impl<F: Fn(&Event) + Send + Sync> Observer for F {
     fn event(&self, event: &Event) {
         self(event);
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
+    fn event(&self, event: &Event) {
+        (**self).event(event);
     }
 }
 
@@ -190,7 +196,7 @@ pub enum Event {
         /// For how long from now.
         left: Duration,
         /// Why.
-        why: Quarantine,
+        why: QuarantineReason,
     },
     /// The clock of a node was set.
     #[non_exhaustive]

@@ -7,7 +7,7 @@ use metrics::{
     Counter, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use crate::error::{AcquireError, Lost, NodeFailure, Quarantine};
+use crate::error::{AcquireError, Lost, NodeFailure, QuarantineReason};
 use crate::ids::NodeId;
 use crate::observer::event::{Event, OTHER, ObservedLock, Observer, RoundOutcome};
 use crate::time::Moment;
@@ -28,7 +28,8 @@ const LOSSES: [Lost; 5] = [Lost::Expired, Lost::Gone, Lost::NodeClock, Lost::Max
 ///
 /// ```
 /// use std::sync::Arc;
-/// use quorlock::{LockManager, MetricsObserver};
+/// use quorlock::LockManager;
+/// use quorlock::observer::MetricsObserver;
 ///
 /// // metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder(), for example.
 /// let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
@@ -226,13 +227,13 @@ fn of_loss(lost: Lost) -> &'static str {
     }
 }
 
-fn of_quarantine(why: Quarantine) -> &'static str {
+fn of_quarantine(why: QuarantineReason) -> &'static str {
     match why {
-        Quarantine::New => "new",
-        Quarantine::Restarted => "restarted",
-        Quarantine::Emptied => "emptied",
-        Quarantine::ClockStep => "clock_step",
-        Quarantine::Unverifiable => "unverifiable",
+        QuarantineReason::New => "new",
+        QuarantineReason::Restarted => "restarted",
+        QuarantineReason::Emptied => "emptied",
+        QuarantineReason::ClockStep => "clock_step",
+        QuarantineReason::Unverifiable => "unverifiable",
     }
 }
 

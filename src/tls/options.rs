@@ -103,7 +103,7 @@ impl Tls {
 
     /// Sets the name, or the IP address, for which the server must have a certificate, and which is sent to it (SNI; an IP
     /// address is not). For nodes that are reached by another name than their own: through a tunnel, or by an IP address.
-    /// Where nodes have different names, see [`Builder::node_tls`](crate::Builder::node_tls).
+    /// Where nodes have different names, see [`Node::tls`](crate::Node::tls).
     ///
     /// Default: the host of the node's address; of a master that sentinels or a cluster name, what they call it: see
     /// [`guide::nodes`](crate::guide::nodes#tls).

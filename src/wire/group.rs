@@ -25,7 +25,7 @@ const NOT_WITH_REPLICATED: &str = "sentinel_user, sentinel_password and sentinel
 const NO_OPTIONS: &str = "the only options here are sentinel_user, sentinel_password and sentinel_tls";
 const LONELY_USER: &str = "a sentinel_user without a sentinel_password";
 const PERCENT: &str = "sentinel_user or sentinel_password is not UTF-8 when its percent signs are read: write a percent sign \
-                       as %25, or give both with Builder::sentinel_credentials";
+                       as %25, or give both with Node::sentinel_credentials";
 const NOT_FOR_ONE: &str = "several servers in one URL: give each a URL of its own if each is a node, or write \
                            redis+replicated://, redis+sentinel:// or redis+cluster:// if they are one node together";
 const NO_WAIT: &str = "WAIT and WAITAOF are not offered, as they make no lock safe: see guide::nodes";

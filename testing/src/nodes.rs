@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::{Builder, Inspection, LockManager, LockState, StoredKey};
+use quorlock::inspection::{Inspection, LockState, StoredKey};
+use quorlock::{Builder, LockManager};
 use uuid::Uuid;
 
 use crate::node::Node;
@@ -94,7 +95,7 @@ impl Nodes {
     }
 
     /// The servers in the environment variable `QUORLOCK_TEST_NODES`, URLs with commas or spaces
-    /// [between them](Builder::split_urls); `n` stand-ins if it is not set. So a test that needs no faults runs on both.
+    /// [between them](quorlock::Node::split_urls); `n` stand-ins if it is not set. So a test that needs no faults runs on both.
     ///
     /// Names on servers get a prefix that is drawn for this value: [`prefix`](Nodes::prefix). Dropping the value deletes
     /// everything with that prefix, which blocks for a few round trips, and for about two seconds at most; what managers leave
@@ -119,7 +120,7 @@ impl Nodes {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_env(n: usize) -> io::Result<Nodes> {
-        let urls = Builder::split_urls(&std::env::var(NODES).unwrap_or_default());
+        let urls = quorlock::Node::split_urls(&std::env::var(NODES).unwrap_or_default());
         if urls.is_empty() {
             return Nodes::try_start(n);
         }
@@ -207,7 +208,7 @@ impl Nodes {
     }
 
     /// Takes the lock for somebody else: a mutex, a [writer](quorlock::RwLock::write), one name of
-    /// [several](LockManager::multi). Dropping the result releases the lock, and waiting calls are notified.
+    /// [several](LockManager::multi_lock). Dropping the result releases the lock, and waiting calls are notified.
     ///
     /// The name is with the manager's [prefix](Builder::prefix). Faults do not matter: this is as fast on stand-ins that are
     /// down.
@@ -267,7 +268,7 @@ impl Nodes {
     pub fn expire(&self, name: impl AsRef<[u8]>) {
         let name = name.as_ref();
         if self.servers.is_some() {
-            self.release_all(self.others().inspect(name));
+            self.release_all(self.others().mutex(name).inspect());
         }
         self.nodes.iter().for_each(|node| drop(node.server().execute(&[b"DEL", name])));
     }
@@ -308,10 +309,10 @@ impl Nodes {
     }
 
     /// Who holds the lock on a majority of the nodes; `None` if nobody does. The name is with the manager's prefix. For
-    /// each node and each reader see [`LockManager::inspect`].
+    /// each node and each reader see [`Mutex::inspect`].
     #[must_use]
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Option<Holder> {
-        let seen = self.others().inspect(name).ok()?;
+        let seen = self.others().mutex(name).inspect().ok()?;
         let (label, remaining) = match seen.state() {
             LockState::Held { holder, left } => (holder.as_deref().unwrap_or_default().to_owned(), left),
             LockState::Read { left, .. } => (String::new(), left),
@@ -323,7 +324,7 @@ impl Nodes {
     /// Whether no node stores the lock any more.
     #[must_use]
     pub fn is_free(&self, name: impl AsRef<[u8]>) -> bool {
-        self.others().inspect(name).is_ok_and(|seen| nodes_with_key(&seen) == 0)
+        self.others().mutex(name).inspect().is_ok_and(|seen| nodes_with_key(&seen) == 0)
     }
 
     /// Blocks until no node stores the lock any more. A release returns as soon as a majority has it, and the drop of a guard on
@@ -400,15 +401,15 @@ impl Nodes {
         // All are connected after this, and vote after a first lock. A lock before that would be on two of three until it is
         // extended. Not for servers: one that is down would hold up the start of every test.
         if self.servers.is_none() {
-            others.inspect(FIRST)?;
+            others.mutex(FIRST).inspect()?;
             drop(others.mutex(FIRST).try_lock());
-            others.admin().forget(&others.inspect(FIRST)?)?;
+            others.admin().forget(&others.mutex(FIRST).inspect()?)?;
         }
         Ok(self.others.get_or_init(|| others))
     }
 
     fn state(&self, name: &[u8]) -> String {
-        self.others().inspect(name).map_or_else(|err| err.to_string(), |seen| seen.state().to_string())
+        self.others().mutex(name).inspect().map_or_else(|err| err.to_string(), |seen| seen.state().to_string())
     }
 
     #[track_caller]
@@ -486,7 +487,7 @@ impl Drop for Hold<'_> {
         let left = nodes.nodes.iter().filter(|node| node.server().execute(&[b"GET", name]) == ours).count();
         // Fewer are nobody's lock, and another may have it on the others.
         if nodes.nodes.len() / 2 < left {
-            nodes.release_all(nodes.others().inspect(name));
+            nodes.release_all(nodes.others().mutex(name).inspect());
         }
     }
 }

@@ -4,15 +4,15 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its memory is full: [`NodeFailure::OutOfMemory`](quorlock::NodeFailure::OutOfMemory).
+    /// Its memory is full: [`NodeFailure::OutOfMemory`](quorlock::error::NodeFailure::OutOfMemory).
     OutOfMemory,
-    /// It has become a replica: [`NodeFailure::Replica`](quorlock::NodeFailure::Replica).
+    /// It has become a replica: [`NodeFailure::Replica`](quorlock::error::NodeFailure::Replica).
     Replica,
-    /// It is still loading its data: [`NodeFailure::Loading`](quorlock::NodeFailure::Loading).
+    /// It is still loading its data: [`NodeFailure::Loading`](quorlock::error::NodeFailure::Loading).
     Loading,
-    /// It runs somebody's endless script: [`NodeFailure::Busy`](quorlock::NodeFailure::Busy).
+    /// It runs somebody's endless script: [`NodeFailure::Busy`](quorlock::error::NodeFailure::Busy).
     Busy,
-    /// Its access list forbids it: [`NodeFailure::NoPermission`](quorlock::NodeFailure::NoPermission).
+    /// Its access list forbids it: [`NodeFailure::NoPermission`](quorlock::error::NodeFailure::NoPermission).
     NoPermission,
 }
 

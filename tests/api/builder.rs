@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use quorlock::{BuildProblem, LockManager};
+use quorlock::LockManager;
+use quorlock::error::BuildProblem;
 
 const NODES: [&str; 3] = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
 

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use quorlock::{
-    AcquireError, BuildProblem, ExtendError, HeldBy, LockManager, Lost, NodeAnswer, NodeFailure, NodeFinding,
-    ReleaseError, RunError,
-};
+use quorlock::error::{BuildProblem, HeldBy, NodeAnswer, NodeFailure, NodeFinding};
+use quorlock::{AcquireError, ExtendError, LockManager, Lost, ReleaseError, RunError};
 
 #[test]
 fn an_error_reads_the_same_from_main_as_from_a_log() {

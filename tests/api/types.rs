@@ -4,11 +4,9 @@ use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use quorlock::{
-    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, Inspection, Listing, LockGuard,
-    LockManager, Lost, MultiLock, Mutex, NodeAccess, NodeCheck, NodeReport, Permit, ReentrantGuard, ReentrantMutex,
-    ReleaseError, RunError, Semaphore, Stats,
-};
+use quorlock::error::{NodeAccess, NodeCheck, NodeReport};
+use quorlock::inspection::{Inspection, Listing};
+use quorlock::{AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost, MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Semaphore, Stats};
 
 fn shared<T: Send + Sync + 'static>() {}
 fn error<T: std::error::Error + Send + Sync + 'static>() {}
@@ -106,10 +104,10 @@ fn a_run_ends_in_the_same_errors_as_the_lock() {
     let locks = nowhere();
     locks.shut_down();
     let errors: [RunError<()>; 4] = [
-        locks.mutex("x").run(|_| unreachable!()).unwrap_err(),
-        locks.reentrant_mutex("x").run(|_| unreachable!()).unwrap_err(),
-        locks.semaphore("x", 2).run(|_| unreachable!()).unwrap_err(),
-        locks.multi(["x", "y"]).run(|_| unreachable!()).unwrap_err(),
+        locks.mutex("x").with(|_| unreachable!()).unwrap_err(),
+        locks.reentrant_mutex("x").with(|_| unreachable!()).unwrap_err(),
+        locks.semaphore("x", 2).with(|_| unreachable!()).unwrap_err(),
+        locks.multi_lock(["x", "y"]).with(|_| unreachable!()).unwrap_err(),
     ];
     for err in errors {
         assert!(matches!(err, RunError::NotAcquired(AcquireError::ShutDown)), "{err}");

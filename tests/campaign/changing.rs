@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::{LockManager, NodeCheck};
+use quorlock::LockManager;
+use quorlock::error::NodeCheck;
 
 use crate::client::Role;
 use crate::conductor::{is_left_alone, turn};
@@ -275,7 +276,7 @@ impl Fleet {
 /// Lets new servers vote, as an operator does who has set them up.
 fn vouch(urls: &[String], ttl: Duration) {
     let operator = builder(urls, ttl).build().unwrap();
-    eventually("new servers vote", || operator.vouch().iter().all(|it| it.failure.is_none()));
+    eventually("new servers vote", || operator.admin().vouch().iter().all(|it| it.failure.is_none()));
 }
 
 /// The clients that have acquired a lock since then, and the works.

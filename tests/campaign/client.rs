@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{process, thread};
 
-use quorlock::{AcquireError, Event, LockManager, Lost, Observer, ReleaseError};
+use quorlock::observer::{Event, Observer};
+use quorlock::{AcquireError, LockManager, Lost, ReleaseError};
 
 use crate::ambush::{Ambush, Phase};
 use crate::child::{orders, say};

@@ -25,12 +25,12 @@ pub(crate) fn left_behind(nodes: &Nodes, quarantine: bool) -> Vec<String> {
     if quarantine {
         // Servers promoted lately have no vote for the new ttl. Nobody else uses them any more: they may begin as new ones.
         nodes.empty();
-        eventually("all nodes have a vote", || locks.vouch().iter().all(|row| row.failure.is_none()));
+        eventually("all nodes have a vote", || locks.admin().vouch().iter().all(|row| row.failure.is_none()));
     }
     let [mutex, set, writer, permits] = LOCKS;
     let guards = (
         locks.mutex(mutex).lock().unwrap(),
-        locks.multi([set, "last/{set}/1"]).lock().unwrap(),
+        locks.multi_lock([set, "last/{set}/1"]).lock().unwrap(),
         locks.rw_lock(writer).write().unwrap(),
         locks.semaphore(permits, 2).acquire().unwrap(),
     );

@@ -7,9 +7,7 @@
 use std::thread;
 
 use devnodes::{PATIENCE, eventually};
-use quorlock::{
-    AcquireError, ExtendError, LockGuard, LockManager, Lost, ReadGuard, ReleaseError, Released, WriteGuard,
-};
+use quorlock::{AcquireError, ExtendError, LockGuard, LockManager, Lost, ReadGuard, ReleaseError, Released, WriteGuard};
 
 use crate::{TTL, TestResult, World};
 
@@ -33,7 +31,7 @@ impl Form {
         Ok(match self {
             Form::Reader => Ours::Reader(locks.rw_lock("report").try_read()?),
             Form::Writer => Ours::Writer(locks.rw_lock("report").try_write()?),
-            Form::Set => Ours::Set(locks.multi(["another", "report"]).try_lock()?),
+            Form::Set => Ours::Set(locks.multi_lock(["another", "report"]).try_lock()?),
         })
     }
 
@@ -41,7 +39,7 @@ impl Form {
         Ok(match self {
             Form::Reader => Ours::Reader(locks.rw_lock("report").try_read_for(PATIENCE)?),
             Form::Writer => Ours::Writer(locks.rw_lock("report").try_write_for(PATIENCE)?),
-            Form::Set => Ours::Set(locks.multi(["another", "report"]).try_lock_for(PATIENCE)?),
+            Form::Set => Ours::Set(locks.multi_lock(["another", "report"]).try_lock_for(PATIENCE)?),
         })
     }
 }

@@ -30,7 +30,8 @@ use forms::{
     what_they_release_any_form_of_ours_gets_while_waiting,
 };
 use peer::{Client, Peer};
-use quorlock::{LockManager, Lost, NodeAnswer, ReleaseError};
+use quorlock::error::NodeAnswer;
+use quorlock::{LockManager, Lost, ReleaseError};
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager};
 
 use crate::lists;
 use crate::support::*;
@@ -285,7 +286,7 @@ impl Claim {
                 let (holder, waiter) = (at.manager(), at.manager());
                 set(&at.server, &at.fence("l"), &in_an_hour().to_string());
                 let Ok(single) = holder.mutex("l").lock() else { return false };
-                let several = waiter.multi(["l", "m"]);
+                let several = waiter.multi_lock(["l", "m"]);
                 let waiting = thread::spawn(move || {
                     let guard = several.lock()?;
                     let extended = guard.extend(secs(1_000)).is_ok();

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Instant;
 
 use devnodes::{Servers, eventually};
-use quorlock::{AcquireError, NodeAnswer};
+use quorlock::AcquireError;
+use quorlock::error::NodeAnswer;
 
 use crate::support::*;
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use devnodes::{FakeServer, Proxy, Server, Servers, eventually};
-use quorlock::{AcquireError, LockManager, NodeAnswer, NodeFailure, ReleaseError};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, LockManager, ReleaseError};
 
 use crate::liars::{encoded, speaking_for};
 use crate::support::*;

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::{LockManager, NodeFailure};
+use quorlock::LockManager;
+use quorlock::error::NodeFailure;
 use rustix::process::Signal;
 
 use crate::liars::speaking_for;

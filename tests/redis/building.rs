@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use devnodes::{FakeServer, Servers, eventually};
-use quorlock::{BuildError, BuildProblem, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{BuildProblem, NodeAnswer, NodeFailure};
+use quorlock::{BuildError, LockManager};
 
 use crate::support::*;
 

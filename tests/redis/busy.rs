@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use devnodes::{Servers, eventually};
-use quorlock::{LockGuard, LockManager, NodeFailure};
+use quorlock::error::NodeFailure;
+use quorlock::{LockGuard, LockManager};
 
 use crate::support::*;
 

@@ -1,7 +1,8 @@
 //! What a look at the nodes finds, on servers with something wrong.
 
 use devnodes::{Clock, Proxy, Server, Servers, eventually};
-use quorlock::{LockManager, NodeCheck, NodeFailure, NodeFinding};
+use quorlock::LockManager;
+use quorlock::error::{NodeCheck, NodeFailure, NodeFinding};
 
 use crate::log_lines;
 use crate::support::*;

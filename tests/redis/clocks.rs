@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use devnodes::{Clock, PATIENCE, Server, Servers, eventually};
-use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost, NodeFailure, NodeFinding};
+use quorlock::error::{NodeFailure, NodeFinding};
+use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost};
 
 use crate::each_kind::KINDS;
 use crate::log_lines::{self, QUARANTINE};
@@ -98,7 +99,7 @@ fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestRe
     drop(locks.mutex("report").try_lock()?);
     eventually("all are seen", || locks.stats().clock_steps == 3);
     drop(locks.mutex("report").try_lock()?);
-    let differs = |it: &quorlock::NodeCheck| {
+    let differs = |it: &quorlock::error::NodeCheck| {
         it.failure.is_none()
             && matches!(it.findings[..], [NodeFinding::ClockDiffers { by, ahead: true }] if secs(30) < by && by < secs(41))
     };

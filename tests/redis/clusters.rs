@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use devnodes::{Cluster, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, LockManager};
 
 use crate::replicated::vouched;
 use crate::support::*;
@@ -26,7 +27,7 @@ fn quarantine_costs_a_new_slot_nothing_once_the_cluster_is_vouched_for() -> Test
         matches!(&err.nodes()[0].answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. })),
         "nobody has vouched: {err}"
     );
-    let checks = first.vouch();
+    let checks = first.admin().vouch();
     assert!(checks[0].failure.is_none(), "{}", checks[0]);
     for name in (0..30).map(|it| format!("report-{it}")) {
         let _guard = first.mutex(&name).try_lock()?;

@@ -24,7 +24,7 @@ impl Kind {
         Ok(match self {
             Kind::Reader => locks.rw_lock("read").try_read()?.into(),
             Kind::Writer => locks.rw_lock("written").try_write()?.into(),
-            Kind::Several => locks.multi(["a", "b"]).try_lock()?.into(),
+            Kind::Several => locks.multi_lock(["a", "b"]).try_lock()?.into(),
             Kind::Permit => locks.semaphore("mail", 1).try_acquire()?.into(),
         })
     }
@@ -208,8 +208,8 @@ fn f3_a_guard_of_any_kind_that_is_dropped_by_a_panic_is_released_on_all_nodes() 
     let closures: [&dyn Fn(); 4] = [
         &|| drop(locks.rw_lock("read").read_with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
         &|| drop(locks.rw_lock("written").write_with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
-        &|| drop(locks.multi(["a", "b"]).run(|_| -> () { resume_unwind(Box::new("on purpose")) })),
-        &|| drop(locks.semaphore("mail", 1).run(|_| -> () { resume_unwind(Box::new("on purpose")) })),
+        &|| drop(locks.multi_lock(["a", "b"]).with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
+        &|| drop(locks.semaphore("mail", 1).with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
     ];
     for closure in closures {
         let panic = catch_unwind(AssertUnwindSafe(closure)).unwrap_err();

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use devnodes::{FakeServer, Group, Proxy, eventually, find, say};
-use quorlock::{AcquireError, Builder, NodeFailure};
+use quorlock::error::NodeFailure;
+use quorlock::{AcquireError, Builder};
 use rustix::process::Signal;
 
 use crate::replicated::{failure_in_the_end, vouched};

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Instant;
 
 use devnodes::{Servers, eventually};
-use quorlock::{AcquireError, LockManager, Mutex, NodeAnswer, NodeFailure, ReleaseError, TlsFailure};
+use quorlock::error::{NodeAnswer, NodeFailure, TlsFailure};
+use quorlock::{AcquireError, LockManager, Mutex, ReleaseError};
 
 use crate::support::*;
 

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{CancelHandle, LockManager, NodeAnswer, NodeReport};
+use quorlock::error::{NodeAnswer, NodeReport};
+use quorlock::{CancelHandle, LockManager};
 
 use crate::contenders::{Contender, Manner, contend};
 use crate::lists::*;

@@ -3,7 +3,8 @@
 use std::thread;
 
 use devnodes::{Servers, eventually};
-use quorlock::{AcquireError, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, LockManager};
 
 use crate::support::*;
 

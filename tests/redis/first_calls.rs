@@ -23,11 +23,7 @@ enum Wrong {
     Behind,
 }
 
-fn strict<I>(urls: I) -> Builder
-where
-    I: IntoIterator,
-    I::Item: AsRef<str>,
-{
+fn strict(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
     builder(urls).quarantine(true).ttl(MAX_TTL).max_ttl(MAX_TTL).response_timeout(ms(250)).connect_timeout(secs(1))
 }
 

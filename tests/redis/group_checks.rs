@@ -1,7 +1,8 @@
 //! What the health check says of nodes that are more than one server, of what stands between, and with `strict`.
 
 use devnodes::{Group, Server, eventually};
-use quorlock::{LockManager, MemberAnswer, NodeCheck, NodeFailure, NodeFinding};
+use quorlock::LockManager;
+use quorlock::error::{MemberAnswer, NodeCheck, NodeFailure, NodeFinding};
 
 use crate::replicated::failure_in_the_end;
 use crate::support::*;

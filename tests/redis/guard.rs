@@ -120,7 +120,7 @@ fn f3_run_releases_when_its_closure_panics_and_lets_the_panic_go_on() -> TestRes
     let (first, second) = (manager(&servers), manager(&servers));
 
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _ = first.mutex("report").ttl(LONG).run(|_| std::panic::resume_unwind(Box::new("on purpose")));
+        let _ = first.mutex("report").ttl(LONG).with(|_| std::panic::resume_unwind(Box::new("on purpose")));
     }));
 
     assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"on purpose"));
@@ -133,14 +133,14 @@ fn run_gives_the_closures_value_and_releases() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (manager(&servers), manager(&servers));
 
-    let value = first.mutex("report").run(|guard| {
+    let value = first.mutex("report").with(|guard| {
         assert!(guard.is_valid());
         assert_held(&second.mutex("report").try_lock().unwrap_err());
         guard.fencing_token()
     })?;
 
     assert!(value < second.mutex("report").try_lock()?.fencing_token());
-    let err = first.mutex("quorlock:x").run(|_| unreachable!("not acquired")).map(|(): ()| ()).unwrap_err();
+    let err = first.mutex("quorlock:x").with(|_| unreachable!("not acquired")).map(|(): ()| ()).unwrap_err();
     assert!(matches!(err, RunError::NotAcquired(AcquireError::NameReserved)), "{err:?}");
     Ok(())
 }
@@ -152,7 +152,7 @@ fn run_says_that_the_lock_was_lost_under_the_closure_and_keeps_its_value() -> Te
 
     let err = locks
         .mutex("report")
-        .run(|guard| {
+        .with(|guard| {
             for server in &servers {
                 del(server, "report");
             }

@@ -16,7 +16,7 @@ fn what_a_manager_holds_is_listed_until_it_is_released_and_nothing_of_others() -
     assert!(locks.held().is_empty());
 
     let first = locks.mutex("first").class("jobs").lock()?;
-    let second = locks.multi(["a", "b"]).lock()?;
+    let second = locks.multi_lock(["a", "b"]).lock()?;
     let permit = locks.semaphore("mail", 2).acquire()?;
     let theirs = others.mutex("theirs").lock()?;
 
@@ -38,7 +38,7 @@ fn what_a_manager_holds_is_listed_until_it_is_released_and_nothing_of_others() -
 }
 
 /// However several names are written together, all of them are in it.
-fn second_name(held: &[quorlock::HeldLock]) -> &str {
+fn second_name(held: &[quorlock::observer::HeldLock]) -> &str {
     let name = std::str::from_utf8(held[1].lock.name()).unwrap();
     assert!(name.contains('a') && name.contains('b'), "{name}");
     name

@@ -3,7 +3,8 @@
 use std::process;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, NodeAnswer};
+use quorlock::AcquireError;
+use quorlock::error::NodeAnswer;
 
 use crate::support::*;
 

@@ -3,7 +3,9 @@
 use std::thread;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, FencingToken, Inspection, LockManager, LockState, NodeAnswer, NodeFailure, StoredKey};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::inspection::{Inspection, LockState, StoredKey};
+use quorlock::{AcquireError, FencingToken, LockManager};
 
 use crate::access::access_list;
 use crate::lists::hold;
@@ -11,15 +13,15 @@ use crate::support::*;
 
 /// What the nodes store about "report", once it fits.
 fn seen(locks: &LockManager, fits: impl Fn(&Inspection) -> bool) -> Inspection {
-    let mut seen = locks.inspect("report").unwrap();
+    let mut seen = locks.mutex("report").inspect().unwrap();
     eventually("the nodes store what they should", || {
-        seen = locks.inspect("report").unwrap();
+        seen = locks.mutex("report").inspect().unwrap();
         fits(&seen)
     });
     seen
 }
 
-fn on_all(seen: &Inspection, fits: impl Fn(&quorlock::StoredLock) -> bool) -> bool {
+fn on_all(seen: &Inspection, fits: impl Fn(&quorlock::inspection::StoredLock) -> bool) -> bool {
     seen.nodes().iter().all(|it| it.stored.as_ref().is_ok_and(&fits))
 }
 
@@ -31,7 +33,7 @@ fn is_held(seen: &Inspection) -> bool {
 fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).owner_label(Some("night")), 3);
-    let before = locks.inspect("report")?;
+    let before = locks.mutex("report").inspect()?;
     assert_eq!((before.state(), before.name()), (LockState::Free, &b"report"[..]));
     assert!(on_all(&before, |it| it.counter.is_none() && it.left.is_none()));
 
@@ -57,7 +59,7 @@ fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter
 fn look(locks: &LockManager) -> Inspection {
     eventually("all answer", || locks.check_nodes().iter().all(|it| it.round_trip.is_some()));
     locks.list("*").unwrap();
-    locks.inspect("report").unwrap()
+    locks.mutex("report").inspect().unwrap()
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn h27_who_differs_from_the_servers_kind_of_quarantine_may_look_and_is_refused_a
     for on_server in [true, false] {
         let servers = Servers::start(3)?;
         let first = builder(servers.urls()).quarantine(on_server).build()?;
-        let _vouched = first.vouch();
+        let _vouched = first.admin().vouch();
         let _guard = lock_in_the_end(&first, "report");
         eventually("all have it", || servers.holders("report") == 3);
         let second = builder(servers.urls()).quarantine(!on_server).outage_timeout(secs(0)).build()?;
@@ -115,11 +117,11 @@ fn those_who_wait_are_counted_and_the_first_of_them_is_the_one_that_waits_longes
     let guard = lock_in_the_end(&locks, "report");
     let calls = others.map(|it| thread::spawn(move || it.mutex("report").lock().map(drop)));
 
-    let waits = |it: &quorlock::StoredLock| it.waiting == 2 && it.waiting_for.is_some();
+    let waits = |it: &quorlock::inspection::StoredLock| it.waiting == 2 && it.waiting_for.is_some();
     let held = seen(&locks, |it| on_all(it, waits));
     let next = seen(&locks, |it| on_all(it, waits));
     for (earlier, later) in held.nodes().iter().zip(next.nodes()) {
-        let waited = |it: &quorlock::InspectedNode| it.stored.as_ref().unwrap().waiting_for.unwrap();
+        let waited = |it: &quorlock::inspection::InspectedNode| it.stored.as_ref().unwrap().waiting_for.unwrap();
         assert!(waited(earlier) <= waited(later), "{held}, then {next}");
     }
     assert!(held.to_string().contains("; 2 waiting, the first for "), "{held}");
@@ -136,7 +138,7 @@ fn readers_are_counted_and_named() -> TestResult {
     let [a, b] = ["a", "b"].map(|it| connected(builder(servers.urls()).owner_label(Some(it)), 3));
     let guards = [a.rw_lock("report").read()?, b.rw_lock("report").read()?];
 
-    let of_two = |it: &quorlock::StoredLock| matches!(&it.key, StoredKey::Read { count: 2, .. });
+    let of_two = |it: &quorlock::inspection::StoredLock| matches!(&it.key, StoredKey::Read { count: 2, .. });
     let held = seen(&a, |it| on_all(it, of_two));
 
     assert!(matches!(held.state(), LockState::Read { readers: 2, left: Some(_) }), "{held}");
@@ -158,7 +160,7 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
         servers[1].command(&["LPUSH", key, "a"])?;
     }
 
-    let found = locks.inspect("report")?;
+    let found = locks.mutex("report").inspect()?;
     let stored = |node: usize| found.nodes()[node].stored.clone().unwrap();
     assert_eq!(
         (stored(0).key, stored(1).key, stored(2).key),
@@ -167,10 +169,10 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
     assert_eq!((stored(1).counter, stored(1).waiting, stored(1).left), (None, 0, None));
     assert_eq!(found.state(), LockState::NoMajority);
     servers[2].command(&["LPUSH", "report", "a"])?;
-    assert_eq!(locks.inspect("report")?.state(), LockState::KeyInUse);
+    assert_eq!(locks.mutex("report").inspect()?.state(), LockState::KeyInUse);
     servers[2].command(&["DEL", "report"])?;
     servers[2].command(&["SET", "report", &"x".repeat(10_000)])?;
-    assert_eq!(locks.inspect("report")?.state(), LockState::Held { holder: None, left: None });
+    assert_eq!(locks.mutex("report").inspect()?.state(), LockState::Held { holder: None, left: None });
     servers[2].command(&["DEL", "report"])?;
 
     servers[0].kill()?;
@@ -187,11 +189,11 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
 fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
-    assert!(matches!(locks.inspect("quorlock:record"), Err(AcquireError::NameReserved)));
-    assert!(matches!(locks.inspect("x".repeat(70_000)), Err(AcquireError::NameTooLong { .. })));
-    let seen = locks.inspect("report")?;
+    assert!(matches!(locks.mutex("quorlock:record").inspect(), Err(AcquireError::NameReserved)));
+    assert!(matches!(locks.mutex("x".repeat(70_000)).inspect(), Err(AcquireError::NameTooLong { .. })));
+    let seen = locks.mutex("report").inspect()?;
     locks.shut_down();
-    assert!(matches!(locks.inspect("report"), Err(AcquireError::ShutDown)));
+    assert!(matches!(locks.mutex("report").inspect(), Err(AcquireError::ShutDown)));
     assert!(matches!(locks.admin().release(&seen), Err(AcquireError::ShutDown)));
     Ok(())
 }
@@ -249,7 +251,7 @@ fn readers_and_keys_without_expiry_are_taken_away_too() -> TestResult {
     nothing_is_left(&servers);
 
     servers.iter().for_each(|it: &Server| set(it, "report", "leaked"));
-    let leaked = operator.inspect("report")?;
+    let leaked = operator.mutex("report").inspect()?;
     assert_eq!(leaked.state(), LockState::Held { holder: None, left: None });
     assert!(leaked.to_string().contains("without expiry"), "{leaked}");
     operator.admin().release(&leaked)?;
@@ -275,10 +277,10 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
     let call = thread::spawn(move || other.mutex("report").lock().map(drop));
     eventually("it waits", || server.exists("quorlock:waiters:{report}"));
 
-    let stored = eyes.inspect("report")?.nodes()[0].stored.clone()?;
+    let stored = eyes.mutex("report").inspect()?.nodes()[0].stored.clone()?;
     assert_eq!((stored.key, stored.waiting), (StoredKey::Read { count: 0, readers: Vec::new() }, 0));
     set_user(0..3);
-    let stored = eyes.inspect("report")?.nodes()[0].stored.clone()?;
+    let stored = eyes.mutex("report").inspect()?.nodes()[0].stored.clone()?;
     assert!(matches!(&stored.key, StoredKey::Read { count: 1, readers } if readers.len() == 1), "{stored:?}");
     assert_eq!(stored.waiting, 1);
 
@@ -380,17 +382,17 @@ fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestRes
         ("quorlock:turn:{report}", &["SET", "quorlock:turn:{report}", "9000000000000 client 1"]),
     ] {
         servers[1].command(set)?;
-        assert!(rows(&locks.inspect("report")?).all(|it| it == NodeAnswer::NotAsked), "{key}");
+        assert!(rows(&locks.mutex("report").inspect()?).all(|it| it == NodeAnswer::NotAsked), "{key}");
         servers[1].command(&["DEL", key])?;
     }
 
     assert!(rows(&before).all(|it| it == NodeAnswer::Released));
-    assert!(is_free(&locks.inspect("report")?, second), "used since then, and so it stays");
+    assert!(is_free(&locks.mutex("report").inspect()?, second), "used since then, and so it stays");
     assert!(rows(&after).all(|it| it == NodeAnswer::Released));
 
     let stands = |key: &str| servers.holders(key);
     assert_eq!((stands("quorlock:fence:{report}"), stands("quorlock:fence:{other}")), (0, 3));
-    assert!(rows(&locks.inspect("report")?).all(|it| it == NodeAnswer::NotAsked), "there is none");
+    assert!(rows(&locks.mutex("report").inspect()?).all(|it| it == NodeAnswer::NotAsked), "there is none");
     assert!(other < lock_in_the_end(&locks, "other").fencing_token());
 
     let slots = locks.semaphore("mail", 2);

@@ -3,7 +3,7 @@
 use std::thread;
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::NodeFailure;
+use quorlock::error::NodeFailure;
 
 use crate::support::*;
 

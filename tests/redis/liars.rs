@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{Client, FakeServer, PATIENCE, Proxy, Reply, Server, Servers, eventually};
-use quorlock::{LockManager, Lost, NodeAnswer, NodeFailure, NodeFinding, ReleaseError};
+use quorlock::error::{NodeAnswer, NodeFailure, NodeFinding};
+use quorlock::{LockManager, Lost, ReleaseError};
 
 use crate::support::*;
 

@@ -4,7 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::{AcquireError, Inspection, Listing, LockManager, LockState, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::inspection::{Inspection, Listing, LockState};
+use quorlock::{AcquireError, LockManager};
 
 use crate::support::*;
 
@@ -39,7 +41,7 @@ fn what_somebody_holds_is_found_by_whatever_means_and_what_is_free_is_not() -> T
     let odd = ["order:{7}", "a}b", "", "{", "ü"].map(|it| locks.mutex(it).lock().unwrap());
     let reader = locks.rw_lock("catalog").read()?;
     let permit = locks.semaphore("mail", 3).acquire()?;
-    let both = locks.multi(["account:7", "account:9"]).lock()?;
+    let both = locks.multi_lock(["account:7", "account:9"]).lock()?;
 
     let expected = ["", "account:7", "account:9", "a}b", "catalog", "mail", "order:{7}", "{", "\\xc3\\xbc"];
     let listing = found(&locks, "*", &expected);

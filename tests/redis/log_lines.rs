@@ -237,7 +237,7 @@ fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestRes
                 && servers.iter().filter(|it| warning.contains(&format!(" ({})", shown_address(it)))).count() >= 2,
             "{all}"
         );
-        assert!(warning.contains("an operator may call LockManager::vouch"), "{all}");
+        assert!(warning.contains("an operator may call Admin::vouch"), "{all}");
     }
     assert!(child.wait().success());
     Ok(())

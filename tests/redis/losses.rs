@@ -79,11 +79,11 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
         "done"
     };
 
-    let ran = locks.mutex("report").run(steal);
+    let ran = locks.mutex("report").with(steal);
 
     assert!(matches!(ran, Err(RunError::Lost { lost: Lost::Gone, value: "done" })), "{ran:?}");
-    let again = locks.reentrant_mutex("again").run(|guard| {
-        let inner = locks.reentrant_mutex("again").run(|_| servers.iter().for_each(|it| del(it, "again")));
+    let again = locks.reentrant_mutex("again").with(|guard| {
+        let inner = locks.reentrant_mutex("again").with(|_| servers.iter().for_each(|it| del(it, "again")));
         assert!(inner.is_ok() && guard.is_valid(), "nobody can know yet");
     });
     assert!(matches!(again, Err(RunError::Lost { lost: Lost::Gone, .. })), "{again:?}");

@@ -81,11 +81,7 @@ mod together;
 mod waiting;
 
 /// On the backend `tls` it trusts the certificates of the servers.
-fn builder_for<I>(urls: I) -> quorlock::Builder
-where
-    I: IntoIterator,
-    I::Item: AsRef<str>,
-{
+fn builder_for(urls: impl IntoIterator<Item = impl AsRef<str>>) -> quorlock::Builder {
     let urls: Vec<String> = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
     let builder = quorlock::LockManager::builder(&urls);
     if !urls.iter().any(|url| url.starts_with("rediss://")) {

@@ -1,7 +1,8 @@
 //! Servers keep a record: which process has kept all data, and since when; and everybody waits for the longest ttl in use.
 
 use devnodes::{Clock, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, Quarantine};
+use quorlock::error::{NodeAnswer, NodeFailure, QuarantineReason};
+use quorlock::{AcquireError, Builder, LockManager};
 
 use crate::liars::speaking_for;
 use crate::support::*;
@@ -440,8 +441,8 @@ fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
 }
 
 /// Why nodes have no vote.
-fn reasons(rows: &[quorlock::NodeCheck]) -> Vec<Option<Quarantine>> {
-    let why = |it: &quorlock::NodeCheck| match it.failure {
+fn reasons(rows: &[quorlock::error::NodeCheck]) -> Vec<Option<QuarantineReason>> {
+    let why = |it: &quorlock::error::NodeCheck| match it.failure {
         Some(NodeFailure::Quarantined { why, .. }) => Some(why),
         None => None,
         _ => panic!("{it}"),
@@ -450,11 +451,12 @@ fn reasons(rows: &[quorlock::NodeCheck]) -> Vec<Option<Quarantine>> {
 }
 
 /// Waits until that is noticed.
-fn wait_for_reasons(locks: &LockManager, expected: [Option<Quarantine>; 3]) {
+fn wait_for_reasons(locks: &LockManager, expected: [Option<QuarantineReason>; 3]) {
     eventually("that is noticed", || {
         drop(locks.mutex("new").try_lock());
         let rows = locks.check_nodes();
-        let is_away = |it: &quorlock::NodeCheck| !matches!(it.failure, None | Some(NodeFailure::Quarantined { .. }));
+        let is_away =
+            |it: &quorlock::error::NodeCheck| !matches!(it.failure, None | Some(NodeFailure::Quarantined { .. }));
         !rows.iter().any(is_away) && reasons(&rows) == expected
     });
 }
@@ -463,11 +465,11 @@ fn wait_for_reasons(locks: &LockManager, expected: [Option<Quarantine>; 3]) {
 fn new_servers_that_an_operator_vouches_for_vote_at_once_for_everybody() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = strict(servers.urls()).build()?;
-    assert_eq!(reasons(&locks.check_nodes()), [Some(Quarantine::New); 3]);
+    assert_eq!(reasons(&locks.check_nodes()), [Some(QuarantineReason::New); 3]);
     let err = locks.mutex("report").try_lock().unwrap_err();
-    assert!(err.to_string().contains("LockManager::vouch"), "{err}");
+    assert!(err.to_string().contains("Admin::vouch"), "{err}");
 
-    let rows = locks.vouch();
+    let rows = locks.admin().vouch();
 
     assert_eq!(reasons(&rows), [None; 3], "{rows:?}");
     drop(locks.mutex("report").try_lock()?);
@@ -479,7 +481,7 @@ fn new_servers_that_an_operator_vouches_for_vote_at_once_for_everybody() -> Test
     // It is for these processes, and what becomes of them later is another matter.
     servers[0].restart_empty()?;
     servers[1].command(&["FLUSHALL"])?;
-    wait_for_reasons(&locks, [Some(Quarantine::Restarted), Some(Quarantine::Emptied), None]);
+    wait_for_reasons(&locks, [Some(QuarantineReason::Restarted), Some(QuarantineReason::Emptied), None]);
     Ok(())
 }
 
@@ -512,16 +514,19 @@ fn b6_nobody_can_vouch_for_servers_that_are_known_to_have_been_used_before() -> 
     let locks = connected_to_all(strict(servers.urls()));
     servers[1].restart_empty()?;
     servers[2].command(&["FLUSHALL"])?;
-    let known = [Some(Quarantine::Restarted), Some(Quarantine::Restarted), Some(Quarantine::Emptied)];
+    let known = [Some(QuarantineReason::Restarted), Some(QuarantineReason::Restarted), Some(QuarantineReason::Emptied)];
     wait_for_reasons(&locks, known);
 
-    let rows = locks.vouch();
+    let rows = locks.admin().vouch();
 
     assert_eq!(reasons(&rows), known, "{rows:?}");
     assert!(rows.iter().all(|it| !it.to_string().contains("vouch")), "{rows:?}");
     assert!(servers.iter().all(|it| record(it).unwrap().origin != "vouched"), "nor was anybody told that");
     // A new manager knows less, and may do it where nothing is left that knows more.
-    assert_eq!(reasons(&strict(servers.urls()).build()?.vouch()), [Some(Quarantine::Restarted), None, None]);
+    assert_eq!(
+        reasons(&strict(servers.urls()).build()?.admin().vouch()),
+        [Some(QuarantineReason::Restarted), None, None]
+    );
     Ok(())
 }
 
@@ -529,7 +534,7 @@ fn b6_nobody_can_vouch_for_servers_that_are_known_to_have_been_used_before() -> 
 fn b6_a_server_that_has_the_data_of_another_one_is_not_vouched_for_by_who_does_not_know_that_yet() -> TestResult {
     let (new, old) = (Server::start()?, Server::start()?);
     let fake = speaking_for(&new, |_, _| None);
-    drop(strict([fake.url()]).build()?.vouch());
+    drop(strict([fake.url()]).build()?.admin().vouch());
     let seen = fake.commands_seen();
     for script in seen.iter().filter(|it| it.starts_with(&[b"SCRIPT".to_vec(), b"LOAD".to_vec()])) {
         old.command(script)?;
@@ -562,12 +567,12 @@ fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() 
     server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
     let locks = strict([server.url()]).build()?;
 
-    let rows = locks.vouch();
+    let rows = locks.admin().vouch();
 
     assert_eq!(rows[0].failure, Some(NodeFailure::OutOfMemory), "{rows:?}");
     server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
     assert!(secs(500) < quarantine(&locks));
-    assert_eq!(reasons(&locks.vouch()), [None]);
+    assert_eq!(reasons(&locks.admin().vouch()), [None]);
     assert_eq!(quarantine(&locks), secs(0));
     Ok(())
 }
@@ -579,9 +584,9 @@ fn where_nobody_may_ask_who_the_server_is_nobody_can_vouch_for_it() -> TestResul
     server.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
     let mute = strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())]).build()?;
 
-    let rows = mute.vouch();
+    let rows = mute.admin().vouch();
 
-    assert_eq!(reasons(&rows), [Some(Quarantine::Unverifiable)]);
+    assert_eq!(reasons(&rows), [Some(QuarantineReason::Unverifiable)]);
     assert!(rows[0].to_string().contains("INFO"), "{rows:?}");
     Ok(())
 }

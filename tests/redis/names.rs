@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, BuildProblem, ExtendError};
+use quorlock::error::BuildProblem;
+use quorlock::{AcquireError, ExtendError};
 
 use crate::support::*;
 

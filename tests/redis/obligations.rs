@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Instant;
 
 use devnodes::{Client, Proxy, Servers, eventually};
-use quorlock::{AcquireError, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, LockManager};
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -204,7 +205,7 @@ fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_those_before_it_g
     for on_server in [true, false] {
         let servers = Servers::start(3)?;
         let first = builder(servers.urls()).quarantine(on_server).build()?;
-        let _vouched = first.vouch();
+        let _vouched = first.admin().vouch();
         let guard = lock_in_the_end(&first, "report");
 
         let second = builder(servers.urls()).quarantine(!on_server).outage_timeout(secs(0)).build()?;
@@ -252,7 +253,7 @@ fn b8_a_proxy_that_passes_connections_on_changes_nothing() -> TestResult {
     join(waiter)?.release()?;
 
     nothing_is_left(&servers);
-    assert!(through.check_nodes().iter().all(quorlock::NodeCheck::is_fine));
+    assert!(through.check_nodes().iter().all(quorlock::error::NodeCheck::is_fine));
     // One each: everything goes over the same connection, in order.
     assert!(proxies.iter().all(|it| it.connections() == 1));
     Ok(())
@@ -357,7 +358,7 @@ fn child_without_room_for_threads() {
 
     let err = builder(urls).build().unwrap_err();
 
-    let [quorlock::BuildProblem::NoThreads { .. }] = err.problems() else { panic!("{err:?}") };
+    let [quorlock::error::BuildProblem::NoThreads { .. }] = err.problems() else { panic!("{err:?}") };
     eventually("those that were started have ended", || status("Threads:") == before);
     say(format_args!("NoThreads, {} threads more", status("Threads:") - before));
 }
@@ -374,7 +375,7 @@ fn g3_the_addresses_of_one_name_are_one_node() -> TestResult {
     guard.release()?;
 
     let checks = locks.check_nodes();
-    assert!(checks.len() == 3 && checks.iter().all(quorlock::NodeCheck::is_fine), "{checks:?}");
+    assert!(checks.len() == 3 && checks.iter().all(quorlock::error::NodeCheck::is_fine), "{checks:?}");
     nothing_is_left(&servers);
     Ok(())
 }

@@ -6,10 +6,9 @@ use std::thread;
 
 use crossbeam_channel::bounded;
 use devnodes::{Clock, PATIENCE, Server, Servers, eventually};
-use quorlock::{
-    AcquireError, Builder, CancelHandle, Event, LockGuard, LockManager, Lost, NodeFailure, Observer, Quarantine,
-    RoundOutcome,
-};
+use quorlock::error::{NodeFailure, QuarantineReason};
+use quorlock::observer::{Event, Observer, RoundOutcome};
+use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, Lost};
 
 use crate::lists::hold;
 use crate::support::*;
@@ -286,7 +285,7 @@ fn a_quarantine_is_told_with_its_reason() -> TestResult {
     for node in 0..3 {
         told.in_the_end("it is told", |it| match it {
             Event::NodeQuarantined { node: it, left, why, .. } => {
-                it.index() == node && *why == Quarantine::New && !left.is_zero()
+                it.index() == node && *why == QuarantineReason::New && !left.is_zero()
             }
             _ => false,
         });
@@ -431,7 +430,7 @@ fn every_kind_of_lock_tells_its_class_and_one_story() -> TestResult {
     tells("a reader");
     drop(rw_lock.write()?);
     tells("a writer");
-    drop(locks.multi(["a", "b"]).class("jobs").lock()?);
+    drop(locks.multi_lock(["a", "b"]).class("jobs").lock()?);
     tells("several names");
     drop(locks.semaphore("mail", 2).class("jobs").acquire()?);
     tells("a permit");

@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use std::thread;
 
 use devnodes::{Cluster, FakeServer, Server, Servers, eventually};
-use quorlock::{
-    AcquireError, Builder, LockGuard, LockManager, LockState, NodeAnswer, NodeFailure, NodeFinding, StoredKey,
-};
+use quorlock::error::{NodeAnswer, NodeFailure, NodeFinding};
+use quorlock::inspection::{LockState, StoredKey};
+use quorlock::{AcquireError, Builder, LockGuard, LockManager};
 
 use crate::lists::{listeners_of, waiters_of};
 use crate::support::*;
@@ -278,14 +278,14 @@ fn several_names_have_to_be_in_one_slot_where_a_node_is_a_cluster() -> TestResul
     needs!(Clusters);
     let (cluster, singles) = (shared(), Servers::start(1)?);
     let locks = one(cluster);
-    let err = locks.multi(["a", "b"]).try_lock().unwrap_err();
+    let err = locks.multi_lock(["a", "b"]).try_lock().unwrap_err();
     assert!(matches!(err, AcquireError::SeveralSlots), "{err}");
     assert!(err.to_string().contains("{order}:a"), "{err}");
-    let guard = locks.multi(["{order}:a", "{order}:b"]).try_lock()?;
+    let guard = locks.multi_lock(["{order}:a", "{order}:b"]).try_lock()?;
     assert!(locks.mutex("{order}:a").try_lock().is_err());
     drop(guard);
     let elsewhere = builder(singles.urls()).build()?;
-    drop(elsewhere.multi(["a", "b"]).try_lock()?);
+    drop(elsewhere.multi_lock(["a", "b"]).try_lock()?);
     Ok(())
 }
 
@@ -303,7 +303,7 @@ fn operators_see_the_locks_on_all_masters() -> TestResult {
     assert!(seen.is_complete());
     assert_eq!(seen.locks().len(), 4, "{seen:?}");
     for name in &names {
-        let stored = locks.inspect(name)?.nodes()[0].stored.clone().unwrap();
+        let stored = locks.mutex(name).inspect()?.nodes()[0].stored.clone().unwrap();
         assert!(matches!(stored.key, StoredKey::Held { .. }), "{stored:?}");
     }
     // Another test leaves a slot without owner for a while.

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use devnodes::{Clock, PATIENCE, Servers, eventually};
-use quorlock::{Builder, CancelHandle, LockManager, Lost, NodeAnswer, NodeCheck, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeCheck, NodeFailure};
+use quorlock::{Builder, CancelHandle, LockManager, Lost};
 use rustix::process::Signal;
 
 use crate::log_lines::{heard, listen};
@@ -112,7 +113,7 @@ impl Watch {
     }
 
     fn watched(builder: Builder) -> Builder {
-        builder.observer(std::sync::Arc::new(quorlock::MetricsObserver::new()))
+        builder.observer(std::sync::Arc::new(quorlock::observer::MetricsObserver::new()))
     }
 }
 
@@ -315,7 +316,7 @@ fn a_server_that_was_restarted_empty_is_recognised() -> TestResult {
 fn restarted_empty(page: &mut Section) {
     let servers = Servers::start(3).unwrap();
     let locks = builder(servers.urls()).quarantine(true).max_ttl(LONG).build().unwrap();
-    eventually("all vote", || locks.vouch().iter().all(|it| it.failure.is_none()));
+    eventually("all vote", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
     let guard = lock_in_the_end(&locks, "report");
     page.begins();
     servers[0].restart().unwrap();
@@ -387,7 +388,7 @@ fn a_stepped_clock_of_a_server_is_recognised() -> TestResult {
 fn stepped(page: &mut Section) {
     let servers = Servers::start_with(3, |it| it.stepped_clock()).unwrap();
     let locks = builder(servers.urls()).quarantine(true).ttl(LONG).build().unwrap();
-    eventually("all vote", || locks.vouch().iter().all(|it| it.failure.is_none()));
+    eventually("all vote", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
     let guard = locks.mutex("report").renew(false).lock().unwrap();
     eventually("it is on all nodes", || servers.holders("report") == 3);
     page.begins();
@@ -466,7 +467,7 @@ fn herd(page: &mut Section) {
             vec![format!("error: {err}")]
         });
         page.shows(|| {
-            let seen = operator.inspect("report").unwrap();
+            let seen = operator.mutex("report").inspect().unwrap();
             seen.nodes().iter().map(|it| format!("inspect: {it}")).collect()
         });
 
@@ -495,9 +496,11 @@ fn leaked(page: &mut Section) {
     servers.iter().for_each(|it| set(it, "report", "somebody"));
     let operator = manager(&servers);
     page.shows(|| vec![format!("error: {}", operator.mutex("report").try_lock().unwrap_err())]);
-    page.shows(|| operator.inspect("report").unwrap().nodes().iter().map(|it| format!("inspect: {it}")).collect());
+    page.shows(|| {
+        operator.mutex("report").inspect().unwrap().nodes().iter().map(|it| format!("inspect: {it}")).collect()
+    });
 
-    let seen = operator.inspect("report").unwrap();
+    let seen = operator.mutex("report").inspect().unwrap();
     let rows = operator.admin().release(&seen).unwrap();
     assert!(rows.iter().all(|it| it.answer == NodeAnswer::Released), "{rows:?}");
     drop(lock_in_the_end(&operator, "report"));

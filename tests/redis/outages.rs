@@ -3,7 +3,8 @@
 use std::thread;
 
 use devnodes::{Servers, eventually};
-use quorlock::{AcquireError, LockManager, NodeAnswer};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, LockManager};
 
 use crate::support::*;
 

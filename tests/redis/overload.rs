@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use devnodes::{Proxy, Servers, eventually};
-use quorlock::{AcquireError, LockGuard, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, LockGuard, LockManager};
 
 use crate::support::*;
 

@@ -3,7 +3,8 @@
 use std::thread;
 
 use devnodes::{Servers, eventually};
-use quorlock::{AcquireError, HeldBy};
+use quorlock::AcquireError;
+use quorlock::error::HeldBy;
 
 use crate::log_lines::{heard, listen, tell, told};
 use crate::support::*;
@@ -95,7 +96,8 @@ fn a_lock_that_another_thread_took_from_this_one_s_hand_is_that_thread_s() -> Te
 fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s_thread() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
-    let (both, others, none) = (locks.multi(["a", "b"]), locks.multi(["b", "c"]), locks.multi(["c", "d"]));
+    let (both, others, none) =
+        (locks.multi_lock(["a", "b"]), locks.multi_lock(["b", "c"]), locks.multi_lock(["c", "d"]));
     let (mutex, rw) = (locks.mutex("b"), locks.rw_lock("b"));
     let of_one = |it: Result<_, _>| it.map(drop).map_err(|err| held_by(&err));
     let sets = || {
@@ -141,7 +143,7 @@ fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s
     guard.release()?;
     // It is over, of a name that somebody else has now.
     let other = manager(&servers);
-    let theirs = other.multi(["a", "b"]).lock()?;
+    let theirs = other.multi_lock(["a", "b"]).lock()?;
     all_are(HeldBy::Other, [singles(), sets()].concat(), "another manager");
     drop((theirs, none.lock()?));
     Ok(())
@@ -176,7 +178,7 @@ fn a_permit_that_this_thread_or_another_one_of_the_process_has_is_reported_as_su
 fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
-    let both = locks.multi(["a", "b"]);
+    let both = locks.multi_lock(["a", "b"]);
     let guard = both.lock()?;
     let (took, go) = (crossbeam_channel::bounded(1), crossbeam_channel::bounded::<()>(1));
     let found = thread::scope(|scope| {
@@ -241,7 +243,7 @@ fn child_that_waits_for_itself() {
     let err = report.try_lock_for(longer).unwrap_err();
     assert_eq!(held_by(&err), HeldBy::ThisThread);
     // So it is where it waits for a set with that name.
-    let set = locks.multi(["report", "stock"]).ttl(ttl);
+    let set = locks.multi_lock(["report", "stock"]).ttl(ttl);
     let err = set.try_lock_for(longer).unwrap_err();
     assert_eq!(held_by(&err), HeldBy::ThisThread);
     drop(guard);

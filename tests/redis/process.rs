@@ -109,7 +109,7 @@ fn child_that_aborts() {
         return;
     }
     let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
-    let _ = locks.mutex("report").run(|_| {
+    let _ = locks.mutex("report").with(|_| {
         say("held");
         wait_for_parent();
         // As a panic does where programs are built with `panic = "abort"`.

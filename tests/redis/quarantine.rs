@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use devnodes::{PATIENCE, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, LockManager};
 
 use crate::support::*;
 
@@ -37,7 +38,7 @@ fn holders(servers: &Servers) -> Vec<bool> {
 /// Nodes that are quarantined, by the rows of an error.
 fn quarantined(err: &AcquireError) -> Vec<usize> {
     let is_quarantined =
-        |it: &&quorlock::NodeReport| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
+        |it: &&quorlock::error::NodeReport| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
     err.nodes().iter().filter(is_quarantined).map(|it| it.node.index()).collect()
 }
 
@@ -113,7 +114,7 @@ fn an_outage_is_an_outage_whoever_else_is_quarantined() -> TestResult {
 /// it gets it while it is held.
 fn breaks_a_lock(other: Builder, servers: &Servers, holder: Builder) -> Result<bool, Box<dyn std::error::Error>> {
     let (other, holder) = (other.build()?, holder.renew(false).build()?);
-    let _vouched = other.vouch();
+    let _vouched = other.admin().vouch();
     drop(other.mutex("report").lock()?);
     connect(&other, 3);
     // The last one may grant it to the other, and hear of its release, later than the rest.
@@ -240,7 +241,7 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
     let locks = strict(&servers).ttl(secs(20)).max_ttl(secs(30)).build()?;
 
     let err = locks.mutex("report").ttl(secs(31)).try_lock().unwrap_err();
-    assert!(matches!(err, AcquireError::BadTtl(quorlock::BuildProblem::TtlAboveMax { .. })), "{err}");
+    assert!(matches!(err, AcquireError::BadTtl(quorlock::error::BuildProblem::TtlAboveMax { .. })), "{err}");
     assert!(err.to_string().contains("max_ttl"), "{err}");
     assert!(!matches!(locks.mutex("report").ttl(secs(30)).try_lock(), Err(AcquireError::BadTtl(_))));
     assert!(strict(&servers).ttl(secs(20)).max_ttl(secs(19)).build().is_err());
@@ -260,7 +261,7 @@ fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that
     drop(lock_in_the_end(&locks, "another"));
     eventually("two are quarantined", || locks.stats().quarantined.len() == 2);
     let guard = locks.mutex("report").lock()?;
-    let several = locks.multi(["a", "b"]).lock()?;
+    let several = locks.multi_lock(["a", "b"]).lock()?;
     let writer = locks.rw_lock("data").write()?;
     let permit = locks.semaphore("jobs", 2).acquire()?;
     assert_eq!(locks.stats().quarantined.len(), 2, "the case did not happen");
@@ -308,12 +309,12 @@ fn d8_200_locks_of_all_kinds_outlive_the_restart_of_every_server() -> TestResult
     let servers = Servers::start(3)?;
     let strict = || strict(&servers).ttl(secs(4)).max_ttl(secs(4)).response_timeout(secs(1));
     let locks = strict().build()?;
-    eventually("somebody vouches for all", || locks.vouch().iter().all(|it| it.failure.is_none()));
+    eventually("somebody vouches for all", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
     let of = |kind: &str| (0..40).map(|it| format!("{kind}-{it}")).collect::<Vec<_>>();
     let mutexes: Vec<_> = of("mutex").iter().map(|it| locks.mutex(it).lock()).collect::<Result<_, _>>()?;
     let readers: Vec<_> = of("read").iter().map(|it| locks.rw_lock(it).read()).collect::<Result<_, _>>()?;
     let writers: Vec<_> = of("write").iter().map(|it| locks.rw_lock(it).write()).collect::<Result<_, _>>()?;
-    let several = |it: &String| locks.multi([format!("{it}-a"), format!("{it}-b")]).lock();
+    let several = |it: &String| locks.multi_lock([format!("{it}-a"), format!("{it}-b")]).lock();
     let several: Vec<_> = of("several").iter().map(several).collect::<Result<_, _>>()?;
     let permits: Vec<_> = of("permit").iter().map(|it| locks.semaphore(it, 2).acquire()).collect::<Result<_, _>>()?;
 
@@ -360,7 +361,7 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
     for (i, spoil) in spoil.into_iter().enumerate() {
         let servers = Servers::start(3)?;
         let locks = strict(&servers).max_ttl(QUARANTINE).ttl(LONG).build()?;
-        eventually("somebody vouches for all", || locks.vouch().iter().all(|it| it.failure.is_none()));
+        eventually("somebody vouches for all", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
         connect(&locks, 3);
         let other = strict(&servers).max_ttl(QUARANTINE).build()?;
 

@@ -386,7 +386,7 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
     // And a section that is a function.
     let (lock, (entered, inside), (go_on, wait)) = (locks.mutex(NAME), bounded(1), bounded::<()>(1));
     let runner = thread::spawn(move || {
-        lock.run(|_| {
+        lock.with(|_| {
             entered.send(()).unwrap();
             wait.recv_timeout(PATIENCE).unwrap();
         })

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::TryRecvError;
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{
-    AcquireError, BuildProblem, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError, RunError,
-};
+use quorlock::error::BuildProblem;
+use quorlock::{AcquireError, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError, RunError};
 
 use crate::support::*;
 
@@ -239,7 +238,7 @@ fn a_hold_that_ran_out_is_an_error_until_all_its_guards_are_dropped() -> TestRes
     let lost = AcquireError::HoldLost { lost: Lost::LeaseOver };
     assert_eq!(lock.lock().unwrap_err(), lost);
     assert_eq!(lock.try_lock_for(secs(1)).unwrap_err(), lost);
-    let err = lock.run(|_| unreachable!("not acquired")).map(|(): ()| ()).unwrap_err();
+    let err = lock.with(|_| unreachable!("not acquired")).map(|(): ()| ()).unwrap_err();
     assert!(matches!(err, RunError::NotAcquired(AcquireError::HoldLost { .. })), "{err:?}");
     assert_eq!(first.holds(), 1, "an error leaves no guard");
     // Free for everyone else, this manager's other threads among them.
@@ -358,8 +357,8 @@ fn runs_in_runs_hold_the_lock_until_the_outer_one_ends() -> TestResult {
     let (locks, other) = (quiet(&servers), manager(&servers));
     let lock = locks.reentrant_mutex("report");
 
-    let holds = lock.run(|outer| {
-        let inner = lock.run(|_| lock.run(|guard| guard.holds()));
+    let holds = lock.with(|outer| {
+        let inner = lock.with(|_| lock.with(|guard| guard.holds()));
         assert_held(&other.mutex("report").try_lock().unwrap_err());
         (inner.unwrap().unwrap(), outer.holds())
     })?;
@@ -375,8 +374,8 @@ fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> Te
     let locks = quiet(&servers);
     let lock = locks.reentrant_mutex("report");
 
-    let outer = lock.run(|_| {
-        lock.run(|guard| {
+    let outer = lock.with(|_| {
+        lock.with(|guard| {
             eventually("it is on all nodes", || servers.holders("report") == 3);
             servers.iter().for_each(|it| del(it, "report"));
             assert!(guard.extend(LONG).is_err());
@@ -387,7 +386,7 @@ fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> Te
     let RunError::Lost { lost: Lost::Gone, value: inner } = outer.unwrap_err() else { panic!("not lost") };
     let RunError::Lost { lost: Lost::Gone, value } = inner.unwrap_err() else { panic!("not lost") };
     assert_eq!(value, 42);
-    assert!(lock.run(|guard| guard.is_valid())?, "taken anew");
+    assert!(lock.with(|guard| guard.is_valid())?, "taken anew");
     Ok(())
 }
 
@@ -400,7 +399,7 @@ fn f3_a_panic_gives_back_the_guards_that_it_unwinds_and_no_others() -> TestResul
     let outer = lock.lock()?;
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _inner = lock.lock().unwrap();
-        let _ = lock.run(|guard| {
+        let _ = lock.with(|guard| {
             assert_eq!(guard.holds(), 3);
             resume_unwind(Box::new("on purpose"))
         });

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use devnodes::{FakeServer, Group, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockGuard, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, LockGuard, LockManager};
 
 use crate::log_lines;
 use crate::support::*;
@@ -45,7 +46,7 @@ fn one(group: &Group) -> LockManager {
 /// With quarantine, on servers that are new and that somebody has vouched for.
 pub(crate) fn vouched(builder: Builder) -> LockManager {
     let locks = builder.quarantine(true).build().unwrap();
-    eventually("somebody vouches for all nodes", || locks.vouch().iter().all(|it| it.failure.is_none()));
+    eventually("somebody vouches for all nodes", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
     locks
 }
 
@@ -273,7 +274,7 @@ pub(crate) fn fails_over(
     fail_over: fn(&Group),
 ) -> (LockManager, LockGuard) {
     let other = options(builder(nodes.urls.clone())).build().unwrap();
-    eventually("they vote", || other.vouch().iter().all(|it| it.failure.is_none()));
+    eventually("they vote", || other.admin().vouch().iter().all(|it| it.failure.is_none()));
     let holder = options(builder(nodes.urls[..2].to_vec())).ttl(secs(300)).build().unwrap();
     nodes.group.cut_replication().unwrap();
     let guard = lock_in_the_end(&holder, "report");

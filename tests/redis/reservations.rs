@@ -3,7 +3,8 @@
 use std::time::{Instant, SystemTime};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, Builder, CancelHandle, NodeAnswer, NodeReport};
+use quorlock::error::{NodeAnswer, NodeReport};
+use quorlock::{AcquireError, Builder, CancelHandle};
 
 use crate::contenders::{Contender, Manner};
 use crate::lists::*;

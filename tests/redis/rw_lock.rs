@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Instant;
 
 use devnodes::{Proxy, Servers, eventually};
-use quorlock::{AcquireError, LockManager, Lost, NodeAnswer, ReadGuard, RunError};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, LockManager, Lost, ReadGuard, RunError};
 
 use crate::support::*;
 
@@ -36,7 +37,8 @@ pub(crate) fn read(locks: &LockManager, servers: &Servers, name: &str) -> ReadGu
 #[track_caller]
 fn assert_held_by_readers(err: &AcquireError) {
     assert_held(err);
-    let said = |it: &quorlock::NodeReport| matches!(it.answer, NodeAnswer::HeldByReaders { left: Some(_), name: None });
+    let said =
+        |it: &quorlock::error::NodeReport| matches!(it.answer, NodeAnswer::HeldByReaders { left: Some(_), name: None });
     assert!(err.nodes().iter().any(said), "{err}");
     assert!(err.to_string().contains("held by readers"), "{err}");
 }
@@ -55,7 +57,7 @@ fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
     }
     assert_held_by_readers(&other.mutex(NAME).try_lock().unwrap_err());
     assert_held_by_readers(&other.reentrant_mutex(NAME).try_lock().unwrap_err());
-    assert_held(&other.multi([NAME, "another"]).try_lock().unwrap_err());
+    assert_held(&other.multi_lock([NAME, "another"]).try_lock().unwrap_err());
 
     first.release()?;
     third.release()?;
@@ -71,7 +73,7 @@ fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
     let mutex = other.mutex(NAME).try_lock()?;
     assert_held(&here.try_read().unwrap_err());
     drop(mutex);
-    let both = other.multi([NAME, "another"]).try_lock()?;
+    let both = other.multi_lock([NAME, "another"]).try_lock()?;
     assert_held(&here.try_read().unwrap_err());
     drop(both);
     drop(here.try_read()?);

@@ -4,7 +4,8 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, LockManager, NodeAnswer, ReadGuard, WriteGuard};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, CancelHandle, LockManager, ReadGuard, WriteGuard};
 
 use crate::lists::*;
 use crate::rw_lock::read;

@@ -1,7 +1,8 @@
 //! Passwords and owner tokens are shown nowhere.
 
 use devnodes::{FakeServer, Server, Servers, eventually};
-use quorlock::{CancelHandle, NodeFailure};
+use quorlock::CancelHandle;
+use quorlock::error::NodeFailure;
 
 use crate::liars::speaking_for;
 use crate::support::*;

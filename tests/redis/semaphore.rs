@@ -6,7 +6,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use devnodes::{PATIENCE, Server, Servers, eventually};
-use quorlock::{AcquireError, LockManager, Lost, NodeAnswer, NodeFailure, Permit, Semaphore};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, LockManager, Lost, Permit, Semaphore};
 use rustix::process::Signal;
 
 use crate::lists::{channel, far, listeners_of, on_all, strings};
@@ -96,7 +97,7 @@ fn as_many_permits_as_there_are_get_given_and_no_more_each_in_one_round() -> Tes
 
     let err = managers[0].semaphore(NAME, 5).try_acquire().unwrap_err();
     assert_held(&err);
-    let held = |it: &&quorlock::NodeReport| matches!(it.answer, NodeAnswer::Held { left: Some(_), .. });
+    let held = |it: &&quorlock::error::NodeReport| matches!(it.answer, NodeAnswer::Held { left: Some(_), .. });
     assert!(2 <= err.nodes().iter().filter(held).count(), "{err}");
 
     // Whichever comes back is the one that is given.
@@ -367,7 +368,7 @@ fn a_semaphore_and_a_lock_of_its_name_have_nothing_to_do_with_each_other() -> Te
 fn k4_a_node_that_has_lost_its_data_grants_no_slot_before_its_quarantine_is_over() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = builder(servers.urls()).ttl(LONG).outage_timeout(Duration::ZERO).quarantine(true).build()?;
-    let _ = locks.vouch();
+    let _ = locks.admin().vouch();
     locks.semaphore(NAME, 2).try_acquire()?.release()?;
     servers[0].command(&["FLUSHALL"])?;
 
@@ -382,7 +383,7 @@ fn k4_a_node_that_has_lost_its_data_grants_no_slot_before_its_quarantine_is_over
 fn a_permit_is_run_with_lent_as_a_guard_and_given_back() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, far);
-    let slots = locks.semaphore(NAME, 1).run(|permit| {
+    let slots = locks.semaphore(NAME, 1).with(|permit| {
         let guard: &quorlock::LockGuard = permit;
         assert!(guard.is_valid());
         (permit.slot(), taken(&servers[0]))

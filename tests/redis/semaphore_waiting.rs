@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use devnodes::{Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, NodeAnswer};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, CancelHandle};
 use rustix::process::Signal;
 
 use crate::lists::{channel, far, listeners_of, on_all, strings, wait_as_child};

@@ -1,7 +1,9 @@
 //! A node whose master is watched by sentinels: `redis+sentinel://`.
 
 use devnodes::{FakeServer, Group, Proxy, Server, Servers, eventually};
-use quorlock::{Builder, LockManager, MemberAnswer, NodeFailure};
+use quorlock::Node;
+use quorlock::error::{MemberAnswer, NodeFailure};
+use quorlock::{Builder, LockManager};
 
 use crate::replicated::{Nodes, QUARANTINE, assert_no_second_holder, fails_over, failure_in_the_end, vouched};
 use crate::support::*;
@@ -70,7 +72,8 @@ fn sentinels_and_servers_have_passwords_of_their_own() -> TestResult {
     // Apart from the URL.
     let plain = url_of(&places(&group.sentinels));
     let apart = |server, sentinel| {
-        builder([&plain]).credentials(None, server).sentinel_credentials(None, sentinel).build().unwrap()
+        let node = Node::url(&plain).credentials(None, server).sentinel_credentials(None, sentinel);
+        patient(LockManager::builder(node)).build().unwrap()
     };
     drop(apart("s3rver", "s3ntinel").mutex("report").try_lock()?);
 

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure, NodeFinding};
+use quorlock::error::{NodeAnswer, NodeFailure, NodeFinding};
+use quorlock::{AcquireError, Builder, LockManager};
 
 use crate::log_lines;
 use crate::support::*;

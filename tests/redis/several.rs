@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, FencingToken, LockManager, Lost, MultiLock, NodeAnswer, NodeFailure, NodeReport};
+use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
+use quorlock::{AcquireError, FencingToken, LockManager, Lost, MultiLock};
 use rustix::process::Signal;
 
 use crate::lists::*;
@@ -58,7 +59,7 @@ fn refused(lock: &MultiLock) -> AcquireError {
 fn all_names_have_one_value_and_one_token_and_are_given_back_together() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
-    let several = locks.multi(["c", "a", "b", "a"]);
+    let several = locks.multi_lock(["c", "a", "b", "a"]);
     assert_eq!(several.names().collect::<Vec<_>>(), NAMES.map(str::as_bytes), "sorted, and each once");
 
     let guard = several.lock()?;
@@ -85,7 +86,7 @@ fn a_lock_of_one_name_is_the_mutex_of_that_name() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
 
-    let guard = locks.multi(["a", "a"]).try_lock()?;
+    let guard = locks.multi_lock(["a", "a"]).try_lock()?;
 
     assert_held(&locks.mutex("a").try_lock().unwrap_err());
     let earlier = guard.fencing_token();
@@ -99,12 +100,12 @@ fn a_lock_of_one_name_is_the_mutex_of_that_name() -> TestResult {
 fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_in_the_way() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, other) = (on_all(&servers, far), on_all(&servers, far));
-    let guard = locks.multi(NAMES).lock()?;
+    let guard = locks.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
     for name in NAMES {
         assert_held(&other.mutex(name).try_lock().unwrap_err());
         assert_held(&other.reentrant_mutex(name).try_lock().unwrap_err());
-        let overlapping = other.multi([name, "z"]);
+        let overlapping = other.multi_lock([name, "z"]);
         let err = refused(&overlapping);
         assert!((0..3).all(|node| name_in_the_way(&err, node) == Some(name)), "{err}");
         assert!(err.to_string().contains(&format!("{name} is held by")), "{err}");
@@ -118,13 +119,13 @@ fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_
 
     for name in NAMES {
         servers.iter().for_each(|it| set_px(it, name, "foreign", 60_000));
-        let err = refused(&locks.multi(NAMES));
+        let err = refused(&locks.multi_lock(NAMES));
         assert!((0..3).all(|node| name_in_the_way(&err, node) == Some(name)), "{err}");
         let others: Vec<_> = NAMES.into_iter().filter(|it| *it != name).collect();
         assert!(servers.iter().all(|it| count(it, &others) == 0));
         servers.iter().for_each(|it| del(it, name));
     }
-    drop(locks.multi(NAMES).try_lock()?);
+    drop(locks.multi_lock(NAMES).try_lock()?);
     Ok(())
 }
 
@@ -135,7 +136,7 @@ fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_eac
     let read = readers.rw_lock("b").read()?;
     eventually("it reads on all servers", || servers.holders("b") == 3);
 
-    let err = others.multi(NAMES).try_lock().unwrap_err();
+    let err = others.multi_lock(NAMES).try_lock().unwrap_err();
     assert_held(&err);
     let by_readers = |it: &NodeReport| match &it.answer {
         NodeAnswer::HeldByReaders { name, .. } => name.as_deref() == Some("b"),
@@ -143,7 +144,7 @@ fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_eac
     };
     assert!(2 <= err.nodes().iter().filter(|it| by_readers(it)).count(), "{err}");
     assert!(err.to_string().contains("b is held by readers, "), "{err}");
-    let waiting = wait_for(others.multi(NAMES));
+    let waiting = wait_for(others.multi_lock(NAMES));
     wait_until_listed(&servers, "b", 1);
     assert!(servers.iter().all(|it| count(it, &["a", "c"]) == 0));
     read.release()?;
@@ -172,20 +173,20 @@ fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResu
     let before = locks.stats().commands;
     let none: [&str; 0] = [];
 
-    assert_eq!(locks.multi(none).lock().unwrap_err(), AcquireError::NoNames);
+    assert_eq!(locks.multi_lock(none).lock().unwrap_err(), AcquireError::NoNames);
     let many = (0..65).map(|i| i.to_string());
-    assert_eq!(locks.multi(many).try_lock().unwrap_err(), AcquireError::TooManyNames { count: 65, max: 64 });
+    assert_eq!(locks.multi_lock(many).try_lock().unwrap_err(), AcquireError::TooManyNames { count: 65, max: 64 });
     let long = ["x".repeat(40_000), "y".repeat(40_000)];
     let too_long = AcquireError::NameTooLong { len: 80_000, max: 65_536 };
-    assert_eq!(locks.multi(&long).try_lock_for(LONG).unwrap_err(), too_long);
-    assert_eq!(locks.multi(["a", "quorlock:x"]).try_lock().unwrap_err(), AcquireError::NameReserved);
-    assert!(matches!(locks.multi(["a"]).ttl(ms(1)).try_lock(), Err(AcquireError::BadTtl(_))));
+    assert_eq!(locks.multi_lock(&long).try_lock_for(LONG).unwrap_err(), too_long);
+    assert_eq!(locks.multi_lock(["a", "quorlock:x"]).try_lock().unwrap_err(), AcquireError::NameReserved);
+    assert!(matches!(locks.multi_lock(["a"]).ttl(ms(1)).try_lock(), Err(AcquireError::BadTtl(_))));
     assert_eq!(locks.stats().commands, before);
 
     // As many and as long as is allowed, and any bytes.
     let mut names: Vec<Vec<u8>> = (0..63_u8).map(|i| vec![i; 1_000]).collect();
     names.push(b"{}\r\n\xff".to_vec());
-    let guard = locks.multi(&names).try_lock()?;
+    let guard = locks.multi_lock(&names).try_lock()?;
     assert!(names.iter().all(|it| servers[0].exists(it)));
     guard.extend(LONG)?;
     guard.release()?;
@@ -205,11 +206,11 @@ fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_
     let name = || Some("b".into());
     for key in ["b", &fence("b")] {
         servers[0].command(&["HSET", key, "f", "v"])?;
-        failed(&locks.multi(NAMES).try_lock().unwrap_err(), NodeFailure::WrongType { name: name() });
+        failed(&locks.multi_lock(NAMES).try_lock().unwrap_err(), NodeFailure::WrongType { name: name() });
         del(&servers[0], key);
     }
     set(&servers[0], &fence("b"), "12x");
-    let err = locks.multi(NAMES).try_lock().unwrap_err();
+    let err = locks.multi_lock(NAMES).try_lock().unwrap_err();
     failed(&err, NodeFailure::BadCounter { name: name() });
     assert!(err.to_string().contains("b: the fencing counter holds nonsense"), "{err}");
     del(&servers[0], &fence("b"));
@@ -217,12 +218,12 @@ fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_
     // Those of the queue decide nothing about who holds it.
     for key in [list("b"), reservation("b")] {
         servers[0].command(&["HSET", &key, "f", "v"])?;
-        drop(locks.multi(NAMES).try_lock()?);
+        drop(locks.multi_lock(NAMES).try_lock()?);
         set(&servers[0], "b", "foreign");
-        assert_held(&locks.multi(NAMES).try_lock_for(ms(1)).unwrap_err());
+        assert_held(&locks.multi_lock(NAMES).try_lock_for(ms(1)).unwrap_err());
         servers[0].command(&["DEL", "b", &key])?;
     }
-    drop(locks.multi(NAMES).try_lock()?);
+    drop(locks.multi_lock(NAMES).try_lock()?);
     Ok(())
 }
 
@@ -234,7 +235,7 @@ fn a14_a_token_is_above_every_earlier_holders_of_each_name() -> TestResult {
     let mut take = |names: &[&'static str]| {
         let guard = match names {
             [one] => lock_in_the_end(&locks, one),
-            _ => locks.multi(names).lock().unwrap(),
+            _ => locks.multi_lock(names).lock().unwrap(),
         };
         for name in names {
             let before = earlier.insert(name, guard.fencing_token());
@@ -301,7 +302,7 @@ fn a14_no_node_ever_has_some_of_the_names_also_where_a_holder_is_killed() -> Tes
         }
     });
     // What the killed ones held comes back.
-    drop(manager(&servers).multi(NAMES).lock()?);
+    drop(manager(&servers).multi_lock(NAMES).lock()?);
     Ok(())
 }
 
@@ -319,7 +320,7 @@ fn child_that_takes_all_again_and_again() {
     let locks = builder(&urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
     let mut first = true;
     loop {
-        let guard = locks.multi(NAMES).lock().unwrap();
+        let guard = locks.multi_lock(NAMES).lock().unwrap();
         if std::mem::take(&mut first) {
             say("held");
         }
@@ -341,7 +342,7 @@ fn j3_those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other
                 scope.spawn(move || {
                     let locks = builder(servers.urls()).build().unwrap();
                     for _ in 0..ROUNDS {
-                        let guard = locks.multi(names).lock().unwrap();
+                        let guard = locks.multi_lock(names).lock().unwrap();
                         for name in names {
                             assert_eq!(inside[name].fetch_add(1, Ordering::SeqCst), 0, "{name} has two holders");
                         }
@@ -364,7 +365,7 @@ fn j3_those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other
 fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
-    let guard = locks.multi(NAMES).lock()?;
+    let guard = locks.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
 
     del(&servers[0], "b");
@@ -382,7 +383,7 @@ fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released
 fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_others_set_again_there() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
-    let guard = locks.multi(NAMES).lock()?;
+    let guard = locks.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
 
     servers[0].command(&["DEL", "a", "b"])?;
@@ -410,14 +411,14 @@ fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_other
 fn j2_a_node_that_has_lost_its_data_grants_no_name_before_its_quarantine_is_over() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = builder(servers.urls()).ttl(LONG).outage_timeout(Duration::ZERO).quarantine(true).build()?;
-    let _ = locks.vouch();
-    let guard = locks.multi(["a", "b"]).try_lock()?;
+    let _ = locks.admin().vouch();
+    let guard = locks.multi_lock(["a", "b"]).try_lock()?;
     guard.release()?;
     servers[0].command(&["FLUSHALL"])?;
     // Of one name the counter is there, as if a lock had been taken since.
     set(&servers[0], &fence("a"), "7");
 
-    let err = locks.multi(["a", "b"]).try_lock().unwrap_err();
+    let err = locks.multi_lock(["a", "b"]).try_lock().unwrap_err();
 
     assert!(matches!(failure(&err, 0), NodeFailure::Quarantined { .. }), "{err}");
     eventually("it is taken back", || count(&servers[0], &["a", "b"]) == 0);
@@ -429,7 +430,7 @@ fn j2_a_node_that_has_lost_its_data_grants_no_name_before_its_quarantine_is_over
 fn a_prefix_is_in_front_of_each_name() -> TestResult {
     let servers = Servers::start(1)?;
     let locks: LockManager = builder(servers.urls()).prefix("app:").build()?;
-    let guard = locks.multi(["a", "b"]).try_lock()?;
+    let guard = locks.multi_lock(["a", "b"]).try_lock()?;
     assert_eq!(count(&servers[0], &["app:a", "app:b"]), 2);
     guard.release()?;
     Ok(())

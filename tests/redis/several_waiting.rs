@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, HeldBy};
+use quorlock::error::HeldBy;
+use quorlock::{AcquireError, CancelHandle};
 use rustix::process::Signal;
 
 use crate::lists::*;
@@ -18,7 +19,7 @@ fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let held = NAMES.map(|it| hold(&holder, &servers, it));
 
-    let waiting = wait_for(waiter.multi(NAMES));
+    let waiting = wait_for(waiter.multi_lock(NAMES));
     // One after another is in its way.
     for (name, guard) in NAMES.into_iter().zip(held) {
         wait_until_listed(&servers, name, 1);
@@ -43,7 +44,7 @@ fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_
     let [holder, gone, other] = [(); 3].map(|()| on_all(&servers, far));
     let held = hold(&holder, &servers, "b");
     let cancel = CancelHandle::new();
-    let cancelled = wait_for(gone.multi(["a", "b"]).cancelled_by(&cancel));
+    let cancelled = wait_for(gone.multi_lock(["a", "b"]).cancelled_by(&cancel));
     wait_until_listed(&servers, "b", 1);
     let member = waiters_of(&servers[0], "b").remove(0);
     cancel.cancel();
@@ -66,7 +67,7 @@ fn a_call_waits_in_the_list_of_the_name_that_was_in_its_way_last_and_in_no_other
     let servers = Servers::start(3)?;
     let waiter = on_all(&servers, far);
     servers.iter().for_each(|it| set(it, "b", "foreign"));
-    let waiting = wait_for(waiter.multi(["a", "b"]));
+    let waiting = wait_for(waiter.multi_lock(["a", "b"]));
     wait_until_listed(&servers, "b", 1);
     let member = waiters_of(&servers[0], "b").remove(0);
     let (client, together) = member.split_once('/').unwrap();
@@ -92,7 +93,7 @@ fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResul
     let servers = Servers::start(3)?;
     let holder = on_all(&servers, far);
     let others = NAMES.map(|_| on_all(&servers, far));
-    let held = holder.multi(NAMES).lock()?;
+    let held = holder.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
     let waiting: Vec<_> = NAMES
         .into_iter()
@@ -119,7 +120,7 @@ fn j3_no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let others = repeat(3, || on_all(&servers, far));
     let (a, c) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "c"));
-    let several = wait_for(waiter.multi(["a", "b", "c"]));
+    let several = wait_for(waiter.multi_lock(["a", "b", "c"]));
     wait_until_listed(&servers, "a", 1);
 
     // Free, and nobody's.
@@ -168,7 +169,7 @@ fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
     drop(held);
 
     drop(join(waiting)?);
-    drop(waiter.multi(NAMES).lock()?);
+    drop(waiter.multi_lock(NAMES).lock()?);
     nothing_waits(&servers);
     Ok(())
 }
@@ -176,7 +177,7 @@ fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_waits() {
-    wait_as_child(|locks| locks.multi(NAMES).lock());
+    wait_as_child(|locks| locks.multi_lock(NAMES).lock());
 }
 
 #[test]
@@ -185,7 +186,7 @@ fn j3_a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let (a, b) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "b"));
     let cancel = CancelHandle::new();
-    let waiting = wait_for(waiter.multi(["a", "b"]).cancelled_by(&cancel));
+    let waiting = wait_for(waiter.multi_lock(["a", "b"]).cancelled_by(&cancel));
     wait_until_listed(&servers, "a", 1);
     a.release()?;
     wait_until_listed(&servers, "b", 1);
@@ -205,19 +206,19 @@ fn j3_a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
 fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
-    let held = locks.multi(["a", "b"]).lock()?;
+    let held = locks.multi_lock(["a", "b"]).lock()?;
     wait_until_everywhere(&servers, &["a", "b"]);
     let before = locks.stats();
 
     let waiting: Vec<_> = (0..4)
         .map(|i| {
             // The order of the names makes no difference.
-            let lock = if i % 2 == 0 { locks.multi(["b", "a"]) } else { locks.multi(["a", "b", "a"]) };
+            let lock = if i % 2 == 0 { locks.multi_lock(["b", "a"]) } else { locks.multi_lock(["a", "b", "a"]) };
             queue_up(&locks, move || lock.lock().map(drop))
         })
         .collect();
     assert_eq!(locks.stats().commands, before.commands, "the manager holds it itself");
-    let err = locks.multi(["a", "b"]).try_lock_for(Duration::ZERO).unwrap_err();
+    let err = locks.multi_lock(["a", "b"]).try_lock_for(Duration::ZERO).unwrap_err();
     assert!(matches!(err, AcquireError::Held { by: HeldBy::ThisThread, .. }), "{err:?}");
     held.release()?;
     for thread in waiting {
@@ -233,12 +234,12 @@ fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> 
 fn a_free_name_is_offered_when_the_call_that_comes_next_cannot_have_them_all() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, early, late) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
-    let held = locks.multi(["a", "b"]).lock()?;
+    let held = locks.multi_lock(["a", "b"]).lock()?;
     wait_until_everywhere(&servers, &["a", "b"]);
     // Before the next call of the manager for both, somebody waits for the one, and behind it somebody for the other.
     let first = wait_in_thread(early.mutex("a"));
     wait_until_listed(&servers, "a", 1);
-    let both = locks.multi(["a", "b"]);
+    let both = locks.multi_lock(["a", "b"]);
     let next = queue_up(&locks, move || both.lock());
     let behind = wait_in_thread(late.mutex("b"));
     wait_until_listed(&servers, "b", 1);
@@ -273,7 +274,7 @@ fn a_stream_of_single_holders_lets_a_call_for_both_names_in() -> TestResult {
             .collect();
         let locks = builder(servers.urls()).build().unwrap();
         let began = Instant::now();
-        let got = locks.multi(["a", "b"]).try_lock_for(PATIENCE).map(drop);
+        let got = locks.multi_lock(["a", "b"]).try_lock_for(PATIENCE).map(drop);
         done.store(true, Ordering::SeqCst);
         singles.into_iter().for_each(join_scoped);
         assert!(got.is_ok(), "{got:?} after {:?}", began.elapsed());

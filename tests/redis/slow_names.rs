@@ -1,7 +1,8 @@
 //! Members of nodes whose names the system's resolver keeps for itself. The managers are in another process, whose resolver is ours.
 
 use devnodes::{Clock, Cluster, Group, Server, SlowNames, eventually, say};
-use quorlock::{LockManager, MemberAnswer};
+use quorlock::LockManager;
+use quorlock::error::MemberAnswer;
 
 use crate::support::*;
 

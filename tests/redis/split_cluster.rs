@@ -2,7 +2,8 @@
 //! slots side by side, and a client is cut off together with the old one.
 
 use devnodes::{Cluster, Proxy, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockGuard, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, LockGuard, LockManager};
 
 use crate::replicated::vouched;
 use crate::support::*;

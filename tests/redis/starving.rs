@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use devnodes::{Client, PATIENCE, Server, Servers, eventually};
-use quorlock::{LockManager, NodeAnswer, NodeReport};
+use quorlock::LockManager;
+use quorlock::error::{NodeAnswer, NodeReport};
 
 use crate::lists::*;
 use crate::support::*;

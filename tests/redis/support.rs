@@ -7,7 +7,8 @@ use std::{env, iter};
 
 pub(crate) use devnodes::{ChildProcess, say};
 use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, LockGuard, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, LockGuard, LockManager};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -24,12 +25,13 @@ pub(crate) const fn secs(seconds: u64) -> Duration {
 
 /// Options under which a busy machine fails no test: for everything that is not about these limits. The servers of tests
 /// are always new: only tests of the quarantine switch it on.
-pub(crate) fn builder<I>(urls: I) -> Builder
-where
-    I: IntoIterator,
-    I::Item: AsRef<str>,
-{
-    crate::builder_for(urls)
+pub(crate) fn builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
+    patient(crate::builder_for(urls))
+}
+
+/// With the same options.
+pub(crate) fn patient(builder: Builder) -> Builder {
+    builder
         .ttl(secs(20))
         .response_timeout(secs(5))
         .connect_timeout(secs(10))

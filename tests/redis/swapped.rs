@@ -1,7 +1,8 @@
 //! A server gets the data of another one under connections that outlive it: replicated from there and promoted, or restored.
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::{LockGuard, LockManager, NodeFailure};
+use quorlock::error::NodeFailure;
+use quorlock::{LockGuard, LockManager};
 
 use crate::replicated::{QUARANTINE, failure_in_the_end, vouched};
 use crate::support::*;

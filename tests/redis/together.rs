@@ -4,7 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use devnodes::{Proxy, Servers, eventually};
-use quorlock::{Event, Hold, LockGuard, LockManager, Lost, Observer, ReleaseError, release_all};
+use quorlock::observer::{Event, Observer};
+use quorlock::{Hold, LockGuard, LockManager, Lost, ReleaseError, release_all};
 
 use crate::support::*;
 
@@ -91,7 +92,7 @@ fn guards_of_all_kinds_and_managers_can_be_given_back_together() -> TestResult {
     let (locks, others) = (manager(&servers), manager(&servers));
     assert!(release_all(Vec::<LockGuard>::new()).is_empty());
 
-    assert_eq!(release_all([locks.mutex("a").lock()?, others.multi(["b", "c"]).lock()?]), [Ok(()), Ok(())]);
+    assert_eq!(release_all([locks.mutex("a").lock()?, others.multi_lock(["b", "c"]).lock()?]), [Ok(()), Ok(())]);
     assert_eq!(release_all([locks.rw_lock("a").read()?, others.rw_lock("a").read()?]), [Ok(()), Ok(())]);
     assert_eq!(release_all([locks.rw_lock("a").write()?]), [Ok(())]);
     let mail = locks.semaphore("mail", 2);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use devnodes::tls::{Authority, Terminator};
 use devnodes::{FakeServer, eventually};
-use quorlock::{AcquireError, NodeAnswer, NodeFailure, Tls, TlsFailure};
+use quorlock::error::{NodeAnswer, NodeFailure, TlsFailure};
+use quorlock::{AcquireError, Tls};
 
 use crate::support::*;
 

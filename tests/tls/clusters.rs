@@ -6,7 +6,9 @@ use std::time::Duration;
 use devnodes::find::server_version;
 use devnodes::tls::{Authority, Certificate};
 use devnodes::{Cluster, ClusterBuilder, Server, eventually};
-use quorlock::{Builder, LockManager, NodeAnswer, NodeFailure, Tls, TlsFailure};
+use quorlock::Node;
+use quorlock::error::{NodeAnswer, NodeFailure, TlsFailure};
+use quorlock::{Builder, LockManager, Tls};
 
 use crate::own_tls::started;
 use crate::support::*;
@@ -201,9 +203,9 @@ fn a_failover_in_a_cluster_with_tls_costs_no_lock() -> TestResult {
     let authority = Authority::generate();
     let Some(cluster) = started(of_three(&authority, &right(&authority)).replicas(1).start()) else { return Ok(()) };
     let singles = Secured::start(2);
-    let urls: Vec<_> = [cluster.tls_url()].into_iter().chain(singles.urls()).collect();
-    let locks = patient(&urls).tls(Tls::with_ca_pem(authority.pem()));
-    let locks = locks.node_tls(1, singles.tls()).node_tls(2, singles.tls()).build()?;
+    let singles_of_another = singles.urls().into_iter().map(|url| Node::url(url).tls(singles.tls()));
+    let nodes: Vec<_> = [Node::url(cluster.tls_url())].into_iter().chain(singles_of_another).collect();
+    let locks = patient(nodes).tls(Tls::with_ca_pem(authority.pem())).build()?;
     let [agreed, killed, _] = cluster.names::<3>("report");
     let guards = [&agreed, &killed].map(|it| locks.mutex(it).lock().unwrap());
 

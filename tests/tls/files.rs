@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use devnodes::tls::{Authority, Certificate};
-use quorlock::{Tls, TlsFailure};
+use quorlock::Tls;
+use quorlock::error::TlsFailure;
 use tempfile::TempDir;
 
 use crate::support::*;
@@ -42,7 +43,7 @@ fn a_client_certificate_that_is_renewed_is_shown_by_the_next_connection() -> Tes
     nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
     files.write("ca.pem", nodes.authority.pem());
     files.write_client(&stranger.certify(&["client"]));
-    let locks = patient(&nodes.urls()).tls(files.tls()).build()?;
+    let locks = patient(nodes.urls()).tls(files.tls()).build()?;
 
     let refused = tls_failure(&locks, 0);
     assert!(matches!(refused, TlsFailure::CertificateRefused { .. }), "{refused:?}");
@@ -57,7 +58,7 @@ fn a_client_certificate_that_is_renewed_is_shown_by_the_next_connection() -> Tes
 fn an_authority_that_is_replaced_is_trusted_by_the_next_connection() -> TestResult {
     let (nodes, files, next) = (Secured::start(3), Files::new(), Authority::generate());
     files.write("ca.pem", nodes.authority.pem());
-    let locks = patient(&nodes.urls()).tls(Tls::with_ca_file(files.at("ca.pem"))).build()?;
+    let locks = patient(nodes.urls()).tls(Tls::with_ca_file(files.at("ca.pem"))).build()?;
     drop(lock_in_the_end(&locks, "report"));
 
     nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&next), None));
@@ -75,7 +76,7 @@ fn files_that_are_half_written_or_gone_leave_what_was_read_before() -> TestResul
     nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
     files.write("ca.pem", nodes.authority.pem());
     files.write_client(&nodes.authority.certify(&["client"]));
-    let locks = patient(&nodes.urls()).tls(files.tls()).build()?;
+    let locks = patient(nodes.urls()).tls(files.tls()).build()?;
     drop(lock_in_the_end(&locks, "report"));
     (0..3).for_each(|it| comes_up(&locks, it));
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use devnodes::tls::Terminator;
 use devnodes::{FakeServer, eventually};
-use quorlock::{Builder, MemberAnswer, NodeFailure, TlsFailure};
+use quorlock::Builder;
+use quorlock::Node;
+use quorlock::error::{MemberAnswer, NodeFailure, TlsFailure};
 
 use crate::bad_nodes::CASES;
 use crate::support::*;
@@ -58,8 +60,8 @@ fn sentinels(fronts: &[&Terminator]) -> String {
 }
 
 /// A look takes half of that, where somebody does not answer.
-fn hasty(url: &str) -> Builder {
-    patient(&[url.to_owned()]).connect_timeout(Duration::from_secs(2)).shutdown_grace(Duration::from_millis(50))
+fn hasty(node: impl Into<Node>) -> Builder {
+    patient([node]).connect_timeout(Duration::from_secs(2)).shutdown_grace(Duration::from_millis(50))
 }
 
 #[test]
@@ -92,12 +94,12 @@ fn a_server_of_a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_maste
             continue;
         }
 
-        let locks = hasty(&group(&[first.clone(), nodes.fronts[1].url()])).tls(nodes.tls()).build()?;
+        let locks = hasty(group(&[first.clone(), nodes.fronts[1].url()])).tls(nodes.tls()).build()?;
         let guard = lock_in_the_end(&locks, "report");
         assert!(nodes.servers[1].exists("report"));
         guard.release()?;
 
-        let alone = hasty(&group(&[first])).tls(nodes.tls()).build()?;
+        let alone = hasty(group(&[first])).tls(nodes.tls()).build()?;
         let (failure, answers) = member_answers(&alone, |it| matches!(it, NodeFailure::NoMaster { .. }));
         let [MemberAnswer::Failed(NodeFailure::Tls(said))] = &answers[..] else { panic!("{what}: {failure}") };
         assert!(is_said(said), "{what}: {failure}");
@@ -108,7 +110,7 @@ fn a_server_of_a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_maste
 #[test]
 fn a_server_that_speaks_tls_is_known_by_its_answer_where_the_address_of_its_node_is_without() -> TestResult {
     let nodes = replicated();
-    let locks = hasty(&group(&nodes.urls()).replace("rediss+", "redis+")).build()?;
+    let locks = hasty(group(&nodes.urls()).replace("rediss+", "redis+")).build()?;
     let (_, answers) = member_answers(&locks, |it| matches!(it, NodeFailure::NoMaster { .. }));
     assert_eq!(answers, vec![tls(TlsFailure::SpeaksTls); 2]);
     Ok(())
@@ -148,16 +150,17 @@ fn the_certificate_of_a_master_is_for_what_the_sentinels_call_it_or_for_the_serv
     let fronts = [&by_address, &by_name].map(|it| in_front(&nodes, it, &["127.0.0.1"]));
 
     // They name it by its address.
-    let failure = tls_failure(&hasty(&sentinels(&[&fronts[0]])).tls(nodes.tls()).build()?, 0);
+    let failure = tls_failure(&hasty(sentinels(&[&fronts[0]])).tls(nodes.tls()).build()?, 0);
     assert!(matches!(&failure, TlsFailure::NameMismatch { expected, .. } if &**expected == "127.0.0.1"), "{failure}");
     // By its name.
-    drop(lock_in_the_end(&hasty(&sentinels(&[&fronts[1]])).tls(nodes.tls()).build()?, "report"));
+    drop(lock_in_the_end(&hasty(sentinels(&[&fronts[1]])).tls(nodes.tls()).build()?, "report"));
     // With a name that is given, for the servers and for nobody else.
     let named = nodes.tls().server_name("redis.internal");
-    let locks = hasty(&sentinels(&[&fronts[0]])).tls(named.clone()).sentinel_tls(nodes.tls()).build()?;
+    let node = Node::url(sentinels(&[&fronts[0]])).tls(named.clone()).sentinel_tls(nodes.tls());
+    let locks = hasty(node).build()?;
     drop(lock_in_the_end(&locks, "report"));
     // Without the last the name would be that of the sentinels too.
-    let locks = hasty(&sentinels(&[&fronts[0]])).tls(named).build()?;
+    let locks = hasty(sentinels(&[&fronts[0]])).tls(named).build()?;
     let (_, answers) = member_answers(&locks, |it| matches!(it, NodeFailure::SentinelsUnreachable { .. }));
     let presented = "127.0.0.1".to_owned();
     assert_eq!(answers, [tls(TlsFailure::NameMismatch { expected: "redis.internal".into(), presented })]);
@@ -168,13 +171,13 @@ fn the_certificate_of_a_master_is_for_what_the_sentinels_call_it_or_for_the_serv
 fn the_servers_of_a_node_ask_for_the_same_client_certificate() -> TestResult {
     let nodes = replicated();
     nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
-    let locks = hasty(&group(&nodes.urls())).tls(nodes.tls()).build()?;
+    let locks = hasty(group(&nodes.urls())).tls(nodes.tls()).build()?;
     let (_, answers) = member_answers(&locks, |it| matches!(it, NodeFailure::NoMaster { .. }));
     assert_eq!(answers, vec![tls(TlsFailure::CertificateRequired); 2]);
 
     let ours = nodes.authority.certify(&["client"]);
     let showing = nodes.tls().client_cert_pem(ours.chain, ours.key);
-    drop(lock_in_the_end(&hasty(&group(&nodes.urls())).tls(showing).build()?, "report"));
+    drop(lock_in_the_end(&hasty(group(&nodes.urls())).tls(showing).build()?, "report"));
     Ok(())
 }
 
@@ -191,7 +194,7 @@ fn no_password_is_sent_to_a_sentinel_that_was_not_accepted() -> TestResult {
     assert_eq!(listens.commands_seen(), Vec::<devnodes::fake::Command>::new());
 
     let named = nodes.tls().server_name("s1.internal");
-    let locks = hasty(&url).sentinel_tls(named).build()?;
+    let locks = hasty(Node::url(&url).sentinel_tls(named)).build()?;
     locks.mutex("report").try_lock_for(Duration::from_millis(1)).unwrap_err();
     eventually("it is logged in to", || !listens.commands_seen().is_empty());
     Ok(())

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{Proxy, eventually};
+use quorlock::Node;
 use quorlock::{LockManager, Mutex};
 
 use crate::support::*;
@@ -150,11 +151,8 @@ fn a_node_is_reached_by_another_name_than_its_certificate_has() -> TestResult {
     for (front, name) in nodes.fronts.iter().zip(names) {
         front.set_certificate(&nodes.authority.certify(&[name]), None);
     }
-    let mut builder = nodes.builder();
-    for (node, name) in names.into_iter().enumerate() {
-        builder = builder.node_tls(node, nodes.tls().server_name(name));
-    }
-    let locks = builder.build()?;
+    let named = |(url, name): (String, _)| Node::url(url).tls(nodes.tls().server_name(name));
+    let locks = patient(nodes.urls().into_iter().zip(names).map(named)).build()?;
 
     let guard = lock_in_the_end(&locks, "report");
 

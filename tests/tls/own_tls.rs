@@ -2,7 +2,8 @@
 
 use devnodes::tls::Authority;
 use devnodes::{Error, Group, Server, eventually};
-use quorlock::{LockManager, NodeFailure, Tls, TlsFailure};
+use quorlock::error::{NodeFailure, TlsFailure};
+use quorlock::{LockManager, Tls};
 
 use crate::support::*;
 

@@ -3,7 +3,9 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use devnodes::tls::Authority;
-use quorlock::{BuildProblem, Builder, LockManager, Tls};
+use quorlock::Node;
+use quorlock::error::BuildProblem;
+use quorlock::{Builder, LockManager, Tls};
 
 use crate::support::*;
 
@@ -34,23 +36,25 @@ fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestRes
         ),
         (secured(trusting().client_cert_pem(one.chain.clone(), other.key.clone())), "client certificate and key: "),
         (secured(trusting().server_name("not a name")), "\"not a name\" is no name that a certificate can be for"),
+        (LockManager::builder(["redis://10.0.0.1"]).tls(trusting()), "no URL begins with rediss://"),
         (
-            LockManager::builder(["redis://10.0.0.1"]).tls(trusting()),
-            "no node has an address that begins with rediss://",
+            LockManager::builder(["rediss://10.0.0.1".into(), Node::url("redis://10.0.0.2").tls(trusting())]),
+            "set up for node 1, whose URL does not begin with rediss://",
         ),
         (
-            secured(trusting()).node_tls(1, trusting()),
-            "set up for node 1, which has no address that begins with rediss://",
-        ),
-        (secured(trusting()).sentinel_tls(trusting()), "it is set up for sentinels, and no node has any that speak it"),
-        (
-            LockManager::builder(["rediss+sentinel://10.0.0.1/locks?sentinel_tls=no"]).sentinel_tls(trusting()),
-            "it is set up for sentinels, and no node has any that speak it",
+            LockManager::builder(Node::url("rediss://10.0.0.1").sentinel_tls(trusting())),
+            "it is set up for the sentinels of node 0, which has none that speak TLS",
         ),
         (
-            LockManager::builder(["rediss+sentinel://10.0.0.1/locks"])
-                .tls(trusting())
-                .sentinel_tls(Tls::with_ca_pem("")),
+            LockManager::builder(
+                Node::url("rediss+sentinel://10.0.0.1/locks?sentinel_tls=no").sentinel_tls(trusting()),
+            ),
+            "it is set up for the sentinels of node 0, which has none that speak TLS",
+        ),
+        (
+            LockManager::builder(
+                Node::url("rediss+sentinel://10.0.0.1/locks").tls(trusting()).sentinel_tls(Tls::with_ca_pem("")),
+            ),
             "node 0: the certificate authorities: there is no certificate in it",
         ),
         (

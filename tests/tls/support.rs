@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use devnodes::tls::{Authority, Certificate, Terminator};
 use devnodes::{PATIENCE, Server, Servers, eventually};
-use quorlock::{Builder, LockGuard, LockManager, MemberAnswer, NodeFailure, Tls, TlsFailure};
+use quorlock::Node;
+use quorlock::error::{MemberAnswer, NodeFailure, TlsFailure};
+use quorlock::{Builder, LockGuard, LockManager, Tls};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -38,7 +40,7 @@ impl Secured {
     }
 
     pub(crate) fn builder(&self) -> Builder {
-        patient(&self.urls()).tls(self.tls())
+        patient(self.urls()).tls(self.tls())
     }
 }
 
@@ -48,8 +50,8 @@ pub(crate) fn right(authority: &Authority) -> Certificate {
 }
 
 /// Options under which a busy machine fails no test. The servers of tests are always new.
-pub(crate) fn patient(urls: &[String]) -> Builder {
-    LockManager::builder(urls)
+pub(crate) fn patient<N: Into<Node>>(nodes: impl IntoIterator<Item = N>) -> Builder {
+    LockManager::builder(nodes)
         .ttl(LONG)
         .response_timeout(Duration::from_secs(5))
         .connect_timeout(Duration::from_secs(10))

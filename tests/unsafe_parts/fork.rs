@@ -13,7 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, Builder, Event, ExtendError, LockGuard, LockManager, Lost, ReleaseError};
+use quorlock::observer::Event;
+use quorlock::{AcquireError, Builder, ExtendError, LockGuard, LockManager, Lost, ReleaseError};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
 /// Longer than this program runs: nothing expires and nothing is renewed meanwhile.
@@ -134,7 +135,7 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
     let free = locks.mutex("free");
     let (read, written) = (locks.rw_lock("read"), locks.rw_lock("written"));
     let (reader, writer) = (read.read().expect("it is free"), written.write().expect("it is free"));
-    let (both, permits) = (locks.multi(["a", "b"]), locks.semaphore("mail", 2));
+    let (both, permits) = (locks.multi_lock(["a", "b"]), locks.semaphore("mail", 2));
     let (set, permit) = (both.lock().expect("they are free"), permits.acquire().expect("there are two"));
     let slot = format!("quorlock:slot-{}:{{mail}}", permit.slot());
     let names = ["report", "other", "again", "read", "written", "a", "b", &slot];

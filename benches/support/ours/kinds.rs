@@ -34,7 +34,7 @@ impl Ours {
 
     /// Runs `n` pairs on several names at once, one after the other.
     pub(crate) fn pairs_of(&self, n: usize, names: &[String]) -> Batch {
-        batch(n, || Ok(self.locks.multi(names).try_lock()?.release().map(drop)?))
+        batch(n, || Ok(self.locks.multi_lock(names).try_lock()?.release().map(drop)?))
     }
 
     /// Reads, and keeps reading.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use quorlock::{BuildError, BuildProblem, NodeFailure};
+use quorlock::BuildError;
+use quorlock::error::{BuildProblem, NodeFailure};
 use serde_json::json;
 
 use crate::doctor::plan::{Step, steps};

@@ -1,6 +1,6 @@
 //! One thing that is not right with the servers.
 
-use quorlock::NodeCheck;
+use quorlock::error::NodeCheck;
 
 use crate::exit::Exit;
 

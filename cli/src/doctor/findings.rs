@@ -1,6 +1,6 @@
 //! What was seen, why it matters, and what to do.
 
-use quorlock::{MemberAnswer, MemberReport, NodeAccess, NodeCheck, NodeFailure, NodeFinding, Quarantine};
+use quorlock::error::{MemberAnswer, MemberReport, NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 
 use crate::doctor::finding::{Finding, Level, at};
 use crate::doctor::seen::{FOR_LOOKING, FOR_READERS, FOR_WAITING, Seen, needed};
@@ -111,9 +111,11 @@ fn advice(failure: &NodeFailure) -> Advice {
             "quarantined",
             "it may have forgotten locks that are held, so its vote does not count until they have expired",
             match why {
-                Quarantine::New => "wait for so long; or, if you have just set it up, say so once: quorlock vouch",
-                Quarantine::ClockStep => "wait for so long, and let its time daemon slew the clock",
-                Quarantine::Unverifiable => "permit INFO, or it is so at the beginning of every connection",
+                QuarantineReason::New => {
+                    "wait for so long; or, if you have just set it up, say so once: quorlock vouch"
+                }
+                QuarantineReason::ClockStep => "wait for so long, and let its time daemon slew the clock",
+                QuarantineReason::Unverifiable => "permit INFO, or it is so at the beginning of every connection",
                 _ => "wait for so long; it then votes by itself",
             },
         ),

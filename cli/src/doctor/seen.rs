@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use quorlock::{Listing, NodeAccess, NodeCheck};
+use quorlock::error::{NodeAccess, NodeCheck};
+use quorlock::inspection::Listing;
 
 /// The part of an answer's time that a timeout leaves room for: an answer that takes four times as long is still in time.
 pub(crate) const ROOM: u32 = 4;

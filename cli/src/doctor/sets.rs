@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use quorlock::{NodeCheck, NodeFailure, ServerSet};
+use quorlock::error::{NodeCheck, NodeFailure, ServerSet};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use quorlock::{NodeCheck, NodeFailure, NodeFinding};
+use quorlock::error::{NodeCheck, NodeFailure, NodeFinding};
 
 use crate::doctor::finding::{Finding, Level, at};
 use crate::doctor::seen::{ROOM, Seen, TIMEOUTS_IN_A_TTL};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::{NodeCheck, NodeFailure};
+use quorlock::error::{NodeCheck, NodeFailure};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};

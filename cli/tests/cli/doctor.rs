@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use devnodes::{Clock, Cluster, FakeServer, Group, Proxy, Server, Servers, eventually};
-use quorlock::{LockManager, NodeCheck};
+use quorlock::LockManager;
+use quorlock::error::NodeCheck;
 use serde_json::Value;
 
 use crate::support::*;

@@ -23,7 +23,7 @@ fn program(servers: &Servers, numbers: &[usize]) -> LockManager {
     eventually("the set is noted", || {
         drop(locks.mutex("report").try_lock());
         let is_whole =
-            |it: &quorlock::ServerSet| it.is_ours && it.size == numbers.len() && it.nodes.len() == numbers.len();
+            |it: &quorlock::error::ServerSet| it.is_ours && it.size == numbers.len() && it.nodes.len() == numbers.len();
         locks.check_nodes().iter().all(|it| it.sets.iter().any(is_whole))
     });
     locks

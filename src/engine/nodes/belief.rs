@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::nodes::lane::Lane;
 use crate::engine::nodes::server::Server;
-use crate::error::{NodeFailure, Quarantine};
+use crate::error::{NodeFailure, QuarantineReason};
 use crate::time::{Moment, Tick};
 
 impl Server {
@@ -36,7 +36,7 @@ impl Server {
     }
 
     /// For how long what it grants does not count yet, and why: of a lane, of slots that were never used.
-    pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, Quarantine)> {
+    pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, QuarantineReason)> {
         let length = self.records.quarantine();
         let of_lane = self.with_slots().and_then(|it| it.left(now, length));
         let of_set = self.with_slots().and_then(|_| self.in_sets.left(now, length));

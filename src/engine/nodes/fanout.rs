@@ -16,7 +16,7 @@ use crate::engine::nodes::room::Room;
 use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
 use crate::engine::nodes::sets::Sets;
 use crate::engine::park::{self, Signal};
-use crate::error::{NodeAnswer, NodeFailure, NodeReport, Quarantine};
+use crate::error::{NodeAnswer, NodeFailure, NodeReport, QuarantineReason};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock, quorum};
@@ -146,7 +146,7 @@ impl Fanout {
         let left = |node: &Node| {
             // Of one that is spread any server counts: which of them was asked is not known here any more.
             let of_any = node.servers().iter().find_map(|it| it.status.left(asked));
-            of_any.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, Quarantine::Restarted)))
+            of_any.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
         };
         let length = self.records.quarantine();
         let of_sets = |node: &Node| node.serving().iter().find_map(|it| it.why_not_in_sets(asked, length));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::answer::GreetReply;
 use crate::engine::nodes::job::Job;
-use crate::error::{NodeFailure, Quarantine};
+use crate::error::{NodeFailure, QuarantineReason};
 use crate::logic::quarantines::{Ask, Quarantines};
 use crate::logic::run_ids::Voter;
 use crate::sys::sync::{AtomicBool, Mutex};
@@ -150,7 +150,7 @@ impl Lane {
     }
 
     /// For how long slots that were never used do not count there, and why.
-    pub(crate) fn left(&self, now: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+    pub(crate) fn left(&self, now: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
         self.quarantines.lock().left(Ask::Grant, now, length)
     }
 }

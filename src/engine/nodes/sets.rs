@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::answer::{GreetReply, StoredSet};
 use crate::engine::nodes::records::Records;
-use crate::error::{NodeFailure, NodeFinding, Quarantine, ServerSet};
+use crate::error::{NodeFailure, NodeFinding, QuarantineReason, ServerSet};
 use crate::ids::NodeId;
 use crate::logic::sets::{Judgement, OwnServers};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
@@ -129,17 +129,17 @@ impl InSets {
     }
 
     /// For how long what it grants does not count yet that was asked for at `asked`: it is new in our set.
-    pub(crate) fn left(&self, asked: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+    pub(crate) fn left(&self, asked: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
         let sets = self.sets.as_ref().filter(|it| self.is_in(&it.unsure))?;
         self.left_of(&sets.own.lock(), asked, length)
     }
 
-    fn left_of(&self, own: &OwnServers, asked: Tick, length: Option<Duration>) -> Option<(Duration, Quarantine)> {
+    fn left_of(&self, own: &OwnServers, asked: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
         own.shown(self.node.index())?;
         let heard = (*self.heard.lock())?;
         let member_for = own.judge(self.node.index()).member_for;
         let member_for = member_for.saturating_add(asked.saturating_duration_since(heard));
-        Some((length?.checked_sub(member_for).filter(|it| !it.is_zero())?, Quarantine::New))
+        Some((length?.checked_sub(member_for).filter(|it| !it.is_zero())?, QuarantineReason::New))
     }
 
     /// Whether others use it together with other servers than we do, and whether that is safe.

@@ -9,7 +9,7 @@ use crate::sys::sync::{AtomicU64, Mutex};
 
 use crate::answer::ServerInfo;
 use crate::engine::nodes::records::Records;
-use crate::error::{FailureKind, NodeFailure, NodeFinding, Quarantine};
+use crate::error::{FailureKind, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeId;
 use crate::logic::clock::ClockStep;
 use crate::logic::eligibility::{Change, Eligibility};
@@ -83,7 +83,7 @@ impl Status {
     }
 
     /// For how long what it grants does not count yet that was asked for at `asked`, and why.
-    pub(crate) fn left(&self, asked: Tick) -> Option<(Duration, Quarantine)> {
+    pub(crate) fn left(&self, asked: Tick) -> Option<(Duration, QuarantineReason)> {
         self.known.lock().quarantines.left(Ask::Grant, asked, self.records.quarantine())
     }
 
@@ -142,7 +142,8 @@ impl Status {
             *known = Known { quarantines, clock, stepped_at };
         }
         if let Some(news) = news {
-            let (left, why) = eligibility.left(Ask::Grant, now).unwrap_or((Duration::ZERO, Quarantine::Restarted));
+            let (left, why) =
+                eligibility.left(Ask::Grant, now).unwrap_or((Duration::ZERO, QuarantineReason::Restarted));
             self.say_news(news, left, why, now);
         }
         stepped
@@ -160,7 +161,7 @@ impl Status {
     }
 
     /// `left`: how long the node is quarantined because of that.
-    fn say_news(&self, news: Change, left: Duration, why: Quarantine, now: Tick) {
+    fn say_news(&self, news: Change, left: Duration, why: QuarantineReason, now: Tick) {
         if !matches!(news, Change::Stepped(ClockStep::Back(_)) | Change::Empty) {
             self.tell_quarantined(left, why);
         }
@@ -253,13 +254,13 @@ impl Status {
     }
 
     /// Says that the node has lost its memory.
-    pub(crate) fn note_forgotten(&self, left: Duration, why: Quarantine) {
+    pub(crate) fn note_forgotten(&self, left: Duration, why: QuarantineReason) {
         self.tell_quarantined(left, why);
         info!("{}: {}: no vote for {}: it is new, or has lost what it had stored", self.id, self.address, About(left));
     }
 
     /// Not where quarantines are switched off.
-    fn tell_quarantined(&self, left: Duration, why: Quarantine) {
+    fn tell_quarantined(&self, left: Duration, why: QuarantineReason) {
         if !left.is_zero() {
             self.upcall.tell(|| Event::NodeQuarantined { node: self.id, left, why });
         }

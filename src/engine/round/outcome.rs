@@ -176,13 +176,14 @@ fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Quarantine;
+    use crate::error::QuarantineReason;
 
     #[test]
     fn an_outage_is_one_whoever_else_is_quarantined() {
         let failed = || NodeAnswer::Failed(NodeFailure::Stalled);
-        let quarantined =
-            || NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_secs(9), why: Quarantine::New });
+        let quarantined = || {
+            NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_secs(9), why: QuarantineReason::New })
+        };
         let waits = |rows| LostAttempt { rows, ..LostAttempt::without_tokens(3, 0) }.waits_for_quarantine();
 
         assert!(waits(vec![quarantined(), quarantined(), quarantined()]));

@@ -44,7 +44,7 @@ impl World {
         // New servers: quarantine first, then an operator's word.
         assert!(locks[0].mutex("new").try_lock().is_err());
         eventually("all nodes vote", || {
-            let vouched = locks[0].vouch().iter().all(|node| node.is_fine());
+            let vouched = locks[0].admin().vouch().iter().all(|node| node.is_fine());
             vouched && locks.iter().all(|locks| locks.mutex("warm-up").try_lock().is_ok())
         });
         Ok(World { recorders, locks })
@@ -97,7 +97,7 @@ impl World {
     fn work(&self) -> TestResult {
         let [own, other] = &self.locks;
         self.contend(&|locks| locks.mutex("a").lock(), |guard| guard.extend(LIFE).is_ok())?;
-        self.contend(&|locks| locks.multi(["a", "b"]).lock(), |guard| guard.extend(LIFE).is_ok())?;
+        self.contend(&|locks| locks.multi_lock(["a", "b"]).lock(), |guard| guard.extend(LIFE).is_ok())?;
         self.contend(&|locks| locks.rw_lock("c").write(), |guard| guard.extend(LIFE).is_ok())?;
         self.contend(&|locks| locks.semaphore("s", 1).acquire(), |guard| guard.extend(LIFE).is_ok())?;
 
@@ -114,13 +114,15 @@ impl World {
 
         let permits = [own.semaphore("s", 3).acquire()?, other.semaphore("s", 3).acquire()?];
         let guard = own.mutex("a").lock()?;
-        for seen in [own.inspect("a")?, own.inspect("c")?].iter().chain(&own.semaphore("s", 3).inspect()?) {
+        for seen in
+            [own.mutex("a").inspect()?, own.mutex("c").inspect()?].iter().chain(&own.semaphore("s", 3).inspect()?)
+        {
             other.admin().release_leaked(seen)?;
             other.admin().forget(seen)?;
         }
         assert!(own.list("*")?.locks().len() >= 2);
         other.admin().check_access()?;
-        other.admin().release(&own.inspect("a")?)?;
+        other.admin().release(&own.mutex("a").inspect()?)?;
         drop((permits, guard));
         other.admin().forget_all("*")?;
         drop(own.mutex("a").lock()?);
@@ -168,7 +170,7 @@ fn step(random: &mut Rng, locks: &LockManager, steps: usize) {
         match random.u8(0..10) {
             0 | 1 => drop(locks.mutex(name).try_lock_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok()))),
             2 | 3 => {
-                let lock = locks.multi(["a", "b"]);
+                let lock = locks.multi_lock(["a", "b"]);
                 drop(lock.try_lock_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())));
             }
             4 | 5 => {
@@ -180,7 +182,7 @@ fn step(random: &mut Rng, locks: &LockManager, steps: usize) {
                 let lock = locks.semaphore("s", 2);
                 drop(lock.try_acquire_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())));
             }
-            _ => drop((locks.inspect(name), locks.list("*"))),
+            _ => drop((locks.mutex(name).inspect(), locks.list("*"))),
         }
     }
 }

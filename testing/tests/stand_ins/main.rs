@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{PATIENCE, eventually};
-use quorlock::{AcquireError, Builder, LockManager, NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, LockManager};
 use quorlock_testing::{Holder, Nodes, Refusal};
 
 mod descriptors;
@@ -76,12 +77,12 @@ fn every_kind_of_lock_works_on_them() -> TestResult {
 
     let guard = locks.mutex("a").try_lock()?;
     assert!(elsewhere.mutex("a").try_lock().unwrap_err().is_held());
-    assert!(elsewhere.multi(["a", "b"]).try_lock().unwrap_err().is_held());
+    assert!(elsewhere.multi_lock(["a", "b"]).try_lock().unwrap_err().is_held());
     guard.extend(LONG)?;
     guard.release()?;
 
     // These wait, because a release is over when a majority has it.
-    let both = elsewhere.multi(["a", "b"]).lock()?;
+    let both = elsewhere.multi_lock(["a", "b"]).lock()?;
     assert!(locks.reentrant_mutex("b").try_lock().unwrap_err().is_held());
     both.release()?;
 
@@ -291,7 +292,7 @@ fn with_quarantine_they_are_new_until_somebody_vouches_for_them() -> TestResult 
     let locks = patient(&nodes).quarantine(true).max_ttl(LONG).build()?;
     let quarantined = |err: AcquireError| failures(&err).iter().any(|it| matches!(it, NodeFailure::Quarantined { .. }));
     eventually("they have no vote", || locks.mutex("report").try_lock().is_err_and(quarantined));
-    eventually("all of them are vouched for", || locks.vouch().iter().all(|it| it.failure.is_none()));
+    eventually("all of them are vouched for", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
     eventually("they have", || locks.mutex("report").try_lock().is_ok());
     Ok(())
 }

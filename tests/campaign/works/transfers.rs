@@ -18,7 +18,7 @@ pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) ->
     let mut names = ACCOUNTS;
     rng.shuffle(&mut names);
     if rng.bool() {
-        let lock = locks.multi(names).renew(call.renew);
+        let lock = locks.multi_lock(names).renew(call.renew);
         let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
         return Ok(Taken::alone(guard, names.join(",")));
     }

@@ -1,0 +1,170 @@
+//! One node: its URL, and what does not stand in the URL.
+
+use crate::builder::urls;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+use crate::wire::{self, Address, Login};
+
+/// One node of a manager: a URL, and the options of this node that do not stand in the URL.
+///
+/// Strings convert into it, so [`LockManager::builder`](crate::LockManager::builder) takes URLs as they are. Make a `Node` for
+/// a node that differs from the others. `Debug` shows no password.
+///
+/// # Examples
+///
+/// ```no_run
+/// use quorlock::{LockManager, Node};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let first = Node::url("redis://10.0.0.1").credentials(Some("locks"), &std::env::var("FIRST_PASSWORD")?);
+/// let locks = LockManager::builder([first, "redis://10.0.0.2".into(), "redis://10.0.0.3".into()]).build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub(super) address: Result<Address, String>,
+    pub(super) login: Option<Login>,
+    pub(super) sentinel_login: Option<Login>,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Tls>,
+    #[cfg(feature = "tls")]
+    pub(super) sentinel_tls: Option<Tls>,
+}
+
+impl Node {
+    /// The node with this URL: see [`LockManager::builder`](crate::LockManager::builder) for the forms.
+    ///
+    /// An invalid URL is an error of [`Builder::build`](crate::Builder::build).
+    #[must_use]
+    pub fn url(url: impl AsRef<str>) -> Node {
+        Node {
+            address: wire::parse_url(url.as_ref()),
+            login: None,
+            sentinel_login: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+            #[cfg(feature = "tls")]
+            sentinel_tls: None,
+        }
+    }
+
+    /// The URLs in a text, such as an environment variable, with commas or white space between them.
+    ///
+    /// The URL of a node of several servers contains commas: the part after a comma belongs to the URL before it unless the part
+    /// contains `://`. White space always ends a URL.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quorlock::{LockManager, Node};
+    ///
+    /// let urls = Node::split_urls("redis+sentinel://s1,s2,s3/b, redis://10.0.0.2,redis://10.0.0.3");
+    /// assert_eq!(urls, ["redis+sentinel://s1,s2,s3/b", "redis://10.0.0.2", "redis://10.0.0.3"]);
+    /// let locks = LockManager::builder(urls).build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn split_urls(text: &str) -> Vec<String> {
+        urls::split(text)
+    }
+
+    /// The user and password of this node. They replace those of [`Builder::credentials`](crate::Builder::credentials). A password
+    /// in the URL wins.
+    #[must_use]
+    #[doc(alias = "password")]
+    pub fn credentials(mut self, user: Option<&str>, password: &str) -> Node {
+        self.login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
+        self
+    }
+
+    /// The user and password of this node's sentinels. A `sentinel_password` in the URL wins.
+    ///
+    /// Without them no login is sent to sentinels. The password of the servers is never sent to a sentinel.
+    #[must_use]
+    pub fn sentinel_credentials(mut self, user: Option<&str>, password: &str) -> Node {
+        self.sentinel_login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
+        self
+    }
+
+    /// The TLS options of this node, in place of those of [`Builder::tls`](crate::Builder::tls): for a certificate with another
+    /// name than the host of the URL, or from another authority.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::{LockManager, Node, Tls};
+    ///
+    /// let named = |url, name: &str| Node::url(url).tls(Tls::with_ca_file("/etc/locks/ca.pem").server_name(name));
+    /// let locks = LockManager::builder([
+    ///     named("rediss://10.0.0.1", "r1.internal"),
+    ///     named("rediss://10.0.0.2", "r2.internal"),
+    ///     named("rediss://10.0.0.3", "r3.internal"),
+    /// ])
+    /// .build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Node {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The TLS options of this node's sentinels. Default: those of the servers.
+    ///
+    /// Needed where sentinels name the primary by its IP address: [`Tls::server_name`] is then the servers' name and is wrong for
+    /// the sentinels. For sentinels without TLS write `?sentinel_tls=no` into the URL.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::{LockManager, Node, Tls};
+    ///
+    /// let trusted = Tls::with_ca_file("/etc/locks/ca.pem");
+    /// let node = Node::url("rediss+sentinel://s1.internal,s2.internal,s3.internal/locks")
+    ///     .tls(trusted.clone().server_name("redis.internal"))
+    ///     .sentinel_tls(trusted);
+    /// let locks = LockManager::builder(node).build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn sentinel_tls(mut self, tls: Tls) -> Node {
+        self.sentinel_tls = Some(tls);
+        self
+    }
+}
+
+impl<T: AsRef<str>> From<T> for Node {
+    fn from(url: T) -> Node {
+        Node::url(url)
+    }
+}
+
+/// The nodes of a manager: one URL or [`Node`], or any number of them. This crate alone implements it.
+///
+/// `Count` tells the two apart and is never named.
+pub trait IntoNodes<Count> {
+    /// The nodes, in order.
+    fn into_nodes(self) -> Vec<Node>;
+}
+
+/// One node.
+#[derive(Debug)]
+pub struct One;
+/// Any number of nodes.
+#[derive(Debug)]
+pub struct Many;
+
+impl<N: Into<Node>> IntoNodes<One> for N {
+    fn into_nodes(self) -> Vec<Node> {
+        vec![self.into()]
+    }
+}
+
+impl<I: IntoIterator<Item: Into<Node>>> IntoNodes<Many> for I {
+    fn into_nodes(self) -> Vec<Node> {
+        self.into_iter().map(Into::into).collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! What to do about a lock that was not acquired.
+
+use crate::error::{AcquireError, ErrorKind, NodeAnswer, NodeFailure, NodeReport};
+use crate::logic::quorum::quorum;
+
+impl AcquireError {
+    /// What to do about it: try again, give up, or tell somebody.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quorlock::{ErrorKind, LockManager};
+    ///
+    /// fn nightly(locks: &LockManager) -> Result<(), quorlock::AcquireError> {
+    ///     match locks.mutex("nightly-report").try_lock() {
+    ///         Ok(_guard) => println!("writing the report"),
+    ///         Err(err) => match err.kind() {
+    ///             ErrorKind::Held => println!("another machine writes it"),
+    ///             ErrorKind::Unavailable | ErrorKind::NotReady => println!("try again in a minute: {err}"),
+    ///             _ => return Err(err),
+    ///         },
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # nightly(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            AcquireError::Held { .. } => ErrorKind::Held,
+            AcquireError::NoQuorum { nodes, .. } => kind_without_quorum(nodes),
+            AcquireError::Busy { .. } | AcquireError::TooLate { .. } => ErrorKind::Unavailable,
+            AcquireError::Cancelled { .. } | AcquireError::ShutDown => ErrorKind::Cancelled,
+            AcquireError::KeyInUse { .. }
+            | AcquireError::NameTooLong { .. }
+            | AcquireError::NoNames
+            | AcquireError::TooManyNames { .. }
+            | AcquireError::SeveralSlots
+            | AcquireError::BadPermits { .. }
+            | AcquireError::NameReserved
+            | AcquireError::BadTtl(_) => ErrorKind::Misconfigured,
+            AcquireError::Forked
+            | AcquireError::HoldLost { .. }
+            | AcquireError::TooManyHolds { .. }
+            | AcquireError::ThreadEnding
+            | AcquireError::NoRandomness { .. } => ErrorKind::Internal,
+        }
+    }
+}
+
+/// What stands in the way of a quorum: the least that would have to change.
+fn kind_without_quorum(nodes: &[NodeReport]) -> ErrorKind {
+    let count = |what: fn(&NodeFailure) -> bool| {
+        nodes.iter().filter(|node| matches!(&node.answer, NodeAnswer::Failed(failure) if what(failure))).count()
+    };
+    let spare = nodes.len().saturating_sub(quorum(nodes.len()));
+    if spare < count(NodeFailure::needs_somebody) {
+        ErrorKind::Misconfigured
+    } else if spare < count(|failure| !matches!(failure, NodeFailure::Quarantined { .. })) {
+        ErrorKind::Unavailable
+    } else if spare < count(|_| true) {
+        ErrorKind::NotReady
+    } else {
+        ErrorKind::Unavailable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::QuarantineReason;
+    use crate::ids::NodeId;
+
+    fn without_quorum(answers: [NodeAnswer; 3]) -> ErrorKind {
+        let row = |(index, answer)| NodeReport::new(NodeId::new(index), Arc::from("host:1"), answer);
+        let nodes = (0..3).zip(answers).map(row).collect();
+        AcquireError::NoQuorum { nodes, waited: Duration::ZERO }.kind()
+    }
+
+    #[test]
+    fn the_kind_is_that_of_the_least_that_would_have_to_change() {
+        let failed = NodeAnswer::Failed;
+        let granted = || NodeAnswer::Granted;
+        let new = || failed(NodeFailure::Quarantined { left: Duration::ZERO, why: QuarantineReason::New });
+        let late = || failed(NodeFailure::TimedOut);
+        let refused = || failed(NodeFailure::WrongPassword);
+        assert_eq!(without_quorum([granted(), new(), new()]), ErrorKind::NotReady);
+        assert_eq!(without_quorum([late(), new(), new()]), ErrorKind::NotReady);
+        assert_eq!(without_quorum([late(), late(), new()]), ErrorKind::Unavailable);
+        assert_eq!(without_quorum([refused(), refused(), new()]), ErrorKind::Misconfigured);
+        assert_eq!(without_quorum([refused(), late(), granted()]), ErrorKind::Unavailable);
+        assert_eq!(without_quorum([granted(), granted(), late()]), ErrorKind::Unavailable);
+    }
+}
