@@ -1,13 +1,16 @@
-//! Longer explanations, a page each.
+//! The user's guide, in reading order. Begin with [`first_lock`].
 
-#[doc = include_str!("guide/choosing.md")]
-pub mod choosing {}
+#[allow(unused_imports, reason = "the pages link to them")]
+use crate::*;
+
+#[doc = include_str!("guide/first_lock.md")]
+pub mod first_lock {}
 
 #[doc = include_str!("guide/safety.md")]
 pub mod safety {}
 
-#[doc = include_str!("guide/obligations.md")]
-pub mod obligations {}
+#[doc = include_str!("guide/choosing.md")]
+pub mod choosing {}
 
 #[doc = include_str!("guide/waiting.md")]
 pub mod waiting {}
@@ -18,11 +21,23 @@ pub mod several {}
 #[doc = include_str!("guide/semaphore.md")]
 pub mod semaphore {}
 
+#[doc = include_str!("guide/testing.md")]
+pub mod testing {}
+
+#[doc = include_str!("guide/programs.md")]
+pub mod programs {}
+
 #[doc = include_str!("guide/nodes.md")]
 pub mod nodes {}
 
 #[doc = include_str!("guide/servers.md")]
 pub mod servers {}
+
+/// Primaries with replicas, Sentinel and Redis Cluster: see [`nodes`].
+pub mod sentinel_and_cluster {}
+
+/// Users, access lists and TLS: see [`nodes`].
+pub mod redis_access {}
 
 #[doc = include_str!("guide/servers_change.md")]
 pub mod servers_change {}
@@ -33,17 +48,14 @@ pub mod operations {}
 #[doc = include_str!("guide/metrics.md")]
 pub mod metrics {}
 
-#[doc = include_str!("guide/programs.md")]
-pub mod programs {}
-
 #[doc = include_str!("guide/command.md")]
 pub mod command {}
 
 #[doc = include_str!("guide/async.md")]
 pub mod async_code {}
 
-#[doc = include_str!("guide/testing.md")]
-pub mod testing {}
+#[doc = include_str!("guide/obligations.md")]
+pub mod obligations {}
 
 #[doc = include_str!("guide/architecture.md")]
 pub mod architecture {}
