@@ -207,7 +207,266 @@ impl Builder {
 
     /// Sets the prefix of every key: a lock's key is the prefix followed by the name.
     ///
-    /// For servers that hold other data too, or to share locks with other clients: RedLock.net and pottery use `redlock:`.
+    /// Default: what is given to [`tls`](Builder::tls).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::{LockManager, Tls};
+    ///
+    /// let names = ["r1.internal", "r2.internal", "r3.internal"];
+    /// let mut builder = LockManager::builder(["rediss://10.0.0.1", "rediss://10.0.0.2", "rediss://10.0.0.3"]);
+    /// for (node, name) in names.iter().enumerate() {
+    ///     builder = builder.node_tls(node, Tls::with_ca_file("/etc/locks/ca.pem").server_name(*name));
+    /// }
+    /// let locks = builder.build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn node_tls(mut self, node: usize, tls: Tls) -> Builder {
+        self.tls.of_nodes.push((node, tls));
+        self
+    }
+
+    /// Sets the same for the sentinels of nodes with a `rediss+sentinel://` address: where their certificates are for other names
+    /// than those of the servers, or from another authority.
+    ///
+    /// So it is needed where the servers' certificates are for a name, and sentinels call the master by its IP address: then
+    /// [`Tls::server_name`] is for the servers, and would be wrong for sentinels. Sentinels that speak no TLS at all are those
+    /// of addresses with `?sentinel_tls=no`.
+    ///
+    /// Default: what is given to [`tls`](Builder::tls) or [`node_tls`](Builder::node_tls).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quorlock::{LockManager, Tls};
+    ///
+    /// let trusted = Tls::with_ca_file("/etc/locks/ca.pem");
+    /// let locks = LockManager::builder(["rediss+sentinel://s1.internal,s2.internal,s3.internal/locks"])
+    ///     .tls(trusted.clone().server_name("redis.internal")) // sentinels name the master by its IP address
+    ///     .sentinel_tls(trusted)
+    ///     .build()?;
+    /// # Ok::<(), quorlock::BuildError>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn sentinel_tls(mut self, tls: Tls) -> Builder {
+        self.tls.sentinels = Some(tls);
+        self
+    }
+
+    /// Sets how long a lock outlives its holder, if the holder dies without releasing.
+    ///
+    /// Renewal keeps a live holder's lock for as long as its guard exists, so this is not a limit on the critical
+    /// section. It is the time others wait after a crash, and the time within which renewal must succeed once. Shorter
+    /// recovers faster; longer survives longer outages.
+    ///
+    /// Sent to the nodes in whole milliseconds, rounded down.
+    ///
+    /// Default: 10 s. Allowed: 100 ms to 1 h, and at least four [response timeouts](Builder::response_timeout).
+    pub fn ttl(mut self, ttl: Duration) -> Builder {
+        self.config.ttl = ttl;
+        self
+    }
+
+    /// Sets how long a node may take to answer a command before its vote counts as failed.
+    ///
+    /// A round ends when a majority has answered; this is the limit for rounds in which it has not. Its answer may
+    /// still come: the connection is kept, and until the node has caught up it is not asked again. Shorter notices hung
+    /// nodes sooner; it must be well above the network's round trip.
+    ///
+    /// A round's time begins when its commands are handed to the connections. A process with more calls under way than its
+    /// nodes answer well within this time lets the rest wait for their turn first, in the order in which they came, and
+    /// none of that is counted here, nor in the ttl or the [outage timeout](Builder::outage_timeout). A call waits for
+    /// its turn until its own time is over; [`try_lock`](crate::Mutex::try_lock) until the outage timeout is.
+    ///
+    /// Default: 100 ms. Allowed: 1 ms to 60 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.response_timeout = timeout;
+        self
+    }
+
+    /// Sets how long connecting, securing the connection and logging in to a node may take, without the time to resolve its
+    /// name.
+    ///
+    /// Only a round that begins while a node is connected for the first time, or again after its connection broke,
+    /// waits for that; a node that is down is tried in the background.
+    ///
+    /// Default: 250 ms. Allowed: 1 ms to 60 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the margin for clock drift: the part of a ttl that a holder does not use.
+    ///
+    /// `share` of the ttl is how much faster a node's clock may run than ours; `fixed` is added for the grain of its
+    /// expiry. The default is enough where clocks are right to within 97 ms, or are corrected slowly; 0.1 covers servers with
+    /// chrony's default rate after any offset: see [the numbers](crate::guide::safety#clocks). Larger is
+    /// safer against fast clocks; smaller leaves more of the ttl.
+    ///
+    /// Default: 0.01 and 2 ms, as the Redlock algorithm recommends. Allowed: a share of 0 to 0.5; share and fixed part
+    /// together at most half of the ttl.
+    pub fn clock_margin(mut self, share: f64, fixed: Duration) -> Builder {
+        self.config.margin = Margin { share, fixed };
+        self
+    }
+
+    /// Sets whether held locks are extended for as long as their guards exist.
+    ///
+    /// Every third of the ttl, by one thread for all locks. Without it a lock ends after its ttl.
+    ///
+    /// Default: `true`. One lock can differ: [`Mutex::renew`](crate::Mutex::renew).
+    pub fn renew(mut self, renew: bool) -> Builder {
+        self.config.renew = renew;
+        self
+    }
+
+    /// Sets how long one guard can hold a lock; then it is no longer extended and is [lost](crate::Lost::MaxHold).
+    ///
+    /// It bounds guards that were forgotten or are stuck in an endless loop. Without a bound the log warns once of each lock
+    /// that was extended for an hour.
+    ///
+    /// Default: `None`, no bound. Allowed: at least the ttl.
+    pub fn max_hold(mut self, max_hold: Option<Duration>) -> Builder {
+        self.config.max_hold = max_hold;
+        self
+    }
+
+    /// Sets the pause between the attempts of a call that waits for a lock and is not told of its release: a random time
+    /// between `shortest` and a limit that doubles with every attempt, up to `longest`.
+    ///
+    /// That is where nodes cannot announce releases, and then it is half a second at most: a free lock is reserved for such a
+    /// call for a second. Usually nodes announce releases, and then the pause is only for releases that are not announced:
+    /// from about `longest` up to five times that. A call that waits also wakes when the keys in its way can have expired.
+    /// Shorter takes such a lock over sooner; longer asks the nodes less. See [`guide::waiting`](crate::guide::waiting).
+    ///
+    /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.
+    pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Builder {
+        self.config.retry_min = shortest;
+        self.config.retry_max = longest;
+        self
+    }
+
+    /// Sets how long an outage may last before it ends the calls that wait for a lock. In an outage no majority of the
+    /// nodes can be asked.
+    ///
+    /// An outage is the manager's: it begins with the first attempt of any of its calls that finds no majority, it is over
+    /// when one finds a majority, and all calls count from its beginning. So calls that wait for the same lock end together,
+    /// and a call that begins when an outage has lasted for longer than this already makes one attempt and returns
+    /// [`NoQuorum`](crate::AcquireError::NoQuorum) if that finds no majority either, 100 ms after its beginning at the
+    /// earliest, unless its own timeout is shorter. Failures of which nothing was seen in between for half a minute are two outages. A lock
+    /// that no majority grants while others can be had, as where an access list forbids its name, ends a call as well after
+    /// this time, counted by its own attempts; while it waits for its turn behind others of this process, see
+    /// [`response_timeout`](Builder::response_timeout), none of that counts.
+    ///
+    /// Where a majority refuses the login, or a command by its access list, calls end at once: only settings end that.
+    ///
+    /// Nodes that are in [quarantine](Builder::quarantine) are no outage. [`Duration::ZERO`] makes an outage an error at the
+    /// first attempt.
+    ///
+    /// Default: 10 s. Allowed: any.
+    pub fn outage_timeout(mut self, timeout: Duration) -> Builder {
+        self.config.outage_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a node keeps a lock's fencing counter after its last use.
+    ///
+    /// Once it has expired, the wall clock keeps tokens growing: they are microseconds since 1970 or more. So this only
+    /// has to be longer than clocks of clients are wrong. `None` keeps counters for ever, for a fixed set of names.
+    ///
+    /// An acquisition gives the counter the whole of it, and extensions do so 24 times in that time: so after a lock that was
+    /// held for long a counter can expire a twenty-fourth earlier.
+    ///
+    /// Default: 24 h. Allowed: 1 min to 10 years, and at least twice the longest [ttl](Builder::max_ttl).
+    pub fn fencing_ttl(mut self, ttl: Option<Duration>) -> Builder {
+        self.config.fencing_ttl = ttl;
+        self
+    }
+
+    /// Sets whether a node that may have forgotten locks has no vote until those have expired.
+    ///
+    /// A server that was restarted without its data, was emptied, or whose clock was set forward, would grant locks that
+    /// others hold. So for [`max_ttl`](Builder::max_ttl) and the margin after that its grants do not count: ten seconds by
+    /// default. That is longer if any
+    /// client of the same nodes needs [longer](crate::guide::safety#length-of-a-quarantine). `lock` waits through it, other calls
+    /// report [`Quarantined`](crate::NodeFailure::Quarantined) with the time that is left. Renewal goes on meanwhile. A
+    /// server that has never been used for locks counts as one that was emptied; an operator who knows better may
+    /// [vouch](LockManager::vouch) for it.
+    ///
+    /// Quarantine is a property of a server: the first program that asks for a lock there decides for all, and a manager that
+    /// differs gets [`QuarantineDiffers`](crate::NodeFailure::QuarantineDiffers) from it.
+    ///
+    /// How it is noticed: [`guide::safety`](crate::guide::safety). Switch it off for tests with fresh servers, where
+    /// nothing is protected; not because of an outage.
+    ///
+    /// Default: `true`.
+    pub fn quarantine(mut self, quarantine: bool) -> Builder {
+        self.config.quarantine = quarantine;
+        self
+    }
+
+    /// Sets the longest ttl of any lock on these nodes, in whatever program: for so long a node that may have forgotten
+    /// locks has [no vote](Builder::quarantine).
+    ///
+    /// Set it where locks or programs have different ttls, to the same value everywhere. Servers keep the longest one, until
+    /// an operator [lowers](crate::guide::safety#length-of-a-quarantine) it: one program with an hour makes every restarted server wait for
+    /// an hour, for all programs. But if all servers are restarted empty at once, and the programs with a longer ttl are cut off
+    /// from them, only this setting keeps others out. A lock with a longer ttl is refused.
+    ///
+    /// Default: the [`ttl`](Builder::ttl), or 10 s if that is longer. Allowed: 100 ms to 1 h, at least the ttl.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
+        self.config.max_ttl = Some(max_ttl);
+        self
+    }
+
+    /// Sets whether a server with a [finding](crate::NodeFinding) that can cost a lock has no vote.
+    ///
+    /// Those are servers that were a replica and have been promoted, that have replicas, that would evict keys if their
+    /// memory were limited, that forbid `INFO` and so cannot be checked, and proxies in place of servers. It is looked at when a connection begins. And with
+    /// [quarantine](Builder::quarantine), servers whose record shows another set of servers in use, of which a majority need not
+    /// share a server with each majority of this manager's set. Programs of the set in use go on undisturbed, and a
+    /// [safe change](crate::guide::servers_change) refuses nobody.
+    /// Without this they vote, [`check_nodes`](LockManager::check_nodes) finds them, and the log warns of those that were
+    /// promoted, would evict or are used in such a set.
+    ///
+    /// Their rows are [`Disqualified`](crate::NodeFailure::Disqualified), with what was found. A server that is known to be
+    /// wrong, such as a replica, never votes.
+    ///
+    /// Default: `false`.
+    pub fn strict(mut self, strict: bool) -> Builder {
+        self.config.strict = strict;
+        self
+    }
+
+    /// Sets whether the keys of a lock whose hold ended badly are left to expire instead of being deleted.
+    ///
+    /// A hold ends badly if the lock was [lost](crate::Lost) while its guard existed, or if the guard is dropped by a panic.
+    /// Work that it protected may still be going on then, on its way to a disk or another machine, and this gives it the
+    /// rest of the ttl to end before somebody else gets the lock. It is for what cannot check a
+    /// [fencing token](crate::LockGuard::fencing_token), and makes an overlap less likely, not impossible: of a lock that was
+    /// lost little of the ttl may be left. Others wait longer after a crash; guards that are dropped or released in the
+    /// ordinary way are not affected.
+    ///
+    /// Default: `false`.
+    pub fn lock_delay(mut self, lock_delay: bool) -> Builder {
+        self.config.lock_delay = lock_delay;
+        self
+    }
+
+    /// Sets how long the end of the manager may take: sending what is queued, releases above all, and joining threads. All
+    /// releases are sent together, thousands in a few round trips. What is not sent by then expires after its ttl.
+    ///
+    /// Default: 1 s. Allowed: up to 60 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Builder {
+        self.config.shutdown_grace = grace;
+        self
+    }
+
+    /// Sets what every lock's key begins with: the key is the prefix followed by the name.
+    ///
+    /// For servers that hold other data as well, or to meet other clients: RedLock.net and pottery use `redlock:`.
     ///
     /// Default: empty. Allowed: up to 64 KiB, together with the name.
     #[doc(alias = "namespace")]
