@@ -15,11 +15,8 @@ pub mod choosing {}
 #[doc = include_str!("guide/waiting.md")]
 pub mod waiting {}
 
-#[doc = include_str!("guide/several.md")]
-pub mod several {}
-
-#[doc = include_str!("guide/semaphore.md")]
-pub mod semaphore {}
+#[doc = include_str!("guide/other_locks.md")]
+pub mod other_locks {}
 
 #[doc = include_str!("guide/testing.md")]
 pub mod testing {}

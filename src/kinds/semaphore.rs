@@ -20,7 +20,7 @@ use crate::wire::Plan;
 ///
 /// Each permit is a *slot*: a lock of its own on a majority of the nodes, with a fencing counter of its own. So a permit
 /// whose holder has crashed comes back after its ttl, renewal and healing are those of a mutex, and there is no count that
-/// could go wrong. See [`guide::semaphore`](crate::guide::semaphore), also for why nodes do not count holders.
+/// could go wrong. See [`guide::other_locks`](crate::guide::other_locks#semaphore), also for why nodes do not count holders.
 ///
 /// The number is in the description alone. While processes differ in it, the largest counts: at most so many are in.
 #[derive(Clone)]

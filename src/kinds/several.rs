@@ -26,7 +26,7 @@ use crate::wire::Plan;
 /// A hold has one [fencing token](LockGuard::fencing_token), larger than that of every earlier holder of each of the names.
 /// It is **lost as a whole**: as soon as no majority of the nodes has all of the names, and they are all released then.
 ///
-/// Not reentrant. See [`guide::several`](crate::guide::several).
+/// Not reentrant. See [`guide::other_locks`](crate::guide::other_locks#several-names).
 #[derive(Clone)]
 #[doc(alias = "MultiMutex")]
 #[doc(alias = "RedissonMultiLock")]
@@ -105,7 +105,7 @@ mutex_methods! {
     MultiLock::take -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
     /// The call waits for one name at a time, that which was in its way, and does not keep the others from anybody
     /// meanwhile. So calls for single names can come before it for as long as its names are never free at once: see
-    /// [`guide::several`](crate::guide::several) for what to do then.
+    /// [`guide::other_locks`](crate::guide::other_locks#several-names) for what to do then.
     about,
     /// - [`AcquireError::NoNames`], [`AcquireError::TooManyNames`]: likewise.
     /// - [`AcquireError::SeveralSlots`]: a node is a cluster, and the names have different slots there.
