@@ -18,6 +18,9 @@ pub mod waiting {}
 #[doc = include_str!("guide/other_locks.md")]
 pub mod other_locks {}
 
+#[doc = include_str!("guide/coming_from.md")]
+pub mod coming_from {}
+
 #[doc = include_str!("guide/testing.md")]
 pub mod testing {}
 
