@@ -1,79 +1,102 @@
-//! Locks shared by several processes, kept by a majority of independent Redis servers (the Redlock algorithm).
+//! Distributed locks for blocking Rust code, on a majority of independent Redis or Valkey servers (Redlock).
 //!
-//! For code without an async runtime: plain threads, command-line tools, tests that guard a shared resource with a
-//! scope. Every call blocks its thread, and its documentation says for how long at most.
+//! By default a manager extends each lock until you drop its guard. Each holder gets a fencing token. Waiting calls are
+//! served in order of arrival; [`guide::waiting`] lists the exceptions. There is no async runtime: calls block their
+//! thread, and the documentation of each call gives the limit, if any.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //! use quorlock::LockManager;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).build()?;
-//! let report = locks.mutex("nightly-report");
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let urls = ["redis://locks-1.internal", "redis://locks-2.internal", "redis://locks-3.internal"];
+//!     let locks = LockManager::builder(urls).build()?;
+//!     let report = locks.mutex("nightly-report");
 //!
-//! let guard = report.try_lock_for(Duration::from_secs(30))?;
-//! // Only one process in the fleet is here. Hand guard.fencing_token() to whatever stores the result.
-//! guard.check()?; // between the steps of a long job
-//! guard.release()?; // or let the scope end
-//! # Ok(())
-//! # }
+//!     let guard = report.try_lock_for(Duration::from_secs(30))?;
+//!     println!("the only holder, with token {}", guard.fencing_token());
+//!     guard.check()?; // between the steps of a long job
+//!     guard.release()?; // or drop the guard
+//!     Ok(())
+//! }
 //! ```
 //!
-//! On servers that have never been used for locks, or were just started, this waits for up to ten seconds first: they
-//! may have forgotten locks that are held, and have [no vote](Builder::quarantine) until those would have expired, which is
-//! longer where a program needs [longer](Builder::max_ttl). The log says so. A wait that is shorter than that ends in an
-//! error, so give it half a minute, or call [`lock`](Mutex::lock). For servers that are known to be new there is
-//! [`vouch`](Admin::vouch).
+//! On new servers the first lock takes up to eleven seconds by default. New and restarted servers may have lost
+//! locks, so they do not vote until those have expired: [`Builder::quarantine`]. Allow half a minute, or call
+//! [`Mutex::lock`].
 //!
-//! # What a lock means
+//! # What a lock guarantees
 //!
-//! While [`Hold::is_valid`] is true, no other process holds the lock, **if** the servers keep what they stored, or
-//! tell that they did not, clocks run at the same speed to within a margin, and no server's clock is stepped forward.
+//! While [`LockGuard::is_valid`] returns `true`, nobody else holds the lock, under these conditions:
 //!
-//! # What it does not mean
+//! - servers keep their data, or lose it visibly (a restart or a flush),
+//! - no server clock is stepped forward, or gains more than the [`Builder::clock_margin`] within a ttl,
+//! - servers are independent: no replica takes over behind an address, no key is evicted or deleted,
+//! - all programs use the same servers, database number, prefix and [`Builder::max_ttl`].
 //!
-//! A process can be stopped for longer than its lock lasts, and not know until it runs again. Work that must never
-//! happen twice needs a [fencing token](LockGuard::fencing_token) that is checked by whatever does it. Without such a
-//! check, treat the lock as a way to save work.
+//! A process can pause between that check and its next write, for longer than the lock lasts. So pass the
+//! [`LockGuard::fencing_token`] to your storage and let the storage reject smaller tokens. Without that, make sure
+//! that an overlap costs only repeated work. [`guide::safety`] has the details.
 //!
-//! Also not prevented, or not always noticed:
+//! # Guide
 //!
-//! - a server's clock that is set forward, or runs faster than the [margin](Builder::clock_margin),
-//! - a replica that takes over behind the address of its master, where it is not
-//!   [given as well](guide::nodes#a-node-of-several-servers), and locks that are deleted or evicted one by one,
-//! - programs that use different servers, prefixes or [longest ttls](Builder::max_ttl) for the same lock.
+//! | page | contents |
+//! | --- | --- |
+//! | [`guide::first_lock`] | start here: servers, the first lock, errors |
+//! | [`guide::safety`] | guarantees, conditions, fencing tokens, faults |
+//! | [`guide::choosing`] | which lock for which job; alternatives |
+//! | [`guide::waiting`] | order, time limits, outages |
+//! | [`guide::other_locks`] | several names, semaphores, read-write and reentrant locks |
+//! | [`guide::coming_from`] | for users of rslock, redlock, redsync, Redisson, redis-py, ShedLock |
+//! | [`guide::testing`] | tests without servers |
+//! | [`guide::programs`] | signals and the end of a program |
+//! | [`guide::servers`] | which servers and services fit |
+//! | [`guide::sentinel_and_cluster`] | primaries with replicas, Sentinel, Redis Cluster |
+//! | [`guide::redis_access`] | users, access lists, TLS |
+//! | [`guide::servers_change`] | replace, add, remove and restart servers |
+//! | [`guide::operations`] | what to monitor; incidents |
+//! | [`guide::metrics`] | metrics, alerts, observers |
+//! | [`guide::command`] | the command `quorlock` |
+//! | [`guide::async_code`] | calls from async code |
 //!
-//! A server that has lost all its data, or was restarted, is noticed: it has [no vote](Builder::quarantine) until what it
-//! forgot has expired. The [safety page](guide::safety) says what to do about each, the page of
-//! [obligations](guide::obligations) how it is tested, and [`LockManager::check_nodes`] what is wrong with your servers.
+//! # Cargo features
 //!
-//! Whether a lock of this kind is the right one for your job, and which others there are: [`guide::choosing`].
+//! | feature | default | adds |
+//! | --- | --- | --- |
+//! | `tls` | off | `rediss://` URLs and the type `Tls`. Needs a C compiler |
+//! | `metrics` | off | `MetricsObserver`, for the crate `metrics` |
 //!
-//! A signal ends a process without releasing anything: [`guide::programs`] says what to do about that. From async code:
-//! [`guide::async_code`]. In tests of your own: [`guide::testing`].
+//! Two more crates: `quorlock-cli` installs the command `quorlock`; `quorlock-testing` has servers for your tests.
 //!
 //! # Threads
 //!
-//! A manager runs one thread per node and one for renewal, named `quorlock-n0`, … and `quorlock-renewal`, which are started by
-//! [`Builder::build`]; a node of several servers has one more, which asks who the master is, and one that is a cluster has one
-//! for each of its masters. All of them are joined when the last handle or guard goes. A callback of [`Hold::on_lost`] gets
-//! a short-lived thread of its own.
+//! | thread | number |
+//! | --- | --- |
+//! | `quorlock-n0`, `quorlock-n1`, … | one per node |
+//! | `quorlock-n0-scout`, `quorlock-n0-0`, … | instead, for a node of several servers: one to find its primaries, and one per primary |
+//! | `quorlock-renewal` | one, for all held locks |
+//! | `quorlock-on-lost` | one while [`LockGuard::on_lost`] callbacks run, one after another |
+//! | `quorlock-told` | one while log lines or events of these threads are passed on |
+//! | `quorlock-resolver` | while a host name is resolved |
+//!
+//! [`Builder::build`] starts the node and renewal threads. They end with the last handle or guard of the manager,
+//! within the [`Builder::shutdown_grace`]. A thread that is still busy then is left behind, and the log reports it.
 //!
 //! # Log levels
 //!
-//! Through the `log` crate:
+//! Through the crate `log`:
 //!
-//! | level | what |
+//! | level | contents |
 //! | --- | --- |
-//! | error | a bug in this crate, or in a callback: a caught panic |
-//! | warn  | what somebody has to look after: a lock was lost or not extended, no majority answers, a server that has no vote until its settings are changed |
-//! | info  | a node went down or came back, stopped or began to respond, or has no vote for a while: once per change; that what was warned of is over |
-//! | debug | how each round ended; further failures of a node that is down |
+//! | error | a caught panic, in this crate or in a callback, or a failure of the operating system |
+//! | warn | somebody must act: a lock was lost or not extended, no majority can vote, a server needs other settings |
+//! | info | a node went down, came back, or lost its vote for a while; a warning has ended. Once per change |
+//! | debug | the result of each round; further failures of a node that is down |
 //! | trace | every reply |
 //!
-//! [`guide::nodes`] lists the lines worth an alert, and how often each comes; [`guide::operations`] what to do in ten incidents.
+//! [`guide::operations`] lists the lines worth an alert and what to do.
 //!
-//! Passwords never appear in logs, errors or `Debug` forms; owner tokens only shortened.
+//! Passwords never appear in logs, errors or `Debug` output. Owner values are shortened there.
 
 // docs.rs sets this: what needs a feature says so there.
 #![cfg_attr(docsrs, feature(doc_cfg))]
