@@ -264,6 +264,8 @@ impl Builder {
     /// Sent to the nodes in whole milliseconds, rounded down.
     ///
     /// Default: 10 s. Allowed: 100 ms to 1 h, and at least four [response timeouts](Builder::response_timeout).
+    #[doc(alias = "lease")]
+    #[doc(alias = "expiry")]
     pub fn ttl(mut self, ttl: Duration) -> Builder {
         self.config.ttl = ttl;
         self
@@ -307,6 +309,7 @@ impl Builder {
     ///
     /// Default: 0.01 and 2 ms, as the Redlock algorithm recommends. Allowed: a share of 0 to 0.5; share and fixed part
     /// together at most half of the ttl.
+    #[doc(alias = "drift")]
     pub fn clock_margin(mut self, share: f64, fixed: Duration) -> Builder {
         self.config.margin = Margin { share, fixed };
         self
@@ -317,6 +320,9 @@ impl Builder {
     /// Every third of the ttl, by one thread for all locks. Without it a lock ends after its ttl.
     ///
     /// Default: `true`. One lock can differ: [`Mutex::renew`](crate::Mutex::renew).
+    #[doc(alias = "watchdog")]
+    #[doc(alias = "auto_extend")]
+    #[doc(alias = "heartbeat")]
     pub fn renew(mut self, renew: bool) -> Builder {
         self.config.renew = renew;
         self
@@ -342,6 +348,7 @@ impl Builder {
     /// Shorter takes such a lock over sooner; longer asks the nodes less. See [`guide::waiting`](crate::guide::waiting).
     ///
     /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.
+    #[doc(alias = "retry_count")]
     pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Builder {
         self.config.retry_min = shortest;
         self.config.retry_max = longest;

@@ -20,6 +20,8 @@ use crate::stats::Stats;
 /// After a `fork` the child has none of these threads: every attempt to lock there is
 /// [`AcquireError::Forked`](crate::AcquireError::Forked). Build a manager of its own in the child.
 #[derive(Clone)]
+#[doc(alias = "redlock")]
+#[doc(alias = "redsync")]
 pub struct LockManager {
     engine: Arc<Engine>,
 }

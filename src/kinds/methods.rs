@@ -282,6 +282,8 @@ macro_rules! mutex_methods {
             #[doc(alias = "try_lock_timeout")]
             #[doc(alias = "lock_for")]
             #[doc(alias = "acquire_timeout")]
+            #[doc(alias = "blocking_timeout")]
+            #[doc(alias = "wait_time")]
             try_lock_for,
             #[doc(alias = "lock_deadline")]
             #[doc(alias = "lock_until")]

@@ -34,6 +34,8 @@ impl LockManager {
     #[doc(alias = "lock")]
     #[doc(alias = "get_lock")]
     #[doc(alias = "create_lock")]
+    #[doc(alias = "leader")]
+    #[doc(alias = "leader_election")]
     pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
         Mutex::of_engine(self.engine(), name.as_ref())
     }

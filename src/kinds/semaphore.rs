@@ -48,6 +48,7 @@ impl LockManager {
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
+    #[doc(alias = "rate_limit")]
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
         let (name, slots) = (name.as_ref(), permits.min(PERMITS_MAX));
         let plan = |prefix: &[u8], ttls| Plan::semaphore(prefix, name, slots, ttls);
