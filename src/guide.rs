@@ -1,6 +1,9 @@
 //! The user's guide, in reading order. Begin with [`first_lock`].
 
 #[allow(unused_imports, reason = "the pages link to them")]
+use crate::error::*;
+use crate::inspection::*;
+use crate::observer::*;
 use crate::*;
 
 #[doc = include_str!("guide/first_lock.md")]

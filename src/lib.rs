@@ -27,7 +27,7 @@
 //!
 //! # What a lock guarantees
 //!
-//! While [`LockGuard::is_valid`] returns `true`, nobody else holds the lock, under these conditions:
+//! While [`Hold::is_valid`] returns `true`, nobody else holds the lock, under these conditions:
 //!
 //! - servers keep their data, or lose it visibly (a restart or a flush),
 //! - no server clock is stepped forward, or gains more than the [`Builder::clock_margin`] within a ttl,
@@ -75,7 +75,7 @@
 //! | `quorlock-n0`, `quorlock-n1`, … | one per node |
 //! | `quorlock-n0-scout`, `quorlock-n0-0`, … | instead, for a node of several servers: one to find its primaries, and one per primary |
 //! | `quorlock-renewal` | one, for all held locks |
-//! | `quorlock-on-lost` | one while [`LockGuard::on_lost`] callbacks run, one after another |
+//! | `quorlock-on-lost` | one while [`Hold::on_lost`] callbacks run, one after another |
 //! | `quorlock-told` | one while log lines or events of these threads are passed on |
 //! | `quorlock-resolver` | while a host name is resolved |
 //!

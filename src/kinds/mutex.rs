@@ -31,7 +31,6 @@ impl LockManager {
     /// Redis key as it is, so that other Redlock clients with the same nodes and the same name are excluded, and exclude
     /// us. Names that begin with `quorlock:` are reserved. A name that cannot be used is an error when the lock is taken.
     #[must_use]
-    #[doc(alias = "lock")]
     #[doc(alias = "get_lock")]
     #[doc(alias = "create_lock")]
     #[doc(alias = "leader")]

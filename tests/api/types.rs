@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use quorlock::error::{NodeAccess, NodeCheck, NodeReport};
 use quorlock::inspection::{Inspection, Listing};
-use quorlock::{AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost, MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Semaphore, Stats};
+use quorlock::{
+    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost,
+    MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Semaphore, Stats,
+};
 
 fn shared<T: Send + Sync + 'static>() {}
 fn error<T: std::error::Error + Send + Sync + 'static>() {}

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, FencingToken, Hold, LockGuard, Lost, Permit, ReadGuard, ReleaseError, Released, WriteGuard};
+use quorlock::{
+    AcquireError, FencingToken, Hold, LockGuard, Lost, Permit, ReadGuard, ReleaseError, Released, WriteGuard,
+};
 
 use crate::history::Way;
 

@@ -7,7 +7,9 @@
 use std::thread;
 
 use devnodes::{PATIENCE, eventually};
-use quorlock::{AcquireError, ExtendError, LockGuard, LockManager, Lost, ReadGuard, ReleaseError, Released, WriteGuard};
+use quorlock::{
+    AcquireError, ExtendError, LockGuard, LockManager, Lost, ReadGuard, ReleaseError, Released, WriteGuard,
+};
 
 use crate::{TTL, TestResult, World};
 
