@@ -57,8 +57,5 @@ pub mod command {}
 #[doc = include_str!("guide/async.md")]
 pub mod async_code {}
 
-#[doc = include_str!("guide/obligations.md")]
-pub mod obligations {}
-
-#[doc = include_str!("guide/architecture.md")]
-pub mod architecture {}
+#[doc = include_str!("guide/testing.md")]
+pub mod testing {}

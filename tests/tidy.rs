@@ -153,7 +153,7 @@ fn whole_folders(files: &Uses, depth: usize) -> Uses {
 
 #[test]
 fn the_page_on_architecture_has_a_row_for_each_room_and_names_files_that_exist() {
-    let page = fs::read_to_string(root().join("src/guide/architecture.md")).unwrap();
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     for room in FLOORS.iter().flat_map(|it| it.iter()) {
         assert!(page.contains(&format!("| `{room}` |")), "there is no row for {room}");
     }
@@ -167,7 +167,7 @@ fn the_page_on_architecture_has_a_row_for_each_room_and_names_files_that_exist()
 /// A folder in a recipe stands for a new file in it.
 #[test]
 fn a_new_lock_kind_touches_few_existing_files() {
-    let page = fs::read_to_string(root().join("src/guide/architecture.md")).unwrap();
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let recipe = page.split("\n## ").find(|section| section.starts_with("To add a lock kind\n")).unwrap();
     let steps = recipe.split_once("\n1. ").unwrap().1;
     let files: BTreeSet<_> = steps.split('`').filter(|name| root().join(name).is_file()).collect();

@@ -1,4 +1,4 @@
-//! Which calls may begin a round now, and which wait for their turn: see "Overload" in the architecture page.
+//! Which calls may begin a round now, and which wait for their turn: see "Rounds and load" in ARCHITECTURE.md.
 //!
 //! Everything that a caller waits for takes a slot until it is decided. Releases take one at once, whatever the limit:
 //! what holds up others must not wait for them. Acquire rounds begin as long as there is a slot within the limit, and
