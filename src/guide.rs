@@ -12,9 +12,6 @@ pub mod first_lock {}
 #[doc = include_str!("guide/safety.md")]
 pub mod safety {}
 
-#[doc = include_str!("guide/choosing.md")]
-pub mod choosing {}
-
 #[doc = include_str!("guide/waiting.md")]
 pub mod waiting {}
 

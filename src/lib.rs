@@ -59,7 +59,9 @@
 //! | [`guide::command`] | the command `quorlock` |
 //! | [`guide::async_code`] | calls from async code |
 //!
-//! # Cargo features
+//! A server that has lost all its data, or was restarted, is noticed: it has [no vote](Builder::quarantine) until what it
+//! forgot has expired. The [safety page](guide::safety) lists a remedy for each. `tests/OBLIGATIONS.md` in the repository
+//! names the tests. [`LockManager::check_nodes`] finds what is wrong with your servers.
 //!
 //! | feature | default | adds |
 //! | --- | --- | --- |
