@@ -301,9 +301,15 @@ fn the_store_of_stand_ins_is_pure() {
     }
 }
 
-/// See `include` in Cargo.toml: who runs the tests that the package has, has nothing that starts servers.
+/// See `include` in Cargo.toml: the package's tests have nothing that starts servers, and white-box tests stay out.
 #[test]
 fn what_the_package_contains_needs_no_servers() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    for name in TEST_MODULES {
+        for pattern in [format!("\"!/src/**/{name}\""), format!("\"!/src/**/{name}.rs\"")] {
+            assert!(manifest.contains(&pattern), "`include` in Cargo.toml lacks {pattern}");
+        }
+    }
     for file in ["src", "tests/api"].iter().flat_map(|it| sources(it)) {
         let text = fs::read_to_string(&file).unwrap();
         assert!(!text.contains("devnodes"), "{} uses what is not published", file.display());
