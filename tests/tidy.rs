@@ -61,6 +61,9 @@ const TEST_MODULES: &[&str] = &["tests", "checked"];
 /// Longer files are split by concern.
 const LINES_MAX: usize = 600;
 
+/// Of a line of Markdown that is not in a table.
+const COLUMNS_MAX: usize = 120;
+
 /// So many existing files may change with a new lock kind.
 const FILES_OF_A_KIND_MAX: usize = 12;
 
@@ -453,12 +456,48 @@ fn users_guide() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_files_that_lints_name_exist() {
-    let text = fs::read_to_string(root().join("clippy.toml")).unwrap();
-    let words: Vec<_> = text.split([' ', '"', ';', ',']).filter(|word| word.ends_with(".rs")).collect();
-    assert!(!words.is_empty());
-    for file in words {
-        assert!(root().join(file).exists(), "clippy.toml: {file} does not exist");
+fn pages_for_maintainers_have_short_lines_and_links_to_files_that_exist() {
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "tests/OBLIGATIONS.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let long = text.lines().find(|line| !line.starts_with('|') && COLUMNS_MAX < line.chars().count());
+        assert_eq!(long, None, "{page}: longer than {COLUMNS_MAX} columns");
+        let folder = root().join(page).parent().unwrap().to_owned();
+        for link in text.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap()) {
+            assert!(link.starts_with("https://") || folder.join(link).exists(), "{page}: {link} does not exist");
+        }
+    }
+}
+
+/// The command has variables of its own, which a benchmark sets as well.
+#[test]
+fn every_variable_of_tests_is_in_the_table_for_contributors() {
+    let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let prefix = ["QUORLOCK", "_"].concat();
+    let mut found = BTreeSet::new();
+    for file in ["src", "testing", "tests", "benches"].iter().flat_map(|folder| sources(folder)) {
+        let text = fs::read_to_string(file).unwrap();
+        let names =
+            text.split(&prefix).skip(1).map(|rest| rest.split(|it: char| it != '_' && !it.is_ascii_uppercase()));
+        found.extend(names.filter_map(|mut parts| parts.next().map(|name| format!("{prefix}{name}"))));
+    }
+    found.retain(|name| ![prefix.clone() + "NODES", prefix.clone() + "NO_QUARANTINE"].contains(name));
+    assert!(10 < found.len(), "{found:?}");
+    for name in found {
+        assert!(page.contains(&format!("`{name}")), "CONTRIBUTING.md lacks {name}");
+    }
+}
+
+/// In reasons and in comments: an error of a lint sends its reader there.
+#[test]
+fn the_files_that_settings_name_exist() {
+    for settings in ["clippy.toml", "Cargo.toml", ".cargo/mutants.toml"] {
+        let text = fs::read_to_string(root().join(settings)).unwrap();
+        let is_path = |word: &&str| [".rs", ".md"].iter().any(|end| word.ends_with(end)) && !word.contains('*');
+        let words: Vec<_> = text.split(|it: char| " \n\";,:()`".contains(it)).filter(is_path).collect();
+        assert!(!words.is_empty(), "{settings}");
+        for file in words.iter().map(|word| word.trim_start_matches('/')) {
+            assert!(root().join(file).exists(), "{settings}: {file} does not exist");
+        }
     }
 }
 
