@@ -27,32 +27,59 @@ pub mod testing {}
 #[doc = include_str!("guide/programs.md")]
 pub mod programs {}
 
-#[doc = include_str!("guide/nodes.md")]
-pub mod nodes {}
+pub mod programs {
+    #![doc = include_str!("guide/programs.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
-#[doc = include_str!("guide/servers.md")]
-pub mod servers {}
+pub mod servers {
+    #![doc = include_str!("guide/servers.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
-/// Primaries with replicas, Sentinel and Redis Cluster: see [`nodes`].
-pub mod sentinel_and_cluster {}
+pub mod sentinel_and_cluster {
+    #![doc = include_str!("guide/sentinel_and_cluster.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
-/// Users, access lists and TLS: see [`nodes`].
-pub mod redis_access {}
+pub mod redis_access {
+    #![doc = include_str!("guide/redis_access.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
-#[doc = include_str!("guide/servers_change.md")]
-pub mod servers_change {}
+pub mod servers_change {
+    #![doc = include_str!("guide/servers_change.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
-#[doc = include_str!("guide/operations.md")]
-pub mod operations {}
+pub mod operations {
+    #![doc = include_str!("guide/operations.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
-#[doc = include_str!("guide/metrics.md")]
-pub mod metrics {}
+pub mod metrics {
+    #![doc = include_str!("guide/metrics.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
-#[doc = include_str!("guide/command.md")]
-pub mod command {}
+pub mod command {
+    #![doc = include_str!("guide/command.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
-#[doc = include_str!("guide/async.md")]
-pub mod async_code {}
+pub mod async_code {
+    #![doc = include_str!("guide/async.md")]
+    #![allow(unused_imports, reason = "the page links to them")]
+    use crate::*;
+}
 
 #[doc = include_str!("guide/testing.md")]
 pub mod testing {}

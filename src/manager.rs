@@ -123,7 +123,7 @@ impl LockManager {
     /// as well, on the same node, so a lock that is free is not listed. Names longer than 60,000 bytes are left out, and there
     /// are 100,000 at most.
     ///
-    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::nodes#access). A user that may not use all keys needs a
+    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::redis_access#access-list). A user that may not use all keys needs a
     /// prefix, or a pattern, that only those fit which it may: a node refuses the question otherwise.
     ///
     /// Blocks for as long as it takes to look through all keys of all nodes, side by side, in parts of 500 keys with
@@ -227,8 +227,8 @@ impl Admin<'_> {
 
     /// Asks every node which of the commands that this crate uses its access list forbids to this manager's user.
     ///
-    /// Few programs need all of them: [`guide::nodes`](crate::guide::nodes#access) says what each is for. Those without which
-    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::error::NodeFailure::NoPermission). A
+    /// Few programs need all of them: [`guide::redis_access`](crate::guide::redis_access#access-list) says what each is for. Those without which
+    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::NodeFailure::NoPermission). A
     /// server that takes no writes for another reason says that:
     /// [`OutOfMemory`](crate::error::NodeFailure::OutOfMemory), for example.
     ///

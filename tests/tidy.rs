@@ -103,7 +103,7 @@ fn no_room_uses_what_is_above_or_beside_it() {
 fn no_file_uses_one_that_declares_it() {
     let mut wrong = Vec::new();
     for (folder, crate_root, _) in CRATES {
-        // The pages of the guide link to what users see: the root.
+        // Pages of the guide link to what users see, which the crate's root declares.
         for (file, uses) in imports(folder).into_iter().filter(|(file, _)| file != "guide") {
             let above = |used: &str| used == *crate_root || file.starts_with(&format!("{used}/"));
             let uses = uses.into_iter().filter(|(_, used)| above(used));

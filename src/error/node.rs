@@ -390,7 +390,7 @@ impl NodeFailure {
     }
 }
 
-/// What one server of a node of [several](crate::guide::nodes#a-node-of-several-servers), or one of its sentinels, said when it was
+/// What one server of a node of [several](crate::guide::sentinel_and_cluster), or one of its sentinels, said when it was
 /// asked which is the master.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]

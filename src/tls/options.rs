@@ -106,7 +106,7 @@ impl Tls {
     /// Where nodes have different names, see [`Node::tls`](crate::Node::tls).
     ///
     /// Default: the host of the node's address; of a master that sentinels or a cluster name, what they call it: see
-    /// [`guide::nodes`](crate::guide::nodes#tls).
+    /// [`guide::redis_access`](crate::guide::redis_access#tls).
     pub fn server_name(mut self, name: impl Into<String>) -> Tls {
         self.server_name = Some(name.into());
         self

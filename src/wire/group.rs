@@ -28,7 +28,7 @@ const PERCENT: &str = "sentinel_user or sentinel_password is not UTF-8 when its 
                        as %25, or give both with Node::sentinel_credentials";
 const NOT_FOR_ONE: &str = "several servers in one URL: give each a URL of its own if each is a node, or write \
                            redis+replicated://, redis+sentinel:// or redis+cluster:// if they are one node together";
-const NO_WAIT: &str = "WAIT and WAITAOF are not offered, as they make no lock safe: see guide::nodes";
+const NO_WAIT: &str = "WAIT and WAITAOF are not offered, as they make no lock safe: see guide::sentinel_and_cluster";
 
 /// Of one server.
 fn one(url: &str) -> Result<Address, String> {

@@ -1,4 +1,4 @@
-//! The access list of the guide's page on nodes: it is enough, nothing of it is too much, and it lets nobody do more.
+//! The access list of the guide's page on access: it is enough, nothing of it is too much, and it lets nobody do more.
 
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use crate::lists;
 use crate::support::*;
 
 /// Where the list is written: here it is only read.
-const GUIDE: &str = include_str!("../../src/guide/nodes.md");
+const GUIDE: &str = include_str!("../../src/guide/redis_access.md");
 
 /// What the user's locks begin with, in the place of the guide's `PREFIX`.
 const PREFIX: &str = "app:";
