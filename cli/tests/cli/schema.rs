@@ -23,6 +23,7 @@ fn examples() -> BTreeMap<String, Vec<Value>> {
 }
 
 /// Whether a value has the form of an example: the same fields, with values of the same kinds. What is null may be anything.
+/// In place of an object, a text is the name of another example.
 fn has_form(value: &Value, example: &Value) -> Result<(), String> {
     match (value, example) {
         (Value::Null, _) | (_, Value::Null) => Ok(()),
@@ -37,6 +38,11 @@ fn has_form(value: &Value, example: &Value) -> Result<(), String> {
             let fits = examples.is_empty() || examples.iter().any(|example| has_form(it, example).is_ok());
             if fits { Ok(()) } else { Err(format!("{it} is like none of the examples")) }
         }),
+        (Value::Object(_), Value::String(name)) => {
+            let examples = examples().remove(name).ok_or_else(|| format!("no example is called {name}"))?;
+            let fits = examples.iter().any(|example| has_form(value, example).is_ok());
+            if fits { Ok(()) } else { Err(format!("{value} is no {name}")) }
+        }
         (Value::Number(_), Value::Number(_))
         | (Value::String(_), Value::String(_))
         | (Value::Bool(_), Value::Bool(_)) => Ok(()),
@@ -59,9 +65,13 @@ fn the_forms_of_this_test_tell_objects_apart() {
         serde_json::json!({ "a": "1", "b": [] }),
         serde_json::json!({ "a": 1, "b": [{ "c": 1 }] }),
         serde_json::json!({ "a": 1, "b": [{ "d": "x" }] }),
+        serde_json::json!({ "a": 1, "b": [{ "c": {} }] }),
     ];
     assert!(wrong.iter().all(|it| has_form(it, &example).is_err()));
     assert!(has_form(&serde_json::json!({ "a": null, "b": [{ "c": "y" }, { "c": "z" }] }), &example).is_ok());
+    let (named, error) = (serde_json::json!({ "seen": "error" }), &examples()["error"][0]);
+    assert!(has_form(&serde_json::json!({ "seen": error }), &named).is_ok());
+    assert!(has_form(&serde_json::json!({ "seen": { "error": 1 } }), &named).is_err());
 }
 
 #[test]

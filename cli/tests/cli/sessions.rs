@@ -129,7 +129,6 @@ fn status() -> Result<String, Box<dyn std::error::Error>> {
 
 fn doctor() -> Result<String, Box<dyn std::error::Error>> {
     let mut desk = Desk::new()?;
-    desk.run("quorlock doctor", 0);
     desk.servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
     desk.servers[1].command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
     desk.servers[2].kill()?;
