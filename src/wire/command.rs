@@ -23,6 +23,8 @@ pub(crate) struct Command {
     again: Option<usize>,
     /// Its script compares the edition of the server's record.
     compares: bool,
+    /// It releases all slots of a semaphore but one.
+    keeps_a_slot: bool,
     /// The client may be in a waiting list after it, and should be subscribed to releases before.
     waits: bool,
     /// How long the lock's key can live because of it.
@@ -75,8 +77,9 @@ impl Command {
         let (kind, edition) = (script.kind(), args.get(Command::EDITION_AT));
         let compares =
             matches!(kind, Kind::Acquire | Kind::Extend) && edition.is_some_and(|it| it.len() == Edition::LEN);
+        let keeps_a_slot = script == Script::ReleaseSlots && args.get(1).is_some_and(|kept| *kept != b"0");
         let command = Command::without_script(kind, text);
-        Command { about, script: Some(script), ends, keys: keys.len(), compares, ..command }
+        Command { about, script: Some(script), ends, keys: keys.len(), compares, keeps_a_slot, ..command }
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -104,6 +107,7 @@ impl Command {
             keys: 0,
             again: None,
             compares: false,
+            keeps_a_slot: false,
             waits: false,
             life: Duration::ZERO,
         }
@@ -150,6 +154,11 @@ impl Command {
     pub(crate) fn slot(&self) -> Option<u16> {
         let first = self.parts().take(self.keys).next()?;
         (!is_of_server(first)).then(|| slot_of(first))
+    }
+
+    /// Whether it releases all slots of a semaphore but one: that of a hold.
+    pub(crate) fn keeps_a_slot(&self) -> bool {
+        self.keeps_a_slot
     }
 
     /// Whether its script compares the edition of the server's record.

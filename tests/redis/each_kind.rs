@@ -155,6 +155,33 @@ fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_
     Ok(())
 }
 
+/// T1 wins on two servers; the third has not run the command yet, and refuses it: it lost its scripts, or its record is another
+/// one. The command is sent once more. Of a permit the release of other slots is on its way by then.
+#[test]
+fn d8_a_hold_of_any_kind_reaches_a_server_that_refused_it_after_the_round() -> TestResult {
+    let spoils: [fn(&Server); 2] = [
+        |server| drop(server.command(&["SCRIPT", "FLUSH"]).unwrap()),
+        |server| drop(server.command(&["DEL", "quorlock:record"]).unwrap()),
+    ];
+    for spoil in spoils {
+        let servers = Servers::start(3)?;
+        let (proxies, urls) = proxies(&servers);
+        // No extension, which would heal it.
+        let locks = connected(builder(urls).ttl(LONG), 3);
+        nothing_is_left(&servers);
+        proxies[2].hold_requests();
+        let holds = KINDS.map(|kind| kind.try_take(&locks).unwrap());
+        spoil(&servers[2]);
+        proxies[2].release_requests();
+        for kind in KINDS {
+            eventually("it is on the third as well", || kind.is_on(&servers[2]));
+        }
+        drop(holds);
+        nothing_is_left_of(&KINDS, &servers);
+    }
+    Ok(())
+}
+
 #[test]
 fn d8_a_hold_of_any_kind_outlives_the_restart_of_every_server_one_after_another_each_empty() -> TestResult {
     let servers = Servers::start(3)?;

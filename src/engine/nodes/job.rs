@@ -117,4 +117,17 @@ impl Job {
     pub(crate) fn is_wanted(&self) -> bool {
         matches!(self.kind(), Kind::Release | Kind::Greet) || self.sink.as_ref().is_some_and(|it| it.is_open())
     }
+
+    /// Whether a refused command must not be sent again, because its release may be on its way. The command of a lock that was
+    /// won without it is sent: the lock is to be on this server too. `releases`: of the connection's state, now.
+    ///
+    /// RACE: T1 ends a round: it closes the round, then gives the releases, which takes the connection's state or the queue
+    /// behind it. T2 comes here with the state locked. If the round is still open, or no release came since the command was put
+    /// in line, the releases therefore run behind what T2 sends.
+    ///
+    /// Not handled: the release of all slots of a semaphore but one, which follows a won round, does not count. A permit's command
+    /// that is sent behind it can take another slot on this server. It is given back with the permit or expires.
+    pub(super) fn is_overtaken(&self, releases: u64) -> bool {
+        self.releases != releases && !self.is_wanted()
+    }
 }

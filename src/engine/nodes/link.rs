@@ -81,7 +81,7 @@ pub(crate) struct State {
     pub(super) noted: bool,
     /// Commands that wait until the server is greeted, if it is being greeted for them.
     pub(super) held: Option<Vec<Job>>,
-    /// How many releases the node has been given.
+    /// How many releases of whole locks the node has been given.
     pub(super) releases: u64,
     /// When the server was last greeted.
     pub(super) greeted: Option<Tick>,
@@ -392,15 +392,11 @@ impl State {
                 Ok(Some(Event::UnknownScript { mut tag, asked })) => {
                     note(&mut tag, asked);
                     trace!("{}: {:?}", link.id, Answer::NoScript);
-                    // RACE: a round that is over has given its releases already, and an acquire sent now would run behind
-                    // them and leave its key. Whoever ends a round first closes it and then gives the releases, which takes
-                    // this state or the queue behind it. So, with the state locked: if the round is still open, its
-                    // releases come after what is enqueued here.
-                    if tag.is_wanted() {
+                    if tag.is_overtaken(self.releases) {
+                        batch.unwanted.push(tag);
+                    } else {
                         self.conn.enqueue_again(tag, now);
                         again = true;
-                    } else {
-                        batch.unwanted.push(tag);
                     }
                 }
                 Ok(Some(Event::Changed { mut tag, asked, is_known })) => {

@@ -15,7 +15,7 @@ const CHANGES_MAX: u8 = 16;
 impl Server {
     /// Lets a command pass, or keeps it until the server is greeted; in a cluster, until the slot is known.
     pub(super) fn admit(&self, state: &mut State, mut job: Job, asked: Now) -> Option<Job> {
-        if job.kind() == Kind::Release {
+        if job.kind() == Kind::Release && !job.command.keeps_a_slot() {
             state.releases = state.releases.wrapping_add(1);
         }
         job.releases = state.releases;
@@ -55,7 +55,7 @@ impl Server {
             }
             for (mut job, is_known) in changed.drain(..) {
                 job.changes = job.changes.saturating_add(1);
-                if is_overtaken(state, &job) {
+                if job.is_overtaken(state.releases) {
                     over.push((job, Answer::Changed));
                 } else if CHANGES_MAX <= job.changes {
                     over.push((job, Answer::Failed(NodeFailure::RecordChanged)));
@@ -85,7 +85,7 @@ impl Server {
             for job in state.held.take().into_iter().flatten() {
                 match answer {
                     Answer::Failed(failure) => over.push((job, Answer::Failed(failure.clone()))),
-                    _ if is_overtaken(state, &job) => over.push((job, Answer::Changed)),
+                    _ if job.is_overtaken(state.releases) => over.push((job, Answer::Changed)),
                     _ => self.put(state, job, asked),
                 }
             }
@@ -104,14 +104,4 @@ impl Server {
             }
         }
     }
-}
-
-/// Whether the command may not be sent any more, because its release may be on its way already. Where a round was won
-/// without it and the lock is held, it is sent: the lock is to stand on this server as well.
-///
-/// RACE: whoever ends a round first closes it and then gives the releases, which takes the connection's state or the queue
-/// behind it. So, with the state locked: if the round is still open, or no release came since the command was put in line, its
-/// releases come behind what is sent now.
-fn is_overtaken(state: &State, job: &Job) -> bool {
-    job.releases != state.releases && !job.is_wanted()
 }
