@@ -45,7 +45,7 @@ impl LockManager {
     /// `rediss+sentinel://` and `rediss+cluster://`, for connections that are secured by TLS: see
     /// [`guide::redis_access`](crate::guide::redis_access#tls).
     ///
-    /// If all URLs come as one text, [`split_urls`](Builder::split_urls) takes it apart.
+    /// If all URLs come as one text, [`split_urls`](Node::split_urls) takes it apart.
     ///
     /// Every process that uses the same locks must be built with the same nodes, database numbers and prefix.
     ///

@@ -1,16 +1,16 @@
 //! The user's guide, in reading order. Begin with [`first_lock`].
 
 #[allow(unused_imports, reason = "the pages link to them")]
-use crate::error::*;
-use crate::inspection::*;
-use crate::observer::*;
-use crate::*;
+use crate::{error::*, inspection::*, observer::*, *};
 
 #[doc = include_str!("guide/first_lock.md")]
 pub mod first_lock {}
 
 #[doc = include_str!("guide/safety.md")]
 pub mod safety {}
+
+#[doc = include_str!("guide/choosing.md")]
+pub mod choosing {}
 
 #[doc = include_str!("guide/waiting.md")]
 pub mod waiting {}
@@ -27,59 +27,26 @@ pub mod testing {}
 #[doc = include_str!("guide/programs.md")]
 pub mod programs {}
 
-pub mod programs {
-    #![doc = include_str!("guide/programs.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
+#[doc = include_str!("guide/servers.md")]
+pub mod servers {}
 
-pub mod servers {
-    #![doc = include_str!("guide/servers.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
+#[doc = include_str!("guide/sentinel_and_cluster.md")]
+pub mod sentinel_and_cluster {}
 
-pub mod sentinel_and_cluster {
-    #![doc = include_str!("guide/sentinel_and_cluster.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
+#[doc = include_str!("guide/redis_access.md")]
+pub mod redis_access {}
 
-pub mod redis_access {
-    #![doc = include_str!("guide/redis_access.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
+#[doc = include_str!("guide/servers_change.md")]
+pub mod servers_change {}
 
-pub mod servers_change {
-    #![doc = include_str!("guide/servers_change.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
+#[doc = include_str!("guide/operations.md")]
+pub mod operations {}
 
-pub mod operations {
-    #![doc = include_str!("guide/operations.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
+#[doc = include_str!("guide/metrics.md")]
+pub mod metrics {}
 
-pub mod metrics {
-    #![doc = include_str!("guide/metrics.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
+#[doc = include_str!("guide/command.md")]
+pub mod command {}
 
-pub mod command {
-    #![doc = include_str!("guide/command.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
-
-pub mod async_code {
-    #![doc = include_str!("guide/async.md")]
-    #![allow(unused_imports, reason = "the page links to them")]
-    use crate::*;
-}
-
-#[doc = include_str!("guide/testing.md")]
-pub mod testing {}
+#[doc = include_str!("guide/async.md")]
+pub mod async_code {}

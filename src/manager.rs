@@ -228,7 +228,7 @@ impl Admin<'_> {
     /// Asks every node which of the commands that this crate uses its access list forbids to this manager's user.
     ///
     /// Few programs need all of them: [`guide::redis_access`](crate::guide::redis_access#access-list) says what each is for. Those without which
-    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::NodeFailure::NoPermission). A
+    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::error::NodeFailure::NoPermission). A
     /// server that takes no writes for another reason says that:
     /// [`OutOfMemory`](crate::error::NodeFailure::OutOfMemory), for example.
     ///
