@@ -27,37 +27,36 @@ impl fmt::Display for Of<'_> {
 pub enum QuarantineReason {
     /// Nobody has used it for locks, as far as anybody here knows: it is new, or was restarted without its data.
     #[error(
-        "nobody has used it for locks before, so it is new, or was restarted without its data; wait for so long, as lock() \
-         does, or call Admin::vouch if it is new and nobody holds a lock"
+        "no lock data, so the server is new or was restarted without its data; wait, or vouch for it if it is new and nobody \
+         holds a lock"
     )]
     New,
     /// It was restarted, promoted, restored from a snapshot or swapped.
     #[error(
-        "its server was restarted, promoted or restored, and may have forgotten locks that are still held; wait for so long, \
-         as lock() does"
+        "the server was restarted, promoted or restored, and may have lost held locks; wait until its quarantine is over"
     )]
     Restarted,
     /// It has lost what it had stored, while it was running.
-    #[error("it has lost its data, and with it locks that are still held; wait for so long, as lock() does")]
+    #[error("the server lost its data, and held locks with it; wait until its quarantine is over")]
     Emptied,
     /// Its clock was set forward, so locks have expired early there.
     #[error(
-        "its clock was set forward, and locks that are still held have expired there; wait for so long, as lock() does, and \
-         let its time daemon slew the clock"
+        "its clock was set forward, so held locks have expired there; wait until its quarantine is over, and let its time \
+         daemon slew the clock"
     )]
     ClockStep,
     /// It does not say which process it is, so it may have been restarted before every connection.
     #[error(
-        "it does not say who it is, and may have been restarted before we connected; wait for so long, as lock() does, and \
+        "it hides its run ID, and may have been restarted before this connection; wait until its quarantine is over, and \
          permit INFO: see the ACL line in the guide"
     )]
     Unverifiable,
 }
 
-const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this one has quarantine(false): take that out, or \
-    use servers of its own";
-const SERVER_WITHOUT: &str = "other programs use it with quarantine(false), so it may grant locks that are held: build this one \
-    likewise if the servers are for tests, or empty the server, with all its locks, while no such program runs";
+const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this one without: enable quarantine here, or use \
+    dedicated servers";
+const SERVER_WITHOUT: &str = "other programs use it without quarantine, so it may grant held locks: disable quarantine here \
+    if the servers are for tests, or empty the server, with all its locks, while no such program runs";
 
 /// Why a node could not vote, and what to do about it.
 ///
@@ -88,10 +87,10 @@ pub enum NodeFailure {
     #[error("TLS: {0}")]
     Tls(TlsFailure),
     /// The server wants another password, or another user name.
-    #[error("login refused: check user and password, in the node's URL or given to Builder::credentials")]
+    #[error("login refused: check user and password")]
     WrongPassword,
     /// The server wants a password, and the node has none.
-    #[error("asks for a password, and none was given: give it in the node's URL or to Builder::credentials")]
+    #[error("a password is required, and none was given")]
     NoPassword,
     /// The server is in protected mode: it has no password, and so it serves nobody from another machine.
     #[error("in protected mode, so it serves its own machine only: set a password there and give it in the node's URL")]
@@ -237,8 +236,7 @@ pub enum NodeFailure {
     },
     /// The node's sentinels want a password, or another one.
     #[error(
-        "login refused by its sentinels: check user and password, sentinel_password in the node's URL or given to \
-         Node::sentinel_credentials"
+        "login refused by its sentinels: check their user and password, such as sentinel_password in the node's URL"
     )]
     SentinelPassword,
     /// For too long nobody has confirmed that the server is still the master of the node, which is more than one process.

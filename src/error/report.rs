@@ -52,6 +52,11 @@ impl fmt::Display for Rows<'_> {
                 None => groups.push((said, vec![row])),
             }
         }
+        // A grant or a missing answer needs no action.
+        let is_idle = |it: &&NodeReport| {
+            it.answer.is_granted() || matches!(it.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
+        };
+        groups.sort_by_key(|(_, rows)| rows.iter().all(is_idle));
         for (i, (said, rows)) in groups.iter().enumerate() {
             if 0 < i {
                 f.write_str("; ")?;
@@ -145,8 +150,8 @@ impl NodeAnswer {
 impl fmt::Display for NodeAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NodeAnswer::Granted => f.write_str("granted, given back"),
-            NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, given back"),
+            NodeAnswer::Granted => f.write_str("granted, then released"),
+            NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, then released"),
             NodeAnswer::Held { left, holder, name } => {
                 write_held(f, name.as_deref(), holder.as_deref().unwrap_or("another client"), *left)
             }
@@ -159,7 +164,7 @@ impl fmt::Display for NodeAnswer {
             NodeAnswer::Released => f.write_str("released"),
             NodeAnswer::Gone => f.write_str("no longer ours"),
             NodeAnswer::Superseded => f.write_str("superseded"),
-            NodeAnswer::Pending => f.write_str("not waited for"),
+            NodeAnswer::Pending => f.write_str("answer not needed"),
             NodeAnswer::NotAsked => f.write_str("not asked"),
             NodeAnswer::Failed(failure) => failure.fmt(f),
         }
@@ -204,7 +209,7 @@ mod tests {
         assert_eq!(rows(&[held(9_812), held(9_809), held(9_811)]), "n0, n1, n2: held by web-3/4711, 9.8 s left");
         assert_eq!(
             rows(&[held(9_812), NodeAnswer::Pending, held(9_809)]),
-            "n0, n2: held by web-3/4711, 9.8 s left; n1 (10.0.0.1:6379): not waited for"
+            "n0, n2: held by web-3/4711, 9.8 s left; n1 (10.0.0.1:6379): answer not needed"
         );
         assert_eq!(rows(&[held(9_812)]), "n0 (10.0.0.0:6379): held by web-3/4711, 9.8 s left");
         assert_eq!(rows(&[]), "");
@@ -220,9 +225,8 @@ mod tests {
         assert_eq!(
             rows(&[down(), NodeAnswer::Granted, quiet, down()]),
             "n0 (10.0.0.0:6379), n3 (10.0.0.3:6379): cannot connect: connection refused; \
-             n1 (10.0.0.1:6379): granted, given back; \
-             n2 (10.0.0.2:6379): quarantined for 4.3 s more: it has lost its data, and with it locks that are still held; wait for so \
-             long, as lock() does"
+             n2 (10.0.0.2:6379): quarantined for 4.3 s more: the server lost its data, and held locks with it; wait until its \
+             quarantine is over; n1 (10.0.0.1:6379): granted, then released"
         );
     }
 }

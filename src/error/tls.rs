@@ -36,11 +36,11 @@ pub enum TlsFailure {
     #[error("its certificate is not valid yet: correct this machine's clock, or wait")]
     NotYetValid,
     /// The server's certificate was not signed by a certificate authority that is trusted here.
-    #[error("its certificate is from an unknown authority: give the right one with Tls::with_ca_file")]
+    #[error("its certificate is from an unknown authority: trust that authority, or give its CA file")]
     UnknownIssuer,
     /// The server's certificate is for another name.
     #[error(
-        "its certificate is not for {expected} but for {presented}: use such a name in the address, or Tls::server_name"
+        "its certificate is not for {expected} but for {presented}: use such a name in the address, or set the server name"
     )]
     NameMismatch {
         /// The name that was asked for: that of the address, or of `Tls::server_name`.
@@ -55,7 +55,7 @@ pub enum TlsFailure {
         reason: String,
     },
     /// The server wants a certificate of ours, and was given none.
-    #[error("it wants a client certificate: give one with Tls::client_cert_files")]
+    #[error("a client certificate is required, and none was given")]
     CertificateRequired,
     /// The server has refused our certificate.
     #[error(

@@ -118,7 +118,7 @@ impl SystemRoots {
             let why = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
             return Err(format!(
                 "the system's certificate authorities cannot be used: {why}; install them (ca-certificates), set SSL_CERT_FILE, \
-                 or give your own with Tls::with_ca_file"
+                 or give a CA file"
             ));
         }
         Ok(Arc::clone(self.0.insert(Arc::new(roots))))
@@ -193,7 +193,7 @@ impl Pem {
 fn server_name(tls: &Tls, host: &str) -> Result<ServerName<'static>, String> {
     let name = tls.server_name.as_deref().unwrap_or(host);
     ServerName::try_from(name.to_owned())
-        .map_err(|_| format!("{:?} is no name that a certificate can be for: give one with Tls::server_name", name))
+        .map_err(|_| format!("{:?} is no name that a certificate can be for: set the server name", name))
 }
 
 fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {

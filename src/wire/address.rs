@@ -235,14 +235,12 @@ const EXPECTED: &str = "expected redis://[user:password@]host[:port][/database] 
 #[cfg(not(feature = "tls"))]
 const NO_TLS: &str = "this crate was built without TLS: enable its feature `tls`, in Cargo.toml: \
                       quorlock = { version = \"…\", features = [\"tls\"] }";
-const INSECURE: &str = "#insecure is not offered: give the certificate authority with Tls::with_ca_file, or the name in the \
-                        certificate with Tls::server_name";
-const NO_PASSWORD: &str =
-    "a user without a password: write redis://user:password@host, or give both with Builder::credentials";
+const INSECURE: &str = "#insecure is not supported: give the CA file, or set the server name of the certificate";
+const NO_PASSWORD: &str = "a user without a password: write redis://user:password@host, or give both outside the URL";
 const RESERVED: &str = "a user, password or path with one of / ? # @ in it: write that as %2F %3F %23 %40, or give user and \
-                        password with Builder::credentials";
+                        password outside the URL";
 const PERCENT: &str = "a user or password that is not UTF-8 when its percent signs are read: write a percent sign as %25, or \
-                       give both with Builder::credentials";
+                       give both outside the URL";
 const PORT_TOO_LARGE: &str = "the port is above 65535";
 const PORT_NO_NUMBER: &str = "the port is not a number";
 const NO_BRACKETS: &str = "an IPv6 address stands in brackets: redis://[::1]:6379";

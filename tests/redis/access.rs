@@ -166,7 +166,7 @@ fn a_login_or_a_command_that_a_majority_refuses_ends_a_waiting_call_at_once() ->
         join(thread::spawn(move || locks.mutex("report").lock().map(drop)))
     };
     for (login, said) in [
-        ("", "asks for a password, and none was given"),
+        ("", "a password is required, and none was given"),
         (":wrong@", "login refused"),
         ("nobody:pw@", "login refused"),
         ("eve:pw@", "not permitted"),

@@ -47,7 +47,7 @@ fn of(lines: &[String], level: &str) -> Vec<String> {
 /// What the log says of a server that never gets a vote, which is asked again and again.
 const LASTING: [(&str, &str); 12] = [
     ("password", "n0: down: ADDRESS: login refused"),
-    ("no password", "n0: down: ADDRESS: asks for a password, and none was given"),
+    ("no password", "n0: down: ADDRESS: a password is required, and none was given"),
     ("replica", "n0: down: ADDRESS: a replica"),
     ("cluster", "n0: down: ADDRESS: part of a cluster"),
     ("sentinel", "n0: down: ADDRESS: a Sentinel"),
