@@ -1,4 +1,4 @@
-//! The commands and their options: each can be given as a variable too.
+//! The commands.
 
 use clap::{Parser, Subcommand};
 
@@ -16,6 +16,7 @@ use crate::vouch::Vouch;
 #[command(
     name = "quorlock",
     version,
+    propagate_version = true,
     about = "Distributed locks on a majority of independent Redis servers",
     max_term_width = 100
 )]
@@ -28,27 +29,28 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Runs a command while a lock is held
+    /// Run a command under a lock
+    #[command(visible_alias = "lock")]
     Run(Run),
-    /// Says, under `quorlock run`, whether the lock is still held: for the steps of a script
+    /// Check that `quorlock run` still holds the lock, between the steps of a script
     Check(Check),
-    /// Holds a lock until stdin ends or a signal comes, and says what happens to it
+    /// Hold a lock until stdin ends or a signal comes, and report its events
     Hold(Hold),
-    /// Says who holds a lock, and who waits
+    /// Show the holder of a lock and the waiting clients
     Status(Status),
-    /// Lists the locks and permits that somebody holds
+    /// List held locks and permits
     Ls(Ls),
-    /// Says whether these servers are fit for locks, and what to do where they are not
+    /// Check that these servers are fit for locks
     Doctor(Doctor),
-    /// Measures what locks cost on these servers
+    /// Measure the cost of locks on these servers
     Bench(Bench),
-    /// Takes a lock from whoever holds it
+    /// Take a lock from its holder
     Release(Release),
-    /// Says that servers are new, so that they vote at once
+    /// Confirm that servers are new, so that they vote at once
     Vouch(Vouch),
-    /// Writes what a shell needs to complete options: `source <(quorlock completions bash)`
+    /// Write a completion script: `source <(quorlock completions bash)`
     Completions(Completions),
-    /// Says this as a manual page: `quorlock man | man -l -`
+    /// Write manual pages: `quorlock man run | man -l -`
     Man(Man),
 }
 
@@ -63,11 +65,11 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    /// All but those that say what is to be destroyed: a variable that was forgotten must not answer for anybody. Servers have
-    /// one for all of them, and a line for the shell is in place of a command.
+    /// Not the confirmations: a forgotten variable must not confirm. QUORLOCK_NODES is the variable for --node.
     #[test]
     fn every_option_has_a_variable() {
-        let without = ["node", "command", "force", "forget", "yes", "leaked", "slot", "help", "version"];
+        let without =
+            ["node", "command", "exclusive", "all", "force", "forget", "yes", "leaked", "slot", "help", "version"];
         let mut all = Args::command();
         all.build();
         for command in all.get_subcommands().chain([&all]).filter(|it| it.get_name() != "help") {

@@ -1,18 +1,18 @@
-//! Asking whoever sits at the terminal.
+//! Questions at a terminal.
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::exit::{Exit, Failed};
 
-/// Whether somebody can be asked, or has said yes already. Before anything else is done: nobody waits for what is refused then.
+/// Fails without a terminal and without --yes. Called before anything else, so that a refused command does nothing.
 pub(crate) fn check(yes: bool) -> Result<(), Failed> {
     if yes || (io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Ok(());
     }
-    Err(Failed::new(Exit::USAGE, "nobody can be asked here, as there is no terminal: --yes says that it is meant"))
+    Err(Failed::new(Exit::USAGE, "no terminal to ask on: pass --yes to confirm"))
 }
 
-/// Shows what it is about and asks, unless the answer is given. Only `y` and `yes` are one.
+/// Shows the text and asks, unless `yes`. Only the answers `y` and `yes` confirm.
 pub(crate) fn confirm(about: &str, question: &str, yes: bool) -> Result<(), Failed> {
     if yes {
         return Ok(());
@@ -25,5 +25,5 @@ pub(crate) fn confirm(about: &str, question: &str, yes: bool) -> Result<(), Fail
     if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
         return Ok(());
     }
-    Err(Failed::new(Exit::REFUSED, "nothing was done"))
+    Err(Failed::new(Exit::REFUSED, "not confirmed: nothing was changed"))
 }

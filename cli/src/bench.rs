@@ -1,4 +1,4 @@
-//! `quorlock bench`: what locks cost on the user's own servers.
+//! `quorlock bench`: measures the cost of locks.
 
 mod measure;
 mod report;
@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -27,13 +26,13 @@ const THREADS: u16 = 8;
 
 const TIME: Duration = Duration::from_secs(5);
 
-/// Each has the same part of the time.
+/// The measurements. Each takes the same time.
 const PARTS: u32 = 4;
 
-/// Counters that cannot be deleted go by themselves after this: it is the shortest that there is.
+/// The shortest lifetime of counters, for those that cannot be deleted.
 const COUNTERS_LIVE: Duration = Duration::from_secs(60);
 
-/// What was left by the last release is gone after a round trip, and so is a place kept for a client that has gone.
+/// The last release, or a reservation, is gone after a round trip.
 const CLEAN_UP_FOR: Duration = Duration::from_secs(5);
 const CLEAN_UP_LOOK: Duration = Duration::from_millis(10);
 
@@ -41,39 +40,40 @@ const REDRAWN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Measures, each for a fourth of the time: how long each server takes to answer; how often a lock that nobody else wants can be \
-taken and given back, by one thread and by several, of which each has a lock of its own; and how long it takes until a waiting \
-client has a lock that another one releases.
+Measures, each for a quarter of the time:
+  - the round trip to each server
+  - a lock and its release, by one thread
+  - the same by several threads, each with its own lock
+  - the hand-over of a lock to a waiting client
 
-It takes only locks whose names it has just made up, and says them before it begins. The servers have as much to do as they can \
-answer, so others will notice: choose the hour. At the end it deletes what is left of these names, also after a signal. If it is \
-killed, or cannot reach a server any more, its keys expire by themselves within a minute, or twice the ttl if that is longer. \
-Where an access list allows some keys only, give the --prefix of these.
+The servers work at full load, so choose a quiet hour. bench takes only locks with new, random names and prints these names \
+first. At the end, also after a signal, it deletes their keys. If it is killed or a server is down, the keys expire within a \
+minute, or within twice the ttl if that is longer. If an access list limits the keys, give their --prefix.
 
-Ends with 0 if all was measured, 69 if no majority of the servers can be asked, 128 and the number of a signal that ended it.
+Exit status: 0 measured; 69 no majority of the servers; 128+N signal N ended the measurement
 
 Examples:
   quorlock bench                          five seconds, eight threads
   quorlock bench --for 1m --threads 64    longer, with more threads
-  quorlock bench --for 1s --json          for programs: see the page on the command")]
+  quorlock bench --for 1s --json          for programs")]
 pub(crate) struct Bench {
-    /// How many threads lock at once, in the part with several: 1 to 1000 [default: 8]
+    /// Number of threads in the part with several, 1 to 1000 [default: 8]
     #[arg(long, value_name = "N", env = "QUORLOCK_THREADS", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) threads: Option<u16>,
-    /// Takes so long in all [default: 5s]
+    /// Time of all measurements [default: 5s]
     #[arg(long = "for", value_name = "TIME", env = "QUORLOCK_FOR", value_parser = duration)]
     pub(crate) time: Option<Duration>,
-    /// Says it in JSON
+    /// Write JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
     let (threads, time) = (bench.threads.unwrap_or(THREADS), bench.time.unwrap_or(TIME));
-    let settings = nodes::without_locks(args)?;
+    let mut settings = nodes::without_locks(args)?;
     let life = COUNTERS_LIVE.max(settings.max_ttl.0.saturating_mul(2));
-    let builder = settings.builder.fencing_ttl(Some(life));
-    let clients = [builder.clone().build()?, builder.build()?];
+    settings.builder = settings.builder.clone().fencing_ttl(Some(life));
+    let clients = [settings.build()?, settings.build()?];
     let (stop, signal) = (CancelHandle::new(), Arc::new(AtomicU8::new(0)));
     listen(&stop, &signal)?;
 
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
     let names = plan.names();
     let measured = measure(&clients, &names, time, &stop);
     let left = clean_up(&clients[0], &names)?;
-    let not_clean = || format!("something may be left on {}: it expires within {}", left.join(", "), show::time(life));
+    let not_clean = || format!("keys may be left on {}: they expire within {}", left.join(", "), show::time(life));
     match measured {
         Ok(measured) => {
             if !left.is_empty() && !bench.json {
@@ -96,19 +96,22 @@ pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
             Ok(ExitCode::SUCCESS)
         }
         Err(ended) => {
-            let failed = match ended {
+            let mut failed = match ended {
                 Ended::Failed(failed) => failed,
                 Ended::Cancelled => {
                     let number = signal.load(Ordering::SeqCst);
-                    Failed::new(Exit::signal(number), "a signal ended it before all was measured")
+                    Failed::new(Exit::signal(number), "a signal ended the measurement")
                 }
             };
-            Err(if left.is_empty() { failed } else { failed.and(not_clean()) })
+            if !left.is_empty() {
+                failed.reason = format!("{}; {}", failed.reason, not_clean());
+            }
+            Err(failed)
         }
     }
 }
 
-/// What is going to happen to the servers.
+/// The work for the servers.
 struct Plan {
     id: u64,
     threads: u16,
@@ -117,7 +120,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Of the locks: one for each thread.
+    /// The names of the locks, one for each thread.
     fn names(&self) -> Vec<String> {
         (1..=self.threads).map(|it| self.name(it)).collect()
     }
@@ -131,12 +134,12 @@ impl Plan {
         let (each, life) = (show::time(self.time / PARTS), show::time(self.life));
         format!(
             "\
-this gives the servers as much to do as they can answer, each of these for {each}:
-  asks each of them for its time, one question after another
-  takes {first} and gives it back, from one thread: two commands for each server, each time
-  the same from {threads} threads, each with a lock of its own: names that end with -1 to -{threads}
-  hands the first of these locks to and fro between two clients
-No other name is touched. At the end these are deleted, also after a signal; if that fails they expire within {life}."
+full load for the servers, {each} for each of:
+  round trips to each server
+  {first}, locked and released by one thread: two commands for each server
+  the same by {threads} threads, each with its own lock: names end with -1 to -{threads}
+  hand-overs of the first lock between two clients
+No other name is touched. The keys are deleted at the end, also after a signal; otherwise they expire within {life}."
         )
     }
 
@@ -156,25 +159,25 @@ fn measure(
 ) -> Result<Measured, Ended> {
     let [locks, other] = clients;
     let (first, rest) = (names.first().map_or("", String::as_str), names.get(..1).unwrap_or_default());
-    // Connecting is no part of what is measured; and who cannot lock hears of it at once.
+    // Connects before the measurement, and fails at once without a majority.
     for client in clients {
         client.mutex(first).cancelled_by(stop).try_lock()?.release()?;
     }
-    with_progress(time, |bar| {
-        let part = |what: &'static str| {
-            bar.set_message(what);
-            Part::begin(stop, time / PARTS)
-        };
-        let nodes = measure::round_trips(locks, part("round trips"));
-        let single = measure::pairs(locks, rest, part("one thread"))?;
-        let several = measure::pairs(locks, names, part("several threads"))?;
-        let pair = single.times.percentile(50).unwrap_or_default();
-        let hand_over = measure::hand_over([locks, other], first, pair, part("hand-over"))?;
-        Ok(Measured { nodes, single, several, threads: names.len(), hand_over })
-    })
+    let bar = progress();
+    let part = |what: &'static str| {
+        bar.set_message(what);
+        bar.inc(1);
+        Part::begin(stop, time / PARTS)
+    };
+    let nodes = measure::round_trips(locks, part("round trips"));
+    let single = measure::pairs(locks, rest, part("one thread"))?;
+    let several = measure::pairs(locks, names, part("several threads"))?;
+    let pair = single.times.percentile(50).unwrap_or_default();
+    let hand_over = measure::hand_over([locks, other], first, pair, part("hand-over"))?;
+    Ok(Measured { nodes, single, several, threads: names.len(), hand_over })
 }
 
-/// Deletes what is left of these names. The servers on which something may be left.
+/// Deletes the keys of these names. Returns the servers that may have some left.
 fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed> {
     let is_clean = |it: &StoredLock| {
         it.key == StoredKey::Missing && it.counter.is_none() && it.waiting == 0 && it.reserved.is_none()
@@ -192,7 +195,7 @@ fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed
             if rows().all(|it| it.1.is_err() || it.1.is_ok_and(is_clean)) {
                 continue;
             }
-            // RACE: on a server that is behind, the last release is still to come. So all of them are looked at once more.
+            // RACE: a slow server may get the last release later, and recreate a key. So all names are checked once more.
             locks.admin().release(&seen)?;
             locks.admin().forget(&seen)?;
             dirty.push(name);
@@ -205,33 +208,17 @@ fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed
     }
 }
 
-/// Does the work beside a progress bar.
-fn with_progress<T>(time: Duration, work: impl FnOnce(&ProgressBar) -> T) -> T {
-    let millis = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
-    // It is drawn on stderr, if that is a terminal.
-    let bar = ProgressBar::new(millis(time));
-    if let Ok(style) = ProgressStyle::with_template("{msg:16} {wide_bar} {percent:>3} %") {
+/// On stderr, if that is a terminal. Cleared when it is dropped.
+fn progress() -> ProgressBar {
+    let bar = ProgressBar::new(PARTS.into());
+    if let Ok(style) = ProgressStyle::with_template("{msg:16} {wide_bar} {elapsed} part {pos} of {len}") {
         bar.set_style(style);
     }
-    let (end, ended) = channel::<()>();
-    let (moved, began) = (bar.clone(), now());
-    let moves = move || {
-        while ended.recv_timeout(REDRAWN) == Err(RecvTimeoutError::Timeout) {
-            moved.set_position(millis(now().duration_since(began)));
-        }
-    };
-    let done = thread::scope(|scope| {
-        // Without this thread the bar stands still.
-        let _ = thread::Builder::new().name("progress".into()).spawn_scoped(scope, moves);
-        let done = work(&bar);
-        drop(end);
-        done
-    });
-    bar.finish_and_clear();
-    done
+    bar.enable_steady_tick(REDRAWN);
+    bar
 }
 
-/// From now on signals end the measurement, and what it has left is deleted.
+/// From now on signals end the measurement, and its keys are deleted.
 #[cfg(unix)]
 fn listen(stop: &CancelHandle, signal: &Arc<AtomicU8>) -> Result<(), Failed> {
     let (stop, signal) = (stop.clone(), Arc::clone(signal));
@@ -243,7 +230,7 @@ fn listen(stop: &CancelHandle, signal: &Arc<AtomicU8>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whoever ends it here kills it: what is left expires.
+/// Without signals: after a kill the keys expire.
 #[cfg(not(unix))]
 fn listen(_: &CancelHandle, _: &Arc<AtomicU8>) -> Result<(), Failed> {
     Ok(())

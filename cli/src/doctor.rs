@@ -1,4 +1,4 @@
-//! `quorlock doctor`: whether these servers are fit for locks.
+//! `quorlock doctor`: checks that servers are fit for locks.
 
 mod change;
 mod finding;
@@ -19,42 +19,41 @@ use serde_json::{Value, json};
 
 use crate::doctor::finding::Finding;
 use crate::doctor::seen::{Plan, Seen};
-use crate::doctor::together::millis;
 use crate::doctor::wait::Wait;
 use crate::exit::Failed;
 use crate::options::{NodeArgs, duration, switch};
 use crate::{nodes, show};
 
-/// So often it is looked by default: the slowest answer counts.
+/// The default number of checks. The slowest answer counts.
 const LOOKS: usize = 10;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Looks at every server several times, and says of whatever is not right what was seen, why it matters, and what to do. \
-Changes nothing that a lock depends on. Each command that an access list forbids is tried once, and stands in the server's \
-ACL LOG then.
+Checks each server several times. Reports each problem, why it matters and what to do. Changes nothing that a lock depends on. \
+Forbidden commands are tried once and appear in the ACL LOG of the server.
 
-Ends with 0 if all is well, 1 if something weakens the locks, 2 if these servers are not fit.
-
---wait ends with 0 when every server votes, and with 69 after TIME. --to ends with 0 when there is a plan, and with 2 if a \
-server of the file is not fit. --sets ends with 1 if another set is in use. --forget ends with 1 if the answer was no, and \
-with 69 if a server could not be changed.
+Exit status: 0 fit; 1 fit, with warnings; 2 not fit
+  --wait    0 every server votes; 69 not within TIME
+  --to      0 a plan; 2 a server in FILE is not fit
+  --sets    0 this set only; 1 another set is in use; 69 a server did not answer
+  --forget  0 done; 1 not confirmed; 69 a server could not be changed
 
 Examples:
   quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3
-  quorlock doctor --wait=5m         between the restarts of two servers
-  quorlock doctor --to new-servers  the deployments from the servers in use to those of the file")]
+  quorlock doctor --for ttl=10s      is a ttl of 10 s long enough?
+  quorlock doctor --wait=5m          between the restarts of two servers
+  quorlock doctor --to new-servers   plan a change of servers")]
 pub(crate) struct Doctor {
-    /// Looks so often, for the slowest answer [default: 10]
+    /// Number of checks; the slowest answer counts [default: 10]
     #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
     pub(crate) looks: Option<usize>,
-    /// Judges the servers for locks of this ttl: ttl=10s
+    /// Check the servers for locks of this ttl: ttl=10s
     #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_PLANNED", value_parser = planned)]
     pub(crate) planned: Option<Duration>,
-    /// Does not look for keys without expiry, which takes a while where there are millions of keys
+    /// Do not search for keys without expiry. The search takes long for millions of keys
     #[arg(long, env = "QUORLOCK_NO_KEYS", value_parser = switch())]
     pub(crate) no_keys: bool,
-    /// Waits until every server votes and checks nothing else; for TIME at most [default: for ever]
+    /// Wait until every server votes, for TIME at most, and check nothing else [default: forever]
     #[arg(
         long,
         value_name = "TIME",
@@ -66,25 +65,25 @@ pub(crate) struct Doctor {
         conflicts_with = "to"
     )]
     pub(crate) wait: Option<Wait>,
-    /// Plans the deployments from the servers in use to those in FILE, one in each line; changes nothing
+    /// Plan the change from the servers in use to those in FILE, one in each line. Changes nothing
     #[arg(long, value_name = "FILE", env = "QUORLOCK_DOCTOR_TO")]
     pub(crate) to: Option<PathBuf>,
-    /// Shows which sets of servers programs use, and nothing else
+    /// Show the sets of servers in use, and check nothing else
     #[arg(long, env = "QUORLOCK_DOCTOR_SETS", value_parser = switch(), conflicts_with_all = ["wait", "to"])]
     pub(crate) sets: bool,
-    /// Removes all sets but this one from the servers, after a question: their programs have ended
+    /// Remove all other sets from the servers, after a question. Their programs must have ended
     #[arg(long, conflicts_with_all = ["wait", "to", "sets"])]
     pub(crate) forget: bool,
-    /// Does not ask before --forget
+    /// Do not ask before --forget
     #[arg(long, requires = "forget")]
     pub(crate) yes: bool,
-    /// Says it in JSON
+    /// Write JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 
 fn planned(text: &str) -> Result<Duration, String> {
-    let time = text.strip_prefix("ttl=").ok_or_else(|| format!("{text:?} is nothing to judge: give ttl=TIME"))?;
+    let time = text.strip_prefix("ttl=").ok_or_else(|| format!("invalid {text:?}: expected ttl=TIME"))?;
     duration(time)
 }
 
@@ -101,13 +100,13 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
     if doctor.forget {
         return sets::forget(args, doctor.yes, doctor.json);
     }
-    let nodes::Settings { builder, response_timeout, max_ttl, .. } = nodes::for_a_plan(args, doctor.planned)?;
-    let locks = builder.build()?;
+    let settings = nodes::for_a_plan(args, doctor.planned)?;
+    let locks = settings.build()?;
     let mut checks = locks.check_nodes();
     let mut slowest: Vec<_> = checks.iter().map(|it| it.round_trip).collect();
     for _ in 1..doctor.looks.unwrap_or(LOOKS) {
         checks = locks.check_nodes();
-        // Larger than none is any.
+        // None is the smallest.
         slowest = slowest.into_iter().zip(&checks).map(|(it, check)| it.max(check.round_trip)).collect();
     }
     let access = locks.admin().check_access()?;
@@ -116,6 +115,7 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
     }
     let listing = (!doctor.no_keys).then(|| locks.list("*")).transpose()?;
     let (quarantine, planned) = (!args.no_quarantine, doctor.planned);
+    let (response_timeout, max_ttl) = (settings.response_timeout, settings.max_ttl);
     let seen = Seen { checks, slowest, access, listing, response_timeout, quarantine, max_ttl, planned };
     let findings = findings::of(&seen);
     show::say(&if doctor.json { object(&seen, &findings).to_string() } else { text(&seen, &findings) })?;
@@ -127,25 +127,36 @@ fn status(findings: &[Finding]) -> u8 {
 }
 
 fn text(seen: &Seen, findings: &[Finding]) -> String {
-    let mut table = show::table(&["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"]);
-    for ((check, slowest), votes) in seen.checks.iter().zip(&seen.slowest).zip(seen.votes()) {
-        let known = |it: Option<String>| it.unwrap_or_else(|| "?".to_owned());
-        table.add_row(vec![
+    let known = |it: Option<String>| it.unwrap_or_else(|| "?".to_owned());
+    let row = |((check, slowest), votes): ((&NodeCheck, &Option<Duration>), bool)| {
+        vec![
             check.node.to_string(),
             check.address.to_string(),
             known(check.version.as_deref().map(str::to_owned)),
             known(check.uptime.map(show::time)),
-            known(slowest.map(millis)),
+            known(slowest.map(show::time)),
             if votes { "yes".to_owned() } else { "no".to_owned() },
-        ]);
-    }
-    let mut text = table.trim_fmt();
+        ]
+    };
+    let header = ["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"];
+    let mut text = show::table(&header, seen.checks.iter().zip(&seen.slowest).zip(seen.votes()).map(row));
     if let Some(plan) = seen.plan() {
         let _ = write!(text, "\n\n{}", sentence(&plan));
     }
+    let mut groups: Vec<(Vec<String>, &Finding)> = Vec::new();
     for it in findings {
-        let of = it.node.as_ref().map(|(node, address)| format!("{node} ({address}): ")).unwrap_or_default();
-        text.push_str(&format!("\n\n{}: {of}{}\n  why: {}\n  do:  {}", it.level.name(), it.seen, it.why, it.action));
+        let node = it.node.as_ref().map(|(node, address)| format!("{node} ({address})"));
+        match groups.iter_mut().find(|(_, first)| first.is_like(it)) {
+            Some((nodes, _)) => nodes.extend(node),
+            None => groups.push((node.into_iter().collect(), it)),
+        }
+    }
+    for (nodes, it) in groups {
+        let of = if nodes.is_empty() { String::new() } else { nodes.join(", ") + ": " };
+        let (style, level) = (it.level.style(), format!("{}: ", it.level.name()));
+        let (why, action) =
+            (show::behind(show::BOLD, "  why: ", it.why), show::behind(show::BOLD, "  do:  ", &it.action));
+        let _ = write!(text, "\n\n{}\n{why}\n{action}", show::behind(style, &level, &(of + &it.seen)));
     }
     text.push_str(match status(findings) {
         0 => "\n\nThese servers are fit for locks.",
@@ -155,21 +166,21 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
     text
 }
 
-/// What a ttl would be like.
+/// The properties of a ttl.
 fn sentence(plan: &Plan) -> String {
     let Plan { ttl, margin, tries, shortest } = plan;
     let usable = show::time(ttl.saturating_sub(*margin));
-    let mut text = format!(
-        "A ttl of {}: {usable} of it can be used, and the rest is the margin for clocks that run at different speeds. \
-         Extensions begin after {}, and {tries} of them may go unanswered before the lock is lost.",
+    let text = format!(
+        "A ttl of {}: {usable} of it can be used; the rest is the margin for clocks with different speeds. \
+         Extensions begin after {}, and {tries} of them may get no answer before the lock is lost.",
         show::time(*ttl),
         show::time(*ttl / 3)
     );
-    if let Some((ttl, timeout)) = shortest {
-        let (ttl, timeout) = (show::time(*ttl), millis(*timeout));
-        let _ = write!(text, "\nThe shortest for these servers: {ttl}, with a response timeout of {timeout}.");
-    }
-    text
+    let shortest = shortest.map(|(ttl, timeout)| {
+        let (ttl, timeout) = (show::time(ttl), show::time(timeout));
+        format!("\nThe shortest for these servers: {ttl}, with a response timeout of {timeout}.")
+    });
+    show::behind(show::BOLD, "", &text) + &shortest.unwrap_or_default()
 }
 
 fn object(seen: &Seen, findings: &[Finding]) -> Value {

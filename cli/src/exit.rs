@@ -1,39 +1,43 @@
-//! How the command ends: one table of statuses, here and in the help.
+//! Exit statuses and errors of the command.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use quorlock::error::{NodeAnswer, NodeFailure};
-use quorlock::{AcquireError, BuildError};
+use quorlock::{AcquireError, NodeAnswer, NodeFailure};
 
-/// What the status says: those of sysexits.h, where they fit. A command that ran under a lock has its own.
+use crate::show;
+
+/// An exit status, from sysexits.h where one fits. `quorlock run` exits with the status of its command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Exit(u8);
 
 impl Exit {
-    /// The user was asked, and said no.
+    /// The answer to a question was no.
     pub(crate) const REFUSED: Exit = Exit(1);
     /// These servers are not fit for locks.
     pub(crate) const UNFIT: Exit = Exit(2);
-    /// The options make no sense together.
+    /// Invalid options.
     pub(crate) const USAGE: Exit = Exit(64);
-    /// No majority of the nodes can be asked.
+    /// No majority of the servers is available.
     pub(crate) const NO_QUORUM: Exit = Exit(69);
-    /// A bug of ours, or the machine's fault.
+    /// A fault of this machine, or a bug.
     pub(crate) const INTERNAL: Exit = Exit(70);
-    /// The lock was not free in time.
+    /// The lock was held until the deadline.
     pub(crate) const HELD: Exit = Exit(75);
-    /// A password is wrong, or an access list forbids it.
+    /// A wrong password, or a missing permission.
     pub(crate) const NO_PERMISSION: Exit = Exit(77);
-    /// The configuration cannot be used.
+    /// Invalid configuration.
     pub(crate) const CONFIG: Exit = Exit(78);
-    /// The lock was lost while it was held.
+    /// The lock was lost.
     pub(crate) const LOST: Exit = Exit(79);
     /// The command cannot be executed.
     pub(crate) const NOT_EXECUTABLE: Exit = Exit(126);
-    /// There is no such command.
+    /// The command was not found.
     pub(crate) const NOT_FOUND: Exit = Exit(127);
+
+    /// The reader of stdout has closed the pipe: as for a program that SIGPIPE ends.
+    pub(crate) const PIPE: Exit = Exit(141);
 
     /// A signal of this number ended the wait.
     pub(crate) fn signal(number: u8) -> Exit {
@@ -53,11 +57,11 @@ impl Exit {
     }
 }
 
-/// Why the command cannot do what it was asked to do.
+/// An error of the command.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) exit: Exit,
-    reason: String,
+    pub(crate) reason: String,
 }
 
 impl Failed {
@@ -65,27 +69,16 @@ impl Failed {
         Failed { exit, reason: reason.to_string() }
     }
 
-    /// With something that comes on top of it.
-    pub(crate) fn and(self, more: impl fmt::Display) -> Failed {
-        Failed { reason: format!("{}; {more}", self.reason), ..self }
-    }
-
-    /// Says so on stderr: a line, or an object.
+    /// Writes a line or an object to stderr.
     pub(crate) fn tell(&self, json: bool) {
         let line = if json {
             let (reason, status) = (&self.reason, self.exit.number());
             serde_json::json!({ "quorlock": 1, "error": reason, "status": status }).to_string()
         } else {
-            format!("quorlock: {}", self.reason)
+            show::message(&self.reason)
         };
-        // Where nobody reads it, the status still says it.
+        // Without a reader there is still the status.
         let _ = writeln!(io::stderr(), "{line}");
-    }
-}
-
-impl From<BuildError> for Failed {
-    fn from(err: BuildError) -> Failed {
-        Failed::new(Exit::CONFIG, err)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `quorlock hold`: holds a lock for whoever reads what it says.
+//! `quorlock hold`: holds a lock and reports its events.
 
 use std::io::{self, Read};
 use std::process::ExitCode;
@@ -15,10 +15,10 @@ use crate::options::NodeArgs;
 use crate::taking::Held;
 use crate::{nodes, show, signals, waiting};
 
-/// So often it is looked whether the lock was extended.
+/// The interval of checks for an extension.
 const LOOKS: Duration = Duration::from_millis(250);
 
-/// What ends the wait, and the hold.
+/// The end of the wait or of the hold.
 enum End {
     Stdin,
     Signal(u8),
@@ -27,18 +27,21 @@ enum End {
 
 /// The status is 0 if the lock was held and released.
 pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
-    let locks = nodes::with_locks(args)?.builder.build()?;
+    let locks = nodes::with_locks(args)?.build()?;
     let (cancel, (ends, ended)) = (CancelHandle::new(), channel());
     listen(hold, &cancel, &ends)?;
     let held = waiting::take(&hold.taking, &locks, &cancel);
     let held = match held {
         Ok(held) => held,
         Err(failed) if !cancel.is_cancelled() => return hold.taking.end(failed, hold.json),
-        // A signal or stdin ended the wait, whatever its error says.
+        // A signal or stdin ended the wait, whatever the error.
         Err(_) => {
             let failed = match ended.recv() {
                 Ok(End::Signal(number)) => Failed::new(Exit::signal(number), "a signal ended the wait"),
-                _ => Failed::new(Exit::HELD, "stdin ended during the wait"),
+                _ => Failed::new(
+                    Exit::HELD,
+                    "stdin ended during the wait: give --until-signal to hold until a signal comes",
+                ),
             };
             return hold.taking.end(failed, hold.json);
         }
@@ -46,12 +49,12 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
     held.on_lost(move |lost| drop(ends.send(End::Lost(lost))));
     say(hold, &event(&held, "held"))?;
     let end = wait(hold, &held, &ended)?;
-    // A loss that is found just now counts like one before.
+    // A loss found by the release counts as well.
     let lost = match end {
         End::Lost(lost) => Some(lost),
         End::Stdin | End::Signal(_) => match held.release() {
             Err(ReleaseError::Lost(lost)) => Some(lost),
-            // The keys expire where it was not confirmed.
+            // Unconfirmed keys expire.
             Ok(_) | Err(_) => None,
         },
     };
@@ -63,7 +66,7 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
     Ok(status)
 }
 
-/// From now on signals end the wait and the hold, and so does the end of stdin.
+/// From now on signals and the end of stdin end the wait and the hold.
 fn listen(hold: &Hold, cancel: &CancelHandle, ends: &Sender<End>) -> Result<(), Failed> {
     let (on_signal, told) = (cancel.clone(), ends.clone());
     let tell = move |signal| {
@@ -80,7 +83,7 @@ fn listen(hold: &Hold, cancel: &CancelHandle, ends: &Sender<End>) -> Result<(), 
     }
     let (cancel, ends) = (cancel.clone(), ends.clone());
     let read = move || {
-        // What comes does not matter. An error ends it as well: nobody can end it by stdin then.
+        // The data is ignored. An error ends the hold as well.
         let mut buffer = [0; 4096];
         let mut stdin = io::stdin().lock();
         loop {
@@ -97,7 +100,7 @@ fn listen(hold: &Hold, cancel: &CancelHandle, ends: &Sender<End>) -> Result<(), 
     Ok(())
 }
 
-/// Whether there is nothing to read and never will be: as a rule nobody wanted that. What is read here is lost.
+/// Whether stdin is at its end, as a rule by mistake. A read byte is lost.
 fn has_ended(stdin: &io::Stdin) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let now = Timespec::default();
@@ -105,12 +108,12 @@ fn has_ended(stdin: &io::Stdin) -> bool {
     ready && matches!(stdin.lock().read(&mut [0]), Ok(0))
 }
 
-/// Whether stdin is a terminal that others read: who reads it all the same is stopped, and a lock that nobody extends expires.
+/// Whether stdin is a terminal and we are in its background: a read would stop us, and the lock would expire.
 fn is_in_background(stdin: &io::Stdin) -> bool {
     rustix::termios::tcgetpgrp(stdin).is_ok_and(|it| it != rustix::process::getpgrp())
 }
 
-/// Waits for the end; says meanwhile when the lock was extended, to programs.
+/// Waits for the end, and reports extensions to programs.
 fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> {
     if !hold.json {
         return ended.recv().map_err(|err| Failed::new(Exit::INTERNAL, err));
@@ -122,7 +125,7 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
             Err(RecvTimeoutError::Disconnected) => return Err(Failed::new(Exit::INTERNAL, "a thread has ended")),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // It only ever becomes more by an extension.
+        // Only an extension makes the time longer.
         let now = held.remaining();
         if before < now {
             say(hold, &event(held, "renewed"))?;
@@ -131,7 +134,7 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
     }
 }
 
-/// Why it was lost: that it was is said already.
+/// The reason without its lead, which the event has already.
 fn reason(lost: Lost) -> String {
     let text = lost.to_string();
     text.strip_prefix("lock lost: ").unwrap_or(&text).to_owned()

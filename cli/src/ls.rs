@@ -1,4 +1,4 @@
-//! `quorlock ls`: the locks and permits that somebody holds.
+//! `quorlock ls`: all held locks and permits.
 
 use std::process::ExitCode;
 
@@ -12,45 +12,46 @@ use crate::{nodes, seen, show};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Looks through all keys of all servers, a part at a time, with pauses: no server works for it for more than a fifth of the \
-time. Finds what quorlock has stored, so locks that only other Redlock clients use are not found: give their names to \
-quorlock status. Marks keys without expiry, \
-and keys on so few servers that nobody has the lock.
+Scans all keys of all servers in parts. The scan takes a fifth of a server's time at most. It finds locks of quorlock only. For \
+locks of other Redlock clients, run `quorlock status NAME`. Marks: WITHOUT EXPIRY, a key that nothing removes; ON A MINORITY, \
+keys on too few servers, so nobody holds the lock.
 
-Ends with 0 if a majority of the servers was looked through, and 69 if not.
+Exit status: 0 a majority of the servers was scanned; 69 no majority
 
 Examples:
-  quorlock ls             all
-  quorlock ls 'order:*'   of these names: * is anything, ? one byte")]
+  quorlock ls             all locks
+  quorlock ls 'order:*'   matching names; * is any text, ? one byte")]
 pub(crate) struct Ls {
-    /// Of names that look like this
+    /// Only names that match
     #[arg(default_value = "*", value_name = "PATTERN")]
     pub(crate) pattern: String,
-    /// Says it in JSON
+    /// Write JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
-    let locks = nodes::for_a_look(args)?.build()?;
+    let locks = nodes::without_locks(args)?.build()?;
     let nodes = locks.check_nodes().len();
     let listing = locks.list(&ls.pattern)?;
-    let looked_through = nodes.saturating_sub(listing.missed().len());
+    let scanned = nodes.saturating_sub(listing.missed().len());
     if ls.json {
         show::say(&object(&listing).to_string())?;
     } else {
         let rows: Vec<_> = listing.locks().iter().collect();
         if rows.is_empty() {
-            show::say(&format!("no lock found on {looked_through} of {nodes} servers"))?;
+            show::say(&format!(
+                "no lock found on {scanned} of {nodes} servers; locks of other clients: quorlock status NAME"
+            ))?;
         } else {
             show::say(&seen::lines("NAME", &rows, seen::label))?;
         }
-        listing.missed().iter().for_each(|node| show::warn(&format!("not looked through: {node}")));
+        listing.missed().iter().for_each(|node| show::warn(&format!("not scanned: {node}")));
         if !listing.is_complete() && listing.missed().is_empty() {
-            show::warn("there are more, give a PATTERN");
+            show::warn("too many locks to list: give a PATTERN");
         }
     }
-    Ok(if nodes / 2 < looked_through { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })
+    Ok(if nodes / 2 < scanned { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })
 }
 
 fn object(listing: &Listing) -> Value {

@@ -1,17 +1,18 @@
 //! The command `quorlock`: a `flock(1)` for a majority of Redis servers.
 //!
-//! Built on the public API of the crate `quorlock` alone. Libraries do the rest:
+//! Uses only the public API of the crate `quorlock`. Other libraries:
 //!
 //! | library | for | why this one |
 //! | --- | --- | --- |
-//! | `clap` | options, help, variables | the one that everybody reads |
-//! | `clap_complete`, `clap_mangen` | completions, manual pages | from the options, so they are true |
-//! | `comfy-table` | tables that fit the terminal | no dependency without its extras |
-//! | `indicatif` | the bar of `bench` | the usual one; three small dependencies |
-//! | `nix` | writing to a terminal that is the command's | `rustix` blocks no signals |
+//! | `anstream`, `terminal_size` | colour, the terminal's width | `clap` needs both |
+//! | `clap` | options, help, variables | the usual one |
+//! | `clap_complete`, `clap_mangen` | completions, manual pages | generated from the options |
+//! | `comfy-table` | tables as wide as the terminal | two small dependencies |
+//! | `indicatif` | the progress bar of `bench` | the usual one; three small dependencies |
+//! | `nix` | blocks signals | `rustix` does not |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
-//! | `signal-hook` | signals | without code that the compiler does not check |
-//! | `toml` | the config file | as above |
+//! | `signal-hook` | signals | no unsafe code here |
+//! | `toml` | the config file | the usual one |
 
 mod args;
 mod ask;
@@ -42,6 +43,7 @@ mod vouch;
 #[cfg(unix)]
 mod waiting;
 
+use std::env;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -57,13 +59,20 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(err) => {
-            // It is printed as far as that is possible: nobody is there to be told that it is not.
+            // Without a reader there is still the status.
             let _ = err.print();
-            return if err.use_stderr() { Exit::USAGE.code() } else { ExitCode::SUCCESS };
+            if !err.use_stderr() {
+                return ExitCode::SUCCESS;
+            }
+            let given = |one: &[&str]| env::args_os().any(|it| one.iter().any(|word| it == *word));
+            if given(&["run", "lock"]) && !given(&["--", "-c", "--command"]) {
+                show::warn("put -- before the command: quorlock run NAME -- CMD");
+            }
+            return Exit::USAGE.code();
         }
     };
     let nodes = &args.nodes;
-    // Whether errors are JSON, and the result.
+    // Whether errors are written as JSON, and the result.
     let (json, done) = match &args.command {
         #[cfg(unix)]
         Command::Check(it) => (false, run::check(it)),
@@ -71,14 +80,14 @@ fn main() -> ExitCode {
         Command::Run(it) => (false, run::run(nodes, it)),
         #[cfg(not(unix))]
         Command::Check(_) | Command::Run(_) => {
-            let reason = "not on this system: there are no groups of processes to be killed";
+            let reason = "not available on this system: it has no process groups";
             (false, Err(exit::Failed::new(Exit::USAGE, reason)))
         }
         #[cfg(unix)]
         Command::Hold(it) => (it.json, hold::run(nodes, it)),
         #[cfg(not(unix))]
         Command::Hold(it) => {
-            (it.json, Err(exit::Failed::new(Exit::USAGE, "not on this system: nobody can ask it to end")))
+            (it.json, Err(exit::Failed::new(Exit::USAGE, "not available on this system: it has no signals")))
         }
         Command::Bench(it) => (it.json, bench::run(nodes, it)),
         Command::Completions(it) => (false, pages::completions(Args::command(), it)),
@@ -90,6 +99,11 @@ fn main() -> ExitCode {
         Command::Vouch(it) => (it.json, vouch::run(nodes, it)),
     };
     done.unwrap_or_else(|failed| {
+        #[cfg(unix)]
+        if failed.exit == Exit::PIPE {
+            // Locks are released by now. Fails for unknown signals only.
+            let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
+        }
         failed.tell(json);
         failed.exit.code()
     })

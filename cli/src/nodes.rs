@@ -1,27 +1,27 @@
-//! Which servers are meant, and with which password: from options, variables, files.
+//! Servers and passwords from options, variables and files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quorlock::{Builder, LockManager};
+use quorlock::{BuildError, BuildProblem, Builder, LockManager};
 use serde::Deserialize;
 
 use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
 use crate::show;
 
-/// How long a lock lives that nobody extends: a job of a shell need not be quick to hand over.
+/// The default ttl of commands. Jobs need no quick failover.
 const TTL: Duration = Duration::from_secs(30);
 
-/// The same for programs that do not say.
+/// The default ttl of programs.
 const PROGRAMS_TTL: Duration = Duration::from_secs(10);
 
-/// As the help says: jobs are less in a hurry than programs, and machines at night are busy.
+/// Longer than the defaults of programs: jobs can wait, and machines are busy at night.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a config file may say. Options and variables count before it.
+/// A config file. Options and variables take precedence.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ConfigFile {
@@ -35,13 +35,37 @@ struct ConfigFile {
     connect_timeout: Option<String>,
 }
 
-/// A manager as the options want it, that is yet to be built.
+/// A server, and its place in the settings: "line 3 of nodes".
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) url: String,
+    place: String,
+}
+
+/// The settings of a manager.
 pub(crate) struct Settings {
     pub(crate) builder: Builder,
     pub(crate) response_timeout: Duration,
     pub(crate) ttl: Duration,
-    /// The longest ttl of all programs, as far as we were told, and whether we were.
+    /// The longest ttl of all programs, and whether it was given.
     pub(crate) max_ttl: (Duration, bool),
+    places: Vec<String>,
+}
+
+impl Settings {
+    pub(crate) fn build(&self) -> Result<LockManager, Failed> {
+        let place = |index: &usize| self.places.get(*index).map_or("?", String::as_str);
+        let text = |it: &BuildProblem| match it {
+            BuildProblem::BadAddress { index, reason } => format!("{}: {reason}", place(index)),
+            BuildProblem::DuplicateNode { first, second, address } => {
+                format!("{} and {} are the same server ({address}): give each server once", place(first), place(second))
+            }
+            other => other.to_string(),
+        };
+        let failed =
+            |err: BuildError| Failed::new(Exit::CONFIG, err.problems().iter().map(text).collect::<Vec<_>>().join("; "));
+        self.builder.clone().build().map_err(failed)
+    }
 }
 
 /// For commands that hold locks.
@@ -49,53 +73,60 @@ pub(crate) fn with_locks(args: &NodeArgs) -> Result<Settings, Failed> {
     settings(args, None, true, TTL, None)
 }
 
-/// The same for commands that hold nothing. They tell the servers of no ttl that is longer than what programs have by default:
-/// servers remember the longest, and a vote is gone for so long after a restart.
+/// For commands that hold nothing. Their ttl is the default of programs: servers keep the longest one, and each restart costs
+/// the vote for that time.
 pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
     settings(args, None, false, PROGRAMS_TTL, None)
 }
 
-/// The same, judged for the ttl of commands that hold locks. The response timeout is that of programs with the `planned` ttl.
+/// For a judgement with the ttl of commands that hold locks. The response timeout fits the `planned` ttl.
 pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Settings, Failed> {
-    // A shorter one is no ttl.
+    // The shortest valid ttl.
     settings(args, None, false, TTL, ttl.map(|it| it.max(Duration::from_millis(100))))
 }
 
-/// The same for commands that only look at locks: they write nothing, and nobody needs to have a vote.
-pub(crate) fn for_a_look(args: &NodeArgs) -> Result<Builder, Failed> {
-    without_locks(args).map(|it| it.builder)
+/// For other servers than those of the options.
+pub(crate) fn at(args: &NodeArgs, nodes: Vec<Given>) -> Result<Settings, Failed> {
+    settings(args, Some(nodes), false, TTL, None)
 }
 
-/// The same for other servers than those of the options.
-pub(crate) fn at(args: &NodeArgs, urls: Vec<String>) -> Result<Builder, Failed> {
-    settings(args, Some(urls), false, TTL, None).map(|it| it.builder)
+/// The servers of the options.
+pub(crate) fn in_use(args: &NodeArgs) -> Result<Vec<Given>, Failed> {
+    given(args, config(args)?.nodes)
 }
 
-/// The URLs of the servers that the options mean.
-pub(crate) fn in_use(args: &NodeArgs) -> Result<Vec<String>, Failed> {
-    urls(args, config(args)?.nodes)
-}
-
-/// The URLs in a file with a server in each line.
-pub(crate) fn listed(file: &Path) -> Result<Vec<String>, Failed> {
-    read(file).map(|it| lines(&it))
+/// The servers in a file, one in each line. Empty lines and comments are skipped.
+pub(crate) fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
+    let text = read(file)?;
+    let lines = text.lines().map(str::trim).zip(1..).filter(|(it, _)| !it.is_empty() && !it.starts_with('#'));
+    let node =
+        |(url, line): (&str, usize)| Given { url: url.to_owned(), place: format!("line {line} of {}", file.display()) };
+    let nodes: Vec<_> = lines.map(node).collect();
+    if nodes.is_empty() {
+        return Err(Failed::new(Exit::CONFIG, format!("{}: no servers in this file", file.display())));
+    }
+    Ok(nodes)
 }
 
 fn settings(
     args: &NodeArgs,
-    others: Option<Vec<String>>,
+    others: Option<Vec<Given>>,
     holds: bool,
     default: Duration,
     planned: Option<Duration>,
 ) -> Result<Settings, Failed> {
     let file = config(args)?;
-    let urls = others.map_or_else(|| urls(args, file.nodes), Ok)?;
+    let nodes = others.map_or_else(|| given(args, file.nodes), Ok)?;
+    let (urls, places): (Vec<_>, Vec<_>) = nodes.into_iter().map(|it| (it.url, it.place)).unzip();
     let mut builder = LockManager::builder(urls).owner_label(Some("quorlock"));
     let user = args.user.as_deref().or(file.user.as_deref());
     match password(args, file.password_file.as_deref())? {
         Some(password) => builder = builder.credentials(user, &password),
         None if user.is_some() => {
-            return Err(Failed::new(Exit::CONFIG, "a user and no password: give --password-file or QUORLOCK_PASSWORD"));
+            return Err(Failed::new(
+                Exit::CONFIG,
+                "--user without a password: give --password-file or QUORLOCK_PASSWORD",
+            ));
         }
         None => {}
     }
@@ -107,7 +138,7 @@ fn settings(
     if let Some(max_ttl) = max_ttl {
         builder = builder.max_ttl(max_ttl);
     }
-    // A short ttl alone is no mistake, nor is a long response timeout where nothing is held.
+    // A short ttl shortens the default response timeout. Without locks a long response timeout is fine.
     let response_timeout = time("response-timeout", args.response_timeout, file.response_timeout)?;
     let response_timeout = response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(planned.unwrap_or(ttl) / 5));
     let fits = ttl.max(response_timeout.saturating_mul(4)).min(max_ttl.unwrap_or(Duration::MAX));
@@ -116,42 +147,38 @@ fn settings(
     builder = builder.ttl(ttl).quarantine(!args.no_quarantine);
     builder = builder.response_timeout(response_timeout).connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
     let max_ttl = max_ttl.map_or((ttl.max(PROGRAMS_TTL), false), |it| (it, true));
-    Ok(Settings { builder, response_timeout, ttl, max_ttl })
+    Ok(Settings { builder, response_timeout, ttl, max_ttl, places })
 }
 
-/// The servers: of the first of these places that names any.
-fn urls(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<String>, Failed> {
-    let given = Some(args.nodes.clone()).filter(|it: &Vec<String>| !it.is_empty());
-    let listed = || args.list.as_deref().map(quorlock::Node::split_urls).filter(|it| !it.is_empty());
-    if given.iter().flatten().any(|it| has_password(it)) {
+/// The servers of the first of these places that has any.
+fn given(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<Given>, Failed> {
+    if args.nodes.iter().any(|it| has_password(it)) {
         let advice = "put the password into --password-file, or the servers into --nodes-file";
-        show::warn(&format!("everybody on this machine can see the options of a command: {advice}"));
+        show::warn(&format!("all users of this machine can see this password: {advice}"));
     }
-    let urls = match given.or_else(listed) {
-        Some(urls) => urls,
-        None => match &args.nodes_file {
-            Some(file) => lines(&read(file)?),
-            None => of_config.unwrap_or_default(),
-        },
+    let variable = args.list.as_deref().map(Builder::split_urls).unwrap_or_default();
+    let config = args.config.as_ref().map(|it| it.display().to_string()).unwrap_or_default();
+    let (urls, of) = match (&args.nodes_file, of_config) {
+        _ if !args.nodes.is_empty() => (args.nodes.clone(), "--node"),
+        _ if !variable.is_empty() => (variable, "QUORLOCK_NODES"),
+        (Some(file), _) => return listed(file),
+        (None, Some(urls)) if !urls.is_empty() => (urls, config.as_str()),
+        _ => {
+            let reason = "no servers: give --node for each Redis server, QUORLOCK_NODES, --nodes-file or --config";
+            return Err(Failed::new(Exit::CONFIG, reason));
+        }
     };
-    if urls.is_empty() {
-        return Err(Failed::new(
-            Exit::CONFIG,
-            "no nodes: give --node for each Redis server, QUORLOCK_NODES, --nodes-file or --config",
-        ));
-    }
-    Ok(urls)
+    Ok(urls
+        .into_iter()
+        .zip(1..)
+        .map(|(url, number)| Given { url, place: format!("server {number} of {of}") })
+        .collect())
 }
 
-/// As URLs have it: user and password before the host, or the password of sentinels behind it.
+/// Whether a URL has a password: user and password before the host, or the sentinels' behind it.
 fn has_password(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |it| it.1);
     rest.contains("password=") || rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
-}
-
-/// Lines that are neither empty nor comments.
-fn lines(text: &str) -> Vec<String> {
-    text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#')).map(str::to_owned).collect()
 }
 
 fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>, Failed> {
@@ -160,7 +187,10 @@ fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>,
         let text = read(file)?;
         let first = text.lines().next().unwrap_or_default();
         if first.is_empty() {
-            return Err(Failed::new(Exit::CONFIG, format!("{}: no password in its first line", file.display())));
+            return Err(Failed::new(
+                Exit::CONFIG,
+                format!("{}: the first line is empty, and must be the password", file.display()),
+            ));
         }
         return Ok(Some(first.to_owned()));
     }
@@ -169,7 +199,7 @@ fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>,
 
 fn config(args: &NodeArgs) -> Result<ConfigFile, Failed> {
     let Some(file) = &args.config else { return Ok(ConfigFile::default()) };
-    // Its message shows the line, which has no password: there is no option for one.
+    // The error shows the line. A config file has no password.
     toml::from_str(&read(file)?).map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))
 }
 
@@ -187,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_among_the_options_are_seen_wherever_they_stand() {
+    fn passwords_in_urls_are_found() {
         for (url, has) in [
             ("redis://a:7001", false),
             ("redis://user@a", false),

@@ -1,20 +1,20 @@
-//! The options of all commands: which servers. And the forms that values have.
+//! The options of all commands, and the formats of values.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 
-/// Which servers, and how they are talked to.
+/// The servers, and how to connect to them.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct NodeArgs {
-    /// A Redis server, as redis://host:port/database: once for each
+    /// Redis server: redis://host:port/database; repeat for each
     ///
-    /// A password belongs into a file or a variable: everybody on this machine can see the options of a command.
+    /// Put passwords into a file or a variable: all users of this machine can see the options of a command.
     #[arg(long = "node", value_name = "URL", global = true)]
     pub(crate) nodes: Vec<String>,
-    /// The servers, with spaces or commas between
+    /// Redis servers, separated by spaces or commas
     #[arg(
         long = "nodes",
         value_name = "URLS",
@@ -24,49 +24,49 @@ pub(crate) struct NodeArgs {
         hide = true
     )]
     pub(crate) list: Option<String>,
-    /// A file with a server in each line
+    /// File with a server in each line
     #[arg(long, value_name = "FILE", env = "QUORLOCK_NODES_FILE", global = true)]
     pub(crate) nodes_file: Option<PathBuf>,
-    /// A file of options: nodes, user, password-file, prefix, ttl, …
+    /// TOML file of options: nodes, user, password-file, prefix, ttl, …
     #[arg(long, value_name = "FILE", env = "QUORLOCK_CONFIG", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// The user for all servers
+    /// User for all servers
     #[arg(long, value_name = "NAME", env = "QUORLOCK_USER", global = true)]
     pub(crate) user: Option<String>,
-    /// A file with the password for all servers, in its first line
+    /// File with the password for all servers in its first line
     #[arg(long, value_name = "FILE", env = "QUORLOCK_PASSWORD_FILE", global = true)]
     pub(crate) password_file: Option<PathBuf>,
-    /// The password for all servers: as a variable
+    /// Password for all servers
     #[arg(long, env = "QUORLOCK_PASSWORD", hide_env_values = true, global = true, hide = true)]
     pub(crate) password: Option<String>,
-    /// What stands before each name, in the keys on the servers
+    /// Prefix of the keys on the servers
     #[arg(long, value_name = "TEXT", env = "QUORLOCK_PREFIX", global = true)]
     pub(crate) prefix: Option<String>,
-    /// How long a lock lives that nobody extends: 30, 1.5s, 200ms, 2m [default: 30s]
+    /// Lifetime of a lock without an extension: 30, 1.5s, 200ms, 2m [default: 30s]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_TTL", value_parser = duration, global = true)]
     pub(crate) ttl: Option<Duration>,
-    /// The longest ttl that any program uses with these servers [default: the ttl]
+    /// Longest ttl of all programs that use these servers [default: the ttl]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_MAX_TTL", value_parser = duration, global = true)]
     pub(crate) max_ttl: Option<Duration>,
-    /// How long a server may take for an answer [default: 500ms]
+    /// Time for an answer of a server [default: 500ms]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_RESPONSE_TIMEOUT", value_parser = duration, global = true)]
     pub(crate) response_timeout: Option<Duration>,
-    /// How long it may take to connect to a server [default: 2s]
+    /// Time to connect to a server [default: 2s]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
-    /// Disables quarantine. For throwaway test servers only; whoever uses a server first decides for all
+    /// Disable quarantine. For throwaway test servers only. The first program decides for all
     #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true, value_parser = switch())]
     pub(crate) no_quarantine: bool,
 }
 
-/// Of an option without a value: its variable says yes, unless it is empty or says `0`, `false`, `no` or `off`.
+/// For an option without a value. Its variable is off if empty, `0`, `false`, `no` or `off`.
 pub(crate) fn switch() -> FalseyValueParser {
     FalseyValueParser::new()
 }
 
-/// A time: a number, and `ms`, `s`, `m` or `h`; seconds without one.
+/// A number with `ms`, `s`, `m` or `h`; seconds without a unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no time: give a number of seconds, or one with ms, s, m or h behind it");
+    let wrong = || format!("invalid time {text:?}: expected 30, 1.5s, 200ms, 2m or 1h");
     let number_ends = text.find(|it: char| it.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(number_ends);
     let seconds = match unit {

@@ -1,5 +1,6 @@
-//! What is made of the options: completions and manual pages.
+//! `quorlock completions` and `quorlock man`: generated from the options.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Command;
@@ -11,38 +12,45 @@ use crate::show;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
-    /// For this shell
     #[arg(value_name = "SHELL")]
     pub(crate) shell: Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// Of one command, rather than of all of them
+    /// Page of this command [default: quorlock]
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
+    /// Write all pages to DIR: quorlock.1, quorlock-run.1, …
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) all: Option<PathBuf>,
 }
 
-/// `all`: the command with all its options.
 pub(crate) fn completions(mut all: Command, completions: &Completions) -> Result<ExitCode, Failed> {
     let mut text = Vec::new();
     clap_complete::generate(completions.shell, &mut all, "quorlock", &mut text);
-    show::say(String::from_utf8_lossy(&text).trim_end())?;
-    Ok(ExitCode::SUCCESS)
+    written(&text)
 }
 
 pub(crate) fn man(mut all: Command, man: &Man) -> Result<ExitCode, Failed> {
+    if let Some(folder) = &man.all {
+        let failed = |err| Failed::new(Exit::INTERNAL, format!("{}: {err}", folder.display()));
+        return clap_mangen::generate_to(all, folder).map_err(failed).map(|()| ExitCode::SUCCESS);
+    }
     all.build();
     let page = match &man.command {
         None => all,
         Some(name) => {
-            let no_such = || Failed::new(Exit::USAGE, format!("{name}: there is no such command"));
-            all.find_subcommand(name).ok_or_else(no_such)?.clone()
+            let unknown = || Failed::new(Exit::USAGE, format!("{name}: no such command"));
+            all.find_subcommand(name).ok_or_else(unknown)?.clone()
         }
     };
     let mut text = Vec::new();
-    let version = concat!("quorlock ", env!("CARGO_PKG_VERSION"));
-    Page::new(page).source(version).render(&mut text)?;
-    show::say(String::from_utf8_lossy(&text).trim_end())?;
+    Page::new(page).render(&mut text)?;
+    written(&text)
+}
+
+fn written(text: &[u8]) -> Result<ExitCode, Failed> {
+    show::say(String::from_utf8_lossy(text).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `quorlock release`: takes a lock from whoever holds it.
+//! `quorlock release`: takes a lock from its holder.
 
 use std::process::ExitCode;
 
@@ -10,55 +10,50 @@ use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, switch};
 use crate::{ask, nodes, seen, show};
 
-/// What is said before anybody is asked.
 const RISK: &str = "\
-Whoever holds it is not told: its program goes on as if it had the lock, for up to a third of the ttl, while the next one is
-at work already. Only storage that checks fencing tokens refuses it before: its token is smaller than that of the next one.
-So first see to it that the holder is dead.";
+The holder gets no message: its program continues for up to a third of the ttl, while the next holder is at work already.
+Only storage that checks fencing tokens rejects its writes. First make sure that the holder is dead.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Shows what the servers store, says what can go wrong, asks, and deletes what was shown and nothing else: whoever gets the \
-lock meanwhile keeps it. Without a terminal nobody can be asked, and --yes is needed.
+Shows the stored keys and the risk, asks, and deletes only the shown keys. A client that gets the lock in between keeps it. \
+Without a terminal pass --yes.
 
-Ends with 0 if nothing of what was shown is left, 1 if the answer was no or the key is no lock's, 69 if a server could not be told.
+Exit status: 0 none of the shown keys is left; 1 not confirmed, or the key is not a lock; 69 a server did not confirm
 
 Examples:
-  quorlock release nightly-report --force            asks
-  quorlock release nightly-report --force --leaked   only what would stand there for ever")]
+  quorlock release nightly-report --force            asks first
+  quorlock release nightly-report --force --leaked   only keys without expiry")]
 pub(crate) struct Release {
     /// The lock
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Says that two may be at work under the lock after this
+    /// Accept that two programs may work under this lock
     #[arg(long)]
     pub(crate) force: bool,
-    /// Does not ask
+    /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Only keys that have no expiry, which are of a program that is broken
+    /// Only keys without expiry, left by a faulty program
     #[arg(long)]
     pub(crate) leaked: bool,
-    /// Of a semaphore with so many permits: all of them, or one --slot
+    /// A semaphore with N permits: release all of them, or one --slot
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<usize>,
-    /// With --permits: one of them, from 0
+    /// With --permits: one permit, counted from 0
     #[arg(long, value_name = "N", requires = "permits")]
     pub(crate) slot: Option<usize>,
-    /// Says it in JSON
+    /// Write JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed> {
     if !release.force {
-        return Err(Failed::new(
-            Exit::USAGE,
-            "this takes a lock from a program that may be at work: --force says that it is meant",
-        ));
+        return Err(Failed::new(Exit::USAGE, "the holder may be at work: pass --force to take the lock from it"));
     }
     ask::check(release.yes)?;
-    let locks = nodes::for_a_look(args)?.build()?;
+    let locks = nodes::without_locks(args)?.build()?;
     let mut all = seen::of(&locks, &release.name, release.permits)?;
     all.retain(|it| release.slot.is_none_or(|slot| it.slot() == Some(slot)));
     if let Some(unknown) = all.iter().find(|it| it.state() == LockState::Unknown) {
@@ -69,7 +64,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     }
     let shown: Vec<_> = all.into_iter().filter(|it| stands(it, release.leaked)).collect();
     if shown.is_empty() {
-        let what = if release.leaked { "no key without expiry is there" } else { "nobody holds it" };
+        let what = if release.leaked { "no key without expiry" } else { "not held" };
         let text = format!("{}: {what}", release.name.escape_debug());
         let object = json!({ "quorlock": 1, "name": release.name, "released": [] });
         show::say(&if release.json { object.to_string() } else { text })?;
@@ -80,7 +75,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
         show::say(&texts.join("\n"))?;
         texts.clear();
     }
-    // With --json the user sees the locks on stderr.
+    // With --json the keys are shown on stderr.
     texts.push(format!("\n{RISK}"));
     ask::confirm(&texts.join("\n"), "Release it?", release.yes)?;
     let mut failed = false;
@@ -100,7 +95,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     Ok(if failed { Exit::NO_QUORUM.code() } else { ExitCode::SUCCESS })
 }
 
-/// Whether something stands there that is to go.
+/// Whether a server has a key to delete.
 fn stands(seen: &Inspection, leaked: bool) -> bool {
     use quorlock::inspection::StoredKey::{Held, Read};
     let fits = |it: &quorlock::inspection::StoredLock| {

@@ -1,4 +1,4 @@
-//! `quorlock run`: a command under a lock; and `quorlock check`, for its steps.
+//! `quorlock run` and `quorlock check`.
 
 mod group;
 mod guardian;
@@ -27,13 +27,12 @@ use crate::stderr::say;
 use crate::taking::Held;
 use crate::{clock, nodes, show, waiting};
 
-/// The status is that of the command.
 pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
     let settings = nodes::with_locks(args)?;
     let times = Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
     let cancel = CancelHandle::new();
     let events = signals::listen(&cancel)?;
-    let locks = settings.builder.build()?;
+    let locks = settings.build()?;
     let held = match take(run, &locks, &cancel, &events) {
         Err(failed) => return run.taking.end(failed, false),
         Ok(held) => held,
@@ -48,7 +47,7 @@ pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
 
 fn take(run: &Run, locks: &LockManager, cancel: &CancelHandle, events: &Events) -> Result<Held, Failed> {
     let held = waiting::take(&run.taking, locks, cancel);
-    // RACE: a signal that comes with the lock ends us as well. Behind this line it is the command's.
+    // RACE: a signal that comes together with the lock ends us. After this line signals go to the command.
     if cancel.is_cancelled()
         && let Some(number) = events.signal()
     {
@@ -57,11 +56,11 @@ fn take(run: &Run, locks: &LockManager, cancel: &CancelHandle, events: &Events) 
     held
 }
 
-/// Gives the lock back, now that nobody needs it. That it was gone before counts as a loss.
+/// Releases the lock. A lock that is gone by now was lost.
 fn release(run: &Run, held: Held, ended: Result<u8, Failed>) -> Result<u8, Failed> {
     match held.release() {
         Err(ReleaseError::Lost(lost)) => ended.and_then(|status| {
-            let reason = format!("{lost}, before the command had ended, with {status}");
+            let reason = format!("{lost} before the command ended with status {status}");
             Err(Failed::new(Exit::LOST, reason))
         }),
         Err(err) if run.taking.verbose => {
@@ -72,7 +71,7 @@ fn release(run: &Run, held: Held, ended: Result<u8, Failed>) -> Result<u8, Faile
     }
 }
 
-/// What a helper does, if this process is one of them.
+/// The work of a helper process, if this is one.
 pub(crate) fn help() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     let task = arguments.next()?;
@@ -85,12 +84,12 @@ pub(crate) fn help() -> Option<ExitCode> {
     }
 }
 
-/// Becomes the command, when it may begin.
+/// Waits for the gate and becomes the command.
 fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(program), Some(path)) = (arguments.next(), lease_path()) else { return Exit::USAGE.code() };
     match lease::wait_for_gate(&path) {
         Ok(Some(kill_at)) if clock::now() < kill_at => {}
-        // Whoever holds the lock was killed, or it took too long.
+        // quorlock was killed, or the lock has expired.
         Ok(_) => return Exit::LOST.code(),
         Err(err) => {
             say(&format!("{}: {err}", path.display()));
@@ -105,19 +104,19 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// `quorlock check`: whether the command may go on. Says why not.
+/// `quorlock check`: whether the command may continue.
 pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
     let at_least = check.at_least.unwrap_or(Duration::ZERO);
     let Some(path) = lease_path() else {
-        let reason = format!("{} is not set: this is for commands of quorlock run", lease::VARIABLE);
+        let reason = format!("{} is not set: use this in commands of quorlock run", lease::VARIABLE);
         return Err(Failed::new(Exit::USAGE, reason));
     };
     let kill_at = lease::read(&path).ok().flatten();
     let left = kill_at.map_or(Duration::ZERO, |it| it.saturating_sub(clock::now()));
     if left.is_zero() || left < at_least {
         let reason = match kill_at {
-            Some(_) if !left.is_zero() => format!("the lock is held for {} only", show::time(left)),
-            _ => "the lock is not held any more".to_owned(),
+            Some(_) if !left.is_zero() => format!("the lock is held for {} only, unless extended", show::time(left)),
+            _ => "the lock is no longer held".to_owned(),
         };
         return Err(Failed::new(Exit::LOST, reason));
     }

@@ -1,16 +1,13 @@
-//! What was seen of a lock, for people and for programs.
+//! The state of a lock, for people and for programs.
 
 use std::time::Duration;
 
-use comfy_table::Table;
-use quorlock::error::NodeCheck;
-use quorlock::inspection::{InspectedNode, Inspection, LockState, StoredKey, StoredLock};
-use quorlock::{AcquireError, LockManager};
+use quorlock::{AcquireError, InspectedNode, Inspection, LockManager, LockState, NodeCheck, StoredKey, StoredLock};
 use serde_json::{Value, json};
 
 use crate::show;
 
-/// Looks at a lock, or at each permit of a semaphore with so many.
+/// Inspects a lock, or each permit of a semaphore.
 pub(crate) fn of(locks: &LockManager, name: &str, permits: Option<usize>) -> Result<Vec<Inspection>, AcquireError> {
     match permits {
         Some(permits) => locks.semaphore(name, permits).inspect(),
@@ -18,29 +15,22 @@ pub(crate) fn of(locks: &LockManager, name: &str, permits: Option<usize>) -> Res
     }
 }
 
-/// A line about the lock, and a table of the nodes.
+/// A line for the lock, and a table of the servers.
 pub(crate) fn text(seen: &Inspection) -> String {
-    format!("{}: {}\n{}", name(seen), seen.state(), table(seen).trim_fmt())
+    let header = ["NODE", "ADDRESS", "LOCK", "LEFT", "COUNTER", "WAITING"];
+    format!("{}: {}\n{}", name(seen), seen.state(), show::table(&header, seen.nodes().iter().map(cells)))
 }
 
 pub(crate) fn name(seen: &Inspection) -> String {
     seen.name().escape_ascii().to_string()
 }
 
-/// Its name, and which slot it is.
+/// The name, and the slot of a permit.
 pub(crate) fn label(seen: &Inspection) -> String {
     match seen.slot() {
         Some(slot) => format!("{} (slot {slot})", name(seen)),
         None => name(seen),
     }
-}
-
-fn table(seen: &Inspection) -> Table {
-    let mut table = show::table(&["NODE", "ADDRESS", "LOCK", "LEFT", "COUNTER", "WAITING"]);
-    for row in seen.nodes() {
-        table.add_row(cells(row));
-    }
-    table
 }
 
 fn cells(row: &InspectedNode) -> Vec<String> {
@@ -60,10 +50,10 @@ fn cells(row: &InspectedNode) -> Vec<String> {
 fn holder(key: &StoredKey) -> String {
     match key {
         StoredKey::Missing => "free".to_owned(),
-        StoredKey::Held { holder, .. } => holder.as_deref().unwrap_or("another client's").to_owned(),
+        StoredKey::Held { holder, .. } => holder.as_deref().unwrap_or("another client").to_owned(),
         StoredKey::Read { count, .. } => format!("readers: {count}"),
-        StoredKey::Foreign => "another program's".to_owned(),
-        _ => "no lock, another type".to_owned(),
+        StoredKey::Foreign => "another program".to_owned(),
+        _ => "not a lock: another type".to_owned(),
     }
 }
 
@@ -78,10 +68,9 @@ fn waiting(stored: &StoredLock) -> String {
     }
 }
 
-/// Of several locks, or slots: a line each.
+/// A line for each lock or slot.
 pub(crate) fn lines(first: &str, seen: &[&Inspection], label: impl Fn(&Inspection) -> String) -> String {
-    let mut table = show::table(&[first, "STATE", "LEFT", "NODES", "WAITING"]);
-    for it in seen {
+    let row = |it: &&Inspection| {
         let (state, time) = match it.state() {
             LockState::Free => ("free".to_owned(), String::new()),
             LockState::Held { holder, left: time } => {
@@ -95,23 +84,23 @@ pub(crate) fn lines(first: &str, seen: &[&Inspection], label: impl Fn(&Inspectio
         let waits = stored().max_by_key(|it| it.waiting).map(waiting).unwrap_or_default();
         let marks = [(is_leaked(it), ", WITHOUT EXPIRY"), (is_on_a_minority(it), ", ON A MINORITY")];
         let state = marks.into_iter().filter(|(is_so, _)| *is_so).fold(state, |state, (_, mark)| state + mark);
-        table.add_row(vec![label(it), state, time, format!("{with_key} of {}", it.nodes().len()), waits]);
-    }
-    table.trim_fmt()
+        vec![label(it), state, time, format!("{with_key} of {}", it.nodes().len()), waits]
+    };
+    show::table(&[first, "STATE", "LEFT", "NODES", "WAITING"], seen.iter().map(row))
 }
 
-/// Whether a key stands on some node that nothing will ever remove.
+/// Whether a server has a key without expiry.
 pub(crate) fn is_leaked(seen: &Inspection) -> bool {
     seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(|it| it.key != StoredKey::Missing && it.left.is_none()))
 }
 
-/// Whether a key stands on some node, and nobody has the lock.
+/// Whether a server has a key although nobody holds the lock.
 pub(crate) fn is_on_a_minority(seen: &Inspection) -> bool {
     let is_held = matches!(seen.state(), LockState::Held { .. } | LockState::Read { .. } | LockState::Unknown);
     !is_held && seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(|it| it.key != StoredKey::Missing))
 }
 
-/// For programs: see the documented schema.
+/// See the schemas in the guide.
 pub(crate) fn object(seen: &Inspection) -> Value {
     let node = |row: &InspectedNode| {
         let of = |mut value: Value| {
@@ -152,7 +141,12 @@ pub(crate) fn object(seen: &Inspection) -> Value {
     })
 }
 
-/// Whether a node votes, for programs.
+/// A line for each server: whether it votes.
+pub(crate) fn votes<'a>(rows: impl IntoIterator<Item = &'a NodeCheck>) -> String {
+    rows.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a server votes, for programs.
 pub(crate) fn check(row: &NodeCheck) -> Value {
     json!({
         "node": row.node.to_string(), "address": &*row.address, "votes": row.failure.is_none(),

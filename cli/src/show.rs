@@ -1,34 +1,92 @@
-//! What is said on stdout.
+//! Stdout and stderr: text, tables, times.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use anstream::{AutoStream, ColorChoice};
+use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
+use terminal_size::{Width, terminal_size};
 
 use crate::exit::{Exit, Failed};
 
-/// Says a line, or several.
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+pub(crate) const BLUE: Style = AnsiColor::Blue.on_default().bold();
+
+/// Writes lines to stdout.
 pub(crate) fn say(text: &str) -> Result<(), Failed> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .map_err(|err| Failed::new(Exit::INTERNAL, format!("stdout: {err}")))
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|err| {
+        let exit = if err.kind() == io::ErrorKind::BrokenPipe { Exit::PIPE } else { Exit::INTERNAL };
+        Failed::new(exit, format!("stdout: {err}"))
+    })
 }
 
-/// Says a line on stderr. Nothing is lost where nobody reads it.
+/// Writes a line to stderr.
 pub(crate) fn warn(text: &str) {
-    let _ = writeln!(io::stderr(), "quorlock: {text}");
+    // Without a reader nothing is lost.
+    let _ = writeln!(io::stderr(), "{}", message(text));
 }
 
-/// A table without lines, that fits the terminal.
-pub(crate) fn table(header: &[&str]) -> Table {
+/// A message of the command, for stderr.
+pub(crate) fn message(text: &str) -> String {
+    let lead = "quorlock: ";
+    format!("{lead}{}", broken(text, lead.len(), width(&io::stderr())))
+}
+
+/// The lead in a style, then the text. Lines longer than the terminal are broken at words.
+pub(crate) fn behind(style: Style, lead: &str, text: &str) -> String {
+    format!("{}{}", styled(style, lead), broken(text, lead.len(), width(&io::stdout())))
+}
+
+/// Without escape codes where stdout is no terminal, and with NO_COLOR.
+pub(crate) fn styled(style: Style, text: &str) -> String {
+    match AutoStream::choice(&io::stdout()) {
+        ColorChoice::Never => text.to_owned(),
+        _ => format!("{style}{text}{style:#}"),
+    }
+}
+
+fn width(stream: &impl IsTerminal) -> Option<usize> {
+    let (Width(width), _) = stream.is_terminal().then(terminal_size).flatten()?;
+    Some(width.into())
+}
+
+/// Breaks a text that begins at this column. The following lines begin there too.
+fn broken(text: &str, indent: usize, width: Option<usize>) -> String {
+    let (mut done, mut column) = (String::new(), indent);
+    for (index, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if 0 < index && width.is_some_and(|it| it < column + 1 + length) {
+            done.push_str(&format!("\n{:indent$}", ""));
+            column = indent;
+        } else if 0 < index {
+            done.push(' ');
+            column += 1;
+        }
+        done.push_str(word);
+        column = word.rsplit_once('\n').map_or(column + length, |(_, it)| it.chars().count());
+    }
+    done
+}
+
+/// A table without lines, as wide as the terminal at most.
+pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(header.to_vec());
-    table
+    if let Some(width) = width(&io::stdout()) {
+        table.set_width(width.try_into().unwrap_or(u16::MAX));
+    }
+    table.add_rows(rows);
+    let text = table.trim_fmt();
+    let (header, rows) = text.split_at(text.find('\n').unwrap_or(text.len()));
+    styled(BOLD, header) + rows
 }
 
-/// Several things in a row: so many of them, and how many more there are.
+/// The first of several things, and how many more there are.
 pub(crate) fn some(things: &[String], most: usize) -> String {
     match things.split_at_checked(most) {
         Some((shown, rest)) if !rest.is_empty() => format!("{}, and {} more", shown.join(", "), rest.len()),
@@ -36,13 +94,20 @@ pub(crate) fn some(things: &[String], most: usize) -> String {
     }
 }
 
-/// A time for people: seconds with a digit, or minutes.
+/// A time for people.
 pub(crate) fn time(time: Duration) -> String {
-    match time.as_secs() {
-        0..120 => format!("{:.1} s", time.as_secs_f64()),
-        minutes @ 120..7_200 => format!("{} min", minutes / 60),
-        hours => format!("{} h", hours / 3_600),
-    }
+    let seconds = time.as_secs_f64();
+    let (number, unit) = match seconds {
+        0.0 => return "0 s".to_owned(),
+        ..0.001 => (seconds * 1e6, "µs"),
+        ..1.0 => (seconds * 1e3, "ms"),
+        ..120.0 => return format!("{seconds:.1} s"),
+        ..7_200.0 => return format!("{} min", time.as_secs() / 60),
+        _ => return format!("{} h", time.as_secs() / 3_600),
+    };
+    // Three digits.
+    let digits = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    format!("{number:.digits$} {unit}")
 }
 
 /// A time for programs: seconds.
@@ -52,13 +117,32 @@ pub(crate) fn seconds(time: Option<Duration>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::some;
+    use super::*;
 
     #[test]
-    fn what_is_not_shown_is_counted() {
+    fn hidden_things_are_counted() {
         let things = ["a", "b", "c"].map(str::to_owned);
         assert_eq!(some(&things, 2), "a, b, and 1 more");
         assert_eq!(some(&things, 3), "a, b, c");
         assert_eq!(some(&things[..1], 3), "a");
+    }
+
+    #[test]
+    fn long_lines_are_broken_at_words_and_indented() {
+        assert_eq!(broken("one two three", 2, Some(9)), "one two\n  three");
+        assert_eq!(broken("one two three", 2, Some(8)), "one\n  two\n  three");
+        assert_eq!(broken("unbreakable it is", 2, Some(5)), "unbreakable\n  it\n  is");
+        assert_eq!(broken("one two three", 2, None), "one two three");
+        assert_eq!(broken("", 2, Some(9)), "");
+    }
+
+    #[test]
+    fn times_have_a_unit_and_few_digits() {
+        for (nanos, text) in [(0, "0 s"), (1_234, "1.23 µs"), (65_536, "65.5 µs"), (123_456_789, "123 ms")] {
+            assert_eq!(time(Duration::from_nanos(nanos)), text);
+        }
+        for (seconds, text) in [(1, "1.0 s"), (90, "90.0 s"), (120, "2 min"), (7_199, "119 min"), (7_200, "2 h")] {
+            assert_eq!(time(Duration::from_secs(seconds)), text);
+        }
     }
 }

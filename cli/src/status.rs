@@ -1,4 +1,4 @@
-//! `quorlock status`: who holds a lock, and who waits.
+//! `quorlock status`: the holder of a lock and the waiting clients.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
@@ -14,39 +14,37 @@ use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration, switch};
 use crate::{nodes, seen, show};
 
-/// So often it is looked by default.
+/// The default interval.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Ends with 0 if a majority of the servers could be asked about each name, and 69 if not. With --watch it goes on until it is \
-interrupted.
+Exit status: 0 a majority of the servers answered for each name; 69 no majority
 
 Examples:
-  quorlock status nightly-report            who holds it, for how long, who waits
-  quorlock status --watch deploy backup     again and again
-  quorlock status --permits 5 mail-server   who has the permits of a semaphore")]
+  quorlock status nightly-report            holder, remaining time, waiting clients
+  quorlock status --watch deploy backup     every second, until interrupted
+  quorlock status --permits 5 mail-server   holders of the permits of a semaphore")]
 pub(crate) struct Status {
     /// The locks
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// The names are those of semaphores, with so many permits
+    /// The names are semaphores with N permits
     #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
     pub(crate) permits: Option<usize>,
-    /// Looks again and again
+    /// Repeat until interrupted
     #[arg(long, env = "QUORLOCK_WATCH", value_parser = switch())]
     pub(crate) watch: bool,
-    /// With --watch: so often [default: 1s]
+    /// Interval of --watch [default: 1s]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_EVERY", value_parser = duration)]
     pub(crate) every: Option<Duration>,
-    /// Says it in JSON, an object in each line
+    /// Write JSON, an object in each line
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 
-/// Says it for each name. The status is 0 if a majority could be asked about all of them.
 pub(crate) fn run(args: &NodeArgs, status: &Status) -> Result<ExitCode, Failed> {
-    let locks = nodes::for_a_look(args)?.build()?;
+    let locks = nodes::without_locks(args)?.build()?;
     let redraws = status.watch && !status.json && io::stdout().is_terminal();
     loop {
         let (text, unknown) = look(&locks, status)?;
@@ -58,7 +56,7 @@ pub(crate) fn run(args: &NodeArgs, status: &Status) -> Result<ExitCode, Failed> 
     }
 }
 
-/// Everything about all names, and whether something of it is unknown.
+/// The text for all names, and whether a state is unknown.
 fn look(locks: &LockManager, status: &Status) -> Result<(String, bool), Failed> {
     let (mut parts, mut unknown) = (Vec::new(), false);
     for name in &status.names {
@@ -81,9 +79,9 @@ fn held(slots: &[Inspection]) -> usize {
 fn permits(name: &str, slots: &[Inspection]) -> String {
     let first = |row: &Inspection| row.slot().unwrap_or(0).to_string();
     let rows: Vec<_> = slots.iter().collect();
-    let mut text = format!("{}: {} of {} permits are held\n", name.escape_debug(), held(slots), slots.len());
+    let mut text = format!("{}: {} of {} permits held\n", name.escape_debug(), held(slots), slots.len());
     text.push_str(&seen::lines("SLOT", &rows, first));
-    // A node that could not be asked is the same for all slots.
+    // A failed server fails for all slots.
     for node in slots.last().iter().flat_map(|it| it.nodes()) {
         if let Err(failure) = &node.stored {
             let _ = write!(text, "\n{} ({}): {failure}", node.node, node.address);
@@ -97,7 +95,7 @@ fn of_permits(name: &str, slots: &[Inspection]) -> Value {
     json!({ "quorlock": 1, "name": name, "permits": slots.len(), "held": held(slots), "slots": slots_as_objects })
 }
 
-/// In place of what stood there before, without a moment in which nothing does.
+/// Overwrites the screen without clearing it first: no flicker.
 fn redrawn(text: &str) -> String {
     format!("\x1b[H{}\x1b[K\x1b[J", text.replace('\n', "\x1b[K\n"))
 }

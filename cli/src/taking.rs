@@ -1,4 +1,4 @@
-//! Taking what a command is to hold: a lock, several, a reader's, or a permit.
+//! Takes a lock, several locks, a reader's lock or a permit.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,48 +10,62 @@ use crate::options::{duration, switch};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Taking {
-    /// The lock; several are taken together, all or none
+    /// Lock to take; several are taken together, all or none
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Waits no longer than this: 30, 1.5s, 2m [default: for as long as it takes]
-    #[arg(short, long, value_name = "TIME", env = "QUORLOCK_WAIT", value_parser = duration)]
+    /// Wait at most TIME: 30, 1.5s, 2m [default: forever]
+    #[arg(short, long, visible_alias = "timeout", value_name = "TIME", env = "QUORLOCK_WAIT", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-    /// Does not wait
-    #[arg(short, long, env = "QUORLOCK_NO_WAIT", value_parser = switch())]
+    /// Do not wait, even with --wait
+    #[arg(short, long, visible_alias = "nonblock", env = "QUORLOCK_NO_WAIT", value_parser = switch())]
     pub(crate) no_wait: bool,
-    /// Shares the lock with others that do, as a reader
+    /// Share the lock with other readers
     #[arg(short, long, env = "QUORLOCK_SHARED", value_parser = switch())]
     pub(crate) shared: bool,
-    /// Takes one of so many permits, and no lock
+    /// Take the lock alone, even with --shared (default)
+    #[arg(short = 'x', long)]
+    pub(crate) exclusive: bool,
+    /// Take one of N permits instead of a lock
     #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
     pub(crate) permits: Option<usize>,
-    /// The status if the lock is not to be had in time, 0 to 255 [default: 75]
+    /// Exit status if others hold the lock, 0 to 255 [default: 75]
     #[arg(short = 'E', long, value_name = "N", env = "QUORLOCK_CONFLICT_EXIT_CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Says nothing but why it failed for a fault
+    /// Print nothing but errors
     #[arg(short, long, env = "QUORLOCK_QUIET", conflicts_with = "verbose", value_parser = switch())]
     pub(crate) quiet: bool,
-    /// Says how long the wait took, and more
+    /// Report the holder during the wait, and the token
     #[arg(short, long, env = "QUORLOCK_VERBOSE", value_parser = switch())]
     pub(crate) verbose: bool,
 }
 
-/// What is held.
+/// A held lock or permit.
 pub(crate) enum Held {
     Lock(LockGuard),
     Read(ReadGuard),
     Permit(Permit),
 }
 
+/// The same for each kind of guard: they have no common trait.
+macro_rules! each {
+    ($held:expr, $guard:ident => $result:expr) => {
+        match $held {
+            Held::Lock($guard) => $result,
+            Held::Read($guard) => $result,
+            Held::Permit($guard) => $result,
+        }
+    };
+}
+
 impl Taking {
-    /// Takes it, and waits for it for as long as was asked for, or until `cancel` is cancelled.
+    /// Waits until the deadline, or until `cancel` is cancelled.
     pub(crate) fn take(&self, locks: &LockManager, cancel: &CancelHandle) -> Result<Held, Failed> {
         self.check()?;
         let (name, patience) = (self.names.first().map_or("", String::as_str), self.patience());
         if let Some(permits) = self.permits {
             return Ok(Held::Permit(locks.semaphore(name, permits).cancelled_by(cancel).try_acquire_for(patience)?));
         }
-        if self.shared {
+        if self.shared && !self.exclusive {
             return Ok(Held::Read(locks.rw_lock(name).cancelled_by(cancel).try_read_for(patience)?));
         }
         let taken = match &self.names[..] {
@@ -61,7 +75,7 @@ impl Taking {
         Ok(Held::Lock(taken))
     }
 
-    /// How it ends if nothing was taken: that the lock is not to be had is no fault.
+    /// The end without a lock. A lock that others hold is no error.
     pub(crate) fn end(&self, failed: Failed, json: bool) -> Result<ExitCode, Failed> {
         match failed.exit {
             Exit::HELD => {
@@ -75,7 +89,7 @@ impl Taking {
         }
     }
 
-    /// A time too long for the clock is no limit.
+    /// The longest time is no limit.
     fn patience(&self) -> Duration {
         if self.no_wait { Duration::ZERO } else { self.wait.unwrap_or(Duration::MAX) }
     }
@@ -83,9 +97,9 @@ impl Taking {
     fn check(&self) -> Result<(), Failed> {
         let usage = |reason: &str| Err(Failed::new(Exit::USAGE, reason));
         match (&self.names[..], self.shared, self.permits) {
-            (_, true, Some(_)) => usage("--shared and --permits: a permit is not shared"),
-            ([_, _, ..], true, _) => usage("--shared: of one lock only"),
-            ([_, _, ..], _, Some(_)) => usage("--permits: of one name only"),
+            (_, true, Some(_)) => usage("--shared with --permits: permits cannot be shared"),
+            ([_, _, ..], true, _) => usage("--shared: give one name only"),
+            ([_, _, ..], _, Some(_)) => usage("--permits: give one name only"),
             _ => Ok(()),
         }
     }
@@ -101,7 +115,7 @@ impl Held {
         }
     }
 
-    /// Which of the permits it is.
+    /// The slot of a permit.
     pub(crate) fn slot(&self) -> Option<usize> {
         match self {
             Held::Permit(it) => Some(it.slot()),
@@ -110,34 +124,18 @@ impl Held {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        match self {
-            Held::Lock(it) => it.remaining(),
-            Held::Read(it) => it.remaining(),
-            Held::Permit(it) => it.remaining(),
-        }
+        each!(self, it => it.remaining())
     }
 
     pub(crate) fn check(&self) -> Result<(), Lost> {
-        match self {
-            Held::Lock(it) => it.check(),
-            Held::Read(it) => it.check(),
-            Held::Permit(it) => it.check(),
-        }
+        each!(self, it => it.check())
     }
 
     pub(crate) fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
-        match self {
-            Held::Lock(it) => it.on_lost(callback),
-            Held::Read(it) => it.on_lost(callback),
-            Held::Permit(it) => it.on_lost(callback),
-        }
+        each!(self, it => it.on_lost(callback))
     }
 
     pub(crate) fn release(self) -> Result<Released, ReleaseError> {
-        match self {
-            Held::Lock(it) => it.release(),
-            Held::Read(it) => it.release(),
-            Held::Permit(it) => it.release(),
-        }
+        each!(self, it => it.release())
     }
 }

@@ -1,4 +1,4 @@
-//! `quorlock vouch`: says that servers are new, so that they vote at once.
+//! `quorlock vouch`: ends the quarantine of new servers.
 
 use std::process::ExitCode;
 
@@ -9,31 +9,30 @@ use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, switch};
 use crate::{ask, nodes, seen, show};
 
-/// What is said before anybody is asked.
 const RISK: &str = "\
-These servers have not been used for locks, as far as anybody can see. A server that was restarted without its data, or that
-replaces one that failed, looks the same: it may have forgotten locks that are held, and if it votes now, two can hold a lock.
-So this is for servers that you have just set up, and that no program has used. In all other cases wait: they vote by
-themselves when what they may have forgotten has expired.";
+These servers have no lock data. A server that was restarted without its data, or that replaces a failed one, looks the same.
+Such a server may have lost held locks: if it votes now, two can hold a lock.
+Continue only if you have just set up these servers and no program has used them. Otherwise wait: they vote by themselves
+when the lost locks have expired.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Servers that are new to everybody vote after the longest ttl. Who has just set them up, and knows that no program has used \
-them yet, says so once with this command. Servers that are known to have been used stay as they are.
+A server without lock data votes after the longest ttl, because it may have lost held locks. Have you just set it up? Has no \
+program used it? Then run this command once, and it votes at once. Servers with lock data stay as they are.
 
-Ends with 0 if all of these servers vote, 1 if the answer was no, 69 if some have no vote.")]
+Exit status: 0 all servers vote; 1 not confirmed; 69 some servers have no vote")]
 pub(crate) struct Vouch {
-    /// Does not ask
+    /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Says it in JSON
+    /// Write JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
     ask::check(vouch.yes)?;
-    let locks = nodes::without_locks(args)?.builder.build()?;
+    let locks = nodes::without_locks(args)?.build()?;
     let before = locks.check_nodes();
     let is_new =
         |it: &NodeCheck| matches!(it.failure, Some(NodeFailure::Quarantined { why: QuarantineReason::New, .. }));
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
         let nodes: Vec<_> = rows.iter().map(seen::check).collect();
         show::say(&json!({ "quorlock": 1, "nodes": nodes }).to_string())?;
     } else {
-        show::say(&rows.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        show::say(&seen::votes(&rows))?;
     }
     let all = rows.iter().all(|it| it.failure.is_none());
     Ok(if all { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })

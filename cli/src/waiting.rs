@@ -1,4 +1,4 @@
-//! Waiting for a lock: a terminal is told who is in the way, and for how long.
+//! Waits for a lock and reports its holder.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
@@ -13,16 +13,16 @@ use crate::stderr::say;
 use crate::taking::{Held, Taking};
 use crate::{clock, seen, show};
 
-/// Who waits for less long than this need not know for whom.
+/// Shorter waits are not reported.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// So often it is looked who it is, and said if it is somebody else. Each look asks all servers.
+/// Each look asks all servers.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// So many are named at most.
+/// The most names in a report.
 const NAMED: usize = 5;
 
-/// Takes what is wanted, and says meanwhile what it waits for; afterwards how long it took, to whoever wants to know.
+/// Takes the lock, and reports the wait.
 pub(crate) fn take(taking: &Taking, locks: &LockManager, cancel: &CancelHandle) -> Result<Held, Failed> {
     let began = clock::now();
     let notice = notice(taking, locks);
@@ -35,12 +35,13 @@ pub(crate) fn take(taking: &Taking, locks: &LockManager, cancel: &CancelHandle) 
     Ok(held)
 }
 
-/// Says it until it is dropped.
+/// Reports until it is dropped.
 struct Notice(#[expect(dead_code, reason = "its end is what it is for")] Sender<()>);
 
-/// Begins to look, if there is somebody to tell.
+/// Reports the holder after a second and when the wait has doubled; at a terminal also when the holder changes.
 fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
-    if taking.quiet || !io::stderr().is_terminal() {
+    let is_terminal = io::stderr().is_terminal();
+    if taking.quiet || !(is_terminal || taking.verbose) {
         return None;
     }
     let (sender, done) = channel();
@@ -54,18 +55,18 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
             let Ok(found) = found.map(|it| it.concat()) else { continue };
             let (who, until) = in_the_way(&found, permits.is_some());
             let waited = clock::now().saturating_sub(began);
-            // Else only as long waits go on: each line when the wait is twice as long.
-            if (said != who || again <= waited) && done.try_recv() != Err(TryRecvError::Disconnected) {
+            let is_due = again <= waited || (is_terminal && said != who);
+            if is_due && done.try_recv() != Err(TryRecvError::Disconnected) {
                 say(&format!("{}: waiting for {}, {who}{until}", names.join(", "), show::time(waited)));
                 (said, again) = (who, waited * 2);
             }
         }
     };
-    // Without it the wait is as good.
+    // A failure costs the reports only.
     thread::Builder::new().name("notice".into()).spawn(look).ok().map(|_| Notice(sender))
 }
 
-/// Who it is, without times, which change all the while; and until when.
+/// The holders, and the time until their locks expire.
 fn in_the_way(found: &[Inspection], are_permits: bool) -> (String, String) {
     let (mut who, mut until, mut unknown) = (Vec::new(), None, false);
     for it in found {
@@ -81,18 +82,18 @@ fn in_the_way(found: &[Inspection], are_permits: bool) -> (String, String) {
         };
         let name = if found.len() == 1 || are_permits { String::new() } else { format!("{} ", seen::name(it)) };
         who.push(format!("{name}held by {holder}"));
-        // Permits are waited for until one of them is there, and locks until all are.
+        // One permit is enough; of several locks all are needed.
         let left = left.unwrap_or(Duration::MAX);
         until = Some(until.map_or(left, |it: Duration| if are_permits { it.min(left) } else { it.max(left) }));
     }
     let text = match who.len() {
-        0 if unknown => "no majority of the servers can be asked".to_owned(),
-        0 => "for others that came first".to_owned(),
+        0 if unknown => "no majority of the servers answers".to_owned(),
+        0 => "others came first".to_owned(),
         _ => show::some(&who, NAMED),
     };
     let until = until.map(|it| match it {
-        Duration::MAX => ", without an end".to_owned(),
-        left => format!(", for another {} unless that is extended", show::time(left)),
+        Duration::MAX => ", without expiry".to_owned(),
+        left => format!(", expires in {} unless extended", show::time(left)),
     });
     (text, until.unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measurements.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use quorlock::{AcquireError, CancelHandle, LockManager, ReleaseError};
 use crate::bench::times::Times;
 use crate::exit::{Exit, Failed};
 
-/// A holder keeps the lock for so many pairs, and no less than this: by then the other client stands in line.
+/// A holder keeps the lock for this time, so that the other client waits by then.
 const HELD_FOR_PAIRS: u32 = 3;
 const HELD_FOR: Duration = Duration::from_millis(1);
 
@@ -21,7 +21,7 @@ pub(crate) struct Part<'a> {
     until: Instant,
 }
 
-/// Why nothing was measured.
+/// The end of a failed measurement.
 pub(crate) enum Ended {
     Cancelled,
     Failed(Failed),
@@ -40,7 +40,7 @@ impl From<ReleaseError> for Ended {
     }
 }
 
-/// How long a server took to answer, or why it did not.
+/// The round trips to a server.
 pub(crate) struct Node {
     pub(crate) node: String,
     pub(crate) address: String,
@@ -48,14 +48,14 @@ pub(crate) struct Node {
     pub(crate) failure: Option<String>,
 }
 
-/// Pairs of an acquisition and its release.
+/// Locks with their releases.
 pub(crate) struct Pairs {
     pub(crate) times: Times,
     pub(crate) per_second: f64,
 }
 
 impl<'a> Part<'a> {
-    /// Begins now. It is made at least once, and ends when `stop` is cancelled.
+    /// Begins now. `stop` ends it; the first measurement is always complete.
     pub(crate) fn begin(stop: &'a CancelHandle, time: Duration) -> Part<'a> {
         let now = now();
         Part { stop, until: now.checked_add(time).unwrap_or(now) }
@@ -66,7 +66,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Asks all servers for their time, again and again.
+/// Measures round trips to all servers.
 pub(crate) fn round_trips(locks: &LockManager, part: Part<'_>) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     loop {
@@ -87,7 +87,7 @@ pub(crate) fn round_trips(locks: &LockManager, part: Part<'_>) -> Vec<Node> {
     }
 }
 
-/// Takes these locks and gives them back, each from a thread of its own, again and again.
+/// Locks and releases, each name in its own thread.
 pub(crate) fn pairs(locks: &LockManager, names: &[String], part: Part<'_>) -> Result<Pairs, Ended> {
     let began = now();
     let times = together(part.stop, names.iter().map(|name| move || pairs_of(locks, name, part)))?;
@@ -111,7 +111,7 @@ fn pairs_of(locks: &LockManager, name: &str, part: Part<'_>) -> Result<Times, En
     }
 }
 
-/// Hands a lock to and fro between clients: how long it is from the call that releases it until the next one has it.
+/// Hands a lock over between clients. A time is from the call to release until the other client has the lock.
 pub(crate) fn hand_over(
     clients: [&LockManager; 2],
     name: &str,
@@ -126,7 +126,7 @@ pub(crate) fn hand_over(
             let asked = now();
             let guard = lock.lock()?;
             let got = now();
-            // Only the holder is here. A release that came before it asked was for nobody: its own, for example.
+            // Only the holder is here. A release before its call to lock was no hand-over.
             let last: Option<Instant> = released.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(at) = last.filter(|at| asked < *at) {
                 times.add(got.duration_since(at));
@@ -135,7 +135,7 @@ pub(crate) fn hand_over(
             thread::park_timeout(held_for);
             *released.lock().unwrap_or_else(PoisonError::into_inner) = Some(now());
             guard.release()?;
-            // At least once: the other one may have come late.
+            // At least one hand-over: the other client may be late.
             if !part.goes_on() && (handed_over.load(Ordering::SeqCst) || part.stop.is_cancelled()) {
                 return Ok(times);
             }
@@ -146,7 +146,7 @@ pub(crate) fn hand_over(
     Ok(all)
 }
 
-/// Does it all at once. If one fails, the others stop.
+/// Runs the work in parallel. A failure stops the others.
 fn together<T: Send>(
     stop: &CancelHandle,
     work: impl IntoIterator<Item = impl FnOnce() -> Result<T, Ended> + Send>,
@@ -167,7 +167,7 @@ fn together<T: Send>(
                     all.push(done);
                     Ok(all)
                 }
-                // The others were stopped because of it.
+                // It has stopped the others.
                 (Err(Ended::Cancelled) | Ok(_), Err(err)) => Err(err),
                 (Err(err), _) => Err(err),
             };

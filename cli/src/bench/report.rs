@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The results, for people and for programs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::bench::measure::{Node, Pairs};
 use crate::bench::times::Times;
 use crate::show;
 
-/// A bar of this length is all of them.
+/// The length of a bar for all times.
 const BAR: u64 = 40;
 
 pub(crate) struct Measured {
@@ -21,29 +21,30 @@ pub(crate) struct Measured {
 
 impl Measured {
     pub(crate) fn text(&self) -> String {
-        let mut table = show::table(&["WHAT", "TIMES", "PER SECOND", "HALF", "90 %", "99 %", "LONGEST"]);
-        let mut row = |what: &str, per_second: Option<f64>, times: &Times| {
+        let row = |(what, per_second, times): (String, Option<f64>, &Times)| {
             let rate = per_second.map(|it| format!("{it:.0}")).unwrap_or_default();
-            let mut cells = vec![what.to_owned(), times.count().to_string(), rate];
-            cells.extend(lengths(times).map(|it| it.map_or_else(|| "?".to_owned(), short)));
-            table.add_row(cells);
+            let mut cells = vec![what, times.count().to_string(), rate];
+            cells.extend(lengths(times).map(|it| it.map_or_else(|| "?".to_owned(), show::time)));
+            cells
         };
-        for it in &self.nodes {
-            let failure = it.failure.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
-            row(&format!("{} ({}){failure}", it.node, it.address), None, &it.times);
-        }
-        let several = format!("taken and given back, {} threads", self.threads);
         let locks = [
-            ("taken and given back, 1 thread", Some(self.single.per_second), &self.single.times),
-            (&several, Some(self.several.per_second), &self.several.times),
-            ("from one client to another", None, &self.hand_over),
+            ("lock and release, 1 thread".to_owned(), Some(self.single.per_second), &self.single.times),
+            (format!("lock and release, {} threads", self.threads), Some(self.several.per_second), &self.several.times),
+            ("hand-over to a waiting client".to_owned(), None, &self.hand_over),
         ];
-        locks.iter().for_each(|(what, per_second, times)| row(what, *per_second, times));
-        let histograms = locks.map(|(what, _, times)| format!("\n\n{what}, up to\n{}", histogram(times)));
-        table.trim_fmt() + &histograms.concat()
+        let nodes = self.nodes.iter().map(|it| {
+            let failure = it.failure.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+            (format!("round trip to {} ({}){failure}", it.node, it.address), None, &it.times)
+        });
+        let header = ["WHAT", "TIMES", "PER SECOND", "MEDIAN", "90 %", "99 %", "LONGEST"];
+        let histogram = |(what, _, times): &(String, Option<f64>, &Times)| {
+            format!("\n\n{}\n{}", show::styled(show::BOLD, &format!("{what}, up to")), histogram(times))
+        };
+        show::table(&header, locks.iter().cloned().chain(nodes).map(row))
+            + &locks.iter().map(histogram).collect::<String>()
     }
 
-    /// `left`: the servers on which something was left.
+    /// `left`: the servers with keys that are left.
     pub(crate) fn object(&self, left: &[String]) -> Value {
         let node = |it: &Node| json!({ "node": it.node, "address": it.address, "failure": it.failure, "times": object(&it.times) });
         let pairs = |it: &Pairs, threads: usize| json!({ "threads": threads, "per_second": it.per_second, "times": object(&it.times) });
@@ -64,26 +65,14 @@ fn object(times: &Times) -> Value {
     json!({ "count": times.count(), "p50": half, "p90": ninety, "p99": ninety_nine, "max": longest })
 }
 
-/// A bar for each row of times.
+/// A bar for each range of times.
 fn histogram(times: &Times) -> String {
     let rows = times.rows().into_iter().map(|(end, count)| {
         let length = (u128::from(count) * u128::from(BAR)).div_ceil(u128::from(times.count().max(1)));
         let bar = "#".repeat(usize::try_from(length).unwrap_or_default());
-        format!("  {:>8}  {bar:<width$}  {count}", short(end), width = BAR as usize)
+        format!("  {:>8}  {bar:<width$}  {count}", show::time(end), width = BAR as usize)
     });
     rows.collect::<Vec<_>>().join("\n")
-}
-
-/// Three digits and a unit.
-fn short(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    let (number, unit) = match seconds {
-        ..0.001 => (seconds * 1e6, "µs"),
-        ..1.0 => (seconds * 1e3, "ms"),
-        _ => (seconds, "s"),
-    };
-    let digits = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
-    format!("{number:.digits$} {unit}")
 }
 
 #[cfg(test)]
@@ -91,11 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_digits_and_bars_the_length_of_their_share() {
-        for (nanos, text) in [(0, "0.00 µs"), (1_234, "1.23 µs"), (65_536, "65.5 µs"), (123_456_789, "123 ms")] {
-            assert_eq!(short(Duration::from_nanos(nanos)), text);
-        }
-        assert_eq!(short(Duration::from_secs(90)), "90.0 s");
+    fn bars_have_the_length_of_their_share() {
         let mut times = Times::default();
         (0..3).for_each(|_| times.add(Duration::from_nanos(1_000)));
         times.add(Duration::from_nanos(4_000));

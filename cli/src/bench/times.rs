@@ -1,9 +1,9 @@
-//! How long something took, many times over, in little memory.
+//! A histogram of times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Each power of two of nanoseconds has so many parts, as bits: what is said of a time is at most 3 % too long.
+/// Bits of precision for each power of two: times are at most 3 % too long.
 const PARTS: u32 = 5;
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Times {
         (0 < self.count).then_some(self.longest)
     }
 
-    /// So many of a hundred took no longer than this.
+    /// The time that this percentage did not exceed.
     pub(crate) fn percentile(&self, hundredths: u64) -> Option<Duration> {
         let wanted = self.count.saturating_mul(hundredths).div_ceil(100).max(1);
         let mut passed = 0;
@@ -49,7 +49,7 @@ impl Times {
         found.map(|(end, _)| Duration::from_nanos(*end).min(self.longest))
     }
 
-    /// How many took up to a length that doubles from row to row, from the first with any to the last.
+    /// Counts for ranges that double, from the first to the last time.
     pub(crate) fn rows(&self) -> Vec<(Duration, u64)> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         for (end, count) in &self.counts {
@@ -68,7 +68,7 @@ impl Times {
     }
 }
 
-/// The longest time that counts as the same.
+/// The end of the range of a time.
 fn end(nanos: u64) -> u64 {
     let part = nanos.checked_ilog2().unwrap_or(0).saturating_sub(PARTS);
     nanos | ((1 << part) - 1)

@@ -1,4 +1,4 @@
-//! `quorlock doctor --to`: the deployments from the servers in use to other ones.
+//! `quorlock doctor --to`: plans a change of servers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::doctor::plan::{Step, steps};
 use crate::exit::{Exit, Failed};
+use crate::nodes::Given;
 use crate::options::NodeArgs;
 use crate::{nodes, show};
 
@@ -21,43 +22,43 @@ struct Listed {
     address: String,
     /// The same number for the same server, whatever its address.
     server: usize,
-    /// Why it has no vote, and gets none by itself.
+    /// Why it has no vote and will have none without a change.
     failure: Option<NodeFailure>,
 }
 
 pub(crate) fn run(args: &NodeArgs, file: &Path, json: bool) -> Result<ExitCode, Failed> {
     let (used, wanted) = (nodes::in_use(args)?, nodes::listed(file)?);
-    let of_file = |exit, reason: &dyn std::fmt::Display| Failed::new(exit, format!("{}: {reason}", file.display()));
-    nodes::at(args, wanted.clone())?.build().map_err(|err| of_file(Exit::CONFIG, &err))?;
+    let of_file = |exit, reason: &str| Failed::new(exit, format!("{}: {reason}", file.display()));
+    nodes::at(args, wanted.clone())?.build()?;
     let all = look(args, &[&used[..], &wanted].concat())?;
     let (used, wanted) = all.split_at(used.len());
-    distinct(used).map_err(|reason| Failed::new(Exit::CONFIG, format!("the servers in use: {reason}")))?;
+    distinct(used).map_err(|reason| Failed::new(Exit::CONFIG, format!("servers in use: {reason}")))?;
     distinct(wanted).map_err(|reason| of_file(Exit::CONFIG, &reason))?;
     let unfit = wanted.iter().filter_map(|it| Some(format!("{}: {}", it.address, it.failure.as_ref()?)));
     let unfit = unfit.collect::<Vec<_>>().join("; ");
     if !unfit.is_empty() {
-        return Err(of_file(Exit::UNFIT, &format!("{unfit}; start or correct it, or take it out of the file")));
+        return Err(of_file(Exit::UNFIT, &format!("{unfit}; start it, correct it or remove it from the file")));
     }
-    // A server that stays has the address of the file.
+    // A server in both lists has the address of the file.
     let address = |it: &Listed| all.iter().rev().find(|its| its.server == it.server).map(|it| it.address.as_str());
     let (mut from, to): (Vec<_>, Vec<_>) = (used.iter().collect(), wanted.iter().filter_map(address).collect());
-    // The last one leaves first: a server that is down.
+    // The last one is removed first, so servers without a vote come last.
     from.sort_by_key(|it| it.failure.is_some());
     let plan = steps(&from.into_iter().filter_map(address).collect::<Vec<_>>(), &to);
     show::say(&if json { object(&plan) } else { text(&plan) })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks all servers at once: a server with two addresses is recognized so.
-fn look(args: &NodeArgs, urls: &[String]) -> Result<Vec<Listed>, Failed> {
+/// Checks all servers together, which finds a server with two addresses.
+fn look(args: &NodeArgs, nodes: &[Given]) -> Result<Vec<Listed>, Failed> {
     let double = |it: &BuildProblem| match it {
         BuildProblem::DuplicateNode { first, second, .. } => Some((*second, *first)),
         _ => None,
     };
-    let problems = nodes::at(args, urls.to_vec())?.build().err();
+    let problems = nodes::at(args, nodes.to_vec())?.builder.build().err();
     let doubles: BTreeMap<_, _> = problems.iter().flat_map(BuildError::problems).filter_map(double).collect();
-    let kept: Vec<_> = urls.iter().enumerate().filter(|(index, _)| !doubles.contains_key(index)).collect();
-    let rows = nodes::at(args, kept.iter().map(|(_, url)| (*url).clone()).collect())?.build()?.check_nodes();
+    let kept: Vec<_> = nodes.iter().enumerate().filter(|(index, _)| !doubles.contains_key(index)).collect();
+    let rows = nodes::at(args, kept.iter().map(|(_, it)| (*it).clone()).collect())?.build()?.check_nodes();
     let listed = |index| {
         let first = doubles.get(&index).copied().unwrap_or(index);
         let row = rows.get(kept.iter().position(|it| it.0 == first)?)?;
@@ -68,16 +69,14 @@ fn look(args: &NodeArgs, urls: &[String]) -> Result<Vec<Listed>, Failed> {
         let failure = server.failure.clone().filter(|it| !matches!(it, NodeFailure::Quarantined { .. }));
         Some(Listed { address: row.address.to_string(), server: server.node.index(), failure })
     };
-    Ok((0..urls.len()).filter_map(listed).collect())
+    Ok((0..nodes.len()).filter_map(listed).collect())
 }
 
 /// Refuses a list with the same server twice.
 fn distinct(list: &[Listed]) -> Result<(), String> {
     let mut rests = list.iter().zip(1..).filter_map(|(it, next)| Some((it, list.get(next..)?)));
     match rests.find_map(|(it, rest)| Some((&it.address, &rest.iter().find(|its| its.server == it.server)?.address))) {
-        Some((one, other)) => {
-            Err(format!("{one} and {other} are the same server: every node must be a server of its own"))
-        }
+        Some((one, other)) => Err(format!("{one} and {other} are the same server: give each server once")),
         None => Ok(()),
     }
 }

@@ -1,26 +1,28 @@
-//! One thing that is not right with the servers.
+//! A problem of the servers.
 
-use quorlock::error::NodeCheck;
+use clap::builder::styling::Style;
+use quorlock::NodeCheck;
 
 use crate::exit::Exit;
+use crate::show;
 
-/// How much it matters.
+/// The weight of a finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Level {
-    /// Good to know.
+    /// Information.
     Note,
-    /// Locks work, and are weaker than they could be.
+    /// Locks work, but are weaker.
     Warning,
-    /// Locks do not work here, or not as they should.
+    /// Locks do not work, or are not safe.
     Unfit,
 }
 
-/// One thing that is not right.
+/// A problem.
 pub(crate) struct Finding {
     pub(crate) level: Level,
-    /// For programs: stays the same.
+    /// For programs. Must not change.
     pub(crate) what: &'static str,
-    /// Which node, and its address; none: it is about all of them.
+    /// The node and its address; none for all nodes together.
     pub(crate) node: Option<(String, String)>,
     pub(crate) seen: String,
     pub(crate) why: &'static str,
@@ -28,24 +30,36 @@ pub(crate) struct Finding {
 }
 
 impl Level {
-    pub(crate) fn name(self) -> &'static str {
+    fn parts(self) -> (&'static str, u8, Style) {
         match self {
-            Level::Note => "note",
-            Level::Warning => "warning",
-            Level::Unfit => "unfit",
+            Level::Note => ("note", 0, show::BLUE),
+            Level::Warning => ("warning", 1, show::YELLOW),
+            Level::Unfit => ("unfit", Exit::UNFIT.number(), show::RED),
         }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.parts().0
     }
 
     pub(crate) fn status(self) -> u8 {
-        match self {
-            Level::Note => 0,
-            Level::Warning => 1,
-            Level::Unfit => Exit::UNFIT.number(),
-        }
+        self.parts().1
+    }
+
+    pub(crate) fn style(self) -> Style {
+        self.parts().2
     }
 }
 
-/// That it is about this node.
+impl Finding {
+    /// Whether both are about single nodes and differ by the node only.
+    pub(crate) fn is_like(&self, other: &Finding) -> bool {
+        let parts = |it: &Finding| (it.level, it.node.is_some(), it.why, it.seen.clone(), it.action.clone());
+        self.node.is_some() && parts(self) == parts(other)
+    }
+}
+
+/// The node of a finding.
 pub(crate) fn at(check: &NodeCheck) -> Option<(String, String)> {
     Some((check.node.to_string(), check.address.to_string()))
 }

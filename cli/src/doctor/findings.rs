@@ -1,4 +1,6 @@
-//! What was seen, why it matters, and what to do.
+//! Findings about single servers.
+
+use std::time::Duration;
 
 use quorlock::error::{MemberAnswer, MemberReport, NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 
@@ -7,12 +9,12 @@ use crate::doctor::seen::{FOR_LOOKING, FOR_READERS, FOR_WAITING, Seen, needed};
 use crate::doctor::together;
 use crate::show;
 
-/// Everything, the worst first.
+/// All findings, the worst first.
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let mut findings: Vec<Finding> = seen.checks.iter().filter_map(failure).collect();
     let duplicated = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { .. });
     for check in &seen.checks {
-        // Of two addresses of one server the other one says it.
+        // The other address of the same server has this finding as a failure.
         findings.extend(check.findings.iter().filter(|it| !duplicated(it)).map(|it| weakness(check, it)));
     }
     findings.extend(seen.access.iter().flat_map(access));
@@ -29,10 +31,10 @@ fn failure(check: &NodeCheck) -> Option<Finding> {
 fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
     let (level, what, why, action) = advice(failure);
     let seen = match failure {
-        // What to do is said below.
+        // In whole seconds, so that servers share a finding. The action follows the semicolon.
         NodeFailure::Quarantined { left, why } => {
-            let why = why.to_string();
-            format!("no vote for another {}: {}", show::time(*left), why.split(';').next().unwrap_or_default())
+            let (why, left) = (why.to_string(), Duration::from_secs(left.as_secs().saturating_add(1)));
+            format!("no vote for another {}: {}", show::time(left), why.split(';').next().unwrap_or_default())
         }
         _ => failure.to_string(),
     };
@@ -46,7 +48,7 @@ fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
     Finding { level, what, node: at(check), seen, why, action }
 }
 
-/// What to do about those servers or sentinels of a node that could not be asked.
+/// Actions for failed servers or sentinels of a node.
 fn of_members(said: &[MemberReport]) -> Vec<(Level, String)> {
     let advice = |it: &MemberReport| match &it.answer {
         MemberAnswer::Failed(failure) => {
@@ -58,237 +60,174 @@ fn of_members(said: &[MemberReport]) -> Vec<(Level, String)> {
     said.iter().filter_map(advice).collect()
 }
 
+const NOEVICTION: &str = "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file";
+const LAG: &str = "a promoted replica lacks the last writes, which may be locks";
+
 type Advice = (Level, &'static str, &'static str, &'static str);
 
 fn advice(failure: &NodeFailure) -> Advice {
     use Level::{Unfit, Warning};
-    const DOWN: &str = "it has no vote, so one failure less of the others is survived";
-    const NEVER: &str = "it has no vote, and will have none until somebody changes it";
+    const DOWN: &str = "it has no vote: until it is back, one server less may fail";
+    const NEVER: &str = "it has no vote until you correct this";
     match failure {
-        NodeFailure::TimedOut | NodeFailure::Stalled => {
-            (Warning, "silent", DOWN, "look at its load and at the network")
-        }
+        NodeFailure::TimedOut | NodeFailure::Stalled => (Warning, "silent", DOWN, "check its load and the network"),
         NodeFailure::Connect { .. } => (Warning, "down", DOWN, "start it, or correct its address"),
-        NodeFailure::Disconnected { .. } => (Warning, "disconnected", DOWN, "look at its log and at the network"),
-        NodeFailure::Tls(_) => (Unfit, "tls", NEVER, "see what it says of the certificates and the address"),
-        NodeFailure::WrongPassword => (
-            Unfit,
-            "wrong_password",
-            NEVER,
-            "give the right user and password: --user and --password-file, or in the URL within --nodes-file",
-        ),
-        NodeFailure::NoPassword => (
-            Unfit,
-            "no_password",
-            NEVER,
-            "give its password: --user and --password-file, or in the URL within --nodes-file",
-        ),
-        NodeFailure::ProtectedMode => (Unfit, "protected_mode", NEVER, "set a password there, and give it to us"),
-        NodeFailure::NoPermission { .. } => {
-            (Unfit, "no_permission", NEVER, "give the user what the guide's ACL line has")
+        NodeFailure::Disconnected { .. } => (Warning, "disconnected", DOWN, "check its log and the network"),
+        NodeFailure::Tls(_) => (Unfit, "tls", NEVER, "correct the certificates or the address as above"),
+        NodeFailure::WrongPassword => {
+            (Unfit, "wrong_password", NEVER, "correct --user and --password-file, or the URL in --nodes-file")
         }
-        NodeFailure::BadDatabase => (Unfit, "bad_database", NEVER, "correct the number behind the URL's slash"),
+        NodeFailure::NoPassword => (Unfit, "no_password", NEVER, "give --password-file and, for an ACL user, --user"),
+        NodeFailure::ProtectedMode => {
+            (Unfit, "protected_mode", NEVER, "set a password there and give it here: --password-file")
+        }
+        NodeFailure::NoPermission { .. } => (Unfit, "no_permission", NEVER, "use the ACL line of the guide"),
+        NodeFailure::BadDatabase => (Unfit, "bad_database", NEVER, "correct the database number at the end of the URL"),
         NodeFailure::Loading => (Warning, "loading", DOWN, "wait until it has read its data"),
         NodeFailure::TooOld { .. } => (Unfit, "too_old", NEVER, "install Redis 6.2 or newer, or Valkey"),
         NodeFailure::NotAtomic { .. } => {
-            (Unfit, "not_atomic", "two clients may both be granted a lock there", "use Redis or Valkey for locks")
+            (Unfit, "not_atomic", "it may grant one lock to two clients", "use Redis or Valkey for locks")
         }
-        NodeFailure::MultiMaster => (
-            Unfit,
-            "multi_master",
-            "another server grants the same locks, and what both have is merged later",
-            "take active-replica and multi-master out of its configuration, or use servers of their own for locks",
-        ),
-        NodeFailure::Replica => (
-            Unfit,
-            "replica",
-            "it knows only what its master has told it, and that later",
-            "give the address of a master that has no replica to be promoted",
-        ),
-        NodeFailure::Sentinel => (Unfit, "sentinel", "it stores nothing", "give the addresses of independent masters"),
+        NodeFailure::MultiMaster => {
+            (Unfit, "multi_master", "another server grants the same locks", "disable active-replica and multi-master")
+        }
+        NodeFailure::Replica => {
+            (Unfit, "replica", "it gets the data of its primary late", "give the address of a primary without failover")
+        }
+        NodeFailure::Sentinel => {
+            (Unfit, "sentinel", "it stores nothing", "give the addresses of independent primaries")
+        }
         NodeFailure::Quarantined { why, .. } => (
             Warning,
             "quarantined",
-            "it may have forgotten locks that are held, so its vote does not count until they have expired",
+            "it may have lost held locks, so its vote does not count until they have expired",
             match why {
-                QuarantineReason::New => {
-                    "wait for so long; or, if you have just set it up, say so once: quorlock vouch"
-                }
-                QuarantineReason::ClockStep => "wait for so long, and let its time daemon slew the clock",
-                QuarantineReason::Unverifiable => "permit INFO, or it is so at the beginning of every connection",
-                _ => "wait for so long; it then votes by itself",
+                Quarantine::New => "wait; if you have just set it up: quorlock vouch",
+                Quarantine::ClockStep => "wait, and let its time daemon slew the clock",
+                Quarantine::Unverifiable => "permit INFO; without it each new connection begins with a quarantine",
+                _ => "wait: it then votes by itself",
             },
         ),
         NodeFailure::QuarantineDiffers { on_server: true } => (
             Unfit,
             "quarantine_differs",
-            "without quarantine it would grant locks that were lost with its data and are held",
-            "take --no-quarantine out here, or use servers of your own",
+            "without quarantine it may grant held locks after a loss of data",
+            "remove --no-quarantine here, or use dedicated servers",
         ),
         NodeFailure::QuarantineDiffers { on_server: false } => (
             Unfit,
             "quarantine_differs",
-            "it has no quarantine, so it may grant locks that were lost with its data and are held",
+            "it has no quarantine, so it may grant held locks after a loss of data",
             "empty it while no program uses it; for a test server, pass --no-quarantine here",
         ),
-        NodeFailure::RecordChanged => (
-            Unfit,
-            "record_changes",
-            "nobody can tell what it has lost, so its grants do not count",
-            "find the program that deletes or sets the key quorlock:record: MONITOR",
-        ),
-        NodeFailure::ClockBehind => (
-            Unfit,
-            "clock",
-            "fencing tokens are times, and this one would be refused there",
-            "correct the clock that is wrong",
-        ),
-        NodeFailure::Evicts { .. } => (
-            Unfit,
-            "evicts",
-            "a lock that is removed is free while somebody holds it",
-            "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file",
-        ),
-        NodeFailure::OutOfMemory => {
-            (Unfit, "out_of_memory", NEVER, "raise maxmemory, or give locks a server of their own")
+        NodeFailure::RecordChanged => {
+            (Unfit, "record_changes", "a loss of data cannot be detected", "find the writer of this key: MONITOR")
         }
-        NodeFailure::WritesRefused { .. } => (Unfit, "writes_refused", NEVER, "look at its disk and at its log"),
+        NodeFailure::ClockBehind => {
+            (Unfit, "clock", "it rejects fencing tokens of this machine", "correct the wrong clock")
+        }
+        NodeFailure::Evicts { .. } => (Unfit, "evicts", "an evicted lock is free while a client holds it", NOEVICTION),
+        NodeFailure::OutOfMemory => {
+            (Unfit, "out_of_memory", NEVER, "raise maxmemory, or use a dedicated server for locks")
+        }
+        NodeFailure::WritesRefused { .. } => (Unfit, "writes_refused", NEVER, "check its disk and its log"),
         NodeFailure::Busy => {
-            (Warning, "busy", "a script or a command keeps it from answering", "find who runs it: SLOWLOG GET")
+            (Warning, "busy", "a long script or command blocks it", "find the client that runs it: SLOWLOG GET")
         }
         NodeFailure::TooManyClients => {
-            (Warning, "too_many_clients", DOWN, "raise maxclients, or find who keeps connections")
+            (Warning, "too_many_clients", DOWN, "raise maxclients, or close connections: CLIENT LIST")
         }
-        NodeFailure::NoMaster { .. } => (
-            Warning,
-            "no_master",
-            DOWN,
-            "wait for the end of a failover; else promote the server that should be the master: REPLICAOF NO ONE",
-        ),
+        NodeFailure::NoMaster { .. } => {
+            (Warning, "no_master", DOWN, "wait for the end of a failover, or promote a server: REPLICAOF NO ONE")
+        }
         NodeFailure::SentinelsDisagree { .. } => (
             Warning,
             "sentinels_disagree",
-            "nobody can tell which server is the master, so none has a vote",
-            "wait for the end of a failover, of some seconds; else see which sentinel is cut off from the others, and start \
-             it again: SENTINEL CKQUORUM NAME",
+            "the primary is not known, so no server has a vote",
+            "wait some seconds for the end of a failover; otherwise find the isolated sentinel with SENTINEL CKQUORUM NAME and \
+             restart it",
         ),
-        NodeFailure::Unconfirmed => (
-            Warning,
-            "unconfirmed",
-            "another server may have become the master, so its grants do not count",
-            "look at the load of this machine, and at the network to its servers or sentinels",
-        ),
-        NodeFailure::TwoMasters { .. } => (
-            Unfit,
-            "two_masters",
-            "what one of them grants the other does not know, so neither has a vote",
-            "stop the one that is not to be it, or make it a replica of the other: REPLICAOF",
-        ),
+        NodeFailure::Unconfirmed => {
+            (Warning, "unconfirmed", "another server may be the primary by now", "check the load here and the network")
+        }
+        NodeFailure::TwoMasters { .. } => {
+            (Unfit, "two_masters", "each grants locks without the other", "demote the wrong one: REPLICAOF")
+        }
         NodeFailure::SentinelsUnreachable { .. } => {
-            (Warning, "no_sentinels", DOWN, "start them, or correct their addresses: a majority has to answer")
+            (Warning, "no_sentinels", DOWN, "start them, or correct their addresses: a majority must answer")
         }
-        NodeFailure::UnknownMaster { .. } => (
-            Unfit,
-            "unknown_master",
-            NEVER,
-            "correct the name in the URL, or let the sentinels watch it: SENTINEL MONITOR",
-        ),
+        NodeFailure::UnknownMaster { .. } => {
+            (Unfit, "unknown_master", NEVER, "correct the name in the URL, or run SENTINEL MONITOR there")
+        }
         NodeFailure::SentinelPassword => {
-            (Unfit, "sentinel_password", NEVER, "put sentinel_password=… into the URL, within --nodes-file")
+            (Unfit, "sentinel_password", NEVER, "put sentinel_password=… into the URL in --nodes-file")
         }
-        NodeFailure::ClusterNode => (
-            Unfit,
-            "cluster",
-            "nodes of a cluster move keys and promote replicas",
-            "give the cluster as one node, redis+cluster://host,host,…, or use independent servers",
-        ),
+        NodeFailure::ClusterNode => {
+            (Unfit, "cluster", "a cluster moves keys and promotes replicas", "give it as redis+cluster://host,host,…")
+        }
         NodeFailure::NoCluster => {
-            (Unfit, "no_cluster", NEVER, "give it as redis://host, or correct the addresses behind redis+cluster://")
+            (Unfit, "no_cluster", NEVER, "give it as redis://host, or correct the addresses in redis+cluster://")
         }
         NodeFailure::NoMap { .. } => {
-            (Warning, "no_map", DOWN, "start its servers, or correct their addresses: one of them has to answer")
+            (Warning, "no_map", DOWN, "start its servers, or correct their addresses: one of them must answer")
         }
-        NodeFailure::SlotNotServed { .. } => (
-            Unfit,
-            "no_slots_served",
-            NEVER,
-            "see CLUSTER INFO there: bring the masters back whose slots nobody serves, or redis-cli --cluster fix",
-        ),
-        NodeFailure::SameServer { .. } => (
-            Unfit,
-            "same_server",
-            "two addresses of one server are one vote, so less is survived than it looks like",
-            "give each address a server of its own",
-        ),
-        NodeFailure::Protocol { .. } => (Unfit, "no_redis", "this is no Redis server", "correct the address"),
-        _ => (Warning, "refused", DOWN, "look at what it says"),
+        NodeFailure::SlotNotServed { .. } => {
+            (Unfit, "no_slots_served", NEVER, "start the missing masters, or run redis-cli --cluster fix")
+        }
+        NodeFailure::SameServer { .. } => {
+            (Unfit, "same_server", "both addresses have one vote together", "give each server once")
+        }
+        NodeFailure::Protocol { .. } => (Unfit, "no_redis", "this is not a Redis server", "correct the address"),
+        _ => (Warning, "refused", DOWN, "check the message above"),
     }
 }
 
-/// What is wrong with a node that votes.
+/// A weakness of a server that votes.
 fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
     let (what, why, action) = match finding {
-        NodeFinding::WouldEvict { .. } => (
-            "would_evict",
-            "as soon as its memory is limited it may remove a lock that is held, and has no vote then",
-            "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file",
-        ),
-        NodeFinding::Promoted => (
-            "promoted",
-            "a replica that takes over lacks what its master was told last, which may be a lock",
-            "give the address of a server that is never replaced by a replica",
-        ),
-        NodeFinding::HasReplicas { .. } => (
-            "has_replicas",
-            "one that is promoted in its place lacks what it was told last, which may be a lock",
-            "see to it that none is ever promoted, or remove them",
-        ),
-        NodeFinding::Unverifiable => (
-            "unverifiable",
-            "nobody sees whether it was restarted, may evict locks, or is the same server as another one",
-            "permit INFO: see the guide's ACL line",
-        ),
+        NodeFinding::WouldEvict { .. } => ("would_evict", "with a memory limit it may evict a held lock", NOEVICTION),
+        NodeFinding::Promoted => ("promoted", LAG, "give the address of a server without failover"),
+        NodeFinding::HasReplicas { .. } => ("has_replicas", LAG, "make sure none is ever promoted, or remove them"),
+        NodeFinding::Unverifiable => {
+            ("unverifiable", "a restart or an eviction policy cannot be detected", "permit INFO")
+        }
         NodeFinding::OtherNodes { is_safe: false, .. } => (
             "other_nodes",
-            "majorities of two sets need not share a server, so two programs can hold one lock",
+            "majorities of two sets may share no server, so two programs can hold one lock",
             "see quorlock doctor --sets; give all programs the same servers, then run quorlock doctor --forget",
         ),
         NodeFinding::OtherNodes { .. } => (
             "changing_nodes",
-            "a change of servers is under way: each majority of both sets shares a server",
+            "a change of servers is under way; majorities of both sets share a server",
             "finish this deployment, then run quorlock doctor --forget",
         ),
         NodeFinding::SlotsNotServed { .. } => (
             "slots_not_served",
-            "locks whose names are in these slots have no vote there, and no lock has with cluster-require-full-coverage",
-            "CLUSTER INFO and CLUSTER NODES there say which; redis-cli --cluster check, and bring their masters back",
+            "locks in these slots have no vote there; with cluster-require-full-coverage no lock has one",
+            "find them with redis-cli --cluster check and start their masters",
         ),
         NodeFinding::ClockDiffers { .. } => (
             "clock_differs",
-            "the order of those who wait, and fencing tokens after a loss of data, go by the clocks",
-            "run a time daemon on both machines, and look whether it works: chronyc tracking, or timedatectl",
+            "the waiting order and some fencing tokens use the clocks",
+            "run a time daemon: chronyc tracking",
         ),
         NodeFinding::Proxied => (
             "proxied",
-            "a server behind it may be replaced without a word, by one that lacks what was granted last",
-            "give the address of a server itself; where a service has none, do not rest anything on it that must not happen twice",
+            "a failover behind it is not visible, and the new server may lack the last locks",
+            "give the address of the server itself; without one, use these locks only where work may run twice",
         ),
         NodeFinding::FewSentinels { .. } => (
             "few_sentinels",
-            "while one of them is gone nobody can tell which server is the master, and it has no vote",
-            "run three sentinels or more on machines that fail separately, and list all of them in the URL",
+            "while one of them is down the primary is not known, and the node has no vote",
+            "run at least three sentinels on independent machines and list all in the URL",
         ),
-        NodeFinding::MembersFail { .. } => (
-            "members_fail",
-            "one failure less of its servers or sentinels is survived",
-            "see what each of them says, and mend it",
-        ),
-        NodeFinding::NoNotices => (
-            "no_notices",
-            "who waits for a lock asks now and then, and gets it later",
-            "permit HELLO 3, or use Redis 6.2 or newer",
-        ),
-        _ => ("other", "it weakens the locks", "see what it says"),
+        NodeFinding::MembersFail { .. } => {
+            ("members_fail", "until it is back, one server or sentinel less may fail", "correct each as reported above")
+        }
+        NodeFinding::NoNotices => {
+            ("no_notices", "waiting clients poll, and get a lock later", "permit HELLO 3, or use Redis 6.2 or newer")
+        }
+        _ => ("other", "it weakens the locks", "check the message above"),
     };
     let level =
         if matches!(finding, NodeFinding::OtherNodes { is_safe: true, .. }) { Level::Note } else { Level::Warning };
@@ -300,9 +239,9 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
     Finding { level, what, node: at(check), seen: finding.to_string(), why, action }
 }
 
-/// What a node's access list forbids, by what it is needed for.
+/// Forbidden commands, by purpose.
 fn access(access: &NodeAccess) -> Vec<Finding> {
-    // Why a node could not be asked is said already.
+    // A failed server has a finding already.
     let Ok(forbidden) = &access.forbidden else { return Vec::new() };
     let finding = |commands: &[&'static str], level, what, why| {
         let missing: Vec<_> = commands.iter().filter(|it| forbidden.contains(*it)).map(|it| format!("+{it}")).collect();
@@ -316,10 +255,10 @@ fn access(access: &NodeAccess) -> Vec<Finding> {
         })
     };
     let findings = [
-        finding(&needed(forbidden), Level::Unfit, "no_locks", "no lock works without"),
-        finding(&FOR_WAITING, Level::Warning, "no_waiting", "who waits for a lock asks now and then, in no order"),
-        finding(&FOR_READERS, Level::Note, "no_readers", "read-write locks need it, and no others do"),
-        finding(&FOR_LOOKING, Level::Note, "no_looking", "status and ls say less without, and locks do not need it"),
+        finding(&needed(forbidden), Level::Unfit, "no_locks", "all locks need it"),
+        finding(&FOR_WAITING, Level::Warning, "no_waiting", "waiting clients poll, in no order"),
+        finding(&FOR_READERS, Level::Note, "no_readers", "only read-write locks need it"),
+        finding(&FOR_LOOKING, Level::Note, "no_looking", "only status and ls need it"),
     ];
     findings.into_iter().flatten().collect()
 }

@@ -1,10 +1,10 @@
-//! The way from one set of servers to another, one deployment at a time.
+//! The steps from one set of servers to another.
 //!
-//! Two sets go together if each majority of the one shares a server with each majority of the other: programs with either set
-//! then exclude each other. One server more or less keeps that, and so does one server swapped for another in a set of even
-//! size. A swap in a set of odd size does not: {A, C} of ABC and {B, D} of ABD share no server.
+//! Two sets are compatible if each majority of one shares a server with each majority of the other: then their programs exclude
+//! each other. Sets that differ by one server are compatible. So are sets of even size with one server swapped. Sets of odd size
+//! with one server swapped are not: {A, C} of ABC and {B, D} of ABD share no server.
 
-/// One deployment.
+/// A deployment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Step<T> {
     /// All servers of the set.
@@ -13,8 +13,8 @@ pub(crate) struct Step<T> {
     pub(crate) removes: Option<T>,
 }
 
-/// The deployments from one set to the other, none if both are equal. Each step goes together with the step before, and no
-/// set is smaller than the smaller one of the two. Of the servers that leave, the last one leaves first.
+/// The deployments from one set to the other, none for equal sets. Each step is compatible with the step before. No set is
+/// smaller than the smaller one of the two. Servers are removed from the end of the list.
 pub(crate) fn steps<T: Clone + PartialEq>(from: &[T], to: &[T]) -> Vec<Step<T>> {
     let (mut nodes, mut steps) = (from.to_vec(), Vec::new());
     loop {

@@ -1,55 +1,55 @@
-//! What was seen of all servers, and what follows from its numbers.
+//! The results of all checks, and numbers derived from them.
 
 use std::time::Duration;
 
 use quorlock::error::{NodeAccess, NodeCheck};
 use quorlock::inspection::Listing;
 
-/// The part of an answer's time that a timeout leaves room for: an answer that takes four times as long is still in time.
+/// The response timeout must allow answers slower than the slowest one by this factor.
 pub(crate) const ROOM: u32 = 4;
-/// What is proposed: so many times the slowest answer.
+/// The proposed response timeout, in slowest answers.
 const PROPOSED: u32 = 10;
-/// A ttl has room for so many response timeouts at least, or the library refuses it.
+/// The shortest valid ttl, in response timeouts.
 pub(crate) const TIMEOUTS_IN_A_TTL: u32 = 4;
 
-/// Commands that calls need while they wait for a lock. Without them they ask now and then.
+/// Commands that waiting calls need. Without them they poll.
 pub(crate) const FOR_WAITING: [&str; 4] = ["zadd", "zrange", "zrem", "publish"];
-/// Commands that read-write locks need besides.
+/// Further commands for read-write locks.
 pub(crate) const FOR_READERS: [&str; 3] = ["zscore", "zremrangebyscore", "pubsub|numsub"];
-/// Commands that `status` and `ls` need, and no lock.
+/// Commands for `status` and `ls` only.
 pub(crate) const FOR_LOOKING: [&str; 4] = ["zcard", "zcount", "zrangebyscore", "scan"];
 
-/// Those of the forbidden commands that every lock needs.
+/// The forbidden commands that all locks need.
 pub(crate) fn needed(forbidden: &[&'static str]) -> Vec<&'static str> {
     let known = [&FOR_WAITING[..], &FOR_READERS, &FOR_LOOKING, &["info"]].concat();
     forbidden.iter().copied().filter(|command| !known.contains(command)).collect()
 }
 
-/// What was seen of all nodes.
+/// The results of all checks.
 pub(crate) struct Seen {
-    /// The last look. A server that refuses writes has failed, though it answers questions.
+    /// The last check. A server that rejects writes has failed.
     pub(crate) checks: Vec<NodeCheck>,
     /// The slowest answer of each node.
     pub(crate) slowest: Vec<Option<Duration>>,
     pub(crate) access: Vec<NodeAccess>,
-    /// What is stored on the nodes, if they were looked through.
+    /// The stored locks, unless --no-keys.
     pub(crate) listing: Option<Listing>,
     pub(crate) response_timeout: Duration,
     pub(crate) quarantine: bool,
-    /// The longest ttl of all programs, as far as we were told, and whether we were.
+    /// The longest ttl of all programs, and whether it was given.
     pub(crate) max_ttl: (Duration, bool),
-    /// The ttl that somebody wants to use.
+    /// The ttl of --for.
     pub(crate) planned: Option<Duration>,
 }
 
-/// What a ttl would be like on these servers.
+/// The properties of a ttl on these servers.
 pub(crate) struct Plan {
     pub(crate) ttl: Duration,
-    /// What a holder does not use, as clocks may differ in their speed.
+    /// The unused end of the ttl: clocks differ in their speed.
     pub(crate) margin: Duration,
-    /// How many extensions can be tried without an answer before the lock is lost.
+    /// The number of unanswered extensions before the lock is lost.
     pub(crate) tries: u32,
-    /// The shortest ttl for these servers, and the response timeout for it; none if no server has answered.
+    /// The shortest ttl and its response timeout; none without any answer.
     pub(crate) shortest: Option<(Duration, Duration)>,
 }
 
@@ -60,7 +60,7 @@ impl Seen {
         self.checks.iter().zip(&self.access).map(move |(check, access)| check.failure.is_none() && permits(access))
     }
 
-    /// A response timeout that fits, if the one that is set does not.
+    /// A better response timeout, if the setting is too short.
     pub(crate) fn proposal(&self) -> Option<Duration> {
         let slowest = self.slowest.iter().flatten().max()?;
         (self.response_timeout < slowest.saturating_mul(ROOM)).then(|| proposed(*slowest))
@@ -68,7 +68,7 @@ impl Seen {
 
     pub(crate) fn plan(&self) -> Option<Plan> {
         let ttl = self.planned?;
-        // That of the library, which nothing here changes: a hundredth and two milliseconds.
+        // The default of the library: 1 % and 2 ms.
         let margin = ttl / 100 + Duration::from_millis(2);
         // An extension begins after a third.
         let time = (ttl - ttl / 3).saturating_sub(margin).as_millis() / self.response_timeout.as_millis().max(1);
@@ -82,7 +82,7 @@ impl Seen {
     }
 }
 
-/// To a hundred milliseconds, upward.
+/// Rounded up to 100 ms.
 fn proposed(slowest: Duration) -> Duration {
     let millis = slowest.saturating_mul(PROPOSED).as_millis().div_ceil(100).saturating_mul(100);
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX).max(100))

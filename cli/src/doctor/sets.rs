@@ -9,19 +9,18 @@ use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
 use crate::{ask, nodes, seen, show};
 
-/// What is said before anybody is asked.
 const RISK: &str = "\
-A program of one of these sets that still runs can hold a lock together with one of yours. Forget them when all these programs \
-have ended, or use your servers now. A server that was in no set with your others has no vote for the longest ttl after this.";
+A running program of one of these sets can hold a lock together with one of yours. Remove a set only when all its programs have
+ended, or use your servers now. After this, a server that was in no set with your others has no vote for the longest ttl.";
 
-/// A set, and the servers whose records show it.
+/// A set, and the servers that have noted it.
 struct Seen {
     set: ServerSet,
     on: Vec<String>,
 }
 
 pub(crate) fn show(args: &NodeArgs, json: bool) -> Result<ExitCode, Failed> {
-    let rows = nodes::for_a_look(args)?.build()?.check_nodes();
+    let rows = nodes::without_locks(args)?.build()?.check_nodes();
     say(&rows, json)?;
     let is_alone = of_all(&rows).iter().all(|it| it.set.is_ours || !it.set.is_in_use);
     Ok(if rows.iter().all(is_asked) { ExitCode::from(u8::from(!is_alone)) } else { Exit::NO_QUORUM.code() })
@@ -29,10 +28,10 @@ pub(crate) fn show(args: &NodeArgs, json: bool) -> Result<ExitCode, Failed> {
 
 pub(crate) fn forget(args: &NodeArgs, yes: bool, json: bool) -> Result<ExitCode, Failed> {
     ask::check(yes)?;
-    let locks = nodes::for_a_look(args)?.build()?;
+    let locks = nodes::without_locks(args)?.build()?;
     let others: Vec<_> = of_all(&locks.check_nodes()).into_iter().filter(|it| !it.set.is_ours).collect();
     if !others.is_empty() {
-        ask::confirm(&format!("{}\n\n{RISK}", table(&others)), "Forget them?", yes)?;
+        ask::confirm(&format!("{}\n\n{RISK}", table(&others)), "Remove these sets?", yes)?;
     }
     let rows = locks.admin().forget_sets()?;
     say(&rows, json)?;
@@ -71,14 +70,12 @@ fn say(rows: &[NodeCheck], json: bool) -> Result<(), Failed> {
         let sets: Vec<_> = sets.iter().map(object).collect();
         return show::say(&json!({ "quorlock": 1, "nodes": nodes, "sets": sets }).to_string());
     }
-    let lines: Vec<_> = rows.iter().map(ToString::to_string).collect();
     let sets = if sets.is_empty() { "No program has noted a set of servers here.".to_owned() } else { table(&sets) };
-    show::say(&format!("{}\n\n{sets}", lines.join("\n")))
+    show::say(&format!("{}\n\n{sets}", seen::votes(rows)))
 }
 
 fn table(sets: &[Seen]) -> String {
-    let mut table = show::table(&["SET", "NOTED ON", "LAST NOTED", "BY", "BESIDE THIS SET"]);
-    for Seen { set, on } in sets {
+    let row = |Seen { set, on }: &Seen| {
         let hours = set.used.as_secs() / 3_600;
         let beside = match (set.is_ours, set.is_in_use, set.is_safe) {
             (true, ..) => "this set",
@@ -88,12 +85,12 @@ fn table(sets: &[Seen]) -> String {
         };
         let noted = if hours == 0 { "this hour".to_owned() } else { format!("{hours} h ago") };
         let by = if set.label.is_empty() { "?" } else { &set.label };
-        table.add_row(vec![name(set), on.join(", "), noted, by.to_owned(), beside.to_owned()]);
-    }
-    table.trim_fmt()
+        vec![name(set), on.join(", "), noted, by.to_owned(), beside.to_owned()]
+    };
+    show::table(&["SET", "NOTED ON", "LAST NOTED", "BY", "BESIDE THIS SET"], sets.iter().map(row))
 }
 
-/// The servers of a set, as far as they are among those that were given.
+/// The known servers of a set, and the number of the others.
 fn name(set: &ServerSet) -> String {
     let nodes: Vec<_> = set.nodes.iter().map(ToString::to_string).collect();
     let others = set.size.saturating_sub(nodes.len());

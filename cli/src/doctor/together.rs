@@ -1,4 +1,4 @@
-//! What was seen of all servers together.
+//! Findings about all servers together.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::doctor::finding::{Finding, Level, at};
 use crate::doctor::seen::{ROOM, Seen, TIMEOUTS_IN_A_TTL};
 use crate::{seen as locks, show};
 
-/// So many names are said at most.
+/// The most names in a finding.
 const NAMES: usize = 5;
-/// What the library allows.
+/// Valid ttls.
 const TTLS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
-/// A smaller difference is the margin of the same ttl, or rounding.
+/// A smaller difference is a margin, or rounding.
 const SAME_TTL: f64 = 1.05;
 
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
@@ -35,7 +35,7 @@ fn names<'a>(nodes: impl Iterator<Item = &'a NodeCheck>) -> String {
     nodes.map(|it| it.node.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Nodes whose answers take too long for the response timeout.
+/// Servers too slow for the response timeout.
 fn slow(seen: &Seen) -> Vec<Finding> {
     let Some(proposal) = seen.proposal() else { return Vec::new() };
     let is_slow = |it: &Duration| seen.response_timeout < it.saturating_mul(ROOM);
@@ -47,27 +47,25 @@ fn slow(seen: &Seen) -> Vec<Finding> {
         node: at(check),
         seen: format!(
             "its slowest answer took {}, and the response timeout is {}",
-            millis(slowest),
-            millis(seen.response_timeout)
+            show::time(slowest),
+            show::time(seen.response_timeout)
         ),
-        why: "an answer that comes later than that counts as none, and locks are not to be had or are lost",
-        action: format!("--response-timeout {}ms, and the same in all programs", proposal.as_millis()),
+        why: "a late answer counts as none, so locks fail or are lost",
+        action: format!("set --response-timeout {}ms, and the same in all programs", proposal.as_millis()),
     })
     .collect()
 }
 
-/// Servers that keep nothing, or little, over a restart.
+/// Servers that lose data at a restart. Quarantine covers that.
 fn forgets(seen: &Seen) -> Option<Finding> {
     let forgetful = || seen.checks.iter().filter(|it| it.append_only == Some(false));
-    forgetful().next()?;
+    forgetful().next().filter(|_| !seen.quarantine)?;
     Some(finding(
         Level::Note,
         "forgets",
-        format!("appendonly is off on {}: a restart brings back a snapshot at best", names(forgetful())),
-        "after a restart it has forgotten who holds what, and its fencing counters: it has no vote until the locks have \
-         expired, and new tokens rest on the clocks",
-        "CONFIG SET appendonly yes, and the same in its configuration file; what is lost in spite of that is what \
-         quarantine is for",
+        format!("appendonly is off on {}: a restart loses locks and fencing counters", names(forgetful())),
+        "without quarantine such a server votes at once, and new tokens rely on the clocks",
+        "CONFIG SET appendonly yes, and the same in its configuration file",
     ))
 }
 
@@ -77,14 +75,13 @@ fn no_quarantine(seen: &Seen) -> Option<Finding> {
             Level::Warning,
             "no_quarantine",
             "--no-quarantine is set".to_owned(),
-            "a server that was restarted, or emptied, votes at once, although it may have forgotten a lock that is held: two \
-             can hold it then",
-            "leave it out, in all programs, where anything is to be protected; for new servers: quorlock vouch",
+            "a restarted or emptied server may have lost a held lock and votes at once, so two can hold the lock",
+            "remove it in all programs, except for tests; for new servers run quorlock vouch",
         )
     })
 }
 
-/// Programs that need a longer quarantine than ours.
+/// Programs with a longer ttl.
 fn longer_ttl(seen: &Seen) -> Option<Finding> {
     let (max_ttl, is_given) = seen.max_ttl;
     let is_longer = |it: &Duration| max_ttl.mul_f64(SAME_TTL) < *it;
@@ -94,19 +91,19 @@ fn longer_ttl(seen: &Seen) -> Option<Finding> {
         if is_given { Level::Warning } else { Level::Note },
         "longer_ttl",
         format!(
-            "programs with a max_ttl of about {} use {}, or did yesterday; {} {}",
+            "programs with a max_ttl of about {} use {}, or did within a day; {} {}",
             show::time(longest.mul_f64(0.99)),
             names(longer()),
             if is_given { "--max-ttl is" } else { "that of quorlock run is" },
             show::time(max_ttl)
         ),
-        "a server that was restarted has no vote for so long, for all programs; and if all servers lose their data at once, \
-         programs that know of a shorter one let the next holder in too early",
-        "give all programs the same max_ttl: the longest ttl that any of them uses",
+        "a restarted server has no vote for that time, for all programs; if all servers lose their data at once, programs with \
+         a shorter max_ttl grant the lock too early",
+        "give all programs the same max_ttl: the longest ttl of all",
     ))
 }
 
-/// If most clocks differ from ours in the same direction, it is ours that is wrong.
+/// If most clocks differ in the same direction, this machine's clock is wrong.
 fn own_clock(seen: &Seen) -> Option<Finding> {
     let offset = |it: &NodeFinding| match it {
         NodeFinding::ClockDiffers { by, ahead } => Some((*ahead, *by)),
@@ -124,17 +121,17 @@ fn own_clock(seen: &Seen) -> Option<Finding> {
         Level::Warning,
         "own_clock",
         format!(
-            "the clocks of {} of {asked} servers are {} the one of this machine, and {} apart from each other",
+            "the clocks of {} of {asked} servers are {} the clock of this machine, and within {} of each other",
             differ.len(),
             if ahead { "ahead of" } else { "behind" },
             show::time(spread)
         ),
-        "it seems to be this machine's clock that is wrong, and what it writes is refused by servers whose clocks are right",
-        "run a time daemon on this machine, and look whether it works: chronyc tracking, or timedatectl",
+        "the clock of this machine is probably wrong, and servers with a right clock reject its fencing tokens",
+        "run a time daemon on this machine and check it: chronyc tracking, or timedatectl",
     ))
 }
 
-/// Keys that nothing ever removes.
+/// Keys without expiry.
 fn no_expiry(seen: &Seen) -> Option<Finding> {
     let leaked: Vec<_> = seen.listing.iter().flat_map(|it| it.locks()).filter(|it| locks::is_leaked(it)).collect();
     let labels: Vec<_> = leaked.iter().map(|it| locks::label(it)).collect();
@@ -143,13 +140,13 @@ fn no_expiry(seen: &Seen) -> Option<Finding> {
             Level::Warning,
             "no_expiry",
             format!("keys without expiry: {}", show::some(&labels, NAMES)),
-            "nothing ever removes them, so nobody else gets these locks once their program has ended",
-            "find the program that sets keys without a time to live, and then, for each: quorlock release NAME --force --leaked",
+            "nothing removes them, so these locks stay held after their program has ended",
+            "find the program that sets keys without a ttl; then, for each key: quorlock release NAME --force --leaked",
         )
     })
 }
 
-/// Whether these servers are fit for the ttl that is planned.
+/// Whether these servers are fit for the planned ttl.
 fn plan(seen: &Seen) -> Vec<Finding> {
     let Some(plan) = seen.plan() else { return Vec::new() };
     let needed = seen.response_timeout.saturating_mul(TIMEOUTS_IN_A_TTL);
@@ -158,27 +155,31 @@ fn plan(seen: &Seen) -> Vec<Finding> {
         findings.push(finding(
             Level::Unfit,
             "ttl_not_allowed",
-            format!("a ttl of {} is planned", show::time(plan.ttl)),
-            "it is refused: allowed are 100 ms to an hour",
-            "choose one between; a lock is extended while it is held, however short its ttl is",
+            format!("the planned ttl is {}", show::time(plan.ttl)),
+            "valid are 100 ms to 1 h",
+            "choose a ttl in this range; held locks are extended, so a short one is enough",
         ));
     } else if plan.ttl < needed {
         findings.push(finding(
             Level::Unfit,
             "ttl_too_short",
-            format!("a ttl of {} is planned, and the response timeout is {}", show::time(plan.ttl), millis(seen.response_timeout)),
-            "it is refused: extensions would have no time for a second try, so a ttl has four response timeouts at least",
-            format!("--ttl {}ms, or a shorter --response-timeout", needed.as_millis()),
+            format!(
+                "the planned ttl is {}, and the response timeout is {}",
+                show::time(plan.ttl),
+                show::time(seen.response_timeout)
+            ),
+            "invalid: a ttl must be four response timeouts at least, for a second try of an extension",
+            format!("set --ttl {}ms, or a shorter --response-timeout", needed.as_millis()),
         ));
     }
     if let Some((shortest, timeout)) = plan.shortest.filter(|(it, _)| plan.ttl < *it) {
         findings.push(finding(
             Level::Warning,
             "ttl_tight",
-            format!("a ttl of {} is planned, and the slowest answer took {}", show::time(plan.ttl), slowest(seen)),
-            "answers that take a few times as long would cost a lock that is held",
+            format!("the planned ttl is {}, and the slowest answer took {}", show::time(plan.ttl), slowest(seen)),
+            "some slower answers would lose a held lock",
             format!(
-                "--ttl {}ms with --response-timeout {}ms, or servers that are nearer",
+                "set --ttl {}ms and --response-timeout {}ms, or use nearer servers",
                 shortest.as_millis(),
                 timeout.as_millis()
             ),
@@ -190,11 +191,11 @@ fn plan(seen: &Seen) -> Vec<Finding> {
             Level::Note,
             "longer_quarantine",
             format!(
-                "a ttl of {} is planned, and the longest that these servers know of is {}",
+                "the planned ttl is {}, and the longest on these servers is {}",
                 show::time(plan.ttl),
                 show::time(known)
             ),
-            "with it every server that was restarted has no vote for so long, for all programs",
+            "then a restarted server has no vote for that time, for all programs",
             format!("set max_ttl to {} in all programs", show::time(plan.ttl)),
         ));
     }
@@ -202,15 +203,10 @@ fn plan(seen: &Seen) -> Vec<Finding> {
 }
 
 fn slowest(seen: &Seen) -> String {
-    seen.slowest.iter().flatten().max().map_or_else(String::new, |it| millis(*it))
+    seen.slowest.iter().flatten().max().map_or_else(String::new, |it| show::time(*it))
 }
 
-/// A short time.
-pub(crate) fn millis(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
-}
-
-/// How many there are, and which.
+/// The number of servers and of votes, and the versions.
 fn numbers(seen: &Seen) -> Vec<Finding> {
     let nodes = seen.checks.len();
     let voting = seen.votes().filter(|votes| *votes).count();
@@ -223,16 +219,16 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
             Level::Warning,
             "no_majority_yet",
             format!("{voting} of {nodes} servers can vote now, and a lock needs {needed}"),
-            "no lock is to be had until more of them vote",
-            "wait, as above; lock() does so by itself",
+            "nobody can get a lock until more servers vote",
+            "wait: quorlock run waits by itself",
         ))
     } else {
         Some(finding(
             Level::Unfit,
             "no_majority",
             format!("{voting} of {nodes} servers can vote, and a lock needs {needed}"),
-            "no lock is to be had",
-            "see what is said of those that do not vote",
+            "nobody can get a lock",
+            "correct the servers without a vote",
         ))
     };
     let count = match nodes {
@@ -240,22 +236,21 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
             Level::Warning,
             "one_node",
             "one server only".to_owned(),
-            "no lock is to be had while it is down, and all are forgotten with it",
-            "use three, or five",
+            "while it is down nobody can get a lock, and with its data all locks are lost",
+            "use three or five servers",
         )),
         _ if nodes.is_multiple_of(2) => Some(finding(
             Level::Warning,
             "even_nodes",
             format!("{nodes} servers"),
-            "an even number survives no more failures than one less, and has one more to fail",
-            "use three, or five",
+            "an even number tolerates no more failures than one server less, and more servers can fail",
+            "use three or five servers",
         )),
         _ => None,
     };
     let versions: BTreeSet<_> = seen.checks.iter().filter_map(|it| it.version.as_deref()).collect();
     let mixed = (1 < versions.len()).then(|| versions.into_iter().collect::<Vec<_>>().join(", "));
-    let mixed = mixed.map(|it| {
-        finding(Level::Note, "versions", it, "nothing is wrong with different versions", "nothing, if it is meant")
-    });
+    let mixed = mixed
+        .map(|it| finding(Level::Note, "versions", it, "different versions work together", "nothing, if intended"));
     [majority, count, mixed].into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! `quorlock doctor --wait`: the pause between the restarts of two servers.
+//! `quorlock doctor --wait`: waits until every server votes.
 
 use std::process::ExitCode;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::{nodes, seen, show};
 /// The value of the option without a time.
 pub(crate) const FOREVER: &str = "forever";
 
-/// The longest and the shortest pause between two looks.
+/// The limits of the pause between two checks.
 const LONGEST: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(10);
 /// Programs connect again within this time.
@@ -29,16 +29,16 @@ pub(crate) fn parse(text: &str) -> Result<Wait, String> {
 }
 
 pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, Failed> {
-    let builder = nodes::for_a_plan(args, None)?.builder;
+    let settings = nodes::for_a_plan(args, None)?;
     let (began, mut said, mut last) = (now(), String::new(), Vec::new());
     loop {
-        // A new manager for each look sees what a program sees that starts now. One that stays would count a quarantine by its
-        // own clock from its first look; the quarantine of an unused server begins with the first lock.
-        let rows = builder.clone().build()?.check_nodes();
+        // A new manager for each check has the view of a program that starts now. A manager that stays counts a quarantine from
+        // its first check, but the quarantine of an unused server begins with the first lock.
+        let rows = settings.build()?.check_nodes();
         let missing: Vec<_> = rows.iter().filter(|row| row.failure.is_some()).collect();
         let patience = wait.0.map_or(LONGEST, |it| it.saturating_sub(began.elapsed()));
         if missing.is_empty() && !said.is_empty() {
-            // Programs count a quarantine from when they were connected again.
+            // Programs count a quarantine from their new connection.
             thread::park_timeout(CONNECTED_WITHIN);
         }
         if missing.is_empty() || patience.is_zero() {
@@ -68,7 +68,7 @@ fn end(rows: &[NodeCheck], missing: &[&NodeCheck], json: bool) -> Result<ExitCod
     } else if votes {
         format!("{} of {} servers vote", rows.len(), rows.len())
     } else {
-        missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        seen::votes(missing.iter().copied())
     })?;
     Ok(if votes { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })
 }
@@ -80,12 +80,12 @@ fn quarantine(row: &NodeCheck) -> Option<Duration> {
     }
 }
 
-/// Why a server has no vote. `last`: its quarantine in the look before. Without times the text changes with the reason alone.
+/// Why a server has no vote. `last`: its quarantine at the check before. Without times, the text changes with the reason alone.
 fn lack(row: &NodeCheck, last: Option<Duration>, shows_time: bool) -> String {
     let reason = match (quarantine(row), &row.failure) {
         (Some(left), _) => {
             let time = if shows_time { show::time(left) } else { String::new() };
-            // A quarantine that runs is shorter at each look.
+            // A running quarantine gets shorter.
             let is_unused = last.is_some_and(|last| last <= left);
             format!("quarantined for {time} {}", if is_unused { "after the next use of a lock" } else { "more" })
         }

@@ -1,8 +1,7 @@
-//! The process that ends the command's group if we cannot: killed with KILL, stopped, hung or starved.
+//! The guardian: a process that kills the command's group if quorlock is killed, stopped, hung or starved.
 //!
-//! It is started from the same program, in a group of its own, and holds the end of a pipe. In the first line it hears of
-//! the group, then with each extension of the new time at which the group has to be gone. If that passes, or the pipe ends
-//! without a word, it kills the group.
+//! It runs the same program in a group of its own and reads a pipe. The first line is the group. Each extension sends the new
+//! time at which the group must be gone. When that time passes, or the pipe ends without `done`, it kills the group.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,26 +21,26 @@ use crate::exit::Exit;
 use crate::run::group::{Group, ourselves};
 use crate::stderr::say;
 
-/// What the program is called with.
+/// The argument of this task.
 pub(crate) const TASK: &str = "__guard";
 
-/// The last line that it hears.
+/// The last line.
 const DONE: &str = "done";
 
-/// Waiting does not count time in which the machine sleeps: it looks at the clock so often.
+/// The interval of looks at the clock: waits do not count the sleep of the machine.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Our end.
+/// The writing end, in quorlock.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     process: Child,
 }
 
 impl Guardian {
-    /// Starts it, for this group. It removes the file `lease` if it has to end the group.
+    /// Starts it. It removes the file `lease` when it kills the group.
     pub(crate) fn start(lease: &Path, group: Group, kill_at: Duration) -> io::Result<Guardian> {
         let mut command = ourselves(TASK)?;
-        // Nothing of ours is its business, and no secret.
+        // It needs none of our variables, and no secrets.
         let process =
             command.arg(lease).env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let mut guardian = Guardian { process };
@@ -54,7 +53,7 @@ impl Guardian {
         Pid::from_child(&self.process)
     }
 
-    /// The group has to be gone at another time. If the guardian has ended, we hear of that as of every process of ours.
+    /// Sends another time. `Job::reap` finds a guardian that has ended.
     pub(crate) fn set(&mut self, kill_at: Duration) {
         let _ = self.write(&format!("{}\n", kill_at.as_nanos()));
     }
@@ -62,7 +61,7 @@ impl Guardian {
     /// The group is gone.
     pub(crate) fn dismiss(mut self) {
         let _ = self.write(&format!("{DONE}\n"));
-        // One that was stopped would never hear it, and would stay for ever.
+        // A stopped guardian would stay forever.
         let _ = kill_process(self.pid(), Signal::CONT);
     }
 
@@ -74,11 +73,11 @@ impl Guardian {
     }
 }
 
-/// The other end: what the process does.
+/// The work of the guardian process.
 pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let lease = arguments.next().map(PathBuf::from);
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGUSR1, SIGUSR2] {
-        // Noted and never looked at. It can fail for signals that cannot be caught, and these can.
+        // Caught and ignored. Fails only for signals that cannot be caught.
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
     let mut heard = Heard::default();
@@ -86,18 +85,18 @@ pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         match heard.listen() {
             Ok(true) => {}
             Ok(false) if heard.done => return ExitCode::SUCCESS,
-            Ok(false) => break "quorlock has ended without a word",
-            Err(_) => break "quorlock cannot be heard any more",
+            Ok(false) => break "quorlock was killed",
+            Err(_) => break "the pipe from quorlock failed",
         }
         if heard.done {
             return ExitCode::SUCCESS;
         }
         if heard.kill_at.is_some_and(|it| it <= clock::now()) {
-            break "quorlock stands still, and the lock cannot be relied upon any more";
+            break "quorlock was stopped or starved until the lock expired";
         }
     };
     let Some(group) = heard.group else { return ExitCode::SUCCESS };
-    // Fails only if there is nobody to kill, or nobody that we may.
+    // Fails only for an empty group, or another user's.
     let _ = group.signal(Signal::KILL);
     if let Some(lease) = lease {
         let _ = fs::remove_file(lease);
@@ -106,7 +105,7 @@ pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     Exit::LOST.code()
 }
 
-/// What has been heard.
+/// The received lines.
 #[derive(Debug, Default)]
 struct Heard {
     /// The beginning of a line.
@@ -117,7 +116,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// Waits for lines, until something has to be done. False once there will be none.
+    /// Waits for lines, or until it is time to look. False at the end of the pipe.
     fn listen(&mut self) -> io::Result<bool> {
         let stdin = io::stdin();
         let wait = self.kill_at.map_or(LOOK, |it| it.saturating_sub(clock::now()).min(LOOK));

@@ -1,4 +1,4 @@
-//! A command while it runs: its processes, the guardian, and the lock, until all of the processes are gone.
+//! A running command: its processes, the guardian and the lock, until all processes are gone.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -21,16 +21,16 @@ use crate::run::times::Times;
 use crate::stderr::say;
 use crate::taking::Held;
 
-/// What the program is called with to become the command.
+/// The argument of the helper that becomes the command.
 pub(crate) const TASK: &str = "__start";
 
-/// The end of a group is not announced where others wait for its processes.
+/// The interval of looks for the end of a group: the system does not announce it.
 const GROUP_LOOK: Duration = Duration::from_millis(20);
 
-/// Less is no extension: two readings of the clock differ.
+/// A smaller difference is no extension, but that of two clock readings.
 const GRAIN: Duration = Duration::from_millis(10);
 
-/// What a process that was killed may take to be gone. One that is not waited for by anybody never is.
+/// The longest wait for killed processes: a process that nobody waits for stays.
 const GONE_AFTER: Duration = Duration::from_secs(1);
 
 /// Why the command has to end.
@@ -38,9 +38,9 @@ const GONE_AFTER: Duration = Duration::from_secs(1);
 enum Why {
     /// The lock was lost, or could not be extended.
     Lost,
-    /// Nobody would kill it if we could not.
+    /// There is no guardian any more.
     NoGuardian,
-    /// It has ended, and has left processes behind.
+    /// The command has ended and has left processes.
     Left,
 }
 
@@ -61,18 +61,18 @@ pub(crate) struct Job<'a> {
     replaced: bool,
     group: Group,
     terminal: Terminal,
-    /// It was stopped because it reads the terminal, which is not ours to give.
+    /// Stopped at a read of the terminal while we are in the background.
     wants_terminal: bool,
     kill_at: Duration,
     ending: Option<Ending>,
     said_lost: bool,
     on_lost: Option<Pid>,
-    /// How the command ended.
+    /// The status of the command, once it has ended.
     status: Option<WaitStatus>,
 }
 
 impl<'a> Job<'a> {
-    /// Starts the command, under the eyes of a guardian.
+    /// Starts the command and its guardian.
     pub(crate) fn start(run: &'a Run, held: &'a Held, events: &'a Events, times: Times) -> io::Result<Job<'a>> {
         adopt_orphans();
         events.hold_on()?;
@@ -88,8 +88,8 @@ impl<'a> Job<'a> {
         let give_up = |_: &io::Error| {
             let _ = group.signal(Signal::KILL);
         };
-        // RACE: we can be killed at any of these lines. The command begins only when the guardian knows it; if we end before
-        // that, the gate stays closed, see `lease`.
+        // RACE: quorlock can be killed at each of these lines. The command begins when the gate opens, after the guardian has
+        // its group. A gate that is never opened ends the helper, see `lease`.
         let guardian = Guardian::start(lease.path(), group, times.guardian_at(kill_at)).inspect_err(give_up)?;
         let mut terminal = Terminal::ours();
         terminal.give_if_used(group);
@@ -113,15 +113,15 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Waits until all processes of the command are gone. Its status, or why it was ended.
+    /// Waits until all processes of the command are gone.
     pub(crate) fn finish(mut self) -> Result<u8, Failed> {
-        // A loss, or an end, may have come before.
+        // The command may have ended already.
         self.reap();
         while !(self.status.is_some() && self.group_is_gone()) {
             self.look();
             match self.events.receiver.recv_timeout(self.pause()) {
                 Ok(Event::Signal(number)) => self.forward(number),
-                Ok(Event::Stop) => self.say("a job that holds a lock cannot be suspended"),
+                Ok(Event::Stop) => self.say("a command that holds a lock cannot be suspended"),
                 Ok(Event::Child) => self.reap(),
                 Ok(Event::Lost) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -129,23 +129,25 @@ impl<'a> Job<'a> {
         self.terminal.take_back();
         self.wait_for_on_lost();
         let status = self.status;
-        // The guardian was faster.
+        // The guardian may have killed it first.
         let killed = status.and_then(WaitStatus::terminating_signal) == Some(Signal::KILL.as_raw());
         let overdue = killed && self.kill_at <= clock::now() + GRAIN;
         let why = self.ending.map(|it| it.why).or_else(|| overdue.then_some(Why::Lost));
         self.guardian.dismiss();
         match why {
-            Some(Why::Lost) => Err(Failed::new(Exit::LOST, "the lock was lost while the command ran; it was ended")),
+            Some(Why::Lost) => {
+                Err(Failed::new(Exit::LOST, "the lock was lost while the command ran: the command was ended"))
+            }
             Some(Why::NoGuardian) => {
-                Err(Failed::new(Exit::INTERNAL, "the guardian was killed twice; the command was ended"))
+                Err(Failed::new(Exit::INTERNAL, "the guardian was killed twice: the command was ended"))
             }
             Some(Why::Left) | None => Ok(status.map_or(0, number)),
         }
     }
 
-    /// Looks at the clock and the lock.
+    /// Checks the lock, and ends the command if it is time.
     fn look(&mut self) {
-        // Before the lock is asked: see `Times::kill_at`.
+        // Read before the lock: see `Times::kill_at`.
         let now = clock::now();
         if let Err(lost) = self.held.check() {
             self.lose(now, lost);
@@ -156,7 +158,7 @@ impl<'a> Job<'a> {
             }
             if self.times.term_at(self.kill_at) <= now {
                 self.end(Why::Lost, self.kill_at, "not extended");
-                self.say("no majority of the servers has extended the lock: the command is ended");
+                self.say("no majority of the servers has extended the lock: ending the command");
             }
         }
         if let Some(ending) = &mut self.ending
@@ -165,7 +167,7 @@ impl<'a> Job<'a> {
             let first = !ending.killed;
             ending.killed = true;
             if self.group.signal(Signal::KILL) == Err(Errno::PERM) && first {
-                self.say("the processes of the command are another user's, and cannot be killed");
+                self.say("cannot kill processes of another user");
             }
         }
         if self.wants_terminal && self.terminal.give(self.group) {
@@ -180,27 +182,27 @@ impl<'a> Job<'a> {
         if let Err(err) = self.lease.set(kill_at)
             && self.run.taking.verbose
         {
-            // `quorlock check` says too early that the lock is lost, and never too late.
+            // `quorlock check` then fails too early, and never too late.
             self.say(&format!("{}: {err}", self.lease.path().display()));
         }
     }
 
-    /// The lock is not ours any more.
+    /// The lock was lost.
     fn lose(&mut self, now: Duration, lost: Lost) {
         if self.said_lost {
             return;
         }
         self.said_lost = true;
         let kill_at = self.times.kill_lost(now, lost, self.kill_at);
-        // First who can act if we hang at a file, and what the command asks when it is told.
+        // The guardian first: it can act if we hang at a file. Then the lease, for `quorlock check`.
         self.guardian.set(self.times.guardian_at(kill_at));
         self.lease.end();
         self.end(Why::Lost, kill_at, &lost.to_string());
-        let overlap = if now < kill_at { ", and somebody else may hold it before that" } else { "" };
-        self.say(&format!("{lost}: the command is ended{overlap}"));
+        let overlap = if now < kill_at { "; another client may hold the lock already" } else { "" };
+        self.say(&format!("{lost}: ending the command{overlap}"));
     }
 
-    /// TERM now, KILL then. A loss counts above all other reasons.
+    /// Sends TERM now, and KILL at `kill_at`. A loss replaces all other reasons.
     fn end(&mut self, why: Why, kill_at: Duration, reason: &str) {
         let before = self.ending;
         let kill_at = before.map_or(kill_at, |it| it.kill_at.min(kill_at));
@@ -212,11 +214,11 @@ impl<'a> Job<'a> {
         if why == Why::Lost && before.is_none_or(|it| it.why != Why::Lost) {
             self.start_on_lost(reason);
         }
-        // Who is not to be found has ended.
+        // Fails if all have ended.
         let _ = self.group.signal(Signal::TERM);
     }
 
-    /// How long nothing has to be done.
+    /// The time until the next look.
     fn pause(&self) -> Duration {
         let until = |time: Duration| time.saturating_sub(clock::now());
         let pause = match self.ending {
@@ -227,7 +229,7 @@ impl<'a> Job<'a> {
         pause.min(if self.status.is_some() { GROUP_LOOK } else { self.times.look() })
     }
 
-    /// Whether nobody of the group is left, now that the command itself has ended. Who is left is ended.
+    /// Whether the group of an ended command is empty. Ends the processes that are left.
     fn group_is_gone(&mut self) -> bool {
         if !self.group.exists() {
             return true;
@@ -236,12 +238,12 @@ impl<'a> Job<'a> {
         match self.ending {
             None => {
                 if self.run.taking.verbose {
-                    self.say("the command has left processes behind: they are ended");
+                    self.say("the command has left processes: ending them");
                 }
                 self.end(Why::Left, self.times.kill_soon(now, self.kill_at), "");
                 false
             }
-            // They are dead, and whoever should wait for them does not.
+            // They are dead, but their parent does not wait for them.
             Some(ending) => ending.killed && ending.kill_at + GONE_AFTER < now,
         }
     }
@@ -252,7 +254,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Looks which processes of ours have ended or stopped.
+    /// Handles processes that have ended or stopped.
     fn reap(&mut self) {
         loop {
             let (pid, status) = match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
@@ -281,7 +283,7 @@ impl<'a> Job<'a> {
         let reads_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|it| it.as_raw() == signal);
         if reads_terminal && !self.terminal.give(self.group) {
             if !self.wants_terminal {
-                self.say("the command wants the terminal, and is in the background");
+                self.say("the command reads the terminal, but runs in the background: use fg");
             }
             self.wants_terminal = true;
             return;
@@ -295,7 +297,7 @@ impl<'a> Job<'a> {
     fn on_guardian_end(&mut self, status: WaitStatus) {
         let now = clock::now();
         if status.exit_status() == Some(i32::from(Exit::LOST.number())) {
-            // It said so itself. We stood still until then.
+            // It has reported that. quorlock was stopped or starved.
             self.lease.end();
             self.said_lost = true;
             return self.end(Why::Lost, now, "not extended");
@@ -322,7 +324,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// It is not killed. A signal ends the wait for it.
+    /// Waits for it, or for a signal.
     fn wait_for_on_lost(&mut self) {
         while self.on_lost.is_some() {
             match self.events.receiver.recv() {
@@ -349,15 +351,15 @@ fn tell_of_lock<'c>(command: &'c mut Command, run: &Run, held: &Held) -> &'c mut
     command.env("QUORLOCK_NAME", names).env("QUORLOCK_FENCING_TOKEN", token)
 }
 
-/// As shells count it.
+/// The status, as in shells.
 fn number(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|it| it + 128);
     status.exit_status().or(signal).and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX)
 }
 
-/// Processes whose parent has ended become ours, so that somebody waits for them, and a group that is dead is gone.
+/// Orphans become our children, so that we wait for them and a dead group is gone.
 fn adopt_orphans() {
-    // Where this cannot be asked for, it is done by the first process of the machine.
+    // On other systems the first process of the machine adopts them.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }

@@ -35,13 +35,11 @@ impl Times {
     pub(crate) fn new(ttl: Duration, kill_after: Option<Duration>) -> Result<Times, String> {
         // An extension is due after a third of the ttl. There is time for another one before it comes to TERM.
         let Some(longest) = (ttl / 2).checked_sub(Duration::from_secs(1)) else {
-            return Err(format!("the ttl is {ttl:?}: a command needs one of at least 2 s"));
+            return Err(format!("--ttl is {ttl:?}: run needs at least 2s"));
         };
         let kill_after = kill_after.unwrap_or(KILL_AFTER.min(longest));
         if longest < kill_after {
-            return Err(format!(
-                "--kill-after is {kill_after:?}: with a ttl of {ttl:?} at most {longest:?} are allowed"
-            ));
+            return Err(format!("--kill-after is {kill_after:?}: at most {longest:?} with a ttl of {ttl:?}"));
         }
         let look = (ttl / 16).min(Duration::from_secs(1));
         Ok(Times { kill_after, turn: TURN.min(ttl / 20), slack: SLACK.min(ttl / 10), look })

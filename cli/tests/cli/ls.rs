@@ -14,7 +14,10 @@ fn ls(servers: &Servers, args: &[&str]) -> (Option<i32>, Value) {
 fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
     let servers = Servers::start(3)?;
     let none = quorlock(&servers).args(["ls"]).output()?;
-    assert_eq!((none.status.code(), stdout(&none).as_str()), (Some(0), "no lock found on 3 of 3 servers\n"));
+    assert_eq!(
+        (none.status.code(), stdout(&none).as_str()),
+        (Some(0), "no lock found on 3 of 3 servers; locks of other clients: quorlock status NAME\n")
+    );
     let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
     eventually("all can be asked", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
     for name in ["free", "leaked", "minority"] {
@@ -61,12 +64,13 @@ fn a_minority_that_is_down_is_said_and_a_majority_is_a_status() -> TestResult {
     servers[0].kill()?;
     let one = quorlock(&servers).args(["ls"]).output()?;
     assert_eq!(one.status.code(), Some(0));
-    assert!(stderr(&one).contains("not looked through: n0 ("), "{}", stderr(&one));
+    assert!(stderr(&one).contains("not scanned: n0 ("), "{}", stderr(&one));
     servers[1].kill()?;
     let (status, json) = ls(&servers, &[]);
     assert_eq!((status, &json["complete"]), (Some(69), &false.into()));
     assert_eq!(json["missed"].as_array().unwrap().len(), 2);
-    assert_eq!(stdout(&quorlock(&servers).args(["ls"]).output()?), "no lock found on 1 of 3 servers\n");
+    let text = stdout(&quorlock(&servers).args(["ls"]).output()?);
+    assert!(text.starts_with("no lock found on 1 of 3 servers; "), "{text}");
     Ok(())
 }
 
@@ -99,5 +103,13 @@ fn shells_complete_and_manual_pages_name_every_command() -> TestResult {
     let one = stdout(&bare().args(["man", "hold"]).output()?);
     assert!(one.contains("QUORLOCK_WAIT") && one.contains("quorlock hold"), "{one}");
     assert_eq!(bare().args(["man", "no-such"]).output()?.status.code(), Some(64));
+
+    let folder = tempfile::tempdir()?;
+    assert!(bare().args(["man", "--all"]).arg(folder.path()).output()?.status.success());
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name));
+    assert!(
+        page("quorlock-run.1")?.contains("QUORLOCK_KILL_AFTER") && page("quorlock.1")?.contains("quorlock\\-run(1)")
+    );
+    assert_eq!(bare().args(["man", "--all", "/nowhere"]).output()?.status.code(), Some(70));
     Ok(())
 }

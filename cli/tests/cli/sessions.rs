@@ -46,7 +46,7 @@ impl Desk {
     /// Nothing of what is shown depends on how fast the machine is.
     fn command(&self) -> Command {
         let mut command = quorlock(&self.servers);
-        command.env_remove("QUORLOCK_NO_QUARANTINE").env("QUORLOCK_TTL", "10m");
+        command.env_remove("QUORLOCK_NO_QUARANTINE").env("QUORLOCK_TTL", "10m").env("NO_COLOR", "1");
         command.env("QUORLOCK_RESPONSE_TIMEOUT", "60").env("QUORLOCK_CONNECT_TIMEOUT", "60");
         command
     }

@@ -134,7 +134,7 @@ fn a_password_among_the_options_is_warned_of_and_not_repeated() -> TestResult {
         stderr(&output)
     };
     let text = status(bare().args(["--node", &url]));
-    assert!(text.contains("everybody on this machine can see") && !text.contains("hunter2"), "{text}");
+    assert!(text.contains("all users of this machine can see") && !text.contains("hunter2"), "{text}");
     assert_eq!(status(bare().env("QUORLOCK_NODES", &url)), "");
     let without = format!("redis://{}", server.addr());
     assert_eq!(status(bare().args(["--node", &without]).env("QUORLOCK_PASSWORD", "hunter2")), "");
@@ -162,11 +162,56 @@ fn a_full_disk_is_a_status_for_every_command_that_says_something() -> TestResult
 }
 
 #[test]
+fn settings_name_the_place_of_a_wrong_server() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    let (nodes, config) = (folder.path().join("nodes"), folder.path().join("config"));
+    fs::write(&nodes, "# ours\nredis://127.0.0.1:1\n\n127.0.0.1:2\n")?;
+    fs::write(&config, "nodes = [\"redis://127.0.0.1:1\", \"redis://127.0.0.1:1\"]\n")?;
+    let refused = |command: &mut Command| {
+        let output = command.args(["status", "report"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let text = refused(bare().arg("--nodes-file").arg(&nodes));
+    assert!(text.starts_with(&format!("quorlock: line 4 of {}: not a URL", nodes.display())), "{text}");
+    let text = refused(bare().arg("--config").arg(&config));
+    let both = format!("server 1 of {0} and server 2 of {0} are the same server", config.display());
+    assert!(text.contains(&both), "{text}");
+    let text = refused(bare().env("QUORLOCK_NODES", "redis://127.0.0.1:1 http://a"));
+    assert!(text.starts_with("quorlock: server 2 of QUORLOCK_NODES: "), "{text}");
+    let text = refused(bare().args(["--node", "redis://127.0.0.1:99999", "--ttl", "5ms"]));
+    assert!(text.starts_with("quorlock: server 1 of --node: ") && text.contains("; "), "{text}");
+    assert!(!text.contains("lock manager") && !text.contains("Builder"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn colour_is_for_terminals_without_no_color() -> TestResult {
+    let servers = Servers::start(1)?;
+    let doctor = || {
+        let mut command = quorlock(&servers);
+        command.args(["doctor", "--looks", "1"]).env("TERM", "xterm").env_remove("NO_COLOR");
+        command
+    };
+    let said = |command: &mut Command| {
+        let mut terminal = Terminal::start(command);
+        assert_eq!(terminal.status(), Some(1), "{}", terminal.said());
+        terminal.wait_for("These servers are fit");
+        terminal.said()
+    };
+    let coloured = said(&mut doctor());
+    assert!(coloured.contains("\x1b[1m NODE ") && coloured.contains("\x1b[33mwarning: \x1b[0m"), "{coloured:?}");
+    assert!(!said(doctor().env("NO_COLOR", "1")).contains('\x1b'));
+    assert!(!stdout(&doctor().output()?).contains('\x1b'));
+    Ok(())
+}
+
+#[test]
 fn tables_fit_the_terminal() -> TestResult {
     let servers = Servers::start(1)?;
     let _guard = patient(&servers.urls()).owner_label(Some(&"long".repeat(20))).build()?.mutex("report").lock()?;
     let widest = |columns: usize| {
-        let line = format!("stty cols {columns} rows 20; \"$0\" status report; echo over");
+        let line = format!("stty cols {columns} rows 20; NO_COLOR=1 \"$0\" status report; echo over");
         let mut shell = Command::new("setsid");
         let variables = quorlock(&servers);
         shell.envs(variables.get_envs().filter_map(|(name, value)| Some((name, value?))));

@@ -51,7 +51,7 @@ fn status_run_and_release_agree_on_a_key_that_is_no_lock() -> TestResult {
 fn without_nodes_or_with_options_that_are_none_it_is_said_what_to_do() -> TestResult {
     let without = bare().args(["status", "report"]).output()?;
     assert_eq!(without.status.code(), Some(78));
-    assert!(stderr(&without).contains("no nodes: give --node"), "{}", stderr(&without));
+    assert!(stderr(&without).contains("no servers: give --node"), "{}", stderr(&without));
     assert_eq!(bare().args(["status"]).output()?.status.code(), Some(64));
     assert_eq!(bare().args(["no-such"]).output()?.status.code(), Some(64));
     let bad = bare().args(["--node", "redis://user:hunter2@h:0", "status", "report"]).output()?;

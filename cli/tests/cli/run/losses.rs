@@ -56,7 +56,7 @@ fn all_are_gone_before_the_next_holder_when_quorlock_is_killed() -> TestResult {
                 .filter(|it| it.path().extension().is_some_and(|it| it == "lease"))
         };
         eventually("the guardian has removed the lease", || leases().count() == 0);
-        assert!(run.stderr().contains("quorlock has ended without a word: its command was killed"));
+        assert!(run.stderr().contains("quorlock was killed: its command was killed"));
         Ok(())
     })
 }
@@ -208,7 +208,7 @@ fn a_loss_that_the_release_finds_is_a_loss() -> TestResult {
         }
         run.close_stdin();
         assert_eq!(run.status(), Some(79));
-        assert!(run.stderr().contains("before the command had ended, with 0"));
+        assert!(run.stderr().contains("before the command ended with status 0"));
         Ok(())
     })
 }

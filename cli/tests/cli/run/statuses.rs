@@ -60,6 +60,24 @@ fn held_is_no_status_of_a_command_and_can_be_chosen() -> TestResult {
 }
 
 #[test]
+fn options_of_flock_mean_the_same() -> TestResult {
+    let servers = Servers::start(3)?;
+    let status = |args: &[&str]| {
+        let mut command = quorlock(&servers);
+        command.args(args).args(["report", "--", "true"]).output().unwrap().status.code()
+    };
+    let guard = others(&servers).rw_lock("report").read()?;
+    assert_eq!(status(&["run", "-s", "--nonblock"]), Some(0));
+    assert_eq!(status(&["lock", "--exclusive", "--nonblock"]), Some(75));
+    assert_eq!(status(&["lock", "-s", "-x", "--timeout", "0.1"]), Some(75));
+    let mut shared = quorlock(&servers);
+    shared.args(["run", "-x", "-n", "report", "--", "true"]).env("QUORLOCK_SHARED", "1");
+    assert_eq!(shared.output()?.status.code(), Some(75));
+    drop(guard);
+    Ok(())
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused() -> TestResult {
     for wrong in [
         &["run", "report"][..],
@@ -71,12 +89,19 @@ fn options_that_make_no_sense_are_refused() -> TestResult {
         &["run", "--ttl", "1s", "report", "--", "true"],
         &["run", "--kill-after", "14.1", "report", "--", "true"],
         &["run", "-s", "--permits", "2", "report", "--", "true"],
+        &["run", "-x", "--permits", "0", "report", "--", "true"],
         &["check"],
     ] {
         let output = bare().args(["--node", "redis://127.0.0.1:1"]).args(wrong).output()?;
         assert_eq!(output.status.code(), Some(64), "{wrong:?}: {}", stderr(&output));
     }
     assert_eq!(bare().args(["run", "report", "--", "true"]).output()?.status.code(), Some(78));
+    for wrong in [&["run", "report", "ls"][..], &["lock", "report", "ls", "-l"]] {
+        let text = stderr(&bare().args(wrong).output()?);
+        assert!(text.contains("put -- before the command: quorlock run NAME -- CMD"), "{text}");
+    }
+    let text = stderr(&bare().args(["run", "-q", "-v", "report", "-c", "true"]).output()?);
+    assert!(!text.contains("put --"), "{text}");
     Ok(())
 }
 

@@ -114,6 +114,6 @@ fn check_says_that_the_lock_is_held_and_for_how_long_without_a_server() -> TestR
     let lines: Vec<_> = text.lines().collect();
     let [now, soon, only, not_long, gone, nowhere] = lines[..] else { panic!("{lines:?}") };
     assert_eq!((now, soon, not_long, nowhere), ("0", "0", "79", "79"));
-    assert!(only.starts_with("quorlock: the lock is held for ") && gone.ends_with("not held any more"), "{text}");
+    assert!(only.starts_with("quorlock: the lock is held for ") && gone.ends_with("no longer held"), "{text}");
     Ok(())
 }

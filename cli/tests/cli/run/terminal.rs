@@ -201,7 +201,7 @@ fn a_command_in_the_background_waits_until_it_is_in_the_foreground() -> TestResu
         env!("CARGO_BIN_EXE_quorlock")
     );
     let mut session = Session::start(&servers, &["run", "report", "-c", &line]);
-    session.see("the command wants the terminal, and is in the background");
+    session.see("the command reads the terminal, but runs in the background");
     session.press("go\n");
     session.press("key\n");
     session.see("got <key>");

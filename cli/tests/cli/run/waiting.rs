@@ -40,6 +40,22 @@ fn who_waits_gets_the_lock_and_says_how_long_it_took() -> TestResult {
     Ok(())
 }
 
+#[test]
+fn a_verbose_wait_reports_the_holder_without_a_terminal() -> TestResult {
+    let servers = Servers::start(3)?;
+    let guard = others(&servers).mutex("report").lock()?;
+    let wait = |verbose: &[&str]| {
+        let mut command = quorlock(&servers);
+        command.args(["run", "-w", "2"]).args(verbose).args(["report", "--", "true"]);
+        stderr(&command.output().unwrap())
+    };
+    let text = wait(&["-v"]);
+    assert!(text.starts_with("quorlock: report: waiting for ") && text.contains(", held by "), "{text}");
+    assert!(!wait(&[]).contains("waiting for"));
+    drop(guard);
+    Ok(())
+}
+
 /// A signal comes at any time between the start and the command: the command runs or it does not, and nothing is left.
 #[test]
 fn a_signal_that_comes_with_the_lock_leaves_nothing_behind() -> TestResult {
