@@ -1,4 +1,4 @@
-//! The clock that all processes of a machine share, and that goes on while it sleeps.
+//! The clock that all processes of a machine share. It continues while the machine sleeps.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// Since the machine was started, or so.
+/// The time since the start of the machine, about.
 pub(crate) fn now() -> Duration {
     let now = clock_gettime(CLOCK);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))

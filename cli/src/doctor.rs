@@ -88,17 +88,12 @@ fn planned(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> {
-    if let Some(wait) = doctor.wait {
-        return wait::run(args, wait, doctor.json);
-    }
-    if let Some(file) = &doctor.to {
-        return change::run(args, file, doctor.json);
-    }
-    if doctor.sets {
-        return sets::show(args, doctor.json);
-    }
-    if doctor.forget {
-        return sets::forget(args, doctor.yes, doctor.json);
+    match (doctor.wait, &doctor.to) {
+        (Some(wait), _) => return wait::run(args, wait, doctor.json),
+        (None, Some(file)) => return change::run(args, file, doctor.json),
+        _ if doctor.sets => return sets::show(args, doctor.json),
+        _ if doctor.forget => return sets::forget(args, doctor.yes, doctor.json),
+        _ => {}
     }
     let settings = nodes::for_a_plan(args, doctor.planned)?;
     let locks = settings.build()?;
@@ -123,7 +118,7 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
 }
 
 fn status(findings: &[Finding]) -> u8 {
-    findings.iter().map(|it| it.level.status()).max().unwrap_or(0)
+    findings.iter().map(|it| it.level.parts().1).max().unwrap_or(0)
 }
 
 fn text(seen: &Seen, findings: &[Finding]) -> String {
@@ -153,10 +148,11 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
     }
     for (nodes, it) in groups {
         let of = if nodes.is_empty() { String::new() } else { nodes.join(", ") + ": " };
-        let (style, level) = (it.level.style(), format!("{}: ", it.level.name()));
-        let (why, action) =
-            (show::behind(show::BOLD, "  why: ", it.why), show::behind(show::BOLD, "  do:  ", &it.action));
-        let _ = write!(text, "\n\n{}\n{why}\n{action}", show::behind(style, &level, &(of + &it.seen)));
+        let (level, _, style) = it.level.parts();
+        let seen = show::behind(style, &format!("{level}: "), &(of + &it.seen));
+        let why = show::behind(show::BOLD, "  why: ", it.why);
+        let action = show::behind(show::BOLD, "  do:  ", &it.action);
+        let _ = write!(text, "\n\n{seen}\n{why}\n{action}");
     }
     text.push_str(match status(findings) {
         0 => "\n\nThese servers are fit for locks.",
@@ -196,7 +192,7 @@ fn object(seen: &Seen, findings: &[Finding]) -> Value {
     let finding = |it: &Finding| {
         let (node, address) = it.node.clone().unzip();
         json!({
-            "level": it.level.name(), "what": it.what, "node": node, "address": address,
+            "level": it.level.parts().0, "what": it.what, "node": node, "address": address,
             "seen": it.seen, "why": it.why, "do": it.action,
         })
     };

@@ -18,8 +18,7 @@ the next extension detects this, up to a third of the ttl later; another program
 Not covered:
   - a process that leaves the group: setsid, jobs of an interactive shell
   - a process of another user: run `sudo quorlock`, not `quorlock run NAME -- sudo`
-  - KILL or STOP for quorlock and its guardian together
-  - a suspended machine: after it resumes, the command may run for a moment
+  - KILL or STOP for quorlock and its guardian together; a suspended machine, for a moment after it resumes
 Only storage that checks the fencing token covers these cases.
 
 The command gets QUORLOCK_NAME, QUORLOCK_FENCING_TOKEN (with -s the token of the last writer) and QUORLOCK_LEASE, the file \
@@ -34,7 +33,7 @@ Exit status: that of the command, or 128+N if signal N ended it. Otherwise:
 
 Examples:
   quorlock run nightly-report -- report --all        waits for the lock
-  quorlock run -n -E 0 -q nightly-report -- report   for cron: one machine runs it, the others exit with 0
+  quorlock run -n -E 0 -q nightly-report -- report   for cron: one machine runs it, the others exit 0
   quorlock run -w 30 deploy -c 'build && push'       waits for half a minute; runs a shell command
   quorlock run --permits 3 mail -- send-mail         as one of three";
 

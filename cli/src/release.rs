@@ -57,10 +57,10 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     let mut all = seen::of(&locks, &release.name, release.permits)?;
     all.retain(|it| release.slot.is_none_or(|slot| it.slot() == Some(slot)));
     if let Some(unknown) = all.iter().find(|it| it.state() == LockState::Unknown) {
-        return Err(Failed::new(Exit::NO_QUORUM, format!("{unknown}")));
+        return Err(Failed::new(Exit::NO_QUORUM, format!("{}: {unknown}", seen::name(unknown))));
     }
     if let Some(used) = all.iter().find(|it| it.state() == LockState::KeyInUse) {
-        return Err(Failed::new(Exit::REFUSED, format!("{used}")));
+        return Err(Failed::new(Exit::REFUSED, format!("{}: {used}", seen::name(used))));
     }
     let shown: Vec<_> = all.into_iter().filter(|it| stands(it, release.leaked)).collect();
     if shown.is_empty() {

@@ -1,4 +1,4 @@
-//! Signals, and a thread that hears of them.
+//! Signals, received by a thread.
 
 use std::fs;
 use std::io;
@@ -7,11 +7,11 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-/// What asks a program to end.
+/// Signals that end a program.
 pub(crate) const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// From now on each of `signals` is told to `tell`, on a thread of its own, but for those that were ignored when we were started:
-/// they stay so, as for a command of `nohup`.
+/// From now on a thread calls `tell` for each of `signals`. Signals ignored at our start stay ignored, as for a command of
+/// `nohup`.
 pub(crate) fn on_each(
     signals: impl IntoIterator<Item = i32>,
     mut tell: impl FnMut(i32) + Send + 'static,
@@ -22,9 +22,9 @@ pub(crate) fn on_each(
     Ok(handle)
 }
 
-/// Whether this process ignores a signal, as one that `nohup` has started does.
+/// Whether this process ignores a signal.
 fn is_ignored(signal: i32) -> bool {
-    // Nothing is ignored where the system does not say.
+    // Without /proc no signal counts as ignored.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
     bits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).is_some_and(|it| is_in(it, signal))

@@ -30,24 +30,13 @@ pub(crate) struct Finding {
 }
 
 impl Level {
-    fn parts(self) -> (&'static str, u8, Style) {
+    /// The name, the exit status and the style.
+    pub(crate) fn parts(self) -> (&'static str, u8, Style) {
         match self {
             Level::Note => ("note", 0, show::BLUE),
             Level::Warning => ("warning", 1, show::YELLOW),
             Level::Unfit => ("unfit", Exit::UNFIT.number(), show::RED),
         }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        self.parts().0
-    }
-
-    pub(crate) fn status(self) -> u8 {
-        self.parts().1
-    }
-
-    pub(crate) fn style(self) -> Style {
-        self.parts().2
     }
 }
 

@@ -67,11 +67,11 @@ type Advice = (Level, &'static str, &'static str, &'static str);
 
 fn advice(failure: &NodeFailure) -> Advice {
     use Level::{Unfit, Warning};
-    const DOWN: &str = "it has no vote: until it is back, one server less may fail";
-    const NEVER: &str = "it has no vote until you correct this";
+    const DOWN: &str = "no vote; until this is corrected, one server less may fail";
+    const NEVER: &str = "no vote until you correct this";
     match failure {
         NodeFailure::TimedOut | NodeFailure::Stalled => (Warning, "silent", DOWN, "check its load and the network"),
-        NodeFailure::Connect { .. } => (Warning, "down", DOWN, "start it, or correct its address"),
+        NodeFailure::Connect { .. } => (Warning, "down", DOWN, "start the server, or correct its address"),
         NodeFailure::Disconnected { .. } => (Warning, "disconnected", DOWN, "check its log and the network"),
         NodeFailure::Tls(_) => (Unfit, "tls", NEVER, "correct the certificates or the address as above"),
         NodeFailure::WrongPassword => {
@@ -108,18 +108,12 @@ fn advice(failure: &NodeFailure) -> Advice {
                 _ => "wait: it then votes by itself",
             },
         ),
-        NodeFailure::QuarantineDiffers { on_server: true } => (
-            Unfit,
-            "quarantine_differs",
-            "without quarantine it may grant held locks after a loss of data",
-            "remove --no-quarantine here, or use dedicated servers",
-        ),
-        NodeFailure::QuarantineDiffers { on_server: false } => (
-            Unfit,
-            "quarantine_differs",
-            "it has no quarantine, so it may grant held locks after a loss of data",
-            "empty it while no program uses it; for a test server, pass --no-quarantine here",
-        ),
+        NodeFailure::QuarantineDiffers { on_server } => {
+            let here = "remove --no-quarantine here, or use dedicated servers";
+            let there = "empty it while no program uses it; for a test server, pass --no-quarantine here";
+            let action = if *on_server { here } else { there };
+            (Unfit, "quarantine_differs", "without quarantine a loss of data lets two hold a lock", action)
+        }
         NodeFailure::RecordChanged => {
             (Unfit, "record_changes", "a loss of data cannot be detected", "find the writer of this key: MONITOR")
         }
@@ -144,8 +138,7 @@ fn advice(failure: &NodeFailure) -> Advice {
             Warning,
             "sentinels_disagree",
             "the primary is not known, so no server has a vote",
-            "wait some seconds for the end of a failover; otherwise find the isolated sentinel with SENTINEL CKQUORUM NAME and \
-             restart it",
+            "wait some seconds for the end of a failover; then find the isolated sentinel: SENTINEL CKQUORUM NAME",
         ),
         NodeFailure::Unconfirmed => {
             (Warning, "unconfirmed", "another server may be the primary by now", "check the load here and the network")
@@ -198,13 +191,13 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         ),
         NodeFinding::OtherNodes { .. } => (
             "changing_nodes",
-            "a change of servers is under way; majorities of both sets share a server",
-            "finish this deployment, then run quorlock doctor --forget",
+            "a change of servers is under way, and safe so far",
+            "finish it, then run quorlock doctor --forget",
         ),
         NodeFinding::SlotsNotServed { .. } => (
             "slots_not_served",
-            "locks in these slots have no vote there; with cluster-require-full-coverage no lock has one",
-            "find them with redis-cli --cluster check and start their masters",
+            "locks in these slots, or all locks, have no vote there",
+            "start their masters: redis-cli --cluster check",
         ),
         NodeFinding::ClockDiffers { .. } => (
             "clock_differs",
@@ -213,13 +206,13 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         ),
         NodeFinding::Proxied => (
             "proxied",
-            "a failover behind it is not visible, and the new server may lack the last locks",
-            "give the address of the server itself; without one, use these locks only where work may run twice",
+            "a failover behind it may lose the last locks",
+            "give the server itself, or allow for work that runs twice",
         ),
         NodeFinding::FewSentinels { .. } => (
             "few_sentinels",
-            "while one of them is down the primary is not known, and the node has no vote",
-            "run at least three sentinels on independent machines and list all in the URL",
+            "with one of them down the node has no vote",
+            "run at least three, and list all in the URL",
         ),
         NodeFinding::MembersFail { .. } => {
             ("members_fail", "until it is back, one server or sentinel less may fail", "correct each as reported above")

@@ -1,6 +1,5 @@
 //! Findings about all servers together.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quorlock::error::{NodeCheck, NodeFailure, NodeFinding};
@@ -97,8 +96,7 @@ fn longer_ttl(seen: &Seen) -> Option<Finding> {
             if is_given { "--max-ttl is" } else { "that of quorlock run is" },
             show::time(max_ttl)
         ),
-        "a restarted server has no vote for that time, for all programs; if all servers lose their data at once, programs with \
-         a shorter max_ttl grant the lock too early",
+        "a restarted server has no vote for that time; if all lose their data at once, a shorter max_ttl grants locks too early",
         "give all programs the same max_ttl: the longest ttl of all",
     ))
 }
@@ -206,31 +204,20 @@ fn slowest(seen: &Seen) -> String {
     seen.slowest.iter().flatten().max().map_or_else(String::new, |it| show::time(*it))
 }
 
-/// The number of servers and of votes, and the versions.
+/// The number of servers and of votes.
 fn numbers(seen: &Seen) -> Vec<Finding> {
     let nodes = seen.checks.len();
     let voting = seen.votes().filter(|votes| *votes).count();
     let coming = seen.checks.iter().filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))).count();
     let needed = nodes / 2 + 1;
-    let majority = if needed <= voting {
-        None
-    } else if needed <= voting + coming {
-        Some(finding(
-            Level::Warning,
-            "no_majority_yet",
-            format!("{voting} of {nodes} servers can vote now, and a lock needs {needed}"),
-            "nobody can get a lock until more servers vote",
-            "wait: quorlock run waits by itself",
-        ))
-    } else {
-        Some(finding(
-            Level::Unfit,
-            "no_majority",
-            format!("{voting} of {nodes} servers can vote, and a lock needs {needed}"),
-            "nobody can get a lock",
-            "correct the servers without a vote",
-        ))
+    let (level, what, action) = match voting + coming {
+        possible if needed <= possible => (Level::Warning, "no_majority_yet", "wait: quorlock run waits by itself"),
+        _ => (Level::Unfit, "no_majority", "correct the servers without a vote"),
     };
+    let majority = (voting < needed).then(|| {
+        let seen = format!("{voting} of {nodes} servers can vote, and a lock needs {needed}");
+        finding(level, what, seen, "nobody can get a lock until more servers vote", action)
+    });
     let count = match nodes {
         1 => Some(finding(
             Level::Warning,
@@ -248,9 +235,5 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
         )),
         _ => None,
     };
-    let versions: BTreeSet<_> = seen.checks.iter().filter_map(|it| it.version.as_deref()).collect();
-    let mixed = (1 < versions.len()).then(|| versions.into_iter().collect::<Vec<_>>().join(", "));
-    let mixed = mixed
-        .map(|it| finding(Level::Note, "versions", it, "different versions work together", "nothing, if intended"));
-    [majority, count, mixed].into_iter().flatten().collect()
+    [majority, count].into_iter().flatten().collect()
 }

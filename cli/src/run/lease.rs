@@ -1,8 +1,7 @@
-//! The file that says until when the processes of a command may run: for `quorlock check`, and a gate for the command.
+//! The file with the time until which the processes of a command may run. `quorlock check` reads it. It is also a gate.
 //!
-//! The gate: a command must not begin before the guardian knows its group. So it is started as a helper that waits for the
-//! lock that we have on the file, and becomes the command if there is a time in it then. If we are killed before, the lock
-//! goes, and there is none.
+//! The gate: a command must not begin before the guardian has its group. So a helper starts first and waits for our lock on the
+//! file. When it gets that lock, it becomes the command if the file has a time. If quorlock is killed first, there is none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,10 +12,10 @@ use std::{env, thread};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Where the command finds the path of the file.
+/// The variable with the path of the file.
 pub(crate) const VARIABLE: &str = "QUORLOCK_LEASE";
 
-/// What stands in front of the time, in nanoseconds of the clock that goes on while the machine sleeps.
+/// The line's lead. The time follows: nanoseconds of the clock that continues while the machine sleeps.
 const MARK: &str = "kill-at-boottime-ns ";
 
 #[derive(Debug)]
@@ -49,24 +48,24 @@ impl Lease {
         &self.path
     }
 
-    /// The command may begin.
+    /// Lets the command begin.
     pub(crate) fn open_gate(&mut self, kill_at: Duration) -> io::Result<()> {
         let Some(mut gate) = self.gate.take() else { return Ok(()) };
-        // In one write, so nobody finds half a time. The lock goes with the file.
+        // One write, so nobody reads half a time. The end of this function unlocks the file.
         gate.write_all(text(kill_at).as_bytes())
     }
 
-    /// Says another time. Who reads finds the one or the other.
+    /// Replaces the time. Readers find the old or the new one.
     pub(crate) fn set(&self, kill_at: Duration) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let written = create(&new).and_then(|mut file| file.write_all(text(kill_at).as_bytes()));
         written.and_then(|()| fs::rename(&new, &self.path)).inspect_err(|_| drop(fs::remove_file(&new)))
     }
 
-    /// The lock is not held any more.
+    /// The lock is no longer held.
     pub(crate) fn end(&self) {
         if self.set(Duration::ZERO).is_err() {
-            // Where nothing can be written: no file says the same.
+            // Without a file, `quorlock check` fails as well.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -78,7 +77,7 @@ impl Drop for Lease {
     }
 }
 
-/// Waits until the gate is open. The time until which the command may run; none if the gate was left closed.
+/// Waits for the gate. Returns the time of the file; none if the gate was never opened.
 pub(crate) fn wait_for_gate(path: &Path) -> io::Result<Option<Duration>> {
     let file = File::open(path)?;
     while let Err(err) = flock(&file, FlockOperation::LockShared) {
@@ -90,7 +89,7 @@ pub(crate) fn wait_for_gate(path: &Path) -> io::Result<Option<Duration>> {
     read(path)
 }
 
-/// The time that the file says; none if it says none.
+/// The time in the file, if any.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Duration>> {
     let text = fs::read_to_string(path)?;
     let time = text.strip_suffix('\n').and_then(|it| it.lines().find_map(|line| line.strip_prefix(MARK)));

@@ -1,4 +1,4 @@
-//! What happens while a command runs or a lock is waited for.
+//! Events during a wait and while a command runs.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,22 +9,22 @@ use signal_hook::iterator::Handle;
 
 use crate::signals::on_each;
 
-/// They are the command's. Before it runs they end us, as they do by default.
+/// Forwarded to the command. Before it runs they end the wait.
 const FORWARDED: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Event {
-    /// One that is to be forwarded.
+    /// To be forwarded.
     Signal(i32),
-    /// We should stop.
+    /// Ctrl-Z.
     Stop,
-    /// A process of ours has ended or has stopped.
+    /// A child process has ended or stopped.
     Child,
     /// The lock was lost.
     Lost,
 }
 
-/// The events, and what makes them.
+/// The events and their source.
 #[derive(Debug)]
 pub(crate) struct Events {
     pub(crate) receiver: Receiver<Event>,
@@ -42,7 +42,7 @@ pub(crate) fn listen(cancel: &CancelHandle) -> io::Result<Events> {
             SIGTSTP => Event::Stop,
             signal => Event::Signal(signal),
         };
-        // Sent first: who finds the wait cancelled finds the reason.
+        // Sent first: after a cancelled wait, the reason is there.
         let _ = told.send(event);
         if matches!(event, Event::Signal(_)) {
             cancel.cancel();
@@ -52,12 +52,12 @@ pub(crate) fn listen(cancel: &CancelHandle) -> io::Result<Events> {
 }
 
 impl Events {
-    /// From now on nobody stops us at a terminal: a lock that nobody extends expires.
+    /// From now on Ctrl-Z does not stop us: the lock would expire.
     pub(crate) fn hold_on(&self) -> io::Result<()> {
         self.handle.add_signal(SIGTSTP)
     }
 
-    /// The first signal that came, if one did.
+    /// The first signal, if any.
     pub(crate) fn signal(&self) -> Option<u8> {
         let signal = |it| if let Event::Signal(number) = it { u8::try_from(number).ok() } else { None };
         self.receiver.try_iter().find_map(signal)

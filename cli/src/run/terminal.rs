@@ -1,4 +1,4 @@
-//! Whose the terminal is. Who reads it without being in its foreground is stopped by the system.
+//! The terminal's foreground group. The system stops background processes that read the terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal};
@@ -9,7 +9,7 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use crate::run::group::Group;
 use crate::stderr::undisturbed;
 
-/// The one that we were started from, if it is one.
+/// The controlling terminal, if any.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     terminal: Option<File>,
@@ -21,15 +21,15 @@ impl Terminal {
         Terminal { terminal: OpenOptions::new().read(true).write(true).open("/dev/tty").ok(), given: false }
     }
 
-    /// Gives it to a command that will use it by all appearances. Where stdout goes elsewhere it may be read by a pager,
-    /// which needs the terminal: then the command gets it when it reads it.
+    /// Gives the terminal to a command with stdin and stdout there. Otherwise a pager may read stdout and need the terminal: then
+    /// the command gets it at its first read.
     pub(crate) fn give_if_used(&mut self, group: Group) {
         if io::stdin().is_terminal() && io::stdout().is_terminal() {
             self.give(group);
         }
     }
 
-    /// Gives it to the group if it is ours to give; whether the group has it.
+    /// Gives it to the group if we are in the foreground. Returns whether the group has it.
     pub(crate) fn give(&mut self, group: Group) -> bool {
         let Some(terminal) = &self.terminal else { return false };
         match tcgetpgrp(terminal) {
@@ -42,7 +42,7 @@ impl Terminal {
         given
     }
 
-    /// Takes it back from a group that has ended.
+    /// Takes it back after the end of the group.
     pub(crate) fn take_back(&mut self) {
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.given) {
             let _ = undisturbed(|| tcsetpgrp(terminal, getpgrp()));

@@ -1,11 +1,11 @@
-//! When the command has to end.
+//! The times at which the command must end.
 //!
 //! ```text
 //!   extended                term_at         kill_at      guardian_at    use_until
 //!      |------------------------|--- kill_after ---|-- turn --|--- slack ---|
 //! ```
 //!
-//! All of it moves with each extension. Times are those of the clock that all processes share.
+//! Each extension moves all of them. The clock is the one that all processes share.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use quorlock::Lost;
 
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// Processes that were killed are not gone at once, least of all on a busy machine.
+/// Killed processes need time to go, above all on a busy machine.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// The guardian's turn comes when ours is over: so it kills only if we do not.
+/// The guardian acts later than quorlock, so it kills only if quorlock does not.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Somebody else may hold the lock already: this is for what cannot be left half done.
+/// The time to finish after a loss, although another client may hold the lock already.
 const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,9 +31,9 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// For this ttl, and the time between TERM and KILL that was asked for.
+    /// For a ttl, and the value of --kill-after.
     pub(crate) fn new(ttl: Duration, kill_after: Option<Duration>) -> Result<Times, String> {
-        // An extension is due after a third of the ttl. There is time for another one before it comes to TERM.
+        // An extension is due after a third of the ttl. There is time for a second one before TERM.
         let Some(longest) = (ttl / 2).checked_sub(Duration::from_secs(1)) else {
             return Err(format!("--ttl is {ttl:?}: run needs at least 2s"));
         };
@@ -45,12 +45,12 @@ impl Times {
         Ok(Times { kill_after, turn: TURN.min(ttl / 20), slack: SLACK.min(ttl / 10), look })
     }
 
-    /// `left` is the validity that is left, and must be read after `now`: so no time is counted twice.
+    /// `left` is the remaining validity. It must be read after `now`, so that no time counts twice.
     pub(crate) fn kill_at(&self, now: Duration, left: Duration) -> Duration {
         (now + left).saturating_sub(self.slack + self.turn)
     }
 
-    /// When the guardian kills, should we not have done it.
+    /// The time of the guardian's KILL.
     pub(crate) fn guardian_at(&self, kill_at: Duration) -> Duration {
         kill_at + self.turn
     }
@@ -59,12 +59,12 @@ impl Times {
         kill_at.saturating_sub(self.kill_after)
     }
 
-    /// For a command that gets TERM now, which may run until `kill_at` at most.
+    /// For a command that gets TERM now. Never later than `kill_at`.
     pub(crate) fn kill_soon(&self, now: Duration, kill_at: Duration) -> Duration {
         kill_at.min(now + self.kill_after)
     }
 
-    /// The same, if the lock is not ours any more.
+    /// The same after a loss.
     pub(crate) fn kill_lost(&self, now: Duration, lost: Lost, kill_at: Duration) -> Duration {
         match lost {
             Lost::Expired | Lost::MaxHold | Lost::LeaseOver => now,
@@ -72,7 +72,7 @@ impl Times {
         }
     }
 
-    /// So often it is looked whether the lock was extended.
+    /// The interval of checks for an extension.
     pub(crate) fn look(&self) -> Duration {
         self.look
     }

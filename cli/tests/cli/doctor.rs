@@ -286,8 +286,8 @@ fn nodes_of_several_servers_are_told_what_to_do() -> TestResult {
         let mut findings = json["findings"].as_array().unwrap().iter();
         findings.find(|it| it["node"] == node).unwrap()["do"].to_string()
     };
-    assert!(what_to_do("n1").contains("127.0.0.1:1: start it"), "{json}");
-    assert!(what_to_do("n3").contains("127.0.0.1:2: start it"), "{json}");
+    assert!(what_to_do("n1").contains("127.0.0.1:1: start the server"), "{json}");
+    assert!(what_to_do("n3").contains("127.0.0.1:2: start the server"), "{json}");
     Ok(())
 }
 
