@@ -41,6 +41,7 @@ const FLOORS: Floors = &[
 ];
 
 const FLOORS_OF_CLI: Floors = &[
+    &["screen"],
     &["clock", "exit", "options", "signals", "stderr"],
     &["ask", "show", "taking"],
     &["holding", "nodes", "pages", "seen"],

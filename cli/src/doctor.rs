@@ -22,7 +22,7 @@ use crate::doctor::seen::{Plan, Seen};
 use crate::doctor::wait::Wait;
 use crate::exit::Failed;
 use crate::options::{NodeArgs, duration, switch};
-use crate::{nodes, show};
+use crate::{nodes, screen, show};
 
 /// The default number of checks. The slowest answer counts.
 const LOOKS: usize = 10;
@@ -149,9 +149,9 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
     for (nodes, it) in groups {
         let of = if nodes.is_empty() { String::new() } else { nodes.join(", ") + ": " };
         let (level, _, style) = it.level.parts();
-        let seen = show::behind(style, &format!("{level}: "), &(of + &it.seen));
-        let why = show::behind(show::BOLD, "  why: ", it.why);
-        let action = show::behind(show::BOLD, "  do:  ", &it.action);
+        let seen = screen::behind(style, &format!("{level}: "), &(of + &it.seen));
+        let why = screen::behind(screen::BOLD, "  why: ", it.why);
+        let action = screen::behind(screen::BOLD, "  do:  ", &it.action);
         let _ = write!(text, "\n\n{seen}\n{why}\n{action}");
     }
     text.push_str(match status(findings) {
@@ -176,7 +176,7 @@ fn sentence(plan: &Plan) -> String {
         let (ttl, timeout) = (show::time(ttl), show::time(timeout));
         format!("\nThe shortest for these servers: {ttl}, with a response timeout of {timeout}.")
     });
-    show::behind(show::BOLD, "", &text) + &shortest.unwrap_or_default()
+    screen::behind(screen::BOLD, "", &text) + &shortest.unwrap_or_default()
 }
 
 fn object(seen: &Seen, findings: &[Finding]) -> Value {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use quorlock::{AcquireError, NodeAnswer, NodeFailure};
 
-use crate::show;
+use crate::screen;
 
 /// An exit status, from sysexits.h where one fits. `quorlock run` exits with the status of its command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,7 +75,7 @@ impl Failed {
             let (reason, status) = (&self.reason, self.exit.number());
             serde_json::json!({ "quorlock": 1, "error": reason, "status": status }).to_string()
         } else {
-            show::message(&self.reason)
+            screen::message(&self.reason)
         };
         // Without a reader there is still the status.
         let _ = writeln!(io::stderr(), "{line}");

@@ -31,6 +31,7 @@ mod pages;
 mod release;
 #[cfg(unix)]
 mod run;
+mod screen;
 mod seen;
 mod show;
 #[cfg(unix)]

@@ -1,20 +1,13 @@
 //! Stdout and stderr: text, tables, times.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
-use anstream::{AutoStream, ColorChoice};
-use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
-use terminal_size::{Width, terminal_size};
 
 use crate::exit::{Exit, Failed};
-
-pub(crate) const BOLD: Style = Style::new().bold();
-pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
-pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
-pub(crate) const BLUE: Style = AnsiColor::Blue.on_default().bold();
+use crate::screen;
 
 /// Writes lines to stdout.
 pub(crate) fn say(text: &str) -> Result<(), Failed> {
@@ -28,62 +21,20 @@ pub(crate) fn say(text: &str) -> Result<(), Failed> {
 /// Writes a line to stderr.
 pub(crate) fn warn(text: &str) {
     // Without a reader nothing is lost.
-    let _ = writeln!(io::stderr(), "{}", message(text));
-}
-
-/// A message of the command, for stderr.
-pub(crate) fn message(text: &str) -> String {
-    let lead = "quorlock: ";
-    format!("{lead}{}", broken(text, lead.len(), width(&io::stderr())))
-}
-
-/// The lead in a style, then the text. Lines longer than the terminal are broken at words.
-pub(crate) fn behind(style: Style, lead: &str, text: &str) -> String {
-    format!("{}{}", styled(style, lead), broken(text, lead.len(), width(&io::stdout())))
-}
-
-/// Without escape codes where stdout is no terminal, and with NO_COLOR.
-pub(crate) fn styled(style: Style, text: &str) -> String {
-    match AutoStream::choice(&io::stdout()) {
-        ColorChoice::Never => text.to_owned(),
-        _ => format!("{style}{text}{style:#}"),
-    }
-}
-
-fn width(stream: &impl IsTerminal) -> Option<usize> {
-    let (Width(width), _) = stream.is_terminal().then(terminal_size).flatten()?;
-    Some(width.into())
-}
-
-/// Breaks a text that begins at this column. The following lines begin there too.
-fn broken(text: &str, indent: usize, width: Option<usize>) -> String {
-    let (mut done, mut column) = (String::new(), indent);
-    for (index, word) in text.split(' ').enumerate() {
-        let length = word.chars().count();
-        if 0 < index && width.is_some_and(|it| it < column + 1 + length) {
-            done.push_str(&format!("\n{:indent$}", ""));
-            column = indent;
-        } else if 0 < index {
-            done.push(' ');
-            column += 1;
-        }
-        done.push_str(word);
-        column = word.rsplit_once('\n').map_or(column + length, |(_, it)| it.chars().count());
-    }
-    done
+    let _ = writeln!(io::stderr(), "{}", screen::message(text));
 }
 
 /// A table without lines, as wide as the terminal at most.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(header.to_vec());
-    if let Some(width) = width(&io::stdout()) {
+    if let Some(width) = screen::width(&io::stdout()) {
         table.set_width(width.try_into().unwrap_or(u16::MAX));
     }
     table.add_rows(rows);
     let text = table.trim_fmt();
     let (header, rows) = text.split_at(text.find('\n').unwrap_or(text.len()));
-    styled(BOLD, header) + rows
+    screen::styled(screen::BOLD, header) + rows
 }
 
 /// The first of several things, and how many more there are.
@@ -125,15 +76,6 @@ mod tests {
         assert_eq!(some(&things, 2), "a, b, and 1 more");
         assert_eq!(some(&things, 3), "a, b, c");
         assert_eq!(some(&things[..1], 3), "a");
-    }
-
-    #[test]
-    fn long_lines_are_broken_at_words_and_indented() {
-        assert_eq!(broken("one two three", 2, Some(9)), "one two\n  three");
-        assert_eq!(broken("one two three", 2, Some(8)), "one\n  two\n  three");
-        assert_eq!(broken("unbreakable it is", 2, Some(5)), "unbreakable\n  it\n  is");
-        assert_eq!(broken("one two three", 2, None), "one two three");
-        assert_eq!(broken("", 2, Some(9)), "");
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::show;
+use crate::screen;
 
 /// Writes a message, unless stderr is not writable now: a slow reader must not delay the end of a command or the guardian.
 pub(crate) fn say(text: &str) {
     let stderr = io::stderr();
     let at_once = Timespec::default();
     if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&at_once)).is_ok_and(|it| it == 1) {
-        undisturbed(|| drop(writeln!(io::stderr(), "{}", show::message(text))));
+        undisturbed(|| drop(writeln!(io::stderr(), "{}", screen::message(text))));
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bench::measure::{Node, Pairs};
 use crate::bench::times::Times;
-use crate::show;
+use crate::{screen, show};
 
 /// The length of a bar for all times.
 const BAR: u64 = 40;
@@ -38,7 +38,7 @@ impl Measured {
         });
         let header = ["WHAT", "TIMES", "PER SECOND", "MEDIAN", "90 %", "99 %", "LONGEST"];
         let histogram = |(what, _, times): &(String, Option<f64>, &Times)| {
-            format!("\n\n{}\n{}", show::styled(show::BOLD, &format!("{what}, up to")), histogram(times))
+            format!("\n\n{}\n{}", screen::styled(screen::BOLD, &format!("{what}, up to")), histogram(times))
         };
         show::table(&header, locks.iter().cloned().chain(nodes).map(row))
             + &locks.iter().map(histogram).collect::<String>()

@@ -4,7 +4,7 @@ use clap::builder::styling::Style;
 use quorlock::NodeCheck;
 
 use crate::exit::Exit;
-use crate::show;
+use crate::screen;
 
 /// The weight of a finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -33,9 +33,9 @@ impl Level {
     /// The name, the exit status and the style.
     pub(crate) fn parts(self) -> (&'static str, u8, Style) {
         match self {
-            Level::Note => ("note", 0, show::BLUE),
-            Level::Warning => ("warning", 1, show::YELLOW),
-            Level::Unfit => ("unfit", Exit::UNFIT.number(), show::RED),
+            Level::Note => ("note", 0, screen::BLUE),
+            Level::Warning => ("warning", 1, screen::YELLOW),
+            Level::Unfit => ("unfit", Exit::UNFIT.number(), screen::RED),
         }
     }
 }

@@ -85,14 +85,14 @@ pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         match heard.listen() {
             Ok(true) => {}
             Ok(false) if heard.done => return ExitCode::SUCCESS,
-            Ok(false) => break "quorlock was killed",
+            Ok(false) => break "quorlock ended unexpectedly",
             Err(_) => break "the pipe from quorlock failed",
         }
         if heard.done {
             return ExitCode::SUCCESS;
         }
         if heard.kill_at.is_some_and(|it| it <= clock::now()) {
-            break "quorlock was stopped or starved until the lock expired";
+            break "quorlock was stopped or starved, and the lock is about to expire";
         }
     };
     let Some(group) = heard.group else { return ExitCode::SUCCESS };

@@ -56,7 +56,7 @@ fn all_are_gone_before_the_next_holder_when_quorlock_is_killed() -> TestResult {
                 .filter(|it| it.path().extension().is_some_and(|it| it == "lease"))
         };
         eventually("the guardian has removed the lease", || leases().count() == 0);
-        assert!(run.stderr().contains("quorlock was killed: its command was killed"));
+        assert!(run.stderr().contains("quorlock ended unexpectedly: its command was killed"));
         Ok(())
     })
 }
