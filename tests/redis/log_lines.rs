@@ -255,7 +255,7 @@ fn child_that_meets_new_servers() {
         let locks = builder(urls.clone()).quarantine(true).build().unwrap();
         for name in names {
             let err = locks.mutex(name).try_lock().unwrap_err();
-            assert!(err.to_string().contains("wait until its quarantine is over"), "{err}");
+            assert!(err.to_string().contains("; wait, or vouch for it"), "{err}");
         }
     }
     tell(heard());
