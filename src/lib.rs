@@ -40,14 +40,26 @@
 //!
 //! # Guide
 //!
-//! - a server's clock that is set forward, or runs faster than the [margin](Builder::clock_margin),
-//! - a replica that takes over behind the address of its master, where it is not
-//!   [given as well](guide::sentinel_and_cluster), and locks that are deleted or evicted one by one,
-//! - programs that use different servers, prefixes or [longest ttls](Builder::max_ttl) for the same lock.
+//! | page | contents |
+//! | --- | --- |
+//! | [`guide::first_lock`] | start here: servers, the first lock, errors |
+//! | [`guide::safety`] | guarantees, conditions, fencing tokens, faults |
+//! | [`guide::choosing`] | which lock for which job; alternatives |
+//! | [`guide::waiting`] | order, time limits, outages |
+//! | [`guide::other_locks`] | several names, semaphores, read-write and reentrant locks |
+//! | [`guide::coming_from`] | for users of rslock, redlock, redsync, Redisson, redis-py, ShedLock |
+//! | [`guide::testing`] | tests without servers |
+//! | [`guide::programs`] | signals and the end of a program |
+//! | [`guide::servers`] | which servers and services fit |
+//! | [`guide::sentinel_and_cluster`] | primaries with replicas, Sentinel, Redis Cluster |
+//! | [`guide::redis_access`] | users, access lists, TLS |
+//! | [`guide::servers_change`] | replace, add, remove and restart servers |
+//! | [`guide::operations`] | what to monitor; incidents |
+//! | [`guide::metrics`] | metrics, alerts, observers |
+//! | [`guide::command`] | the command `quorlock` |
+//! | [`guide::async_code`] | calls from async code |
 //!
-//! A server that has lost all its data, or was restarted, is noticed: it has [no vote](Builder::quarantine) until what it
-//! forgot has expired. The [safety page](guide::safety) lists a remedy for each. `tests/OBLIGATIONS.md` in the repository
-//! names the tests. [`LockManager::check_nodes`] finds what is wrong with your servers.
+//! # Cargo features
 //!
 //! | feature | default | adds |
 //! | --- | --- | --- |
@@ -82,7 +94,7 @@
 //! | debug | the result of each round; further failures of a node that is down |
 //! | trace | every reply |
 //!
-//! [`guide::operations`] lists the lines worth an alert, and what to do in ten incidents.
+//! [`guide::operations`] lists the lines worth an alert and what to do.
 //!
 //! Passwords never appear in logs, errors or `Debug` output. Owner values are shortened there.
 

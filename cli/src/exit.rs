@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use quorlock::{AcquireError, NodeAnswer, NodeFailure};
+use quorlock::AcquireError;
+use quorlock::error::{NodeAnswer, NodeFailure};
 
 use crate::screen;
 

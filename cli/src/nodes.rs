@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quorlock::{BuildError, BuildProblem, Builder, LockManager};
+use quorlock::error::BuildProblem;
+use quorlock::{BuildError, Builder, LockManager};
 use serde::Deserialize;
 
 use crate::exit::{Exit, Failed};
@@ -156,7 +157,7 @@ fn given(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<Given>, 
         let advice = "put the password into --password-file, or the servers into --nodes-file";
         show::warn(&format!("all users of this machine can see this password: {advice}"));
     }
-    let variable = args.list.as_deref().map(Builder::split_urls).unwrap_or_default();
+    let variable = args.list.as_deref().map(quorlock::Node::split_urls).unwrap_or_default();
     let config = args.config.as_ref().map(|it| it.display().to_string()).unwrap_or_default();
     let (urls, of) = match (&args.nodes_file, of_config) {
         _ if !args.nodes.is_empty() => (args.nodes.clone(), "--node"),

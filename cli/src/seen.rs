@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, InspectedNode, Inspection, LockManager, LockState, NodeCheck, StoredKey, StoredLock};
+use quorlock::error::NodeCheck;
+use quorlock::inspection::{InspectedNode, Inspection, LockState, StoredKey, StoredLock};
+use quorlock::{AcquireError, LockManager};
 use serde_json::{Value, json};
 
 use crate::show;

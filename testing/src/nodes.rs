@@ -309,7 +309,7 @@ impl Nodes {
     }
 
     /// Who holds the lock on a majority of the nodes; `None` if nobody does. The name is with the manager's prefix. For
-    /// each node and each reader see [`Mutex::inspect`].
+    /// each node and each reader see [`Mutex::inspect`](quorlock::Mutex::inspect).
     #[must_use]
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Option<Holder> {
         let seen = self.others().mutex(name).inspect().ok()?;

@@ -1,7 +1,7 @@
 //! A problem of the servers.
 
 use clap::builder::styling::Style;
-use quorlock::NodeCheck;
+use quorlock::error::NodeCheck;
 
 use crate::exit::Exit;
 use crate::screen;

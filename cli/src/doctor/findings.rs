@@ -102,9 +102,11 @@ fn advice(failure: &NodeFailure) -> Advice {
             "quarantined",
             "it may have lost held locks, so its vote does not count until they have expired",
             match why {
-                Quarantine::New => "wait; if you have just set it up: quorlock vouch",
-                Quarantine::ClockStep => "wait, and let its time daemon slew the clock",
-                Quarantine::Unverifiable => "permit INFO; without it each new connection begins with a quarantine",
+                QuarantineReason::New => "wait; if you have just set it up: quorlock vouch",
+                QuarantineReason::ClockStep => "wait, and let its time daemon slew the clock",
+                QuarantineReason::Unverifiable => {
+                    "permit INFO; without it each new connection begins with a quarantine"
+                }
                 _ => "wait: it then votes by itself",
             },
         ),
