@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::BuildProblem;
 use crate::ids::OwnerLabel;
 use crate::observer::Upcall;
+use crate::time::{About, Exactly};
 
 /// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
 #[derive(Clone, Debug)]
@@ -134,21 +135,26 @@ impl Config {
             ("fencing_ttl", self.fencing_ttl.unwrap_or(FENCING_TTL_MIN), FENCING_TTL_MIN, FENCING_TTL_MAX),
         ] {
             if value < min || max < value {
-                problems.push(BuildProblem::OutOfRange { option, value, min, max });
+                problems.push(out_of_range(option, value, min, max));
             }
         }
         if self.retry_max < self.retry_min {
-            problems.push(BuildProblem::RetryDelays { shortest: self.retry_min, longest: self.retry_max });
+            let (shortest, longest) = (Exactly(self.retry_min), Exactly(self.retry_max));
+            problems
+                .push(bad("retry_delay", format!("goes from {shortest} to {longest}: the first must not be longer")));
         }
         // Written so that NaN is refused as well.
         if !(0.0..=MARGIN_SHARE_MAX).contains(&self.margin.share) {
-            problems.push(BuildProblem::MarginShare { share: self.margin.share, max: MARGIN_SHARE_MAX });
+            let share = self.margin.share;
+            problems.push(bad("clock_margin", format!("has a share of {share}: allowed are 0 to {MARGIN_SHARE_MAX}")));
         }
-        if self.max_hold.is_some_and(|it| it < self.ttl) {
-            problems.push(BuildProblem::MaxHoldBelowTtl { max_hold: self.max_hold.unwrap_or_default(), ttl: self.ttl });
+        if let Some(max_hold) = self.max_hold.filter(|it| *it < self.ttl) {
+            let (max_hold, ttl) = (Exactly(max_hold), Exactly(self.ttl));
+            problems.push(bad("max_hold", format!("is {max_hold}: it must be at least the ttl, {ttl}, or None")));
         }
         if NAME_MAX < self.prefix.len() {
-            problems.push(BuildProblem::PrefixTooLong { len: self.prefix.len(), max: NAME_MAX });
+            let len = self.prefix.len();
+            problems.push(bad("prefix", format!("has {len} bytes: at most {NAME_MAX} are allowed")));
         }
         problems
     }
@@ -173,21 +179,34 @@ impl Config {
     pub(crate) fn ttl_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = self.response_timeout.saturating_mul(RESPONSE_TIMEOUTS_IN_A_TTL);
         if ttl < TTL_MIN || TTL_MAX < ttl {
-            return Some(BuildProblem::OutOfRange { option: "ttl", value: ttl, min: TTL_MIN, max: TTL_MAX });
+            return Some(out_of_range("ttl", ttl, TTL_MIN, TTL_MAX));
         }
         // Without quarantine nothing depends on the others' ttls.
         if let Some(max_ttl) = self.longest_ttl()
             && max_ttl < ttl
         {
-            return Some(BuildProblem::TtlAboveMax { ttl, max_ttl });
+            let (ttl, max_ttl) = (Exactly(ttl), Exactly(max_ttl));
+            let reason = format!(
+                "is {ttl}, above max_ttl, which is {max_ttl}: raise max_ttl, in all programs that use these locks"
+            );
+            return Some(bad("ttl", reason));
         }
         if ttl < needed {
-            return Some(BuildProblem::TtlBelowTimeouts { ttl, response_timeout: self.response_timeout, needed });
+            let (ttl, timeout, needed) = (Exactly(ttl), Exactly(self.response_timeout), Exactly(needed));
+            let reason = format!(
+                "is {ttl}: with a response timeout of {timeout} it must be at least {needed}, so that a renewal can be tried \
+                 again before the lock is lost"
+            );
+            return Some(bad("ttl", reason));
         }
         let margin = self.margin.of(ttl);
         // Half of it must be usable: a renewal begins at a third.
         if ttl.checked_div(2)? < margin {
-            return Some(BuildProblem::MarginTooLarge { ttl, margin });
+            let (margin, ttl) = (About(margin), Exactly(ttl));
+            return Some(bad(
+                "clock_margin",
+                format!("is {margin} of a ttl of {ttl}: at most half of the ttl is allowed"),
+            ));
         }
         // With a `max_ttl` that one is checked, by `problems`.
         if self.max_ttl.is_none() { self.fencing_problem(ttl) } else { None }
@@ -199,8 +218,21 @@ impl Config {
     fn fencing_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = ttl.saturating_mul(TTLS_IN_A_FENCING_TTL);
         let fencing_ttl = self.fencing_ttl.filter(|it| *it < needed)?;
-        Some(BuildProblem::FencingTtlTooShort { fencing_ttl, ttl, needed })
+        let (fencing_ttl, ttl, needed) = (Exactly(fencing_ttl), Exactly(ttl), Exactly(needed));
+        let reason = format!(
+            "is {fencing_ttl}: with locks of up to {ttl} it must be at least {needed}, or counters are gone when the next \
+             holder comes: raise fencing_ttl, or set it to None, or lower the ttl"
+        );
+        Some(bad("fencing_ttl", reason))
     }
+}
+
+fn bad(option: &'static str, reason: String) -> BuildProblem {
+    BuildProblem::BadOption { option, reason }
+}
+
+fn out_of_range(option: &'static str, value: Duration, min: Duration, max: Duration) -> BuildProblem {
+    bad(option, format!("is {}: allowed are {} to {}", Exactly(value), Exactly(min), Exactly(max)))
 }
 
 #[cfg(test)]
@@ -232,7 +264,10 @@ mod tests {
         let problems = |fencing_ttl, ttl, max_ttl, quarantine| {
             Config { fencing_ttl, ttl, max_ttl, quarantine, ..Config::default() }.problems()
         };
-        let too_short = |ttl| [BuildProblem::FencingTtlTooShort { fencing_ttl: s(60), ttl, needed: ttl * 2 }];
+        let too_short = |ttl: Duration| {
+            let config = Config { fencing_ttl: Some(s(60)), ..Config::default() };
+            config.fencing_problem(ttl).into_iter().collect::<Vec<_>>()
+        };
 
         assert_eq!(problems(Some(s(60)), s(31), None, true), too_short(s(31)));
         assert_eq!(problems(Some(s(60)), s(31), Some(s(40)), true), too_short(s(40)), "said once");

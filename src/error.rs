@@ -33,7 +33,7 @@ pub(crate) fn reason(err: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
-/// Why a manager was not built: everything that is wrong with its settings, at once.
+/// Why a manager was not built: all problems of its settings at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BuildError {
     problems: Vec<BuildProblem>,
@@ -60,30 +60,30 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// One thing that is wrong with a setting, and what is allowed.
+/// One problem of a setting, and what is allowed.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum BuildProblem {
     /// The list of nodes is empty.
-    #[error("no nodes: give the URL of at least one Redis server, better of three or five")]
+    #[error("no nodes: specify at least one Redis URL (three or five recommended)")]
     NoNodes,
     /// The list of nodes is too long.
-    #[error("{count} nodes: at most {max} are supported; more than seven make a lock slower, not safer")]
+    #[error("{count} nodes: at most {max} are supported; more than seven make locks slower, not safer")]
     TooManyNodes {
         /// How many were given.
         count: usize,
         /// How many are allowed.
         max: usize,
     },
-    /// A node's URL cannot be used. The URL is not repeated, because it may hold a password.
+    /// The URL of a node is invalid. The message omits the URL, which may contain a password.
     #[error("node {index}: {reason}")]
     BadAddress {
         /// The node's place in the list, from 0.
         index: usize,
-        /// What is wrong, without secrets.
+        /// The reason, without secrets.
         reason: String,
     },
-    /// Two entries of the list are the same server, so that its vote would count twice.
+    /// Two entries are the same server, whose grant would count twice.
     #[error("nodes {first} and {second} are the same server ({address}): every node must be a server of its own")]
     DuplicateNode {
         /// The first entry's place in the list, from 0.
@@ -93,157 +93,66 @@ pub enum BuildProblem {
         /// The address of both.
         address: String,
     },
-    /// A duration is outside its range.
-    #[error("{option} is {}: allowed are {} to {}", Exactly(*value), Exactly(*min), Exactly(*max))]
-    OutOfRange {
-        /// The name of the option.
+    /// An option is out of its range, or contradicts another one.
+    #[error("{option} {reason}")]
+    BadOption {
+        /// The method of [`Builder`](crate::Builder), or `ttl` of one lock.
         option: &'static str,
-        /// The value that was given.
-        value: Duration,
-        /// The smallest allowed.
-        min: Duration,
-        /// The largest allowed.
-        max: Duration,
-    },
-    /// The ttl leaves no time for a second try when a node does not answer.
-    #[error(
-        "ttl is {}: with a response timeout of {} it must be at least {}, \
-         so that a renewal can be tried again before the lock is lost",
-        Exactly(*ttl), Exactly(*response_timeout), Exactly(*needed)
-    )]
-    TtlBelowTimeouts {
-        /// The ttl that was given.
-        ttl: Duration,
-        /// The response timeout that was given.
-        response_timeout: Duration,
-        /// The smallest ttl for that response timeout.
-        needed: Duration,
-    },
-    /// The ttl is longer than the longest that a node which has forgotten its locks waits for.
-    #[error(
-        "ttl is {}, above max_ttl, which is {}: raise max_ttl, in all programs that use these locks",
-        Exactly(*ttl), Exactly(*max_ttl)
-    )]
-    TtlAboveMax {
-        /// The ttl that was given.
-        ttl: Duration,
-        /// The largest allowed; the manager's ttl if it was not set.
-        max_ttl: Duration,
-    },
-    /// Fencing counters would expire soon after a lock that was not renewed, or even before it.
-    ///
-    /// See [`Builder::fencing_ttl`](crate::Builder::fencing_ttl).
-    #[error(
-        "fencing_ttl is {}: with locks of up to {} it must be at least {}, or counters are gone when \
-         the next holder comes: raise fencing_ttl, or set it to None, or lower the ttl",
-        Exactly(*fencing_ttl), Exactly(*ttl), Exactly(*needed)
-    )]
-    FencingTtlTooShort {
-        /// The ttl of counters that was given.
-        fencing_ttl: Duration,
-        /// The longest ttl of a lock, which it has to outlast.
-        ttl: Duration,
-        /// The shortest ttl of counters for that one.
-        needed: Duration,
-    },
-    /// The margin for clock drift takes more than half of the ttl.
-    #[error(
-        "the margin for clock drift is {} of a ttl of {}: at most half of the ttl is allowed",
-        About(*margin), Exactly(*ttl)
-    )]
-    MarginTooLarge {
-        /// The ttl.
-        ttl: Duration,
-        /// The margin of that ttl.
-        margin: Duration,
-    },
-    /// The margin's share of the ttl is not a sensible number.
-    #[error("the margin's share of the ttl is {share}: allowed are 0 to {max}")]
-    MarginShare {
-        /// The share that was given.
-        share: f64,
-        /// The largest allowed.
-        max: f64,
-    },
-    /// The maximum hold is shorter than one ttl.
-    #[error("the maximum hold is {}: it must be at least the ttl, {}, or None", Exactly(*max_hold), Exactly(*ttl))]
-    MaxHoldBelowTtl {
-        /// The maximum hold that was given.
-        max_hold: Duration,
-        /// The ttl.
-        ttl: Duration,
-    },
-    /// The shortest retry delay is longer than the longest.
-    #[error(
-        "the retry delay goes from {} to {}: the first must not be longer than the second",
-        Exactly(*shortest), Exactly(*longest)
-    )]
-    RetryDelays {
-        /// The shortest delay that was given.
-        shortest: Duration,
-        /// The longest delay that was given.
-        longest: Duration,
-    },
-    /// The key prefix is too long.
-    #[error("the key prefix has {len} bytes: at most {max} are allowed")]
-    PrefixTooLong {
-        /// The length that was given, in bytes.
-        len: usize,
-        /// The largest allowed, in bytes.
-        max: usize,
-    },
-    /// What was given for TLS cannot be used.
-    #[error("TLS: {reason}")]
-    Tls {
-        /// What is wrong with it, without secrets.
+        /// The value, and what is allowed.
         reason: String,
     },
-    /// The system did not give a thread or a descriptor for waiting.
+    /// The TLS options cannot be used.
+    #[error("TLS: {reason}")]
+    Tls {
+        /// The reason, without secrets.
+        reason: String,
+    },
+    /// The system refused a thread or a file descriptor.
     #[error("cannot start the node threads: {reason}")]
     NoThreads {
-        /// What the system said.
+        /// The message of the system.
         reason: String,
     },
 }
 
 /// Why a lock was not acquired.
 ///
-/// After any of these, nothing of the call is left on a node that can be reached; on one that cannot, a key may stay
-/// for at most one ttl.
+/// After an error nothing of the call stays on reachable nodes. On an unreachable node a key may stay for one ttl. Match
+/// [`kind`](AcquireError::kind) to decide what to do.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Someone else holds the lock, or another thread, or this one. Expected in normal operation; not worth an alert,
-    /// unless it is [this thread](HeldBy::ThisThread).
+    /// Another program, thread, or this thread holds the lock. Normal operation, except for
+    /// [this thread](HeldBy::ThisThread).
     #[error("held by {by} (waited {}){}", About(*waited), InTheWay(*by, nodes))]
     Held {
-        /// Whether it is this manager that holds it, as far as that is known here.
+        /// Who holds it, as far as this manager knows.
         by: HeldBy,
-        /// What each node answered in the last round.
+        /// The answers of the nodes in the last round.
         nodes: Vec<NodeReport>,
-        /// How long the call waited before it gave up.
+        /// How long the call waited.
         waited: Duration,
     },
-    /// Too many nodes failed, so nobody can know who holds the lock.
-    #[error("no quorum (tried for {}): {}", About(*waited), Rows(nodes))]
+    /// Too many nodes failed to decide who holds the lock.
+    #[error("no majority of nodes after {}: {}", About(*waited), Rows(nodes))]
     NoQuorum {
-        /// What each node answered in the last round.
+        /// The answers of the nodes in the last round.
         nodes: Vec<NodeReport>,
-        /// How long the call tried before it gave up.
+        /// How long the call tried.
         waited: Duration,
     },
-    /// This manager has more calls under way than the nodes answer in time, and the call's turn to ask them did not come.
-    /// No node was asked. Use fewer threads, or wait for longer.
+    /// This process has more calls under way than the nodes answer in time, and the call did not get its turn. No node was asked.
+    /// Use fewer threads, or wait longer.
     #[error(
         "busy: this process has more calls under way than the nodes answer in time (waited {}): use fewer threads, or wait \
-         for longer",
+         longer",
         About(*waited)
     )]
     Busy {
         /// How long the call waited for its turn.
         waited: Duration,
     },
-    /// A majority granted the lock, but so late that nothing usable of its ttl was left. It was given back.
+    /// A majority granted the lock too late: nothing usable of its ttl was left. It was released.
     #[error(
         "granted too late: the round took {} of a ttl of {}; the nodes or this machine are too slow",
         About(*took), Exactly(*ttl)
@@ -251,13 +160,13 @@ pub enum AcquireError {
     TooLate {
         /// How long the last round took.
         took: Duration,
-        /// The ttl that was asked for.
+        /// The requested ttl.
         ttl: Duration,
     },
-    /// On too many nodes the lock's key, or the fencing counter beside it, holds something that is not a lock.
+    /// On too many nodes the key or the fencing counter holds something else than a lock.
     #[error("the key is in use for something that is not a lock: {}", Rows(nodes))]
     KeyInUse {
-        /// What each node answered in the last round.
+        /// The answers of the nodes in the last round.
         nodes: Vec<NodeReport>,
     },
     /// The call was cancelled by its [`CancelHandle`](crate::CancelHandle).
@@ -269,13 +178,13 @@ pub enum AcquireError {
     /// The manager has been shut down.
     #[error("the lock manager has been shut down")]
     ShutDown,
-    /// This process was forked from the one that built the manager, and has none of its threads.
+    /// This process is a fork of the one that built the manager and has none of its threads.
     #[error("the lock manager belongs to the parent process: build one after the fork")]
     Forked,
-    /// The name is too long to be a key, or several names are together.
+    /// The name, or all names together, are too long.
     #[error("the name has {len} bytes with its prefix, or all names together: at most {max} are allowed")]
     NameTooLong {
-        /// Length of prefix and name, in bytes; of several names, of all of them.
+        /// Bytes of prefix and name, or of all names.
         len: usize,
         /// The largest allowed, in bytes.
         max: usize,
@@ -286,26 +195,26 @@ pub enum AcquireError {
     /// The list of names is too long.
     #[error("{count} names: at most {max} can be taken together")]
     TooManyNames {
-        /// How many different names were given.
+        /// The number of different names.
         count: usize,
         /// How many are allowed.
         max: usize,
     },
-    /// A node is a Redis Cluster (`redis+cluster://`), which takes several names together only if they are in one slot of it.
+    /// A node is a Redis Cluster (`redis+cluster://`), and the names are in different slots.
     #[error(
-        "the names are in different slots of a cluster: give them one in braces, such as {{order}}:a and {{order}}:b, which \
-         is what is hashed then"
+        "the names are in different slots of a cluster: use a common hash tag, such as {{order}}:a and \
+         {{order}}:b"
     )]
     SeveralSlots,
-    /// A semaphore of no permits, or of too many.
+    /// A semaphore without permits, or with too many.
     #[error("a semaphore of {permits} permits: allowed are 1 to {max}")]
     BadPermits {
-        /// How many were asked for.
+        /// The requested number.
         permits: usize,
         /// The largest allowed.
         max: usize,
     },
-    /// The name begins like the keys that this crate keeps beside the locks.
+    /// The name begins like the internal keys of this crate.
     #[error(
         "names that begin with \"quorlock:\" are reserved: they are the keys of fencing counters and waiting lists"
     )]
@@ -313,42 +222,41 @@ pub enum AcquireError {
     /// The ttl of this lock is not allowed under the manager's settings.
     #[error(transparent)]
     BadTtl(BuildProblem),
-    /// This thread has guards of a hold of this [reentrant](crate::ReentrantMutex) lock that was lost. Drop them, and the
-    /// lock can be taken again.
-    #[error("this thread still has guards of a hold that was lost, drop them first: {lost}")]
+    /// This thread still has guards of a lost hold of this [reentrant](crate::ReentrantMutex) lock. Drop them first.
+    #[error("this thread still has guards of a lost hold; drop them first: {lost}")]
     HoldLost {
         /// How the hold was lost.
         lost: Lost,
     },
-    /// This thread has as many guards of the [reentrant](crate::ReentrantMutex) lock as can be counted.
+    /// This thread has the largest possible number of guards of the [reentrant](crate::ReentrantMutex) lock.
     #[error("this thread holds the lock {max} times already, as often as can be counted")]
     TooManyHolds {
         /// The largest allowed.
         max: u32,
     },
-    /// A [reentrant](crate::ReentrantMutex) lock was taken in the destructor of a thread-local value, when the list of
-    /// what this thread holds was gone already.
-    #[error("the thread is ending, and has no list any more of the reentrant locks it holds")]
+    /// A [reentrant](crate::ReentrantMutex) lock was taken in the destructor of a thread-local value, too late in the life of the
+    /// thread.
+    #[error("the thread is ending and can no longer take reentrant locks")]
     ThreadEnding,
-    /// The operating system gave no random bytes for the owner token.
+    /// The operating system provided no random bytes for the owner token.
     #[error("no random bytes from the operating system: {reason}")]
     NoRandomness {
-        /// What the system said.
+        /// The message of the system.
         reason: String,
     },
 }
 
-/// Who holds a lock that was not acquired, seen from the call. On the nodes, [`NodeAnswer::Held`] says it.
+/// Who holds a lock that was not acquired, from the view of the call. [`NodeAnswer::Held`] has the view of a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum HeldBy {
-    /// Another manager, or another client. Or it had just changed hands.
+    /// Another manager or client, or the lock had just changed hands.
     Other,
-    /// This manager, for another thread. Of a semaphore: one of the permits.
+    /// Another thread, by this manager. For a semaphore: one of the permits.
     ThisProcess,
-    /// This manager, and the calling thread took it. If it has the guard still, it waited for itself: drop the guard first,
-    /// or use a [reentrant mutex](crate::LockManager::reentrant_mutex). It may have given the guard to another thread. Of a
-    /// semaphore: the calling thread took one of the permits.
+    /// The calling thread itself. If it still has the guard, it waited for itself: drop the guard first, or use a
+    /// [reentrant mutex](crate::LockManager::reentrant_mutex). It may have passed the guard to another thread. For a semaphore: the
+    /// calling thread took one of the permits.
     ThisThread,
 }
 
@@ -403,32 +311,30 @@ impl AcquireError {
 
 /// How a lock was lost while its guard still existed.
 ///
-/// Whatever the reason: stop the protected work, or let its storage check the
+/// In every case stop the protected work, or let its storage check the
 /// [fencing token](crate::LockGuard::fencing_token).
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Lost {
-    /// No majority confirmed an extension before the lock's time had run out: nodes failed, or this process or
-    /// machine was stopped.
+    /// No majority confirmed an extension in time: nodes failed, or this process or machine was paused.
     #[error("lock lost: no majority of nodes extended it in time")]
     Expired,
-    /// Nodes that a majority cannot do without answered that the key is gone or someone else's.
+    /// Too many nodes reported that the key is gone or someone else's.
     #[error("lock lost: too many nodes no longer hold it")]
     Gone,
-    /// The clock of a node was set forward, so that the lock may have expired there early, and too few of the other nodes
-    /// confirmed that they hold it.
+    /// The clock of a node was stepped forward, so the lock may have expired there early, and too few other nodes confirmed it.
     #[error("lock lost: the clock of a node was set forward, and too few others hold it")]
     NodeClock,
-    /// The lock had been held for the [maximum hold](crate::Builder::max_hold) and was not extended any more.
+    /// The [maximum hold](crate::Builder::max_hold) was reached.
     #[error("lock lost: held for the maximum time")]
     MaxHold,
-    /// The lock was taken without renewal, and its ttl is over.
+    /// The lock had no renewal, and its ttl is over.
     #[error("lock lost: its fixed lease is over")]
     LeaseOver,
     /// The manager was shut down.
     #[error("lock lost: the lock manager was shut down")]
     ShutDown,
-    /// This process was forked from the one that holds the lock.
+    /// This process is a fork of the holder.
     #[error("lock not held: it belongs to the parent process")]
     Forked,
 }
@@ -437,11 +343,11 @@ pub enum Lost {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ExtendError {
-    /// The lock had been lost before, or turned out to be.
+    /// The lock was lost, before or now.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// No majority confirmed. The lock is still held until the time it had before.
-    #[error("not extended, no quorum: {}", Rows(nodes))]
+    /// No majority confirmed. The lock is still held until its previous end.
+    #[error("not extended, no majority confirmed: {}", Rows(nodes))]
     NoQuorum {
         /// What each node answered.
         nodes: Vec<NodeReport>,
@@ -455,9 +361,9 @@ pub enum ExtendError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Released {
-    /// Nodes that had confirmed when the call returned. The others were told as well, and the call did not wait.
+    /// Nodes that had confirmed when the call returned. The command went to the others too.
     pub confirmed: usize,
-    /// How many nodes the manager was built with.
+    /// All nodes of the manager.
     pub nodes: usize,
 }
 
@@ -467,31 +373,29 @@ impl fmt::Display for Released {
     }
 }
 
-/// What a release has to report besides success.
+/// Why a release was not a success.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before it was released, or the release found it gone: the protected work was not protected
-    /// to its end.
+    /// The lock was lost before the release, or the release found it gone: the work was not protected to its end.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// No majority confirmed within the response timeout. The release stays queued for the nodes that did not; where
-    /// it never arrives, the key expires within one ttl.
+    /// No majority confirmed within the response timeout. The release stays queued for the other nodes. Where it never arrives,
+    /// the key expires within one ttl.
     #[error("release not confirmed: {confirmed} of {} nodes confirmed: {}", nodes.len(), Rows(nodes))]
     NotConfirmed {
-        /// How many nodes confirmed.
+        /// The number of confirming nodes.
         confirmed: usize,
         /// What each node answered.
         nodes: Vec<NodeReport>,
     },
 }
 
-/// What went wrong with [`Mutex::with`](crate::Mutex::with), `run` of another kind, or
-/// [`read_with`](crate::RwLock::read_with) or [`write_with`](crate::RwLock::write_with) of a read-write lock.
-pub enum RunError<R> {
+/// Why [`with`](crate::Mutex::with), [`read_with`](crate::RwLock::read_with) or [`write_with`](crate::RwLock::write_with) failed.
+pub enum WithError<R> {
     /// The lock was not acquired, and the closure was not called.
     NotAcquired(AcquireError),
-    /// The closure ran to its end, but the lock was lost before that: for part of the time it may not have been alone.
+    /// The closure ran to its end, but the lock was lost before that: another holder may have been at work too.
     Lost {
         /// How the lock was lost.
         lost: Lost,
@@ -500,37 +404,37 @@ pub enum RunError<R> {
     },
 }
 
-impl<R> fmt::Display for RunError<R> {
+impl<R> fmt::Display for WithError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RunError::NotAcquired(err) => err.fmt(f),
-            RunError::Lost { lost, .. } => lost.fmt(f),
+            WithError::NotAcquired(err) => err.fmt(f),
+            WithError::Lost { lost, .. } => lost.fmt(f),
         }
     }
 }
 
-impl<R> std::error::Error for RunError<R> {
-    /// Why the lock was not acquired, or how it was lost. The message of a `RunError` says it as well.
+impl<R> std::error::Error for WithError<R> {
+    /// Why the lock was not acquired, or how it was lost. The message of a `WithError` says it as well.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            RunError::NotAcquired(err) => Some(err),
-            RunError::Lost { lost, .. } => Some(lost),
+            WithError::NotAcquired(err) => Some(err),
+            WithError::Lost { lost, .. } => Some(lost),
         }
     }
 }
 
-impl<R> From<AcquireError> for RunError<R> {
-    fn from(err: AcquireError) -> RunError<R> {
-        RunError::NotAcquired(err)
+impl<R> From<AcquireError> for WithError<R> {
+    fn from(err: AcquireError) -> WithError<R> {
+        WithError::NotAcquired(err)
     }
 }
 
 // Not derived: the closure's value need not be `Debug`.
-impl<R> fmt::Debug for RunError<R> {
+impl<R> fmt::Debug for WithError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RunError::NotAcquired(err) => f.debug_tuple("NotAcquired").field(err).finish(),
-            RunError::Lost { lost, .. } => f.debug_struct("Lost").field("lost", lost).finish_non_exhaustive(),
+            WithError::NotAcquired(err) => f.debug_tuple("NotAcquired").field(err).finish(),
+            WithError::Lost { lost, .. } => f.debug_struct("Lost").field("lost", lost).finish_non_exhaustive(),
         }
     }
 }

@@ -111,11 +111,10 @@ fn bit(node: NodeId) -> u32 {
 
 /// A number that grows with every holder of a lock.
 ///
-/// Hand it to whatever the lock protects, and let that refuse a write that carries a smaller number than one it has
-/// already seen: then a holder that was stopped for too long cannot overwrite the work of its successor, whatever
-/// happened to clocks and leases. See [`guide::safety`](crate::guide::safety).
+/// Pass it to the storage that the lock protects, and let the storage reject smaller numbers than the largest it has seen. A
+/// holder that was paused for too long then cannot overwrite its successor's work. See [`guide::safety`](crate::guide::safety).
 ///
-/// Numbers are not consecutive. They stay below 2^53, so that every language can carry them.
+/// Numbers are not consecutive and stay below 2^53, for languages with floating-point numbers.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FencingToken(u64);
 

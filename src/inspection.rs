@@ -11,8 +11,8 @@ use crate::time::About;
 /// What the nodes store about one lock, or one slot of a semaphore: [`Mutex::inspect`](crate::Mutex::inspect),
 /// [`Semaphore::inspect`](crate::Semaphore::inspect).
 ///
-/// It was true when the nodes answered, and may be over by now: good for people, for logs and for health pages, and no
-/// basis for work that the lock is to protect.
+/// Valid when the nodes answered and possibly outdated now: for people, logs and health pages, not a basis for work that the lock
+/// protects.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub(crate) name: Arc<[u8]>,
@@ -20,7 +20,7 @@ pub struct Inspection {
     pub(crate) nodes: Vec<InspectedNode>,
 }
 
-/// Locks and permits that somebody holds: [`LockManager::list`](crate::LockManager::list).
+/// Held locks and permits: [`LockManager::list`](crate::LockManager::list).
 #[derive(Clone, Debug)]
 pub struct Listing {
     pub(crate) locks: Vec<Inspection>,
@@ -29,57 +29,55 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Each of them, sorted by name; the slots of a semaphore one by one. Some may have been released since they were found.
+    /// All locks found, sorted by name, with one entry per permit. Some may have been released since.
     #[must_use]
     pub fn locks(&self) -> &[Inspection] {
         &self.locks
     }
 
-    /// Nodes that were not looked through to their end, and why.
+    /// Nodes that were not searched completely, and why.
     #[must_use]
     pub fn missed(&self) -> &[NodeReport] {
         &self.missed
     }
 
-    /// Whether all nodes were looked through to their end. A lock that is held stands on a majority, so it is found also when
-    /// a minority was missed.
+    /// Whether all nodes were searched completely. A held lock is on a majority, so it is found even if a minority was missed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 }
 
-/// What the nodes together say of a lock.
+/// The state of a lock, from all nodes together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum LockState {
-    /// A majority of the nodes could grant it, unless it is reserved for a call that waits.
+    /// Free on a majority, or reserved for a waiting call.
     Free,
-    /// Somebody holds it on a majority of the nodes.
+    /// Held on a majority.
     Held {
-        /// Who, if the key's value says so: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
+        /// The holder, if the key's value names one: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
         holder: Option<Arc<str>>,
-        /// How long it stays held if it is not extended; `None`: the keys have no expiry.
+        /// Time left unless the lock is extended; `None`: the keys have no expiry.
         left: Option<Duration>,
     },
-    /// Readers hold it on a majority of the nodes.
+    /// Held by readers on a majority.
     Read {
-        /// How many, on the node that knows the most of them.
+        /// Their number, on the node with the most.
         readers: u64,
-        /// How long it stays held if none of them extends.
+        /// Time left unless one of them extends.
         left: Option<Duration>,
     },
-    /// On a majority of the nodes something stands there that is no lock: calls end with
+    /// The key holds something else than a lock on a majority: calls return
     /// [`AcquireError::KeyInUse`](crate::AcquireError::KeyInUse).
     KeyInUse,
-    /// Keys stand on several nodes, and nobody has a majority: calls that compete just now, or what was left behind by a
-    /// program that has ended.
+    /// Keys on some nodes, and no majority for anyone: calls that compete now, or leftovers of a crashed program.
     NoMajority,
-    /// A majority could not be asked.
+    /// Too few nodes answered.
     Unknown,
 }
 
-/// What one node says.
+/// The answer of one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InspectedNode {
@@ -87,7 +85,7 @@ pub struct InspectedNode {
     pub node: NodeId,
     /// Its host and port, or the path of its socket; without user and password.
     pub address: Arc<str>,
-    /// What it stores, or why it could not be asked.
+    /// What it stores, or why it failed.
     pub stored: Result<StoredLock, NodeFailure>,
 }
 
@@ -97,16 +95,15 @@ pub struct InspectedNode {
 pub struct StoredLock {
     /// The lock's key.
     pub key: StoredKey,
-    /// How long the key still has to live. `None`: it has no expiry, or there is none.
+    /// Time to live of the key. `None`: no expiry, or no key.
     pub left: Option<Duration>,
-    /// The fencing counter, which stays when a lock is released; `None` if there is none, or what stands there is none.
+    /// The fencing counter, which stays after a release; `None` if there is no valid one.
     pub counter: Option<u64>,
-    /// How many clients wait for the lock there: a program that waits counts once, whatever the number of its threads, and
-    /// a call that wants to read counts by itself.
+    /// Waiting clients: one per program, whatever the number of its threads, and one per waiting reader.
     pub waiting: u64,
-    /// How long the first of them has waited, by the node's clock.
+    /// Wait of the first of them, by the node's clock.
     pub waiting_for: Option<Duration>,
-    /// How long the lock stays reserved for a client that was told of a release and has not come yet.
+    /// Time left of a reservation for a client that was notified of a release.
     pub reserved: Option<Duration>,
 }
 
@@ -114,25 +111,25 @@ pub struct StoredLock {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum StoredKey {
-    /// There is none.
+    /// No key.
     Missing,
-    /// A holder's.
+    /// The key of a holder.
     Held {
         /// Who, if the value says so: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
         holder: Option<Arc<str>>,
-        /// What proves who holds it.
+        /// The secret value, for [`Admin::release`](crate::Admin::release).
         value: SecretValue,
     },
     /// Readers share it.
     Read {
-        /// How many there are.
+        /// Their number.
         count: u64,
-        /// Some of them: a hundred at most.
+        /// Up to a hundred of them.
         readers: Vec<StoredReader>,
     },
-    /// A value that is longer than any lock's: some other program's.
+    /// A value longer than that of any lock: another program's.
     Foreign,
-    /// A key of another type, which no lock has.
+    /// A key of another type.
     OtherType,
 }
 
@@ -142,12 +139,12 @@ pub enum StoredKey {
 pub struct StoredReader {
     /// Who: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
     pub holder: Option<Arc<str>>,
-    /// How long its entry still has to live.
+    /// Time to live of its entry.
     pub left: Duration,
     pub(crate) value: SecretValue,
 }
 
-/// A value with which a lock can be released. Two can be compared, and none is ever shown.
+/// The secret value of a lock key. Comparable, never shown.
 #[derive(Clone, Eq, Hash, PartialEq)]
 pub struct SecretValue(Arc<[u8]>);
 
@@ -256,13 +253,13 @@ impl Inspection {
         &self.name
     }
 
-    /// Which slot of a semaphore it is about, from 0; `None`: it is about a lock.
+    /// The permit of a semaphore, from 0; `None` for other locks.
     #[must_use]
     pub fn slot(&self) -> Option<usize> {
         self.slot.map(usize::from)
     }
 
-    /// What each node says, in the order of the nodes.
+    /// One entry per node, in their order.
     #[must_use]
     pub fn nodes(&self) -> &[InspectedNode] {
         &self.nodes

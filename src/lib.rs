@@ -131,7 +131,7 @@ mod wire;
 pub use builder::{Builder, Node};
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
-pub use error::{AcquireError, BuildError, ErrorKind, ExtendError, Lost, ReleaseError, Released, RunError};
+pub use error::{AcquireError, BuildError, ErrorKind, ExtendError, Lost, ReleaseError, Released, WithError};
 pub use ids::{FencingToken, NodeId};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{Hold, LockGuard, ReadGuard, WriteGuard, release_all};

@@ -11,10 +11,10 @@ use crate::lock::LockGuard;
 use crate::observer::HeldLock;
 use crate::stats::Stats;
 
-/// Talks to the nodes and keeps held locks alive: one per program and set of nodes.
+/// Connects to the nodes and extends held locks. Make one per program and set of nodes.
 ///
 /// Cheap to clone: clones are the same manager. Runs one thread per node and one for renewal, named `quorlock-n0`, … and
-/// `quorlock-renewal`. They end with the last handle: clones of the manager, lock descriptions and guards all count.
+/// `quorlock-renewal`. They end with the last handle: a clone of the manager, a lock description or a guard.
 /// Dropping the last one blocks for at most the [shutdown grace](crate::Builder::shutdown_grace), usually not at all.
 ///
 /// After a `fork` the child has none of these threads: every attempt to lock there is
@@ -59,7 +59,7 @@ impl LockManager {
         self.mutex(name).lock()
     }
 
-    /// What the manager has done since it was built. Does not block.
+    /// Counters since the manager was built. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = self.engine.shared();
@@ -67,8 +67,8 @@ impl LockManager {
         Stats { nodes: shared.fanout.node_stats(), ..stats }
     }
 
-    /// The locks that this manager holds now, the oldest hold first. For health pages, and for whoever looks for a guard that
-    /// was forgotten. Does not block; asks no node.
+    /// The locks that this manager holds now, oldest first. For health pages and to find forgotten guards. Does not block; asks no
+    /// node.
     ///
     /// Also those whose guards other threads have. What several threads or processes of this machine hold by other managers is
     /// not in it: [`inspect`](crate::Mutex::inspect) asks the nodes who holds a lock. In a forked child it is empty.
@@ -89,8 +89,8 @@ impl LockManager {
         if shared.is_forked() { Vec::new() } else { shared.schedule.held() }
     }
 
-    /// Looks at every node: whether its vote counts, and what weakens the locks although it does. For start-up, health
-    /// pages and command lines.
+    /// Checks every node: whether its grants count, and what weakens your locks although they do. For start-up, health pages and
+    /// command lines.
     ///
     /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
     /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
@@ -115,7 +115,7 @@ impl LockManager {
         checked(&self.engine, Shared::check_nodes)
     }
 
-    /// Finds the locks and permits that somebody holds, and looks at each of them. For people and command lines.
+    /// Finds all held locks and permits and inspects each of them. For people and command lines.
     ///
     /// `pattern`: how their names look, without the [prefix](crate::Builder::prefix): `*` stands for any bytes, and `?` for
     /// one. There is no register of names. They are found by what this crate stores beside a lock, so a lock that only other

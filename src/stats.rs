@@ -16,10 +16,9 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// Nodes that have no vote yet because they may have forgotten locks, and how long that lasts. Empty as long as
-            /// no call has come to the node.
+            /// Quarantined nodes and the time left. A node appears with its first call.
             pub quarantined: Vec<(NodeId, Duration)>,
-            /// What is known of each node, in their order.
+            /// One entry per node, in their order.
             pub nodes: Vec<NodeStats>,
         }
 
@@ -44,25 +43,24 @@ counters! {
     rounds_held,
     /// Rounds lost because too many nodes failed.
     rounds_without_quorum,
-    /// Rounds that a majority granted, but too late to be of use.
+    /// Rounds that a majority granted too late.
     rounds_too_late,
-    /// Calls that wait for a lock right now, or make their first attempt.
+    /// Calls that wait for a lock now, or make their first attempt.
     waiting,
-    /// Locks that were handed to a waiting call of the same manager in the release itself.
+    /// Locks handed to a waiting call of the same manager together with the release.
     hand_overs,
-    /// Releases that nodes have announced to this manager, each node for itself. Hints: a release is rarely missed.
+    /// Release notices received, counted per node. A notice is a hint and can get lost.
     notices,
-    /// Second rounds, in which nodes whose fencing counter was ahead were asked to accept a larger token.
+    /// Second rounds, with a larger fencing token for nodes whose counter was ahead.
     fencing_raises,
-    /// Renewals and extensions that a majority confirmed while the lock was valid, also those of locks that had come into
-    /// [doubt](crate::Lost::NodeClock).
+    /// Extensions confirmed by a majority while the lock was valid, by renewal or by you.
     extensions,
-    /// Renewals and extensions without a majority after the response timeout. A late majority counts while the lock is valid,
-    /// in `extensions`; what nodes do not owe is tried again.
+    /// Extensions without a majority within the response timeout. A late majority counts in `extensions` while the lock is
+    /// valid; nodes without a pending answer are tried again.
     extensions_failed,
-    /// Locks whose hold ended before their guard was dropped, also if only the release found that.
+    /// Locks lost before their guard was dropped, including those that only the release discovered.
     locks_lost,
-    /// Keys of held locks that were set again on nodes which had lost them.
+    /// Keys of held locks restored on nodes that had lost them.
     healed,
     /// Releases that a majority confirmed.
     releases,
@@ -70,22 +68,21 @@ counters! {
     releases_unconfirmed,
     /// Commands handed to nodes.
     commands,
-    /// Answers that came after their round was decided or had timed out. Most are ordinary: a round ends at the quorum.
+    /// Answers after the decision or the timeout of their round. Mostly ordinary: a round ends at the quorum.
     late_answers,
-    /// Connections that were established, of all nodes.
+    /// Connections established, over all nodes.
     connections,
-    /// Connections or attempts to connect that failed, of all nodes.
+    /// Failed connections and attempts, over all nodes.
     connection_failures,
-    /// Steps of nodes' clocks that were noticed, forward and back.
+    /// Clock steps detected on nodes, forward and back.
     clock_steps,
-    /// Lines for the log and events for the observer that were left out, because the logger or the observer took too long for
-    /// those before.
+    /// Log lines and events dropped because the logger or the observer was too slow.
     untold,
 }
 
-/// What a manager knows of one node, without asking it: [`Stats::nodes`].
+/// One node, as the manager last saw it: [`Stats::nodes`]. No network access.
 ///
-/// [`check_nodes`](crate::LockManager::check_nodes) asks it, and says what is wrong with it.
+/// [`check_nodes`](crate::LockManager::check_nodes) asks the node and reports what is wrong with it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct NodeStats {
@@ -95,19 +92,19 @@ pub struct NodeStats {
     pub address: Arc<str>,
     /// It is connected.
     pub up: bool,
-    /// It was seen to owe an answer for longer than the response timeout, and has not answered since.
+    /// An answer is overdue by more than the response timeout.
     pub silent: bool,
-    /// Commands that wait for its answer now.
+    /// Commands without an answer yet.
     pub unanswered: usize,
-    /// Commands that are not written to it yet.
+    /// Commands not written yet.
     pub queued: usize,
-    /// Answers that it has given.
+    /// Answers received.
     pub answers: u64,
-    /// How many of them were failures, or do not count because it has no vote.
+    /// Answers that were failures or did not count.
     pub failures: u64,
-    /// How often it was connected.
+    /// Connections established.
     pub connections: u64,
-    /// Connections or attempts to connect that failed.
+    /// Failed connections and attempts.
     pub connection_failures: u64,
 }
 

@@ -6,27 +6,27 @@ use std::time::Duration;
 use crate::ids::NodeId;
 use crate::time::About;
 
-/// Something about a node that does not keep it from voting, and weakens the locks. Some of them do with
-/// [`Builder::strict`](crate::Builder::strict): that is [`NodeFailure::Disqualified`](crate::error::NodeFailure::Disqualified).
+/// A weakness of a node that still counts. [`Builder::strict`](crate::Builder::strict) turns the worst of them into
+/// [`NodeFailure::Disqualified`](crate::error::NodeFailure::Disqualified).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeFinding {
-    /// With a limit on its memory it would remove keys, and locks among them. It has none now; with one it
-    /// [has no vote](crate::error::NodeFailure::Evicts).
+    /// It would evict keys, and locks, if its memory were limited. With a limit it
+    /// [does not count](crate::error::NodeFailure::Evicts).
     #[error("would evict locks if its memory were limited: set maxmemory-policy to noeviction, it is {policy}")]
     WouldEvict {
         /// The server's `maxmemory-policy`.
         policy: String,
     },
-    /// It was a replica, and took over from a master. Locks of the last moments before that may be missing on it.
+    /// A promoted replica. Locks of the moments before the promotion may be missing.
     #[error(
         "was a replica and has been promoted, so locks of the moment before may be missing: give the address of a server \
          that never was a replica"
     )]
     Promoted,
-    /// Replicas are connected to it. If one of them ever takes over its address, locks of the last moments are missing.
+    /// It has replicas. If one takes over its address, locks of the last moments are missing.
     #[error(
-        "has replicas, {count} now: see to it that none is ever promoted in its place, or give the address of a server \
+        "has replicas, {count} now: make sure none of them is ever promoted, or give the address of a server \
          without any"
     )]
     HasReplicas {
@@ -89,7 +89,7 @@ pub enum NodeFinding {
         count: usize,
     },
     /// Some of its servers or sentinels could not be asked lately, or do not agree with the others. There are enough of them left.
-    #[error("of its servers or sentinels some fail: {said}")]
+    #[error("some of its servers or sentinels are unreachable: {said}")]
     MembersFail {
         /// Which, and what they said or why they could not be asked. [`NodeCheck::members`](crate::error::NodeCheck::members) has all.
         said: String,

@@ -21,11 +21,11 @@ impl fmt::Display for Of<'_> {
     }
 }
 
-/// Why a node in [quarantine](crate::Builder::quarantine) may have forgotten locks that are held, and what to do.
+/// Why a [quarantined](crate::Builder::quarantine) node may have lost locks, and what to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuarantineReason {
-    /// Nobody has used it for locks, as far as anybody here knows: it is new, or was restarted without its data.
+    /// No trace of locks: it is new, or was restarted without its data.
     #[error(
         "no lock data, so the server is new or was restarted without its data; wait, or vouch for it if it is new and nobody \
          holds a lock"
@@ -36,16 +36,16 @@ pub enum QuarantineReason {
         "the server was restarted, promoted or restored, and may have lost held locks; wait until its quarantine is over"
     )]
     Restarted,
-    /// It has lost what it had stored, while it was running.
+    /// It lost its data while it was running.
     #[error("the server lost its data, and held locks with it; wait until its quarantine is over")]
     Emptied,
-    /// Its clock was set forward, so locks have expired early there.
+    /// Its clock was stepped forward, so locks expired early.
     #[error(
         "its clock was set forward, so held locks have expired there; wait until its quarantine is over, and let its time \
          daemon slew the clock"
     )]
     ClockStep,
-    /// It does not say which process it is, so it may have been restarted before every connection.
+    /// It hides its run id, so it may have been restarted before every connection.
     #[error(
         "it hides its run ID, and may have been restarted before this connection; wait until its quarantine is over, and \
          permit INFO: see the ACL line in the guide"
@@ -58,17 +58,17 @@ const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this o
 const SERVER_WITHOUT: &str = "other programs use it without quarantine, so it may grant held locks: disable quarantine here \
     if the servers are for tests, or empty the server, with all its locks, while no such program runs";
 
-/// Why a node could not vote, and what to do about it.
+/// Why a node did not count, and what to do.
 ///
-/// Text that came from a server is cut to a line and escaped, and of long hex numbers only the beginning is shown, because
-/// servers echo arguments; what a server says while logging in is never repeated, because servers echo passwords.
+/// Server text is cut to one line and escaped, and long hex numbers are shortened, because servers echo arguments. Messages during the
+/// login are never shown, because servers echo passwords.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum NodeFailure {
-    /// It did not answer within the response timeout.
+    /// No answer within the response timeout.
     #[error("no answer in time")]
     TimedOut,
-    /// It has not answered earlier commands for longer than the response timeout, so it was not asked.
+    /// Earlier commands are unanswered beyond the response timeout, so the node was skipped.
     #[error("not responding")]
     Stalled,
     /// The name could not be resolved, or the connection was refused or not established in time.
@@ -83,16 +83,16 @@ pub enum NodeFailure {
         /// What the system said.
         reason: String,
     },
-    /// The connection could not be secured, or would have to be.
+    /// TLS failed, or the server requires it.
     #[error("TLS: {0}")]
     Tls(TlsFailure),
-    /// The server wants another password, or another user name.
+    /// Wrong user or password.
     #[error("login refused: check user and password")]
     WrongPassword,
-    /// The server wants a password, and the node has none.
+    /// A password is required and none was given.
     #[error("a password is required, and none was given")]
     NoPassword,
-    /// The server is in protected mode: it has no password, and so it serves nobody from another machine.
+    /// The server is in protected mode: without a password it serves its own machine only.
     #[error("in protected mode, so it serves its own machine only: set a password there and give it in the node's URL")]
     ProtectedMode,
     /// The server's access list forbids a command or a key.
@@ -113,42 +113,38 @@ pub enum NodeFailure {
         /// What the server calls its version.
         version: String,
     },
-    /// The server is Garnet, which runs scripts side by side unless it is told otherwise, so that two clients may both be granted a
-    /// lock.
+    /// The server is Garnet, which runs scripts in parallel by default, so two clients may get one lock.
     #[error("Garnet {version}, which does not run scripts one at a time: use Redis or Valkey")]
     NotAtomic {
         /// What the server calls its version.
         version: String,
     },
-    /// The server is one of several that take writes and merge them (KeyDB's `active-replica`), so that two clients may both be
-    /// granted a lock.
+    /// The server merges writes with others (KeyDB's `active-replica`), so two clients may get one lock.
     #[error(
-        "an active replica, so another server grants the same locks: take out active-replica, or use servers of their own"
+        "an active replica, so another server grants the same locks: disable active-replica, or use dedicated servers"
     )]
     MultiMaster,
-    /// The server is a replica. Only a master may vote.
+    /// The server is a replica. Only a primary counts.
     #[error("a replica: give the address of a master, or all servers as redis+replicated://host,host")]
     Replica,
-    /// The server is a Sentinel: it watches masters, and stores nothing.
+    /// The server is a Sentinel, which stores nothing.
     #[error("a Sentinel, which stores nothing: give the address of a master, or redis+sentinel://host,host/NAME")]
     Sentinel,
-    /// The server was started, lost its data, or had its clock set forward a short while ago. It may have forgotten locks
-    /// that are still held, so its grants do not count until those have expired.
+    /// The server was started, lost its data, or had its clock stepped forward a short while ago. It may have lost held locks, so its
+    /// grants do not count until these have expired.
     ///
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
     #[error("quarantined for {} more: {why}", About(*left))]
     Quarantined {
-        /// For how long it has no vote yet.
+        /// Time left.
         left: Duration,
         /// Why, and what to do.
         why: QuarantineReason,
     },
-    /// The server's record (the key `quorlock:record`) changed again and again while a command was sent, so that nobody knows
-    /// what the server may have lost.
+    /// The server's record (key `quorlock:record`) changed again and again while a command was sent.
     #[error("its record changes all the time: check that no program deletes or sets the key quorlock:record there")]
     RecordChanged,
-    /// The server has a quarantine and this manager was built without, or the other way round. Whoever uses a server first
-    /// decides for all.
+    /// The server has a quarantine and this manager has none, or the other way round. The first user of a server decides for all.
     ///
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
     #[error("{}", if *on_server { MANAGER_WITHOUT } else { SERVER_WITHOUT })]
@@ -177,16 +173,16 @@ pub enum NodeFailure {
     /// The server is out of memory.
     #[error("out of memory: raise maxmemory, or use a server of its own for locks")]
     OutOfMemory,
-    /// The server refuses writes because it cannot persist or has too few replicas.
+    /// The server refuses writes: it cannot persist them or has too few replicas.
     #[error("refuses writes: {message}")]
     WritesRefused {
         /// What the server said.
         message: String,
     },
-    /// The server is running a script that does not end.
+    /// The server is busy with a long script.
     #[error("busy with a long script")]
     Busy,
-    /// The server has as many clients as it allows.
+    /// The server has no room for more clients.
     #[error("too many clients: raise maxclients")]
     TooManyClients,
     /// Of a node that is a master and its replicas (`redis+replicated://`), none says that it is the master.
@@ -286,19 +282,19 @@ pub enum NodeFailure {
         /// The node that keeps the vote.
         other: NodeId,
     },
-    /// What came back is not an answer that a Redis server gives. The connection was closed.
+    /// The reply is not valid for a Redis server. The connection was closed.
     #[error("not a Redis answer: {reason}")]
     Protocol {
         /// What was wrong with it.
         reason: String,
     },
-    /// The server answered with an error that has no row of its own here.
+    /// Another error reply.
     #[error("refused: {message}")]
     Refused {
         /// What the server said.
         message: String,
     },
-    /// The manager is shutting down and no longer talks to this node.
+    /// The manager is shutting down.
     #[error("shut down")]
     ShutDown,
     /// A bug in this crate: the node's thread panicked. Please report it.

@@ -8,7 +8,7 @@ use crate::error::node::NodeFailure;
 use crate::ids::NodeId;
 use crate::time::About;
 
-/// What one node answered in a round: a row of an error.
+/// The answer of one node in a round: a row of an error.
 #[derive(Clone, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct NodeReport {
@@ -81,50 +81,47 @@ impl fmt::Display for Rows<'_> {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum NodeAnswer {
-    /// It granted the lock. This stands in errors only, and the grant has been given back: others had too many nodes.
+    /// It granted the lock. The grant was released, because too few other nodes granted it.
     Granted,
-    /// It granted the lock, but its fencing counter was ahead of the token that was proposed.
+    /// It granted the lock, but its fencing counter was ahead of the proposed token.
     GrantedBehind,
     /// Another owner holds the lock there.
     Held {
-        /// How long the other owner's key still has to live. `None`: it has no expiry, and only its owner or an
-        /// operator can remove it.
+        /// Time to live of the other owner's key. `None`: no expiry; only its owner or an operator can remove it.
         left: Option<Duration>,
-        /// Who that is, if the key's value says so behind its secret part: `host/process`, and perhaps a label, of a
-        /// [manager](crate::Builder::owner_label). `None`: another client's value, or that of a manager that does not want
-        /// to say. Cut, escaped, and no more reliable than the client that wrote it.
+        /// The holder, if the key's value names one: `host/process` and perhaps a [label](crate::Builder::owner_label). `None`: another
+        /// client's value, or a manager without a label. Cut, escaped, and only as reliable as the client that wrote it.
         holder: Option<Arc<str>>,
         /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// Readers hold the lock there: see [`RwLock`](crate::RwLock).
     HeldByReaders {
-        /// How long the last of their entries still has to live. `None`: the lock's key has no expiry.
+        /// Time to live of the last of their entries. `None`: the lock's key has no expiry.
         left: Option<Duration>,
         /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
         name: Option<Arc<str>>,
     },
-    /// The lock is free there, or held by readers and wanted by another, but reserved for a call that has waited for it.
+    /// The lock is reserved for a waiting call.
     Reserved {
-        /// How long the reservation lasts.
+        /// Time left of the reservation.
         left: Duration,
         /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name.
         name: Option<Arc<str>>,
     },
     /// The lock was extended there.
     Extended,
-    /// The lock was released there, or was not there any more.
+    /// The lock was released, or was already gone.
     Released,
-    /// The lock's key is gone there, or belongs to someone else.
+    /// The key is gone or belongs to someone else.
     Gone,
-    /// The lock's fencing counter there is ahead of this holder's token: another owner has been granted it since.
+    /// The fencing counter is ahead of this holder's token: another owner got the lock since.
     Superseded,
-    /// Its answer had not come when the round was decided, and was not waited for.
+    /// The round was decided before its answer arrived.
     Pending,
-    /// Nothing was sent to the node: there is nothing to release there, or it was clear without asking that this
-    /// manager holds the lock itself, or the call's turn to ask did not come in time.
+    /// Nothing was sent: there was nothing to release, or this manager holds the lock itself, or the call did not get its turn.
     NotAsked,
-    /// It could not vote.
+    /// It failed.
     Failed(NodeFailure),
 }
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::error::{ReleaseError, RunError};
+use crate::error::{ReleaseError, WithError};
 use crate::ids::LockName;
 use crate::lock::Patience;
 use crate::sys::logging::debug;
@@ -314,15 +314,15 @@ macro_rules! with_method {
             ///
             /// # Errors
             ///
-            #[doc = concat!("- [`RunError::NotAcquired`](crate::error::RunError::NotAcquired): as for [`", stringify!($lock),
+            #[doc = concat!("- [`WithError::NotAcquired`](crate::error::WithError::NotAcquired): as for [`", stringify!($lock),
                 "`](Self::", stringify!($lock), "); `work` was not called.")]
-            /// - [`RunError::Lost`](crate::error::RunError::Lost): `work` was called and has returned, but the lock was lost
+            /// - [`WithError::Lost`](crate::error::WithError::Lost): `work` was called and has returned, but the lock was lost
             ///   before that; its value is in the error.
             ///
             /// # Examples
             ///
             /// ```
-            /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::RunError<u64>> {
+            /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::WithError<u64>> {
             #[doc = concat!("let pages = locks.", $made, ".with(|guard| {")]
             ///     // Hand guard.fencing_token() to whatever stores the report.
             ///     guard.fencing_token().get()
@@ -336,7 +336,7 @@ macro_rules! with_method {
             #[doc(alias = "lock_with")]
             #[doc(alias = "run")]
             #[doc(alias = "using")]
-            pub fn with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::RunError<R>> {
+            pub fn with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
                 crate::kinds::methods::finish_with(&self.inner.spec().name, value, guard.release())
@@ -357,9 +357,9 @@ pub(super) fn finish_with<R, T>(
     name: &LockName,
     value: R,
     released: Result<T, ReleaseError>,
-) -> Result<R, RunError<R>> {
+) -> Result<R, WithError<R>> {
     match released {
-        Err(ReleaseError::Lost(lost)) => return Err(RunError::Lost { lost, value }),
+        Err(ReleaseError::Lost(lost)) => return Err(WithError::Lost { lost, value }),
         Err(err @ ReleaseError::NotConfirmed { .. }) => debug!("{name}: {err}"),
         Ok(_) => {}
     }

@@ -10,15 +10,14 @@ use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
-/// A lock that one holder at a time can have, in the whole fleet.
+/// A lock with one holder at a time, in the whole fleet.
 ///
-/// A description, made by [`LockManager::mutex`](crate::LockManager::mutex): cheap, cloneable, and without any state of
-/// a hold, so it can be shared by threads. Each hold is a [`LockGuard`].
+/// A cheap description, made by [`LockManager::mutex`](crate::LockManager::mutex). Clone it or share it between threads: it has no
+/// state of a hold. Each hold is a [`LockGuard`].
 ///
-/// Two descriptions with the same name are the same lock, in whatever process, if their managers were built with the
-/// same nodes, database numbers and prefix. Not reentrant: a thread that holds the lock and takes it again waits for
-/// itself; after a ttl the log warns. For code that calls itself there is
-/// [`reentrant_mutex`](crate::LockManager::reentrant_mutex).
+/// Descriptions with the same name are the same lock in every process, if the managers were built with the same nodes, database
+/// numbers and prefix. Not reentrant: a thread that holds the lock and takes it again waits for itself, and the log warns after a
+/// ttl. Use [`reentrant_mutex`](crate::LockManager::reentrant_mutex) for code that calls itself.
 #[derive(Clone)]
 pub struct Mutex {
     pub(super) inner: Description,
@@ -27,9 +26,9 @@ pub struct Mutex {
 impl LockManager {
     /// Describes the lock called `name`. Does not block; asks no node.
     ///
-    /// A name is any bytes up to 64 KiB, counted with the [prefix](crate::Builder::prefix), and may be empty. It is the
-    /// Redis key as it is, so that other Redlock clients with the same nodes and the same name are excluded, and exclude
-    /// us. Names that begin with `quorlock:` are reserved. A name that cannot be used is an error when the lock is taken.
+    /// A name is any bytes, up to 64 KiB with the [prefix](crate::Builder::prefix), and may be empty. It is the Redis key, so other
+    /// Redlock clients with the same nodes and name share the lock. Names that begin with `quorlock:` are reserved. An invalid
+    /// name is an error when the lock is taken.
     #[must_use]
     #[doc(alias = "get_lock")]
     #[doc(alias = "create_lock")]

@@ -17,7 +17,7 @@ use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::sys::logging::debug;
 
-/// A lock that one thread at a time can have, in the whole fleet, and that this thread can take again.
+/// A lock with one holding thread at a time, in the whole fleet. That thread can take it again.
 ///
 /// For code that calls itself, or calls other code that needs the same lock. A description, made by
 /// [`LockManager::reentrant_mutex`](crate::LockManager::reentrant_mutex): cheap, cloneable, and without any state of a
@@ -182,7 +182,7 @@ impl ReentrantGuard {
         u32::try_from(Rc::strong_count(&self.hold)).unwrap_or(u32::MAX)
     }
 
-    /// Drops this guard and says how that went.
+    /// Drops this guard and reports how that went.
     ///
     /// If it is the thread's last one the lock is released. That blocks for one round trip, at most one response timeout.
     /// Otherwise the lock stays held, the answer is `None`, and nothing blocks.

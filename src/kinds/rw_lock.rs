@@ -1,25 +1,23 @@
 //! The read-write lock: many readers, or one writer.
 
-use crate::error::{AcquireError, RunError};
+use crate::error::{AcquireError, WithError};
 use crate::kinds::description::Description;
 use crate::kinds::methods::{finish_with, inspected, lock_methods, named, setters, shown};
 use crate::lock::{Patience, ReadGuard, WriteGuard};
 use crate::manager::LockManager;
 
-/// A lock that any number of readers can have at a time, or one writer, in the whole fleet.
+/// A lock for any number of readers or one writer at a time, in the whole fleet.
 ///
-/// A description, made by [`LockManager::rw_lock`](crate::LockManager::rw_lock): cheap, cloneable, and without any state of
-/// a hold, so it can be shared by threads. Each hold is a [`ReadGuard`] or a [`WriteGuard`].
+/// A cheap description, made by [`LockManager::rw_lock`](crate::LockManager::rw_lock). Clone it or share it between threads: it has no
+/// state of a hold. Each hold is a [`ReadGuard`] or a [`WriteGuard`].
 ///
 /// A writer *is* the [mutex](crate::LockManager::mutex) of that name. So a writer, a mutex, a reentrant mutex and another
 /// client of the plain Redlock layout exclude one another, and each of them excludes readers.
 ///
 /// # Order
 ///
-/// Calls are served in the order in which they began, in the whole fleet: a reader is let in beside other readers, unless a
-/// writer waits that began earlier. Readers that stand together go in together. So readers that come and go do not starve a
-/// writer, nor writers the readers. A writer that has crashed while it waited keeps nobody out, and a reader that has crashed
-/// delays a writer by its ttl at most, whoever else goes on reading.
+/// Calls are served in order of arrival, in the whole fleet. A reader joins other readers unless a writer that began earlier waits.
+/// Neither side starves. A writer that crashed while waiting keeps nobody out; a crashed reader delays a writer by its ttl at most.
 ///
 /// Not reentrant. A thread that holds a read guard and reads the same lock again can wait behind a writer, which waits for
 /// that guard. Do not nest reads: pass the guard on. With [`try_read_for`](RwLock::try_read_for) the inner read ends with an
@@ -81,11 +79,11 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// - [`RunError::NotAcquired`]: as for `read`; `work` was not called.
-    /// - [`RunError::Lost`]: `work` was called and has returned, but the lock was lost before that, so what it has read may be
+    /// - [`WithError::NotAcquired`]: as for `read`; `work` was not called.
+    /// - [`WithError::Lost`]: `work` was called and has returned, but the lock was lost before that, so what it has read may be
     ///   that of two writers; its value is in the error.
     #[doc(alias = "with_read")]
-    pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, RunError<R>> {
+    pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, WithError<R>> {
         let guard = self.read()?;
         let value = work(&guard);
         finish_with(&self.inner.spec().name, value, guard.release())
@@ -98,10 +96,10 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// - [`RunError::NotAcquired`]: as for `write`; `work` was not called.
-    /// - [`RunError::Lost`]: `work` was called and has returned, but the lock was lost before that; its value is in the error.
+    /// - [`WithError::NotAcquired`]: as for `write`; `work` was not called.
+    /// - [`WithError::Lost`]: `work` was called and has returned, but the lock was lost before that; its value is in the error.
     #[doc(alias = "with_write")]
-    pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, RunError<R>> {
+    pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, WithError<R>> {
         let guard = self.write()?;
         let value = work(&guard);
         finish_with(&self.inner.spec().name, value, guard.release())

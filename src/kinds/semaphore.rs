@@ -13,16 +13,15 @@ use crate::lock::{Hold, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
-/// A number of permits that the whole fleet shares: as many holders at a time can be in, and never more, whatever fails.
+/// A number of permits shared by the whole fleet: at most that many holders at a time, under the conditions of a mutex.
 ///
-/// A description, made by [`LockManager::semaphore`](crate::LockManager::semaphore): cheap, cloneable, and without any state
-/// of a hold. Each permit is a [`Permit`].
+/// A cheap description, made by [`LockManager::semaphore`](crate::LockManager::semaphore), without any state of a hold. Each hold is
+/// a [`Permit`].
 ///
-/// Each permit is a *slot*: a lock of its own on a majority of the nodes, with a fencing counter of its own. So a permit
-/// whose holder has crashed comes back after its ttl, renewal and healing are those of a mutex, and there is no count that
-/// could go wrong. See [`guide::other_locks`](crate::guide::other_locks#semaphore), also for why nodes do not count holders.
+/// Each permit is a *slot*: a lock of its own on a majority of the nodes, with a fencing counter of its own. The permit of a
+/// crashed holder returns after its ttl, renewal works as for a mutex, and there is no count that could go wrong. See [`guide::other_locks`](crate::guide::other_locks#semaphore), also for why nodes do not count holders.
 ///
-/// The number is in the description alone. While processes differ in it, the largest counts: at most so many are in.
+/// The number is in the description alone. If processes differ, the largest number counts.
 #[derive(Clone)]
 pub struct Semaphore {
     inner: Description,
@@ -30,11 +29,11 @@ pub struct Semaphore {
 }
 
 impl LockManager {
-    /// Describes a semaphore called `name`, with so many permits for the whole fleet. Does not block; asks no node.
+    /// Describes a semaphore called `name`, with this number of permits for the whole fleet. Does not block; asks no node.
     ///
-    /// Names are as for [`mutex`](LockManager::mutex), and a semaphore shares nothing with a lock of the same name. One to 256
-    /// permits; another number is an error when a permit is taken. Processes should agree in the number: while they do
-    /// not, the largest counts.
+    /// Names are as for [`mutex`](LockManager::mutex), and a semaphore shares nothing with a lock of the same name. 1 to 256
+    /// permits; another number is an error when a permit is taken. Use the same number in all processes: otherwise the largest
+    /// counts.
     ///
     /// # Examples
     ///
@@ -57,7 +56,7 @@ impl LockManager {
 }
 
 impl Semaphore {
-    /// How many permits there are, as far as this description says.
+    /// The number of permits in this description.
     #[must_use]
     pub fn permits(&self) -> usize {
         self.permits
@@ -117,7 +116,7 @@ setters!(Semaphore);
 lock_methods! {
     Semaphore::take -> Permit, made: r#"semaphore("mail-server", 5)"#,
     inside: "At most five in the fleet are here.", doing: "talking to the mail server",
-    /// It is a permit that is waited for: held means that all are.
+    /// `Held` means that all permits are taken.
     about,
     acquire,
     try_acquire,
@@ -161,7 +160,7 @@ impl Permit {
         self.guard.slot().map_or(0, usize::from)
     }
 
-    /// Gives the permit back and says how that went: see [`Hold::release`].
+    /// Releases the permit and reports how that went: see [`Hold::release`].
     ///
     /// # Errors
     ///

@@ -13,10 +13,10 @@ use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
-/// Several locks that are taken together: all of them, or none.
+/// Several locks taken together: all or none.
 ///
-/// A description, made by [`LockManager::multi_lock`](crate::LockManager::multi_lock): cheap, cloneable, and without any state of
-/// a hold. Each hold is a [`LockGuard`] that stands for all the names.
+/// A cheap description, made by [`LockManager::multi_lock`](crate::LockManager::multi_lock), without any state of a hold. Each hold is
+/// a [`LockGuard`] for all the names.
 ///
 /// Each node grants all names or none, in one step. So nobody holds one name and waits for another, and there is **no order
 /// to keep**: two calls that name the same locks the other way round never wait for each other. Every name is the lock that

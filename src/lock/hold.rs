@@ -55,10 +55,10 @@ impl Hold {
         self.lock.spec.plan.slot()
     }
 
-    /// Whether the lock may be relied upon right now.
+    /// Whether the lock is held right now.
     ///
-    /// Does not block and asks nobody: the answer comes from the clock and from what the nodes have confirmed. Between
-    /// this call and what is done next the process can be stopped for any time; only storage that checks the
+    /// Does not block and asks no node: the answer comes from the clock and from what the nodes confirmed. The process can be paused
+    /// between this call and your next step; only storage that checks the
     /// [fencing token](crate::LockGuard::fencing_token) closes that gap.
     #[must_use]
     #[doc(alias = "is_held")]
@@ -76,17 +76,16 @@ impl Hold {
         self.lock.remaining().map(drop)
     }
 
-    /// How long the lock may still be relied upon if nothing extends it; zero if it was lost. Does not block.
+    /// Lease left unless the lock is extended; zero if it was lost. Does not block.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.lock.remaining().unwrap_or(Duration::ZERO)
     }
 
-    /// The instant until which the lock may be relied upon if nothing extends it; in the past if it was lost. Does not
-    /// block.
+    /// The end of the lease unless the lock is extended; in the past if it was lost. Does not block.
     ///
-    /// For handing to code that takes a deadline. An [`Instant`] does not count time in suspend on every system, so
-    /// code that may run across a suspend should ask [`is_valid`](Hold::is_valid) as well.
+    /// For code that takes a deadline. On some systems an [`Instant`] does not count time in suspend, so code that may run across a
+    /// suspend should also call [`is_valid`](Hold::is_valid).
     #[must_use]
     pub fn use_until(&self) -> Instant {
         let now = time::tick();
@@ -97,12 +96,11 @@ impl Hold {
         self.lock.token
     }
 
-    /// A channel on which the loss of the lock is announced. Does not block.
+    /// A channel that announces the loss of the lock. Does not block.
     ///
-    /// It carries one message if the lock is lost, also if that has happened already, and is closed without a message
-    /// when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself (with
+    /// It gets one message if the lock is lost, or was lost before. It closes without a message when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself (with
     /// `crossbeam-channel = "0.5"` among your dependencies), or alone: `guard.lost().recv_timeout(pause)` is a pause that
-    /// ends early if the lock is lost. Each call makes a channel of its own, which is forgotten when it is dropped.
+    /// ends early if the lock is lost. Each call makes a new channel.
     #[must_use]
     pub fn lost(&self) -> LostReceiver {
         self.lock.lost()
@@ -110,10 +108,9 @@ impl Hold {
 
     /// Calls `callback` once if the lock is lost; at once if that has happened already. Does not block.
     ///
-    /// It runs on a thread that the manager has for such callbacks, one after another, with nothing locked. It may block and
-    /// use the manager; a callback that blocks delays other callbacks of the same manager, and nothing else. A panic in it
-    /// is caught and logged. It is dropped without a call when the lock is released. Callbacks that are due at a shutdown
-    /// are still called, and the shutdown does not wait for them.
+    /// Callbacks run one after another on a thread of the manager, with nothing locked. A callback may block and use the manager; it
+    /// then delays other callbacks and nothing else. A panic is caught and logged. When the lock is released the callback is
+    /// dropped. A shutdown still starts due callbacks and does not wait for them.
     pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
         self.lock.on_lost(Box::new(callback));
     }
@@ -136,7 +133,7 @@ impl Hold {
         self.lock.extend(ttl)
     }
 
-    /// Releases the lock and says how that went. Blocks for one round trip, at most one response timeout.
+    /// Releases the lock and reports how that went. Blocks for one round trip, at most one response timeout.
     ///
     /// # Errors
     ///

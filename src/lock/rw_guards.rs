@@ -8,15 +8,14 @@ use crate::ids::FencingToken;
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::Hold;
 
-/// Holds a read-write lock for reading until it is dropped: other readers may have it as well, and no writer has.
+/// Holds a read-write lock for reading until it is dropped: beside other readers, without a writer.
 ///
-/// It is a [`Hold`], kept, lost, released and dropped like any other, and can be sent to another thread. What is read under it is
-/// that of one writer *if the guard is valid afterwards*: read, then [`check`](Hold::check), then use what was read.
-/// A writer that goes on writing after its own lock was lost is for the storage to refuse: see
+/// It is a [`Hold`], kept, lost, released and dropped like any other, and can be sent to another thread. What you read is the
+/// work of one writer *if the guard is still valid afterwards*: read, then [`check`](Hold::check), then use the result.
+/// A writer that continues after the loss of its lock must be rejected by the storage: see
 /// [`guide::safety`](crate::guide::safety#readers).
 ///
-/// It has no fencing token, because readers have none, and so it cannot be handed to a store as a writer. What it has is
-/// the number of the [last writer](ReadGuard::last_writer).
+/// Readers have no fencing token. They have the number of the [last writer](ReadGuard::last_writer).
 #[doc(alias = "RwLockReadGuard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 pub struct ReadGuard {
@@ -49,7 +48,7 @@ impl ReadGuard {
         self.hold.token()
     }
 
-    /// Releases the lock and says how that went. Blocks like [`Hold::release`].
+    /// Releases the lock and reports how that went. Blocks like [`Hold::release`].
     ///
     /// # Errors
     ///
@@ -61,7 +60,7 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Goes on as a reader. No writer comes in between; readers that wait come in.
+    /// Continues as a reader, without a gap for another writer. Waiting readers join.
     ///
     /// Blocks for one round trip, at most one [response timeout](crate::Builder::response_timeout). Nodes that do not answer
     /// in time keep readers out for a little longer: they are told again with the next renewal. The reader's lock lasts for as
@@ -79,7 +78,7 @@ impl WriteGuard {
         Hold::from(self.guard).downgrade().map(|hold| ReadGuard { hold })
     }
 
-    /// Releases the lock and says how that went. Blocks like [`Hold::release`].
+    /// Releases the lock and reports how that went. Blocks like [`Hold::release`].
     ///
     /// # Errors
     ///

@@ -10,25 +10,23 @@ use crate::ids::{FencingToken, LockName, NodeId};
 /// The class of locks that were given none.
 pub(super) const OTHER: &str = "other";
 
-/// Is told what a manager does: for metrics, traces and records of one's own. See
+/// Receives the events of a manager: for metrics, traces and records of your own. See
 /// [`Builder::observer`](crate::Builder::observer).
 ///
-/// A closure that takes an `&Event` is one.
+/// A closure `|event: &Event|` is an observer.
 ///
-/// It is called with nothing of the manager locked: by the thread of yours that has done something, and for what the manager's
-/// threads do or notice by one thread of its own, `quorlock-told`. So an observer that blocks delays the call that it is told of,
-/// and later events; no lock is lost by it. 16,384 events and lines for the log may wait for that thread. Further ones are left out,
-/// and counted: [`Stats::untold`](crate::Stats::untold).
+/// Called with nothing of the manager locked: on your thread for what your call did, and on the thread `quorlock-told` for the
+/// manager's own work. A blocking observer delays the current call and later events, and loses no lock. Up to 16,384 events and
+/// log lines wait for that thread; further ones are dropped and counted in [`Stats::untold`](crate::Stats::untold).
 ///
-/// It may call anything that does not end the manager. What it causes itself is told after it has returned, so one that takes a
-/// lock whenever it is called is called for ever. It must not own the manager, which would never end then.
+/// It may call anything except what ends the manager. Its own calls cause events too, delivered after it returns: an observer that
+/// locks at every event never stops. It must not own the manager, or the manager never ends.
 ///
-/// Events come from several threads at a time. Those of one call and its hold come in the order in which they happened, with
-/// two exceptions: a lock that is passed on to a waiting thread can be [acquired](Event::Acquired) before its
-/// [release](Event::Released) is told, and the end of a hold can be told before an extension that was confirmed, or a key that
-/// was set again, just before. In a forked child nothing is told.
+/// Events come from several threads at once. Those of one call and its hold come in order, with two exceptions: a lock passed on
+/// to a waiting thread can be [acquired](Event::Acquired) before its [release](Event::Released) event, and the end of a hold can
+/// come before an extension or a restored key of the moment before. A forked child gets no events.
 ///
-/// A panic in it is caught and logged, and it is not called again.
+/// After a panic, which is caught and logged, it is not called again.
 pub trait Observer: Send + Sync {
     /// Something has happened.
     fn event(&self, event: &Event);
@@ -46,13 +44,13 @@ impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
     }
 }
 
-/// Something that a manager has done, or noticed: see [`Observer`].
+/// An event of a manager: see [`Observer`].
 ///
 /// After one [`Began`](Event::Began) comes one [`Acquired`](Event::Acquired) or one [`NotAcquired`](Event::NotAcquired), and
 /// after that `Acquired` one of [`Released`](Event::Released), [`Lost`](Event::Lost) and [`LeftToExpire`](Event::LeftToExpire).
-/// A reentrant mutex that its thread takes again is one hold, and so is a write lock that becomes a read lock. A call that is
-/// refused at once, for its name or its ttl or because the manager was shut down, is not told. One that the shutdown overtakes
-/// can be told to have got the lock, which is given back then.
+/// A reentrant mutex taken again by its thread is one hold, and so is a write lock downgraded to a read lock. A call refused at once,
+/// for its name, its ttl or a shutdown, causes no event. A call overtaken by a shutdown can report `Acquired` for a lock that is
+/// then released.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -62,27 +60,27 @@ pub enum Event {
         /// Which.
         lock: ObservedLock,
     },
-    /// The call has got it.
+    /// The call acquired the lock.
     #[non_exhaustive]
     Acquired {
         /// Which.
         lock: ObservedLock,
-        /// How long the call took, of which most is waiting for others.
+        /// Duration of the call, mostly waiting.
         waited: Duration,
         /// The number of the hold.
         token: FencingToken,
     },
-    /// The call has not got it.
+    /// The call did not acquire the lock.
     #[non_exhaustive]
     NotAcquired {
         /// Which.
         lock: ObservedLock,
-        /// How long the call took.
+        /// Duration of the call.
         waited: Duration,
-        /// What it returns.
+        /// The error it returns.
         error: AcquireError,
     },
-    /// The nodes were asked for a lock, and have decided. A call that waits makes several rounds.
+    /// A round ended. A waiting call makes several rounds.
     #[non_exhaustive]
     Round {
         /// Which.
@@ -92,55 +90,55 @@ pub enum Event {
         /// From the first byte sent to the decision.
         took: Duration,
     },
-    /// A holder has given its lock back.
+    /// A holder released its lock.
     #[non_exhaustive]
     Released {
         /// Which.
         lock: ObservedLock,
-        /// For how long it was held.
+        /// How long it was held.
         held: Duration,
-        /// Whether a majority of the nodes has confirmed that in time. Otherwise the lock may stay taken for its ttl.
+        /// Whether a majority confirmed in time. If not, the lock may stay taken for its ttl.
         confirmed: bool,
     },
-    /// A guard was dropped by a panic, and its lock is left to expire: see [`Builder::lock_delay`](crate::Builder::lock_delay).
+    /// A panic dropped a guard, and the lock is left to expire: see [`Builder::lock_delay`](crate::Builder::lock_delay).
     #[non_exhaustive]
     LeftToExpire {
         /// Which.
         lock: ObservedLock,
-        /// For how long it was held.
+        /// How long it was held.
         held: Duration,
     },
-    /// A lock was lost while it was held: the work was not protected to its end.
+    /// A lock was lost while held: the work was not protected to its end.
     #[non_exhaustive]
     Lost {
         /// Which.
         lock: ObservedLock,
-        /// For how long it was held.
+        /// How long it was held.
         held: Duration,
         /// How.
         why: Lost,
     },
-    /// A majority has confirmed an extension.
+    /// A majority confirmed an extension.
     #[non_exhaustive]
     Extended {
         /// Which.
         lock: ObservedLock,
         /// From the first byte sent to the decision.
         took: Duration,
-        /// How much of the lease was left before: two thirds of the ttl when all is well, and the lock is lost where this
-        /// comes to zero. The earliest warning that there is.
+        /// Lease left before the extension: about two thirds of the ttl normally, zero when the lock is lost. The earliest
+        /// warning.
         left: Duration,
     },
-    /// No majority has confirmed an extension within the response timeout. Late answers count, and nodes that owe none are
-    /// asked again, while anything of the lease is left.
+    /// No majority confirmed an extension within the response timeout. While the lease lasts, late answers count and the other
+    /// nodes are tried again.
     #[non_exhaustive]
     NotExtended {
         /// Which.
         lock: ObservedLock,
-        /// How much of the lease is left. If it is zero, a [`Lost`](Event::Lost) is on its way.
+        /// Lease left. At zero a [`Lost`](Event::Lost) event follows.
         left: Duration,
     },
-    /// A node had lost the key of a held lock, and has it again.
+    /// The key of a held lock was restored on a node that had lost it.
     #[non_exhaustive]
     Healed {
         /// Which.
@@ -156,7 +154,7 @@ pub enum Event {
         /// Its host and port, or the path of its socket.
         address: Arc<str>,
     },
-    /// The connection to a node was lost, or an attempt to connect has failed: each time.
+    /// A connection to a node was lost, or an attempt failed. Reported each time.
     #[non_exhaustive]
     NodeDown {
         /// The node.
@@ -166,7 +164,7 @@ pub enum Event {
         /// Why; [`NodeFailure::ShutDown`] at the end of the manager.
         why: NodeFailure,
     },
-    /// A node owes an answer for longer than the response timeout: it is not asked until it has caught up.
+    /// A node is unresponsive beyond the response timeout and is skipped until it catches up.
     #[non_exhaustive]
     NodeSilent {
         /// The node.
@@ -178,60 +176,59 @@ pub enum Event {
         /// The node.
         node: NodeId,
     },
-    /// A node has answered a command.
+    /// A node answered a command.
     #[non_exhaustive]
     NodeReply {
         /// The node.
         node: NodeId,
-        /// From when it was written to when the answer was read.
+        /// From the write to the read of the answer.
         took: Duration,
-        /// Why the answer does not count, if it does not.
+        /// Why the answer does not count; `None` if it does.
         failure: Option<NodeFailure>,
     },
-    /// A node may have forgotten locks, and has no vote for a while.
+    /// A node may have lost locks and is quarantined.
     #[non_exhaustive]
     NodeQuarantined {
         /// The node.
         node: NodeId,
-        /// For how long from now.
+        /// Time left.
         left: Duration,
         /// Why.
         why: QuarantineReason,
     },
-    /// The clock of a node was set.
+    /// The clock of a node was stepped.
     #[non_exhaustive]
     ClockStep {
         /// The node.
         node: NodeId,
         /// By how much.
         by: Duration,
-        /// Forward, which makes locks expire early; otherwise back.
+        /// `true`: forward, so locks expired early; `false`: back.
         forward: bool,
     },
 }
 
-/// How a round went, in which the nodes were asked for a lock.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum RoundOutcome {
-    /// A majority has granted it.
+    /// A majority granted the lock.
     Won,
     /// Somebody else holds it.
     Held,
     /// Another contender was faster.
     Overtaken,
-    /// Too many nodes have failed.
+    /// Too many nodes failed.
     NoQuorum,
-    /// A majority has granted it, but nothing usable of the ttl was left.
+    /// A majority granted it too late: nothing usable of the ttl was left.
     TooLate,
-    /// Something that is no lock has this name.
+    /// The key holds something else than a lock.
     KeyInUse,
 }
 
-/// The lock that an event is about.
+/// The lock of an event.
 ///
-/// Names are for logs. There may be any number of them, so a metric must not have one as a label: that is what the class is
-/// for.
+/// Names are for logs. Use the class as a metric label: there may be any number of names.
 #[derive(Clone)]
 pub struct ObservedLock {
     name: LockName,
@@ -243,19 +240,19 @@ impl ObservedLock {
         ObservedLock { name: name.clone(), class: class.cloned() }
     }
 
-    /// Its name; of several names, all of them as logs show them.
+    /// The name; of a multi-lock, all names as logs show them.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.name.as_bytes()
     }
 
-    /// The [class](crate::Mutex::class) that the program has given it; `other` if none.
+    /// The [class](crate::Mutex::class) set by the program; `other` by default.
     #[must_use]
     pub fn class(&self) -> &str {
         self.class.as_deref().unwrap_or(OTHER)
     }
 
-    /// The class, shared; `None` if the program has given none.
+    /// The class, shared; `None` by default.
     #[must_use]
     pub fn shared_class(&self) -> Option<&Arc<str>> {
         self.class.as_ref()

@@ -1,4 +1,4 @@
-//! The locks that a manager holds, for people to look at.
+//! The locks that a manager holds, for people.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub struct HeldLock {
     pub lock: ObservedLock,
     /// The number of the hold.
     pub token: FencingToken,
-    /// For how long it has been held.
+    /// How long it has been held.
     pub age: Duration,
-    /// How long it may still be relied upon if nothing extends it.
+    /// Lease left unless the lock is extended.
     pub left: Duration,
 }

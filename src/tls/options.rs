@@ -3,19 +3,18 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// How connections to nodes with a `rediss://` address are secured: whom to trust, and who we are. For
+/// TLS options for nodes with a `rediss://` URL: trusted authorities and the client certificate. For
 /// [`Builder::tls`](crate::Builder::tls).
 ///
-/// Needs the crate's feature `tls`. TLS 1.2 and 1.3, by `rustls` with `ring`; nothing is taken from a provider that the program
-/// may have installed for itself. There is no way to accept any certificate: for a node that is reached by another name than
-/// the one in its certificate there is [`server_name`](Tls::server_name), for one that signed its certificate itself
-/// [`with_ca_file`](Tls::with_ca_file) with that certificate, as long as it is made as that of an authority.
+/// Needs the crate's feature `tls`. TLS 1.2 and 1.3, by `rustls` with `ring`; a provider installed by your
+/// program is not used. Verification cannot be switched off. For a node with another name in its certificate use
+/// [`server_name`](Tls::server_name); for a self-signed certificate pass it to [`with_ca_file`](Tls::with_ca_file), if it is one of an
+/// authority.
 ///
-/// No early data (0-RTT) is ever sent: it can be replayed, and an acquisition must not run twice.
+/// No early data (0-RTT) is sent, because it can be replayed.
 ///
-/// Files are read by [`build`](crate::Builder::build), and again at the beginning of each connection, so renewed ones are used from
-/// the next connection on; open connections stay as they are. If they cannot be read then, or do not fit each other,
-/// the earlier ones are used and the log warns.
+/// [`build`](crate::Builder::build) reads the files, and each new connection reads them again: renewed files apply from the next
+/// connection on. If they cannot be read then, or do not match, the earlier ones stay in use and the log warns.
 ///
 /// # Examples
 ///
@@ -67,7 +66,7 @@ impl Tls {
     /// Trusts the certificate authorities that the system trusts: on Linux those of OpenSSL's folders, or of `SSL_CERT_FILE` and
     /// `SSL_CERT_DIR`. They are read once, by [`build`](crate::Builder::build).
     ///
-    /// It is what nodes with a `rediss://` address get for which nothing else is said.
+    /// The default for nodes with a `rediss://` URL.
     pub fn system_roots() -> Tls {
         Tls::trusting(Roots::System)
     }

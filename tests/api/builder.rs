@@ -1,9 +1,11 @@
 //! What `build` checks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::LockManager;
 use quorlock::error::BuildProblem;
+use quorlock::observer::{Event, Observer};
+use quorlock::{LockManager, Node};
 
 const NODES: [&str; 3] = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
 
@@ -28,12 +30,12 @@ fn build_names_every_problem_at_once() {
     let is = |it: fn(&BuildProblem) -> bool| err.problems().iter().any(it);
     assert!(is(|it| matches!(it, BuildProblem::BadAddress { index: 0, .. })), "{err}");
     assert!(is(|it| matches!(it, BuildProblem::DuplicateNode { first: 1, second: 2, .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::OutOfRange { option: "ttl", .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::OutOfRange { option: "response_timeout", .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::OutOfRange { option: "fencing_ttl", .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::RetryDelays { .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::MarginShare { .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::PrefixTooLong { .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "ttl", .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "response_timeout", .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "fencing_ttl", .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "retry_delay", .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "clock_margin", .. })), "{err}");
+    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "prefix", .. })), "{err}");
     assert!(!err.to_string().contains("secret"), "{err}");
     assert_eq!(err.problems().len(), 9, "{err}");
 }
@@ -58,7 +60,7 @@ fn a_ttl_must_leave_time_for_a_second_try() {
     let builder = || LockManager::builder(NODES).response_timeout(Duration::from_secs(1));
 
     let err = builder().ttl(Duration::from_millis(3_999)).build().unwrap_err();
-    assert!(matches!(err.problems(), [BuildProblem::TtlBelowTimeouts { .. }]), "{err}");
+    assert!(matches!(err.problems(), [BuildProblem::BadOption { option: "ttl", .. }]), "{err}");
     assert!(builder().ttl(Duration::from_secs(4)).build().is_ok());
 }
 
@@ -67,7 +69,7 @@ fn a_margin_must_leave_half_of_the_ttl() {
     let builder = |fixed| LockManager::builder(NODES).clock_margin(0.1, fixed);
 
     let err = builder(Duration::from_secs(5)).build().unwrap_err();
-    assert!(matches!(err.problems(), [BuildProblem::MarginTooLarge { .. }]), "{err}");
+    assert!(matches!(err.problems(), [BuildProblem::BadOption { option: "clock_margin", .. }]), "{err}");
     assert!(builder(Duration::from_secs(1)).build().is_ok());
 }
 
@@ -96,4 +98,42 @@ fn the_debug_form_of_a_builder_shows_no_password() {
     let shown = format!("{builder:?}");
     assert!(!shown.contains("zoe"), "{shown}");
     assert!(shown.contains("10.0.0.1:6379") && !shown.contains("secret"), "{shown}");
+}
+
+#[test]
+fn one_url_several_urls_and_node_values_are_nodes() {
+    let text = "redis://10.0.0.1,redis://10.0.0.2";
+    let nodes: Vec<Node> = text.split(',').map(Node::url).collect();
+    let all = [
+        LockManager::builder("redis://10.0.0.1"),
+        LockManager::builder(String::from("redis://10.0.0.1")),
+        LockManager::builder(Node::url("redis://10.0.0.1")),
+        LockManager::builder(text.split(',')),
+        LockManager::builder(&Node::split_urls(text)),
+        LockManager::builder(nodes.clone()),
+        LockManager::builder(["redis://10.0.0.1".into(), nodes[1].clone()]),
+    ];
+    let counts = all.map(|builder| builder.build().unwrap().stats().nodes.len());
+    assert_eq!(counts, [1, 1, 1, 2, 2, 2, 2]);
+}
+
+#[test]
+fn the_debug_form_of_a_node_shows_no_password() {
+    let node = Node::url("redis+sentinel://:in-url@10.0.0.1/a?sentinel_password=of-sentinels");
+    let node = node.credentials(Some("zoe"), "given").sentinel_credentials(None, "given-to-sentinels");
+    for text in [format!("{node:?}"), format!("{:?}", LockManager::builder(node))] {
+        assert!(!text.contains("in-url") && !text.contains("given") && !text.contains("of-sentinels"), "{text}");
+    }
+}
+
+#[test]
+fn an_observer_is_a_closure_or_a_value_or_shared() {
+    struct Quiet;
+    impl Observer for Quiet {
+        fn event(&self, _: &Event) {}
+    }
+    let shared: Arc<dyn Observer> = Arc::new(Quiet);
+    assert!(LockManager::builder(NODES).observer(|_: &Event| ()).build().is_ok());
+    assert!(LockManager::builder(NODES).observer(Quiet).build().is_ok());
+    assert!(LockManager::builder(NODES).observer(shared).build().is_ok());
 }

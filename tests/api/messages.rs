@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use quorlock::error::{BuildProblem, HeldBy, NodeAnswer, NodeFailure, NodeFinding};
-use quorlock::{AcquireError, ExtendError, LockManager, Lost, ReleaseError, RunError};
+use quorlock::{AcquireError, ExtendError, LockManager, Lost, ReleaseError, WithError};
 
 #[test]
 fn an_error_reads_the_same_from_main_as_from_a_log() {
     let err = AcquireError::NoQuorum { nodes: vec![], waited: Duration::from_micros(10_065_228) };
-    assert_eq!(err.to_string(), "no quorum (tried for 10.1 s): ");
+    assert_eq!(err.to_string(), "no majority of nodes after 10.1 s: ");
     assert_eq!(format!("{err:?}"), err.to_string());
     assert_eq!(format!("{:?}", Lost::Gone), "lock lost: too many nodes no longer hold it");
 }
@@ -31,19 +31,20 @@ fn durations_in_errors_are_numbers_with_a_unit() {
     assert_eq!(
         AcquireError::Busy { waited: odd }.to_string(),
         "busy: this process has more calls under way than the nodes answer in time (waited 3.0 s): use fewer threads, or \
-         wait for longer",
+         wait longer",
     );
     assert_eq!(
         AcquireError::TooLate { took: odd, ttl }.to_string(),
         "granted too late: the round took 3.0 s of a ttl of 10 s; the nodes or this machine are too slow",
     );
     assert_eq!(
-        BuildProblem::TtlBelowTimeouts {
-            ttl: Duration::from_millis(3_999),
-            response_timeout: Duration::from_secs(1),
-            needed: Duration::from_secs(4)
-        }
-        .to_string(),
+        LockManager::builder("redis://127.0.0.1")
+            .ttl(Duration::from_millis(3_999))
+            .response_timeout(Duration::from_secs(1))
+            .build()
+            .unwrap_err()
+            .problems()[0]
+            .to_string(),
         "ttl is 3.999 s: with a response timeout of 1 s it must be at least 4 s, \
          so that a renewal can be tried again before the lock is lost",
     );
@@ -70,7 +71,7 @@ fn a_lock_that_is_held_says_by_whom_and_what_to_do_if_that_is_the_caller() {
 fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
     assert_eq!(
         AcquireError::HoldLost { lost: Lost::Gone }.to_string(),
-        "this thread still has guards of a hold that was lost, drop them first: \
+        "this thread still has guards of a lost hold; drop them first: \
          lock lost: too many nodes no longer hold it",
     );
     assert_eq!(
@@ -95,12 +96,7 @@ fn a_strict_manager_says_of_a_server_what_a_look_at_it_says_and_who_refuses_it()
 
 #[test]
 fn no_message_ends_with_a_full_stop_or_has_two_lines() {
-    let out_of_range = BuildProblem::OutOfRange {
-        option: "ttl",
-        value: Duration::ZERO,
-        min: Duration::from_millis(100),
-        max: Duration::from_secs(3600),
-    };
+    let bad_option = BuildProblem::BadOption { option: "ttl", reason: "is 0 s: allowed are 100 ms to 1 h".to_owned() };
     let messages = [
         AcquireError::Held { by: HeldBy::Other, nodes: vec![], waited: Duration::ZERO }.to_string(),
         AcquireError::TooLate { took: Duration::from_secs(1), ttl: Duration::from_secs(1) }.to_string(),
@@ -109,14 +105,14 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         AcquireError::ShutDown.to_string(),
         AcquireError::Forked.to_string(),
         AcquireError::NameReserved.to_string(),
-        AcquireError::BadTtl(out_of_range.clone()).to_string(),
+        AcquireError::BadTtl(bad_option.clone()).to_string(),
         AcquireError::HoldLost { lost: Lost::Gone }.to_string(),
         AcquireError::TooManyHolds { max: 3 }.to_string(),
         AcquireError::ThreadEnding.to_string(),
         ExtendError::Lost(Lost::Expired).to_string(),
-        ExtendError::BadTtl(out_of_range).to_string(),
+        ExtendError::BadTtl(bad_option).to_string(),
         ReleaseError::Lost(Lost::MaxHold).to_string(),
-        RunError::Lost { lost: Lost::Gone, value: () }.to_string(),
+        WithError::Lost { lost: Lost::Gone, value: () }.to_string(),
         Lost::LeaseOver.to_string(),
         Lost::ShutDown.to_string(),
         Lost::Forked.to_string(),

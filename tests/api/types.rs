@@ -1,14 +1,16 @@
 //! What users may rely on at compile time, and what works without any node.
 
 use std::error::Error;
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use quorlock::error::{NodeAccess, NodeCheck, NodeReport};
 use quorlock::inspection::{Inspection, Listing};
 use quorlock::{
-    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, LockGuard, LockManager, Lost,
-    MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, ReleaseError, RunError, Semaphore, Stats,
+    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, Hold, LockGuard, LockManager, Lost,
+    MultiLock, Mutex, Permit, ReadGuard, ReentrantGuard, ReentrantMutex, ReleaseError, Semaphore, Stats, WithError,
+    WriteGuard,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -31,6 +33,22 @@ fn handles_and_guards_can_be_sent_and_shared() {
     shared::<Inspection>();
     shared::<Listing>();
     shared::<Stats>();
+}
+
+fn holds<T: Into<Hold> + Deref>() {}
+
+/// For a list of holds of several kinds, and for functions that take any of them.
+#[test]
+fn all_guards_that_can_be_sent_are_holds() {
+    holds::<LockGuard>();
+    holds::<ReadGuard>();
+    holds::<WriteGuard>();
+    holds::<Permit>();
+    shared::<Hold>();
+    let _: [fn(&Hold) -> bool; 1] = [Hold::is_valid];
+    let _: fn(&ReentrantGuard) -> &Hold = |guard| guard;
+    let _: fn(&ReadGuard) -> &Hold = |guard| guard;
+    let _: fn(&Permit) -> &Hold = |guard| guard;
 }
 
 fn survives_a_panic<T: UnwindSafe + RefUnwindSafe>() {}
@@ -85,14 +103,14 @@ fn every_error_is_one_that_the_question_mark_takes() {
     error::<ExtendError>();
     error::<ReleaseError>();
     error::<Lost>();
-    error::<RunError<u8>>();
+    error::<WithError<u8>>();
 }
 
 #[test]
 fn the_source_of_a_run_that_failed_is_why_it_failed() {
-    let err: RunError<u8> = AcquireError::ShutDown.into();
+    let err: WithError<u8> = AcquireError::ShutDown.into();
     assert_eq!(err.source().and_then(|it| it.downcast_ref()), Some(&AcquireError::ShutDown));
-    let err = RunError::Lost { lost: Lost::Gone, value: 7 };
+    let err = WithError::Lost { lost: Lost::Gone, value: 7 };
     assert_eq!(err.source().and_then(|it| it.downcast_ref()), Some(&Lost::Gone));
 }
 
@@ -106,14 +124,14 @@ fn errors_are_found_at_the_root_and_in_a_module_of_their_own() {
 fn a_run_ends_in_the_same_errors_as_the_lock() {
     let locks = nowhere();
     locks.shut_down();
-    let errors: [RunError<()>; 4] = [
+    let errors: [WithError<()>; 4] = [
         locks.mutex("x").with(|_| unreachable!()).unwrap_err(),
         locks.reentrant_mutex("x").with(|_| unreachable!()).unwrap_err(),
         locks.semaphore("x", 2).with(|_| unreachable!()).unwrap_err(),
         locks.multi_lock(["x", "y"]).with(|_| unreachable!()).unwrap_err(),
     ];
     for err in errors {
-        assert!(matches!(err, RunError::NotAcquired(AcquireError::ShutDown)), "{err}");
+        assert!(matches!(err, WithError::NotAcquired(AcquireError::ShutDown)), "{err}");
     }
 }
 

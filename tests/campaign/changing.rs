@@ -264,7 +264,7 @@ impl Fleet {
         let lines = &self.told.lines;
         assert_eq!((lost, orphans), (0, Vec::new()), "locks lost, and keys left: {lines:#?}");
         // No two sets were in use that do not go together, and a majority has always had a vote; on a busy machine a late one.
-        let untrue = ["in a set of", "no lock can be taken", "no quorum", "Lost"];
+        let untrue = ["in a set of", "no lock can be taken", "no majority", "Lost"];
         let is_late = |it: &str| it.contains("in time") || it.contains("not responding");
         let is_true = |it: &&String| is_late(it) || untrue.iter().all(|part| !it.contains(part));
         let (others, wrong): (Vec<_>, Vec<_>) = lines.iter().partition(is_true);

@@ -6,7 +6,7 @@ use std::thread;
 
 use crossbeam_channel::TryRecvError;
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, ExtendError, Lost, ReleaseError, RunError};
+use quorlock::{AcquireError, ExtendError, Lost, ReleaseError, WithError};
 
 use crate::support::*;
 
@@ -141,7 +141,7 @@ fn run_gives_the_closures_value_and_releases() -> TestResult {
 
     assert!(value < second.mutex("report").try_lock()?.fencing_token());
     let err = first.mutex("quorlock:x").with(|_| unreachable!("not acquired")).map(|(): ()| ()).unwrap_err();
-    assert!(matches!(err, RunError::NotAcquired(AcquireError::NameReserved)), "{err:?}");
+    assert!(matches!(err, WithError::NotAcquired(AcquireError::NameReserved)), "{err:?}");
     Ok(())
 }
 
@@ -161,7 +161,7 @@ fn run_says_that_the_lock_was_lost_under_the_closure_and_keeps_its_value() -> Te
         })
         .unwrap_err();
 
-    let RunError::Lost { lost, value } = err else { panic!("{err:?}") };
+    let WithError::Lost { lost, value } = err else { panic!("{err:?}") };
     assert_eq!(value, 42);
     assert!(matches!(lost, Lost::Gone | Lost::Expired), "{lost:?}");
     Ok(())

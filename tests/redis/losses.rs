@@ -6,7 +6,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{LockGuard, LockManager, Lost, LostReceiver, ReleaseError, RunError};
+use quorlock::{LockGuard, LockManager, Lost, LostReceiver, ReleaseError, WithError};
 
 use crate::support::*;
 
@@ -81,12 +81,12 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
 
     let ran = locks.mutex("report").with(steal);
 
-    assert!(matches!(ran, Err(RunError::Lost { lost: Lost::Gone, value: "done" })), "{ran:?}");
+    assert!(matches!(ran, Err(WithError::Lost { lost: Lost::Gone, value: "done" })), "{ran:?}");
     let again = locks.reentrant_mutex("again").with(|guard| {
         let inner = locks.reentrant_mutex("again").with(|_| servers.iter().for_each(|it| del(it, "again")));
         assert!(inner.is_ok() && guard.is_valid(), "nobody can know yet");
     });
-    assert!(matches!(again, Err(RunError::Lost { lost: Lost::Gone, .. })), "{again:?}");
+    assert!(matches!(again, Err(WithError::Lost { lost: Lost::Gone, .. })), "{again:?}");
     assert_eq!(locks.stats().locks_lost, 2);
     Ok(())
 }

@@ -241,7 +241,7 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
     let locks = strict(&servers).ttl(secs(20)).max_ttl(secs(30)).build()?;
 
     let err = locks.mutex("report").ttl(secs(31)).try_lock().unwrap_err();
-    assert!(matches!(err, AcquireError::BadTtl(quorlock::error::BuildProblem::TtlAboveMax { .. })), "{err}");
+    assert!(matches!(err, AcquireError::BadTtl(_)), "{err}");
     assert!(err.to_string().contains("max_ttl"), "{err}");
     assert!(!matches!(locks.mutex("report").ttl(secs(30)).try_lock(), Err(AcquireError::BadTtl(_))));
     assert!(strict(&servers).ttl(secs(20)).max_ttl(secs(19)).build().is_err());

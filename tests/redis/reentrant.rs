@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::TryRecvError;
 use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::error::BuildProblem;
-use quorlock::{AcquireError, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError, RunError};
+use quorlock::{
+    AcquireError, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError, WithError,
+};
 
 use crate::support::*;
 
@@ -239,7 +241,7 @@ fn a_hold_that_ran_out_is_an_error_until_all_its_guards_are_dropped() -> TestRes
     assert_eq!(lock.lock().unwrap_err(), lost);
     assert_eq!(lock.try_lock_for(secs(1)).unwrap_err(), lost);
     let err = lock.with(|_| unreachable!("not acquired")).map(|(): ()| ()).unwrap_err();
-    assert!(matches!(err, RunError::NotAcquired(AcquireError::HoldLost { .. })), "{err:?}");
+    assert!(matches!(err, WithError::NotAcquired(AcquireError::HoldLost { .. })), "{err:?}");
     assert_eq!(first.holds(), 1, "an error leaves no guard");
     // Free for everyone else, this manager's other threads among them.
     join(thread::spawn({
@@ -383,8 +385,8 @@ fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> Te
         })
     });
 
-    let RunError::Lost { lost: Lost::Gone, value: inner } = outer.unwrap_err() else { panic!("not lost") };
-    let RunError::Lost { lost: Lost::Gone, value } = inner.unwrap_err() else { panic!("not lost") };
+    let WithError::Lost { lost: Lost::Gone, value: inner } = outer.unwrap_err() else { panic!("not lost") };
+    let WithError::Lost { lost: Lost::Gone, value } = inner.unwrap_err() else { panic!("not lost") };
     assert_eq!(value, 42);
     assert!(lock.with(|guard| guard.is_valid())?, "taken anew");
     Ok(())
@@ -453,7 +455,7 @@ fn a_description_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestRes
 
     let err = locks.reentrant_mutex("report").ttl(Duration::ZERO).lock().unwrap_err();
 
-    assert!(matches!(err, AcquireError::BadTtl(BuildProblem::OutOfRange { .. })), "{err:?}");
+    assert!(matches!(err, AcquireError::BadTtl(BuildProblem::BadOption { .. })), "{err:?}");
     assert_eq!((guard.holds(), guard.check()), (1, Ok(())));
     Ok(())
 }

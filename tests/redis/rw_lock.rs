@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use devnodes::{Proxy, Servers, eventually};
 use quorlock::error::NodeAnswer;
-use quorlock::{AcquireError, LockManager, Lost, ReadGuard, RunError};
+use quorlock::{AcquireError, LockManager, Lost, ReadGuard, WithError};
 
 use crate::support::*;
 
@@ -538,7 +538,7 @@ fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
         }
         7
     });
-    assert!(matches!(lost, Err(RunError::Lost { value: 7, .. })), "{lost:?}");
+    assert!(matches!(lost, Err(WithError::Lost { value: 7, .. })), "{lost:?}");
     Ok(())
 }
 
