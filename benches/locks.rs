@@ -5,6 +5,8 @@
 //! cargo bench --bench locks -- uncontended           one scenario
 //! cargo bench --bench locks -- uncontended threads   several
 //! cargo bench --bench locks -- --quick               all of it, a few minutes; take the numbers lightly
+//! cargo bench --bench locks -- uncontended threads --svg FILE
+//!                                                    ratios of these two as bars, too
 //! ```
 //!
 //! | scenario | question | beside | columns to read |
@@ -54,6 +56,7 @@
 mod support;
 
 use std::env;
+use std::path::Path;
 use std::process::ExitCode;
 
 use support::floor::process as floor;
@@ -108,7 +111,11 @@ fn main() -> ExitCode {
         println!("nothing to test here: `cargo bench` measures");
         return ExitCode::SUCCESS;
     }
-    let wanted: Vec<&String> = args.iter().filter(|it| !it.starts_with('-')).collect();
+    let flag = args.iter().position(|arg| arg == "--svg");
+    let svg = flag.map(|at| args.get(at + 1).cloned().unwrap_or_default());
+    let is_name = |at: usize, arg: &str| !arg.starts_with('-') && flag.is_none_or(|flag| at != flag + 1);
+    let wanted: Vec<&String> =
+        args.iter().enumerate().filter(|(at, arg)| is_name(*at, arg)).map(|(_, arg)| arg).collect();
     if let Some(unknown) = wanted.iter().find(|it| !SCENARIOS.iter().any(|(name, _)| name == *it)) {
         eprintln!("no scenario {unknown:?}; there are {:?}", SCENARIOS.map(|(name, _)| name));
         return ExitCode::from(2);
@@ -127,5 +134,9 @@ fn main() -> ExitCode {
         }
     }
     setting.print_verdicts();
+    if let Some(Err(err)) = svg.map(|file| setting.write_charts(Path::new(&file))) {
+        eprintln!("--svg: {err}");
+        return ExitCode::FAILURE;
+    }
     ExitCode::SUCCESS
 }

@@ -1,6 +1,7 @@
 //! What the scenarios are made of.
 
 pub(crate) mod blocks;
+pub(crate) mod chart;
 pub(crate) mod contenders;
 pub(crate) mod floor;
 pub(crate) mod line;

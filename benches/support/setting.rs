@@ -1,8 +1,14 @@
 //! How much to run, and on what; and what is to come out.
 
 use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
 
+use super::Result;
+use super::chart::{self, Bar, Chart};
+use super::contenders::OURS;
 use super::peers::Peers;
+use super::runs::Runs;
 use super::stats::num;
 
 /// What was asked for on the command line.
@@ -13,6 +19,7 @@ pub(crate) struct Setting {
     pub(crate) peers: Option<Peers>,
     /// All scenarios so far: where their numbers are, and where they are meant to be.
     verdicts: RefCell<Vec<String>>,
+    charts: RefCell<Vec<Chart>>,
 }
 
 /// Where a number is meant to be.
@@ -24,7 +31,7 @@ pub(crate) enum Target {
 
 impl Setting {
     pub(crate) fn new(quick: bool, peers: Option<Peers>) -> Self {
-        Self { quick, peers, verdicts: RefCell::default() }
+        Self { quick, peers, verdicts: RefCell::default(), charts: RefCell::default() }
     }
 
     /// `full`, or `quick` if that was asked for.
@@ -53,6 +60,28 @@ impl Setting {
         let line = format!("  target: {what}: {}, meant to be {bound}: {verdict}", num(value, digits));
         println!("{line}");
         self.verdicts.borrow_mut().push(line);
+    }
+
+    /// Keeps the ratios of all contenders to the one with number `base`, for [`write_charts`](Setting::write_charts).
+    pub(crate) fn chart<T>(&self, title: String, runs: &Runs<T>, base: usize, number: impl Fn(&T) -> f64) {
+        let bars = runs.names().map(|(who, name)| {
+            let ratio = runs.ratio(who, base, &number);
+            Bar { name, ratio, is_ours: who == OURS }
+        });
+        self.charts.borrow_mut().push(Chart::new(title, bars));
+    }
+
+    /// Writes these ratios as bars to an SVG file.
+    ///
+    /// # Errors
+    ///
+    /// If no scenario had any, or the file cannot be written.
+    pub(crate) fn write_charts(&self, file: &Path) -> Result {
+        let charts = self.charts.borrow();
+        if charts.is_empty() {
+            return Err("no chart: run `uncontended` or `threads`".into());
+        }
+        fs::write(file, chart::svg(&charts)).map_err(|err| format!("{}: {err}", file.display()).into())
     }
 
     /// Prints all of that once more, without what had no target.

@@ -26,6 +26,9 @@ pub(crate) fn run(setting: &Setting) -> Result {
     for threads in [8, MANY] {
         let runs = on(&nodes, setting, &PEERS, threads, window)?;
         if threads == MANY {
+            let title =
+                format!("{MANY} threads, a key each: pairs per second, × floor with our scripts. Longer is better.");
+            setting.chart(title, &runs, SCRIPTS, Did::rate);
             let rate = |base| runs.ratio(OURS, base, Did::rate);
             setting.judge(
                 Target::AtMost(28.0),

@@ -23,6 +23,8 @@ const BLOCK: usize = 50;
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
     let runs = on(&nodes, setting, &CLIENTS, setting.size(14, 6))?;
+    let title = "One thread, nobody else: median of acquire and release, × floor. Shorter is better.";
+    setting.chart(title.to_owned(), &runs, FLOOR, Run::median_us);
     let most = |most: f64, what: &str, value: f64, digits| setting.judge(Target::AtMost(most), what, value, digits);
     most(1.2, "median, x floor", runs.ratio(OURS, FLOOR, Run::median_us), 2);
     most(1.05, "median, x floor with our scripts", runs.ratio(OURS, SCRIPTS, Run::median_us), 2);
