@@ -38,7 +38,7 @@ pub(crate) fn write(level: Level, place: Place, text: fmt::Arguments<'_>) {
 
 fn hand_over(level: Level, Place { module, file, line }: Place, text: fmt::Arguments<'_>) {
     let mut record = Record::builder();
-    record.level(level).target(module).module_path_static(Some(module)).file_static(Some(file)).line(Some(line));
+    record.level(level).target("quorlock").module_path_static(Some(module)).file_static(Some(file)).line(Some(line));
     let record = record.args(text).build();
     // A logger that panics, because it prints to a pipe that is closed for one, loses its line. It must not end a thread
     // of ours, nor a destructor that gives a lock back. The panic hook has said what there is to say.

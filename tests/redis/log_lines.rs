@@ -23,7 +23,7 @@ impl Log for Lines {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if record.target().starts_with("quorlock") {
+        if record.target() == "quorlock" && record.module_path().is_some_and(|it| it.starts_with("quorlock::")) {
             self.0.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
         }
     }

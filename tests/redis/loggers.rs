@@ -42,7 +42,7 @@ impl Curious {
 
 impl Log for Curious {
     fn enabled(&self, data: &Metadata<'_>) -> bool {
-        let is_ours = data.target().starts_with("quorlock");
+        let is_ours = data.target() == "quorlock";
         if is_ours {
             Curious::ask();
         }
@@ -50,7 +50,7 @@ impl Log for Curious {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if record.target().starts_with("quorlock") {
+        if record.target() == "quorlock" {
             Curious::ask();
             LINES.lock().unwrap().push(record.args().to_string());
         }
@@ -225,7 +225,7 @@ impl Log for Broken {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if record.target().starts_with("quorlock") {
+        if record.target() == "quorlock" {
             BROKEN_LINES.fetch_add(1, Ordering::SeqCst);
             panic!("failed printing to stdout");
         }
