@@ -38,6 +38,11 @@ pub(crate) trait Due: Send + Sync {
     /// What it is, if it is a lock that is held.
     fn hold(&self) -> Option<HeldLock>;
 
+    /// Whether it is a lock whose last extension no majority has confirmed.
+    fn is_unextended(&self) -> bool {
+        false
+    }
+
     /// The schedule has stopped, so it will never be due. The result is what may take its time: it is done when all others
     /// have heard of it as well.
     fn on_stop(self: Arc<Self>) -> Option<Rest>;
@@ -137,12 +142,20 @@ impl Schedule {
 
     /// The locks that are held, the oldest first.
     pub(crate) fn held(&self) -> Vec<HeldLock> {
-        let known: Vec<_> = self.queue.lock().all_known.values().filter_map(Weak::upgrade).collect();
-        // Each has a mutex of its own, which is locked with nothing else locked.
-        let mut held: Vec<_> = known.iter().filter_map(|it| it.hold()).collect();
+        let mut held: Vec<_> = self.known().iter().filter_map(|it| it.hold()).collect();
         // Not by their ids: a write lock that has become a read lock has a new one.
         held.sort_by_key(|it| Reverse(it.age));
         held
+    }
+
+    /// The held locks whose last extension no majority has confirmed.
+    pub(crate) fn unextended(&self) -> Vec<HeldLock> {
+        self.known().iter().filter(|it| it.is_unextended()).filter_map(|it| it.hold()).collect()
+    }
+
+    /// Each has a mutex of its own, which is locked with nothing else locked.
+    fn known(&self) -> Vec<Arc<dyn Due>> {
+        self.queue.lock().all_known.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Makes the thread look around once, whether or not anything is due.

@@ -19,8 +19,6 @@ pub(crate) struct Retries {
     /// When the last one that has a turn has it.
     last: Option<Tick>,
     said_at: Option<Tick>,
-    /// Extensions that failed since then, and were not worth a line.
-    unsaid: u64,
 }
 
 impl Retries {
@@ -38,15 +36,22 @@ impl Retries {
         wait.min(urgent).max(least)
     }
 
-    /// An extension has failed. If that is worth a line of the log, how many more have failed since the last line.
-    pub(crate) fn say(&mut self, now: Tick) -> Option<u64> {
-        if self.said_at.is_some_and(|it| now.saturating_duration_since(it) < SAID_EVERY) {
-            self.unsaid = self.unsaid.saturating_add(1);
-            return None;
+    /// Whether the log may warn of a failed extension now. If so, it does.
+    pub(crate) fn may_warn(&mut self, now: Tick) -> bool {
+        let may = self.said_at.is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
+        if may {
+            self.said_at = Some(now);
         }
-        self.said_at = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
+        may
     }
+}
+
+/// Of several locks without a confirmed extension: their number, and the one with the least time left. `None` for one
+/// lock: the log names that one alone.
+pub(crate) fn summary<L>(locks: Vec<L>, left: impl Fn(&L) -> Duration) -> Option<(usize, L)> {
+    let count = locks.len();
+    let first = locks.into_iter().min_by_key(left)?;
+    (1 < count).then_some((count, first))
 }
 
 #[cfg(test)]
@@ -87,9 +92,17 @@ mod tests {
     }
 
     #[test]
-    fn the_log_says_once_a_second_that_extensions_fail_and_then_how_many() {
+    fn the_log_warns_of_failed_extensions_once_a_second() {
         let (mut retries, start) = (Retries::default(), crate::time::tick());
-        let said = [0, 1, 999, 1_000, 1_500, 7_000].map(|it| retries.say(start + Duration::from_millis(it)));
-        assert_eq!(said, [Some(0), None, None, Some(2), None, Some(1)]);
+        let said = [0, 1, 999, 1_000, 1_500, 7_000].map(|it| retries.may_warn(start + Duration::from_millis(it)));
+        assert_eq!(said, [true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn several_locks_are_a_number_and_the_one_that_ends_first() {
+        let of = |locks: &[(&'static str, u64)]| summary(locks.to_vec(), |it| Duration::from_secs(it.1));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("a", 1)]), None);
+        assert_eq!(of(&[("a", 3), ("b", 1), ("c", 2)]), Some((3, ("b", 1))));
     }
 }

@@ -252,6 +252,52 @@ fn child_that_cannot_extend() {
 }
 
 #[test]
+fn many_locks_that_are_not_extended_are_one_warning_a_second_with_their_number_and_the_first_to_end() -> TestResult {
+    let chapters = chapters("levels::child_that_cannot_extend_many", &["none".to_owned()]);
+
+    let lines = &chapters["many"];
+    let all = lines.join("\n");
+    let warnings = of(lines, "WARN");
+    assert!(warnings[0].contains(": not extended, "), "the first, of which nobody else is known yet: {all}");
+    let line = warnings.iter().find(|it| it.starts_with("WARN 20 locks not extended, the first (short) ends in "));
+    let line = line.unwrap_or_else(|| panic!("{all}"));
+    for reason in ["n0 (", "n1 (", "): not responding"] {
+        assert!(line.contains(reason), "{all}");
+    }
+    let seconds: usize = chapters["seconds"][0].trim_start_matches("INFO ").parse()?;
+    assert!(warnings.len() <= 1 + seconds, "{seconds} s: {all}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_cannot_extend_many() {
+    if child_urls().is_empty() {
+        return;
+    }
+    let servers = Servers::start(3).unwrap();
+    listen();
+    let locks = connected(impatient(servers.urls()), 3);
+    let mut guards: Vec<_> = (0..19).map(|it| locks.mutex(format!("order:{it}")).lock().unwrap()).collect();
+    guards.push(locks.mutex("short").ttl(LONG / 2).lock().unwrap());
+    let mut teller = Teller(heard().len());
+    let began = std::time::Instant::now();
+    (0..2).for_each(|it| servers[it].pause().unwrap());
+    eventually("the log counts them", || {
+        // What is left of `short` stays less than of any other.
+        guards[..19].iter().for_each(|it| assert!(it.extend(LONG).is_err()));
+        assert!(guards[19].extend(LONG / 2).is_err());
+        heard().iter().any(|it| it.starts_with("WARN 20 locks"))
+    });
+    teller.tell("many");
+    say("# seconds");
+    say(began.elapsed().as_secs());
+    (0..2).for_each(|it| servers[it].resume().unwrap());
+    drop((guards, locks));
+    tell([]);
+}
+
+#[test]
 fn ordinary_work_and_its_end_are_no_news() -> TestResult {
     let servers = Servers::start(3)?;
     let chapters = chapters("levels::child_that_works", &servers.urls());

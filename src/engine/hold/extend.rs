@@ -20,7 +20,7 @@ use crate::logic::ballot::Ballot;
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
-use crate::logic::{quorum, token, validity};
+use crate::logic::{quorum, retries, token, validity};
 use crate::observer::{Event, HeldLock};
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, write_line};
@@ -104,6 +104,10 @@ impl Due for LiveHold {
         let until = self.state.lock().lease.valid_until(now).ok()?;
         let (age, left) = (now.since(self.began), now.until(until));
         Some(HeldLock { lock: self.spec.observed(), token: self.token, age, left })
+    }
+
+    fn is_unextended(&self) -> bool {
+        self.state.lock().unextended.is_some()
     }
 
     fn on_stop(self: Arc<Self>) -> Option<Rest> {
@@ -231,26 +235,28 @@ impl LiveHold {
         self.shared.fanout.upcall.tell(|| Event::NotExtended { lock: self.spec.observed(), left });
     }
 
-    /// Says that no majority has extended it, and how much time is left: once, until it is extended again, and for one lock
-    /// a second.
+    /// Logs that no majority has extended it: once, until it is extended again, and for one lock a second. If other locks
+    /// are not extended either, the line has their number in place of this lock. Called with nothing locked.
     fn note_not_extended(&self, round: &Pending<ExtendRound>, now: Moment) {
-        let (left, said) = {
+        let (left, warns) = {
             let mut state = self.state.lock();
             if !state.lease.is_held() {
                 return;
             }
-            let may_say = !state.said_not_extended;
-            let said = may_say.then(|| self.shared.retries.lock().say(time::tick())).flatten();
-            state.said_not_extended |= said.is_some();
-            (state.lease.ends_in(now), said)
+            let named = state.unextended.unwrap_or(false);
+            let warns = !named && self.shared.retries.lock().may_warn(time::tick());
+            state.unextended = Some(named || warns);
+            (state.lease.ends_in(now), warns)
         };
-        let level = if said.is_some() { Level::Warn } else { Level::Debug };
-        let others = match said {
-            None | Some(0) => String::new(),
-            Some(unsaid) => format!("; {unsaid} other failed extensions since the last such line"),
-        };
-        let (name, left, report) = (&self.spec.name, About(left), || self.shared.fanout.report(round.rows()));
-        write_line!(level, "{name}: not extended, {left} left, {:?}: {}{others}", self.owner, Rows(&report()));
+        let (level, report) =
+            (if warns { Level::Warn } else { Level::Debug }, || self.shared.fanout.report(round.rows()));
+        if warns && let Some((count, first)) = retries::summary(self.shared.schedule.unextended(), |lock| lock.left) {
+            let (first, left) = (first.lock, About(first.left));
+            write_line!(level, "{count} locks not extended, the first ({first}) ends in {left}: {}", Rows(&report()));
+            return;
+        }
+        let (name, left) = (&self.spec.name, About(left));
+        write_line!(level, "{name}: not extended, {left} left, {:?}: {}", self.owner, Rows(&report()));
     }
 
     /// How long a lock waits that no majority has extended. With its state locked.
@@ -392,7 +398,7 @@ impl Extension {
         if took < now.since(state.renewed_at) {
             state.renewed_at = at.moment;
         }
-        let again = std::mem::take(&mut state.said_not_extended);
+        let again = std::mem::take(&mut state.unextended) == Some(true);
         drop(state);
         count(&lock.shared.counters.extensions);
         fanout.upcall.tell(|| Event::Extended { lock: lock.spec.observed(), took, left });

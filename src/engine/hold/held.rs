@@ -69,8 +69,8 @@ pub(super) struct State {
     pub(super) listeners: Listeners,
     /// The log has said that it is held for long.
     pub(super) said_long: bool,
-    /// The log has said that it was not extended.
-    pub(super) said_not_extended: bool,
+    /// Since the last extension that failed, until one is confirmed: whether the log has named this lock.
+    pub(super) unextended: Option<bool>,
 }
 
 /// An extension that nobody waits for.
@@ -164,7 +164,7 @@ impl LiveHold {
             reached: won.reached,
             listeners: Listeners::default(),
             said_long: false,
-            said_not_extended: false,
+            unextended: None,
         };
         LiveHold {
             id,
