@@ -36,6 +36,8 @@ fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_t
     let guard = order.lock()?;
     has("quorlock_held{class=\"order\"} 1");
     has("quorlock_locks_lost_total{class=\"order\",why=\"gone\"} 0");
+    has("quorlock_ttl_seconds{class=\"order\"} 600");
+    has("quorlock_build_info{version=\"");
     assert!(order.try_lock().is_err());
     eventually("it is extended", || guard.extend(LONG).is_ok());
     guard.release()?;

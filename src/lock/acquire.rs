@@ -134,7 +134,7 @@ impl<'a> Call<'a> {
         self.won = true;
         shared.fanout.upcall.tell(|| {
             let waited = time::tick().saturating_duration_since(self.began);
-            Event::Acquired { lock: self.spec.observed(), waited, token: lock.token }
+            Event::Acquired { lock: self.spec.observed(), waited, token: lock.token, ttl: self.spec.ttl() }
         });
         lock.plan_next(true, Moment::now());
         if self.engine.shut_down_signal().is_given() {

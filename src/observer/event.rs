@@ -69,6 +69,8 @@ pub enum Event {
         waited: Duration,
         /// The number of the hold.
         token: FencingToken,
+        /// The ttl with which it was taken.
+        ttl: Duration,
     },
     /// The call did not acquire the lock.
     #[non_exhaustive]

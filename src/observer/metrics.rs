@@ -21,8 +21,8 @@ const LOSSES: [Lost; 5] = [Lost::Expired, Lost::Gone, Lost::NodeClock, Lost::Max
 /// [`guide::metrics`](crate::guide::metrics) says what each metric means. No name of a lock becomes a label: give the locks of a
 /// sort a [`class`](crate::Mutex::class).
 ///
-/// Install the recorder before locks are taken; what was told before is not counted. Two managers of one process add up,
-/// except for what is said of nodes: `n0` of one and of the other are the same series.
+/// Install the recorder before you create this: earlier values are not recorded. Two managers of one process add up, except
+/// for nodes: `n0` of one and of the other are the same series.
 ///
 /// # Examples
 ///
@@ -54,6 +54,9 @@ impl MetricsObserver {
             seconds,
             "How long calls for a lock took, by how they ended"
         );
+        describe_gauge!("quorlock_ttl_seconds", seconds, "The ttl of the last taken lock");
+        describe_gauge!("quorlock_build_info", "The version of quorlock");
+        gauge!("quorlock_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         describe_histogram!("quorlock_hold_seconds", seconds, "For how long locks were held, by how that ended");
         describe_histogram!("quorlock_round_seconds", seconds, "How long rounds of asking the nodes for a lock took");
         describe_histogram!(
@@ -87,8 +90,9 @@ impl Observer for MetricsObserver {
     fn event(&self, event: &Event) {
         match event {
             Event::Began { lock } => gauge!("quorlock_waiting", "class" => class(lock)).increment(1.0),
-            Event::Acquired { lock, waited, .. } => {
+            Event::Acquired { lock, waited, ttl, .. } => {
                 call_ended(lock, *waited, "acquired");
+                gauge!("quorlock_ttl_seconds", "class" => class(lock)).set(ttl.as_secs_f64());
                 gauge!("quorlock_held", "class" => class(lock)).increment(1.0);
                 // They are there before the first loss: a series that begins with 1 has never grown, for Prometheus.
                 LOSSES.iter().for_each(|it| lost(lock, *it).increment(0));
@@ -128,12 +132,12 @@ fn of_nodes(event: &Event) {
     match event {
         Event::NodeUp { node, address } => {
             gauge!("quorlock_node_up", "node" => of_node(*node)).set(1.0);
-            gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0);
-            gauge!("quorlock_node_info", "node" => of_node(*node), "address" => Arc::clone(address)).set(1.0);
+            node_seen(*node, address);
         }
-        Event::NodeDown { node, why, .. } => {
+        Event::NodeDown { node, address, why } => {
             gauge!("quorlock_node_up", "node" => of_node(*node)).set(0.0);
-            gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0);
+            // Also of a node that was never connected: alerts take the address from there.
+            node_seen(*node, address);
             node_failed(*node, why);
         }
         Event::NodeSilent { node } => gauge!("quorlock_node_silent", "node" => of_node(*node)).set(1.0),
@@ -174,6 +178,11 @@ fn call_ended(lock: &ObservedLock, waited: Duration, outcome: &'static str) {
 fn hold_ended(lock: &ObservedLock, held: Duration, end: &'static str) {
     gauge!("quorlock_held", "class" => class(lock)).decrement(1.0);
     histogram!("quorlock_hold_seconds", "class" => class(lock), "end" => end).record(held.as_secs_f64());
+}
+
+fn node_seen(node: NodeId, address: &Arc<str>) {
+    gauge!("quorlock_node_silent", "node" => of_node(node)).set(0.0);
+    gauge!("quorlock_node_info", "node" => of_node(node), "address" => Arc::clone(address)).set(1.0);
 }
 
 fn node_failed(node: NodeId, failure: &NodeFailure) {
@@ -321,7 +330,7 @@ mod tests {
                     let lock = || lock.clone();
                     observer.event(&Event::Began { lock: lock() });
                     let token = FencingToken::new(1);
-                    observer.event(&Event::Acquired { lock: lock(), waited: second, token });
+                    observer.event(&Event::Acquired { lock: lock(), waited: second, token, ttl: second });
                     observer.event(&Event::Extended { lock: lock(), took: second, left: second });
                     observer.event(&Event::Lost { lock: lock(), held: second, why: Lost::Gone });
                 }
@@ -332,8 +341,21 @@ mod tests {
         assert!(series.iter().all(|it| !it.contains("order:")), "{series:?}");
         for class in ["order", "other"] {
             assert!(series.contains(&format!("quorlock_held class={class}")), "{series:?}");
+            assert!(series.contains(&format!("quorlock_ttl_seconds class={class}")), "{series:?}");
             assert!(series.contains(&format!("quorlock_hold_seconds class={class} end=gone")), "{series:?}");
         }
-        assert_eq!(series.len(), 2 * (5 + LOSSES.len()) + 2, "{series:?}");
+        assert!(series.contains(&format!("quorlock_build_info version={}", env!("CARGO_PKG_VERSION"))), "{series:?}");
+        assert_eq!(series.len(), 2 * (6 + LOSSES.len()) + 3, "{series:?}");
+    }
+
+    #[test]
+    fn a_node_that_was_never_connected_has_an_address() {
+        let series = Series::default();
+        metrics::with_local_recorder(&series, || {
+            let (node, address) = (NodeId::new(1), Arc::from("10.0.0.2:6379"));
+            MetricsObserver::new().event(&Event::NodeDown { node, address, why: NodeFailure::TimedOut });
+        });
+        let series = series.0.into_inner().unwrap();
+        assert!(series.contains("quorlock_node_info node=n1 address=10.0.0.2:6379"), "{series:?}");
     }
 }
