@@ -181,7 +181,7 @@ impl Engine {
 fn join(thread: OwnThread, deadline: Tick) {
     let name = thread.name().to_owned();
     match thread.join_until(deadline) {
-        None => warn!("{name}: still busy at the end of the shutdown grace, left behind"),
+        None => warn!("{name}: still busy after the shutdown grace, so it is left running"),
         Some(Err(_)) => error!("{name}: ended by a panic"),
         Some(Ok(())) => {}
     }

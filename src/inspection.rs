@@ -191,7 +191,7 @@ impl fmt::Display for LockState {
             }
             LockState::KeyInUse => f.write_str("the key is in use for something that is not a lock"),
             LockState::NoMajority => f.write_str("nobody has a majority"),
-            LockState::Unknown => f.write_str("unknown, too few nodes could be asked"),
+            LockState::Unknown => f.write_str("unknown: too few nodes answered"),
         }
     }
 }

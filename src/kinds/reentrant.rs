@@ -111,7 +111,7 @@ impl ReentrantMutex {
         if is_low(guard.remaining(), ttl)
             && let Err(err) = guard.extend(ttl)
         {
-            debug!("{}: little left of it when taken again: {err}", self.inner.spec().name);
+            debug!("{}: taken again with little time left, and {err}", self.inner.spec().name);
         }
         // Whatever came of the extension. Without a confirmation the hold has its old time, as its other guards have.
         guard.check().map_err(not_again)?;

@@ -277,7 +277,7 @@ impl<'a> Call<'a> {
         let outage = self.engine.shared().outage.lock().on_majority();
         if let Some(since) = outage {
             let lasted = About(time::tick().saturating_duration_since(since));
-            info!("a majority of the nodes answers again, after {lasted}");
+            info!("a majority of the nodes responds again, after {lasted}");
         }
     }
 
@@ -291,7 +291,7 @@ impl<'a> Call<'a> {
         if is_news {
             let rows = shared.fanout.report(lost.rows.clone());
             let (name, rows) = (&self.spec.name, Rows(&rows));
-            warn!("{name}: no lock can be taken, because no majority of the nodes has a vote: {rows}");
+            warn!("{name}: no lock can be taken, no quorum: {rows}");
         }
     }
 
@@ -306,9 +306,9 @@ impl<'a> Call<'a> {
             let rows = rows.filter(|it| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. })));
             let which: Vec<_> = rows.map(|it| format!("{} ({})", it.node, it.address)).collect();
             warn!(
-                "{}: no lock can be taken for {} more, because {quarantined} of {} servers, new or restarted lately, may have \
-                 forgotten locks that are still held: {}; lock() waits, other calls say Quarantined; if the servers are \
-                 new and nobody holds a lock, an operator may call Admin::vouch",
+                "{}: no lock can be taken for {} more: {quarantined} of {} servers are new or were restarted and may have lost \
+                 locks that are still held: {}; wait, as lock() does; if the servers are new and nobody holds a lock, run \
+                 `quorlock vouch` or call `admin().vouch()` to skip the wait",
                 self.spec.name,
                 About(left),
                 shared.fanout.len(),
@@ -346,8 +346,8 @@ impl<'a> Call<'a> {
         if self.held_by() == HeldBy::ThisThread {
             let waited = time::tick().saturating_duration_since(self.began);
             warn!(
-                "{}: this thread has waited for {} for a lock that it took itself: if it still has the guard, it waits for \
-                 itself; drop the guard first, or use a reentrant mutex",
+                "{}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
+                 guard first, or use a reentrant mutex",
                 self.spec.name,
                 About(waited),
             );

@@ -189,7 +189,7 @@ impl Drop for Hold {
         // A loss is in the log, or will be.
         let _: Result<(), Lost> = self.end(|engine, lock| {
             if lock.leave_after_panic() {
-                info!("{}: dropped by a panic, and left to expire", lock.spec.name);
+                info!("{}: a panic dropped the guard, so the lock is left to expire", lock.spec.name);
                 return Ok(());
             }
             let (end, _) = lock.release()?;

@@ -81,7 +81,7 @@ impl Observed {
         // It may run in destructors that give locks back: those must not end by a panic of it.
         let panicked = catch_unwind(AssertUnwindSafe(|| self.observer.event(event))).is_err();
         if panicked && !self.off.swap(true, Relaxed) {
-            error!("the observer panicked, and is not called any more");
+            error!("the observer panicked and is no longer called");
         }
     }
 }

@@ -96,7 +96,7 @@ impl Setup {
         match read.and_then(|it| it.config(self.system.as_ref())) {
             Ok(config) => *loaded = Loaded { config, hash: hash.unwrap_or_default(), refused: None },
             Err(reason) if loaded.refused.as_ref() != Some(&hash) => {
-                warn!("TLS: the files have changed and cannot be used, the earlier ones are: {reason}");
+                warn!("TLS: the changed files cannot be loaded, so the previous ones stay in use: {reason}");
                 loaded.refused = Some(hash);
             }
             Err(_) => {}

@@ -368,7 +368,7 @@ fn c4_steps_are_in_the_log() -> TestResult {
     let all = lines.join("\n");
     assert_eq!(lines.len(), 2, "{all}");
     assert!(lines[0].starts_with("WARN n0: ") && lines[1].starts_with("WARN n1: "), "{all}");
-    assert!(lines[0].contains("set forward by 4") && lines[0].contains("no vote for 10"), "{all}");
+    assert!(lines[0].contains("set forward by 4") && lines[0].contains("quarantined for 10"), "{all}");
     assert!(lines[1].contains("set back by 4"), "{all}");
     Ok(())
 }

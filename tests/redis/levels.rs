@@ -56,8 +56,8 @@ const LASTING: [(&str, &str); 12] = [
     ("database", "n0: down: ADDRESS: cannot use the database"),
     ("evicts", "n0: down: ADDRESS: may evict locks"),
     ("no Redis", "n0: down: ADDRESS: not a Redis answer"),
-    ("forbidden key", "n0: ADDRESS: has no vote, as it refuses a command: not permitted"),
-    ("no writes", "n0: ADDRESS: has no vote, as it refuses a command: out of memory"),
+    ("forbidden key", "n0: ADDRESS: is not counted: it rejected a command: not permitted"),
+    ("no writes", "n0: ADDRESS: is not counted: it rejected a command: out of memory"),
 ];
 
 #[test]
@@ -150,15 +150,12 @@ fn no_majority_is_a_warning_once_with_its_reasons_and_its_end_and_nodes_that_com
     let all = lines.join("\n");
     let warnings = of(lines, "WARN");
     assert_eq!(warnings.len(), 1, "{all}");
-    assert!(
-        warnings[0].starts_with("WARN report: no lock can be taken, because no majority of the nodes has a vote: "),
-        "{all}"
-    );
+    assert!(warnings[0].starts_with("WARN report: no lock can be taken, no quorum: "), "{all}");
     // On a busy machine neither may have been tried again by then. What stands in front of a server with TLS takes connections without it.
     let reasons = ["cannot connect: ", "connection lost: ", "no answer in time", "closed in the TLS handshake"];
     assert!(reasons.iter().any(|it| warnings[0].contains(it)), "{all}");
     let count = |what: &str| of(lines, "INFO").iter().filter(|it| it.contains(what)).count();
-    assert_eq!(count("INFO a majority of the nodes answers again, after "), 1, "{all}");
+    assert_eq!(count("INFO a majority of the nodes responds again, after "), 1, "{all}");
     assert_eq!((count("INFO n0: down: "), count("INFO n1: down: ")), (1, 1), "{all}");
     assert_eq!((count("INFO n0: up after "), count("INFO n1: up after ")), (1, 1), "{all}");
     assert!(of(lines, "ERROR").is_empty(), "{all}");
@@ -341,12 +338,12 @@ fn a_node_that_is_silent_is_news_once_however_often_it_says_so() -> TestResult {
     let all = lines.join("\n");
     assert_eq!(lines.iter().filter(|it| it.starts_with("WARN report: no lock can be taken for ")).count(), 1, "{all}");
     for node in 0..3 {
-        let of_node = |it: &&String| it.starts_with(&format!("INFO n{node}: ")) && it.contains(": no vote for ");
+        let of_node = |it: &&String| it.starts_with(&format!("INFO n{node}: ")) && it.contains(": quarantined for ");
         let lines: Vec<_> = lines.iter().filter(of_node).collect();
         assert!(lines.len() <= 1, "{all}");
-        assert!(lines.iter().all(|it| it.ends_with(": it is new, or has lost what it had stored")), "{all}");
+        assert!(lines.iter().all(|it| it.ends_with(": it is new or lost its data")), "{all}");
     }
-    let quarantined = lines.iter().filter(|it| it.contains(": no vote for ")).count();
+    let quarantined = lines.iter().filter(|it| it.contains(": quarantined for ")).count();
     assert!(2 <= quarantined, "a majority was in the way: {all}");
     Ok(())
 }

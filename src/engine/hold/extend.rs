@@ -492,7 +492,7 @@ impl Sink for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
             count(&self.0.shared.counters.healed);
-            debug!("{}: set again on {node}", self.0.spec.name);
+            debug!("{}: its lost key was set again on {node}", self.0.spec.name);
             let LiveHold { spec, shared, .. } = &*self.0;
             shared.fanout.upcall.tell(|| Event::Healed { lock: spec.observed(), node });
         }

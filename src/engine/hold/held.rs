@@ -484,11 +484,13 @@ impl LiveHold {
         let age = Moment::now().since(renewed_at);
         // A shutdown is what the program wanted.
         let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };
+        let why = reason.to_string();
         write_line!(
             level,
-            "{}: LOST, last extended {} ago: {reason}, {:?}",
+            "{}: LOST, last extended {} ago: {}, {:?}",
             self.spec.name,
             time::About(age),
+            why.trim_start_matches("lock lost: "),
             self.owner
         );
     }

@@ -30,7 +30,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 fn survive(shared: &Shared, due: &[Arc<dyn Due>], work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         // Their leases end at their deadline, visibly; all others go on.
-        error!("the renewal thread panicked and goes on; please report this");
+        error!("the renewal thread panicked and continues; please report this");
         for it in due {
             shared.schedule.plan(Arc::clone(it), COMPARE);
         }

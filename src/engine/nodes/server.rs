@@ -351,7 +351,7 @@ impl Server {
     pub(super) fn set_listening(&self, answer: &Answer) {
         let listening = *answer == Answer::Subscribed;
         if !listening {
-            debug!("{}: releases cannot be announced, calls that wait try now and then: {answer:?}", self.id);
+            debug!("{}: no notices of releases, so waiting calls poll: {answer:?}", self.id);
         }
         self.listening.store(listening, Ordering::Release);
     }

@@ -167,12 +167,17 @@ impl Status {
         }
         match news {
             Change::Restarted => {
-                info!("{}: {}: no vote for {}: its server was started lately", self.id, self.address, About(left));
+                info!(
+                    "{}: {}: quarantined for {}: its server was started recently",
+                    self.id,
+                    self.address,
+                    About(left)
+                );
             }
             Change::Empty => self.note_forgotten(left, why),
             Change::Another => {
                 info!(
-                    "{}: {}: no vote for {}: its server was restarted, promoted, restored or swapped",
+                    "{}: {}: quarantined for {}: its server was restarted, promoted, restored or swapped",
                     self.id,
                     self.address,
                     About(left)
@@ -187,7 +192,7 @@ impl Status {
                 match step {
                     ClockStep::Forward(by) => write_line!(
                         level,
-                        "{}: {}: its clock was set forward by {}, so locks have expired early there: no vote for {}",
+                        "{}: {}: its clock was set forward by {}, so locks expired early there: quarantined for {}",
                         self.id,
                         self.address,
                         About(by),
@@ -195,7 +200,7 @@ impl Status {
                     ),
                     ClockStep::Back(by) => write_line!(
                         level,
-                        "{}: {}: its clock was set back by {}: locks of holders that are gone last longer there",
+                        "{}: {}: its clock was set back by {}: locks of crashed holders last longer there",
                         self.id,
                         self.address,
                         About(by)
@@ -240,14 +245,14 @@ impl Status {
     /// A node that is connected has refused a command. It may go on doing so, and nobody else says it.
     pub(crate) fn note_refusal(&self, failure: &NodeFailure, now: Tick) {
         if self.may_warn_of(failure, now) {
-            warn!("{}: {}: has no vote, as it refuses a command: {failure}", self.id, self.address);
+            warn!("{}: {}: is not counted: it rejected a command: {failure}", self.id, self.address);
         }
     }
 
     pub(crate) fn say_overflow(&self, now: Tick) {
         if self.may_say(&self.overflow_said, OVERFLOW_SAID_EVERY, now) {
             warn!(
-                "{}: {}: too many releases wait for it: the oldest are given up, and their keys expire by themselves",
+                "{}: {}: too many queued releases: the oldest were dropped, and their keys expire by themselves",
                 self.id, self.address
             );
         }
@@ -256,7 +261,7 @@ impl Status {
     /// Says that the node has lost its memory.
     pub(crate) fn note_forgotten(&self, left: Duration, why: QuarantineReason) {
         self.tell_quarantined(left, why);
-        info!("{}: {}: no vote for {}: it is new, or has lost what it had stored", self.id, self.address, About(left));
+        info!("{}: {}: quarantined for {}: it is new or lost its data", self.id, self.address, About(left));
     }
 
     /// Not where quarantines are switched off.

@@ -107,7 +107,7 @@ impl Worker {
                 Ok(Flow::Stop) => break,
                 Err(_) => {
                     error!(
-                        "{}: {}: its thread panicked and goes on with a new connection; please report this",
+                        "{}: {}: its thread panicked and reconnects; please report this",
                         self.server.id, self.server.address
                     );
                     self.go_down(&NodeFailure::Internal);
@@ -265,7 +265,7 @@ impl Worker {
             if is_news {
                 let Server { id, address, .. } = &*self.server;
                 warn!(
-                    "{id}: {address}: the same server as {other}, or one of them claims to be: they have one vote together"
+                    "{id}: {address}: the same server as {other}, or one of them shows a false run ID: the two are counted as one"
                 );
             }
             self.go_down(&NodeFailure::SameServer { other });

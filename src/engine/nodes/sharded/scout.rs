@@ -76,7 +76,10 @@ impl Scout {
                 let had_learned = std::mem::take(&mut self.has_learned);
                 shards.state.lock().look = false;
                 if catch_unwind(AssertUnwindSafe(|| self.look(now, had_learned))).is_err() {
-                    error!("{}: the thread that asks its servers panicked and goes on; please report this", shards.id);
+                    error!(
+                        "{}: the thread that queries its servers panicked and continues; please report this",
+                        shards.id
+                    );
                 }
                 soonest = time::deadline(LOOK_AGAIN);
                 if self.has_learned && !had_learned {
@@ -154,7 +157,7 @@ impl Scout {
         let lanes = match lanes {
             Ok(lanes) => lanes,
             Err(err) => {
-                error!("{}: no thread for one of its servers: {err}", shards.id);
+                error!("{}: cannot start a thread for one of its servers: {err}", shards.id);
                 return;
             }
         };
@@ -179,20 +182,20 @@ impl Scout {
         shards.install(owners.collect(), &lanes, now);
         let is_news = !shards.is_cluster() && self.master.as_ref() != places.first();
         if is_news && let Some(master) = places.first() {
-            info!("{}: {}: the master is {master}", shards.id, shards.address.shown());
+            info!("{}: {}: the primary is {master}", shards.id, shards.address.shown());
             self.master = Some(master.clone());
         }
         if !matches!(shards.standing.health(), Health::Up) {
             shards.standing.set_health(Health::Up);
             if shards.is_cluster() {
-                info!("{}: {}: a cluster of {} masters", shards.id, shards.address.shown(), lanes.len());
+                info!("{}: {}: a cluster of {} primaries", shards.id, shards.address.shown(), lanes.len());
             }
         }
         lanes.iter().filter(|it| !it.standing.is_up()).for_each(|it| it.call_up());
         self.said = None;
         let holes = !map.is_whole();
         if holes && !std::mem::replace(&mut self.said_holes, true) {
-            warn!("{}: {}: some slots of the cluster are served by no master", shards.id, shards.address.shown());
+            warn!("{}: {}: some slots of the cluster have no primary", shards.id, shards.address.shown());
         }
         self.said_holes = holes;
     }
@@ -276,7 +279,7 @@ impl Scout {
         let deadline = deadline.checked_add(LAST_WRITES).unwrap_or(deadline);
         for thread in threads {
             if thread.join_until(deadline).is_none() {
-                debug!("{}: a lane is still busy", shards.id);
+                debug!("{}: a shard connection is still busy", shards.id);
             }
         }
     }

@@ -116,7 +116,7 @@ impl Shards {
 
     pub(super) fn wake(&self) {
         if let Err(err) = self.waker.wake() {
-            debug!("{}: cannot wake the thread that asks its servers: {err}", self.id);
+            debug!("{}: cannot wake the thread that queries its servers: {err}", self.id);
         }
     }
 
