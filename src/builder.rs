@@ -33,21 +33,14 @@ impl LockManager {
     /// | `redis+cluster://[user:password@]host[:port],host[:port],…` | a Redis Cluster: one vote |
     /// | `rediss://…`, `rediss+replicated://…`, … | with TLS, feature `tls` |
     ///
-    /// Or a node is [several servers](crate::guide::sentinel_and_cluster) of which one is the master, and has one
-    /// vote: `redis+replicated://[user:password@]host[:port],host[:port],…[/database]`, or with sentinels
-    /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port],…/master[/database]`. Or it is a whole
-    /// [Redis Cluster](crate::guide::sentinel_and_cluster): `redis+cluster://[user:password@]host[:port],host[:port],…`.
+    /// Each node must be an independent server without a replica that takes its place, or one of the groups above: see
+    /// [`guide::sentinel_and_cluster`](crate::guide::sentinel_and_cluster). Three nodes survive the failure of one, five of two. An
+    /// even number survives no more failures than one node less.
     ///
     /// In a user or password write `/ ? # @ %` as `%2F %3F %23 %40 %25`, or pass both to [`credentials`](Builder::credentials).
     /// [`Node::split_urls`] splits a text with several URLs.
     ///
-    /// With the crate's feature `tls` there are also `rediss://[user:password@]host[:port][/database]`, `rediss+replicated://`,
-    /// `rediss+sentinel://` and `rediss+cluster://`, for connections that are secured by TLS: see
-    /// [`guide::redis_access`](crate::guide::redis_access#tls).
-    ///
-    /// If all URLs come as one text, [`split_urls`](Node::split_urls) takes it apart.
-    ///
-    /// Every process that uses the same locks must be built with the same nodes, database numbers and prefix.
+    /// Build every process that uses the same locks with the same nodes, database numbers and prefix.
     ///
     /// # Examples
     ///
@@ -188,9 +181,7 @@ impl Builder {
         self
     }
 
-    /// Sets how to log in to the sentinels of nodes that are [watched by sentinels](crate::guide::sentinel_and_cluster)
-    /// and whose URL has no `sentinel_password`: with `password`, as it is, for `user`, or for the default user if that is
-    /// `None`.
+    /// Sets the TLS options of all nodes with a `rediss://` URL: the trusted authorities and the client certificate.
     ///
     /// Needs the feature `tls`. The [connect timeout](Builder::connect_timeout) includes the handshake. [`Node::tls`] sets the options of
     /// one node. If no URL begins with `rediss`, [`build`](Builder::build) returns an error, because nothing would be encrypted.

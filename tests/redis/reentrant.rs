@@ -74,7 +74,10 @@ fn the_thread_that_holds_it_gets_it_again_without_a_command() -> TestResult {
     assert_eq!(locks.stats().commands, commands);
     assert_eq!((first.holds(), guards[7].holds()), (401, 401));
     let shown = format!("{first:?}");
-    assert!(shown.starts_with("ReentrantGuard { holds: 401, guard: LockGuard(Hold { name: \"report\", token: "), "{shown}");
+    assert!(
+        shown.starts_with("ReentrantGuard { holds: 401, guard: LockGuard(Hold { name: \"report\", token: "),
+        "{shown}"
+    );
     assert!(guards.iter().all(|it| it.is_valid() && it.fencing_token() == first.fencing_token()));
     drop(guards);
     assert_eq!(locks.stats().commands, commands, "giving back what was taken again asks no node either");
