@@ -109,7 +109,7 @@ fn one_url_several_urls_and_node_values_are_nodes() {
         LockManager::builder(String::from("redis://10.0.0.1")),
         LockManager::builder(Node::url("redis://10.0.0.1")),
         LockManager::builder(text.split(',')),
-        LockManager::builder(&Node::split_urls(text)),
+        LockManager::builder(Node::split_urls(text)),
         LockManager::builder(nodes.clone()),
         LockManager::builder(["redis://10.0.0.1".into(), nodes[1].clone()]),
     ];
