@@ -19,7 +19,7 @@ use crate::manager::LockManager;
 use crate::observer::{Observer, Upcall};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::wire::{Address, Group, Login, Place};
+use crate::wire::{Address, Credentials, Endpoint, Group};
 
 impl LockManager {
     /// Begins to build a manager for these nodes: one URL or [`Node`], or any number of them.
@@ -75,7 +75,7 @@ impl LockManager {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     nodes: Vec<Node>,
-    login: Option<Login>,
+    login: Option<Credentials>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
     owner_label: Option<String>,
@@ -107,7 +107,7 @@ impl Builder {
             if let Some(login) = node.login.as_ref().or(self.login.as_ref()) {
                 address.log_in_with(login);
             }
-            if let Place::Group(group) = &address.place {
+            if let Endpoint::Group(group) = &address.place {
                 let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
                 let silence = rhythm.silence(matches!(group, Group::Sentinel { .. } | Group::Cluster(_)));
                 self.config.silence_of_promoted = self.config.silence_of_promoted.max(silence);
@@ -177,7 +177,7 @@ impl Builder {
     #[doc(alias = "auth")]
     #[doc(alias = "login")]
     pub fn credentials(mut self, user: Option<&str>, password: &str) -> Builder {
-        self.login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
+        self.login = Some(Credentials { user: user.map(str::to_owned), password: password.to_owned() });
         self
     }
 

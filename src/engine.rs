@@ -31,19 +31,19 @@ use crate::stats::{Counters, count};
 use crate::time::{self, Tick};
 use crate::wire::Address;
 
-pub(crate) use crate::engine::hold::held::{Confirmation, Leaving, LiveHold};
+pub(crate) use crate::engine::hold::held::{Confirmation, LiveHold, PendingRelease};
 pub use crate::engine::listeners::LostReceiver;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
 pub(crate) use crate::engine::round::attempt::Attempt;
 pub(crate) use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
-pub(crate) use crate::engine::round::request::{Known, Request};
+pub(crate) use crate::engine::round::request::{AttemptFacts, Request};
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;
-pub(crate) use crate::engine::wait::place::{Next, Place};
+pub(crate) use crate::engine::wait::place::{QueuedCall, WaitResult};
 
-use crate::engine::nodes::events::Events;
+use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::schedule::Schedule;
 use crate::engine::shared::Hub;
@@ -103,7 +103,8 @@ impl Engine {
         let client = ClientId::draw().map_err(io::Error::other)?;
         let queues = Arc::new(Queues::new(client, addresses.len(), &config, Arc::clone(&counters)));
         let schedule = Arc::new(Schedule::new());
-        let events: Arc<dyn Events> = Arc::new(Hub { queues: Arc::clone(&queues), schedule: Arc::clone(&schedule) });
+        let events: Arc<dyn NodeEvents> =
+            Arc::new(Hub { queues: Arc::clone(&queues), schedule: Arc::clone(&schedule) });
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;
         let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
         let for_renewal = Arc::clone(&shared);
@@ -134,18 +135,18 @@ impl Engine {
     }
 
     /// Counts a release while the result lives; `None` once the shutdown releases everything itself.
-    pub(crate) fn begin_release(&self) -> Option<Call<'_>> {
+    pub(crate) fn begin_release(&self) -> Option<Operation<'_>> {
         self.begin(|calls| !calls.closed)
     }
 
-    fn begin(&self, may_begin: impl FnOnce(&Calls) -> bool) -> Option<Call<'_>> {
+    fn begin(&self, may_begin: impl FnOnce(&Calls) -> bool) -> Option<Operation<'_>> {
         let mut calls = self.calls.lock();
         // RACE: looked at with the count locked, so that a shutdown either sees this call or is seen by it.
         if !may_begin(&calls) {
             return None;
         }
         calls.under_way = calls.under_way.saturating_add(1);
-        Some(Call { engine: self })
+        Some(Operation { engine: self })
     }
 
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
@@ -188,11 +189,11 @@ fn join(thread: OwnThread, deadline: Tick) {
 }
 
 /// A call under way: see [`Engine::operate`] and [`Engine::begin_release`].
-pub(crate) struct Call<'a> {
+pub(crate) struct Operation<'a> {
     engine: &'a Engine,
 }
 
-impl Drop for Call<'_> {
+impl Drop for Operation<'_> {
     fn drop(&mut self) {
         let mut calls = self.engine.calls.lock();
         calls.under_way = calls.under_way.saturating_sub(1);

@@ -17,11 +17,11 @@ mod script;
 mod sets;
 mod value;
 
-pub(crate) use address::{Address, Group, Login, Place, Security};
+pub(crate) use address::{Address, Credentials, Endpoint, Group, Security};
 pub(crate) use command::Command;
 #[cfg(all(test, not(quorlock_shuttle)))]
 pub(crate) use command::{Destination, Naming};
-pub(crate) use conn::{Conn, Event};
+pub(crate) use conn::{Conn, ConnEvent};
 pub(crate) use group::parse_url;
 #[cfg(test)]
 pub(crate) use keys::slot_of;
@@ -31,8 +31,8 @@ pub(crate) use plan::{
 };
 pub(crate) use question::Question;
 pub(crate) use reply::Reply;
-#[cfg(all(test, not(quorlock_shuttle)))]
-pub(crate) use script::Asked;
 pub(crate) use script::Kind;
+#[cfg(all(test, not(quorlock_shuttle)))]
+pub(crate) use script::ReplyFormat;
 #[cfg(test)]
 pub(crate) use script::Script;

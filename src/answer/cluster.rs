@@ -3,12 +3,12 @@
 /// What a server of a cluster says about all of them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct View {
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<ClusterServer>,
 }
 
 /// A server of a cluster, as one of them sees it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Server {
+pub(crate) struct ClusterServer {
     pub(crate) id: String,
     /// Empty if it is not known: of a server that has never been told how it is reached.
     pub(crate) host: String,

@@ -3,7 +3,7 @@
 use crate::builder::urls;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::wire::{self, Address, Login};
+use crate::wire::{self, Address, Credentials};
 
 /// One node of a manager: a URL, and the options of this node that do not stand in the URL.
 ///
@@ -24,8 +24,8 @@ use crate::wire::{self, Address, Login};
 #[derive(Clone, Debug)]
 pub struct Node {
     pub(super) address: Result<Address, String>,
-    pub(super) login: Option<Login>,
-    pub(super) sentinel_login: Option<Login>,
+    pub(super) login: Option<Credentials>,
+    pub(super) sentinel_login: Option<Credentials>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
     #[cfg(feature = "tls")]
@@ -74,7 +74,7 @@ impl Node {
     #[must_use]
     #[doc(alias = "password")]
     pub fn credentials(mut self, user: Option<&str>, password: &str) -> Node {
-        self.login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
+        self.login = Some(Credentials { user: user.map(str::to_owned), password: password.to_owned() });
         self
     }
 
@@ -83,7 +83,7 @@ impl Node {
     /// Without them no login is sent to sentinels. The password of the servers is never sent to a sentinel.
     #[must_use]
     pub fn sentinel_credentials(mut self, user: Option<&str>, password: &str) -> Node {
-        self.sentinel_login = Some(Login { user: user.map(str::to_owned), password: password.to_owned() });
+        self.sentinel_login = Some(Credentials { user: user.map(str::to_owned), password: password.to_owned() });
         self
     }
 

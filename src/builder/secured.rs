@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::builder::node::Node;
 use crate::tls::{Setup, SystemRoots, Tls};
-use crate::wire::{Address, Group, Place, Security};
+use crate::wire::{Address, Endpoint, Group, Security};
 
 /// Secures the nodes whose addresses ask for it, with their own options or with those `of_all`. What is wrong, if something is.
 pub(super) fn secure(addresses: &mut [Address], nodes: &[Node], of_all: Option<&Tls>) -> Option<String> {
     let (mut system, default) = (SystemRoots::default(), Tls::system_roots());
     let mut is_any_secured = false;
     for (index, (address, node)) in addresses.iter_mut().zip(nodes).enumerate() {
-        let has_sentinels = matches!(address.place, Place::Group(Group::Sentinel { .. }));
+        let has_sentinels = matches!(address.place, Endpoint::Group(Group::Sentinel { .. }));
         let asks_by_tls = has_sentinels && !matches!(address.sentinel_security, Security::Plain);
         if !address.is_to_be_secured() {
             if node.tls.is_some() {

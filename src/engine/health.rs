@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::engine::nodes::node::Node;
+use crate::engine::nodes::node::VotingNode;
 use crate::engine::nodes::server::Server;
-use crate::engine::round::ask::{self, Asked};
+use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
 use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::{NodeId, NodeSet};
@@ -50,7 +50,7 @@ impl Shared {
         let most = parts.iter().map(|it| it.1).max().unwrap_or(0);
         let command = |part| {
             let to = Some(parts.iter().filter(|it| part < it.1).map(|it| it.0).collect());
-            Asked { command: Command::time(), to, part: Some(part) }
+            NodeQuery { command: Command::time(), to, part: Some(part) }
         };
         for answers in ask::ask_many(&self.fanout, (1..most).map(command), self.fanout.deadline(time::tick())) {
             for (failure, (answer, _)) in failures.iter_mut().zip(answers).filter(|it| it.0.is_none()) {
@@ -60,7 +60,7 @@ impl Shared {
     }
 
     /// What is found of any of a node's servers, and of all of them together.
-    fn check(&self, node: &Node, failure: Option<NodeFailure>) -> NodeCheck {
+    fn check(&self, node: &VotingNode, failure: Option<NodeFailure>) -> NodeCheck {
         let (double, members) = (self.fanout.double_of(node.id), node.members());
         let mut rows: Vec<_> = node.serving().iter().map(|it| check(it, &members.failing, double)).collect();
         let failure = failure.or_else(|| rows.iter_mut().find_map(|it| it.failure.take()));
@@ -105,7 +105,7 @@ impl Shared {
     /// Asks every node which commands its access list forbids, and waits for all of them.
     pub(crate) fn check_access(&self) -> Vec<NodeAccess> {
         let answers = ask::ask(&self.fanout, wire::probe(), None, self.fanout.deadline(time::tick()));
-        let row = |(node, answer): (&Node, Result<Answer, NodeFailure>)| NodeAccess {
+        let row = |(node, answer): (&VotingNode, Result<Answer, NodeFailure>)| NodeAccess {
             node: node.id,
             address: Arc::clone(&node.address),
             forbidden: answer.and_then(|it| match it {
@@ -140,7 +140,7 @@ impl Shared {
     pub(crate) fn forget_sets(&self) -> Vec<NodeCheck> {
         // Of a cluster, one server has the sets.
         let command = |it: &Arc<Server>| it.in_sets.forget_others(it.greeted_for_sets(false)?);
-        let commands = |node: &Node| {
+        let commands = |node: &VotingNode| {
             let each = (0..).zip(node.serving().iter().map(command)).collect::<Vec<_>>();
             each.into_iter().filter_map(|(part, command)| Some((part, command?))).collect()
         };
@@ -161,11 +161,15 @@ impl Shared {
     }
 
     /// Sends each of these nodes the commands for its servers, and says why any of them could not be told.
-    fn tell_nodes(&self, to: NodeSet, commands: impl Fn(&Node) -> Vec<(usize, Command)>) -> Vec<Option<NodeFailure>> {
+    fn tell_nodes(
+        &self,
+        to: NodeSet,
+        commands: impl Fn(&VotingNode) -> Vec<(usize, Command)>,
+    ) -> Vec<Option<NodeFailure>> {
         // A command for each server: no two may have a record of the same edition.
-        let of_node = |node: &Node| -> Vec<_> {
+        let of_node = |node: &VotingNode| -> Vec<_> {
             let to: NodeSet = [node.id].into_iter().collect();
-            let ask = |(part, command)| Asked { command, to: Some(to), part: Some(part) };
+            let ask = |(part, command)| NodeQuery { command, to: Some(to), part: Some(part) };
             commands(node).into_iter().map(ask).collect()
         };
         let nodes = self.fanout.nodes().iter().filter(|it| to.contains(it.id));
@@ -185,7 +189,7 @@ impl Shared {
 
     /// The same, where no node can be asked.
     pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
-        let row = |it: &Node| row(it.id, &it.address, Some(NodeFailure::ShutDown));
+        let row = |it: &VotingNode| row(it.id, &it.address, Some(NodeFailure::ShutDown));
         self.fanout.nodes().iter().map(row).collect()
     }
 }

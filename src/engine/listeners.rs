@@ -43,7 +43,7 @@ impl Listeners {
         open.next = open.next.wrapping_add(1);
         open.senders.insert(number, sender);
         drop(open);
-        LostReceiver { receiver, place: Some(Place { channels: Arc::clone(channels), number, process }) }
+        LostReceiver { receiver, registration: Some(Registration { channels: Arc::clone(channels), number, process }) }
     }
 
     pub(crate) fn add(&mut self, callback: Callback) {
@@ -87,10 +87,10 @@ impl Drop for Listeners {
 pub struct LostReceiver {
     receiver: Receiver<Lost>,
     /// None if nothing more will be sent.
-    place: Option<Place>,
+    registration: Option<Registration>,
 }
 
-struct Place {
+struct Registration {
     channels: Arc<Channels>,
     number: u64,
     process: Process,
@@ -102,7 +102,7 @@ impl LostReceiver {
         let (sender, receiver) = bounded(1);
         // A fresh channel of one place has room.
         let _ = sender.try_send(lost);
-        LostReceiver { receiver, place: None }
+        LostReceiver { receiver, registration: None }
     }
 }
 
@@ -116,7 +116,7 @@ impl Deref for LostReceiver {
 
 impl Drop for LostReceiver {
     fn drop(&mut self) {
-        let Some(Place { channels, number, process }) = self.place.take() else { return };
+        let Some(Registration { channels, number, process }) = self.registration.take() else { return };
         // Looked at before anything is locked: see `Process`.
         if !process.is_forked() {
             let sender = channels.0.lock().senders.remove(&number);

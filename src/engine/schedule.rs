@@ -24,7 +24,7 @@ const STEP: Duration = Duration::from_millis(50);
 /// Something that can be due.
 pub(crate) trait Due: Send + Sync {
     /// Where it is entered.
-    fn slot(&self) -> &Slot;
+    fn entry(&self) -> &ScheduleEntry;
 
     /// It is due, or nearly so and others are, and it is not entered any more. Says after what time it is due again; `None` if
     /// it is over, or enters itself.
@@ -53,28 +53,28 @@ pub(crate) type Rest = Box<dyn FnOnce()>;
 
 /// Where something is entered in the schedule.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ScheduleEntry {
     id: u64,
     /// In nanoseconds since the start of the schedule; 0 if it is not entered.
     at: AtomicU64,
 }
 
-impl Slot {
+impl ScheduleEntry {
     /// `id`: no two of one schedule have the same.
-    pub(crate) fn new(id: u64) -> Slot {
-        Slot { id, at: AtomicU64::new(0) }
+    pub(crate) fn new(id: u64) -> ScheduleEntry {
+        ScheduleEntry { id, at: AtomicU64::new(0) }
     }
 }
 
 /// When each thing is due.
 pub(crate) struct Schedule {
     start: Tick,
-    queue: Mutex<Queue>,
+    queue: Mutex<DueQueue>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct DueQueue {
     /// By time, in nanoseconds since the start, and id.
     due: BTreeMap<(u64, u64), Arc<dyn Due>>,
     /// All that was entered and not removed, by id: also what is just being looked after.
@@ -119,8 +119,8 @@ impl Schedule {
         if queue.stopped {
             return Err(due);
         }
-        let Slot { id, at: entered } = due.slot();
-        let (id, old) = (*id, entered.swap(at, Ordering::Relaxed));
+        let ScheduleEntry { id, at: due_at } = due.entry();
+        let (id, old) = (*id, due_at.swap(at, Ordering::Relaxed));
         queue.due.remove(&(old, id));
         queue.all_known.entry(id).or_insert_with(|| Arc::downgrade(&due));
         queue.due.insert((at, id), due);
@@ -129,12 +129,12 @@ impl Schedule {
         Ok(())
     }
 
-    pub(crate) fn remove(&self, slot: &Slot) {
+    pub(crate) fn remove(&self, entry: &ScheduleEntry) {
         let removed = {
             let mut queue = self.queue.lock();
-            let old = slot.at.swap(0, Ordering::Relaxed);
-            queue.all_known.remove(&slot.id);
-            queue.due.remove(&(old, slot.id))
+            let old = entry.at.swap(0, Ordering::Relaxed);
+            queue.all_known.remove(&entry.id);
+            queue.due.remove(&(old, entry.id))
         };
         // Dropped with nothing locked.
         drop(removed);
@@ -168,7 +168,7 @@ impl Schedule {
         self.notify(|queue| queue.all = true);
     }
 
-    fn notify(&self, why: impl FnOnce(&mut Queue)) {
+    fn notify(&self, why: impl FnOnce(&mut DueQueue)) {
         let mut queue = self.queue.lock();
         why(&mut queue);
         let wakes = queue.asleep;
@@ -177,7 +177,7 @@ impl Schedule {
 
     /// Woken with the queue unlocked, or the thread would be given the mutex before it runs, and whoever comes next would wait
     /// for that.
-    fn unlock(&self, queue: MutexGuard<'_, Queue>, wakes: bool) {
+    fn unlock(&self, queue: MutexGuard<'_, DueQueue>, wakes: bool) {
         drop(queue);
         if wakes {
             self.wake.notify_one();
@@ -220,7 +220,7 @@ impl Schedule {
             if queue.due.first_key_value().is_some_and(|((at, _), _)| *at <= limit) {
                 let rest = queue.due.split_off(&(limit.saturating_add(nanos(TOGETHER)), 0));
                 let due = std::mem::replace(&mut queue.due, rest);
-                due.values().for_each(|it| it.slot().at.store(0, Ordering::Relaxed));
+                due.values().for_each(|it| it.entry().at.store(0, Ordering::Relaxed));
                 return Some(due.into_values().collect());
             }
             if std::mem::take(&mut queue.woken) || back_at.is_some_and(|it| it <= now) {
@@ -260,10 +260,10 @@ mod tests {
     use crate::ids::{FencingToken, LockName};
     use crate::observer::ObservedLock;
 
-    struct Thing(Slot);
+    struct Thing(ScheduleEntry);
 
     impl Due for Thing {
-        fn slot(&self) -> &Slot {
+        fn entry(&self) -> &ScheduleEntry {
             &self.0
         }
 
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_just_being_looked_after_is_held_until_it_is_removed() {
         let schedule = Schedule::new();
-        let things: Vec<_> = (0..2).map(|id| Arc::new(Thing(Slot::new(id)))).collect();
+        let things: Vec<_> = (0..2).map(|id| Arc::new(Thing(ScheduleEntry::new(id)))).collect();
         things.iter().for_each(|it| schedule.plan(Arc::<Thing>::clone(it), Duration::ZERO));
         let held = || schedule.held().iter().map(|it| it.token.get()).collect::<Vec<_>>();
 
@@ -306,13 +306,13 @@ mod tests {
         let schedule = Schedule::new();
         let waits = [Duration::ZERO, TOGETHER, Duration::from_secs(3_600)];
         for (id, wait) in (0..).zip(waits) {
-            schedule.plan(Arc::new(Thing(Slot::new(id))), wait);
+            schedule.plan(Arc::new(Thing(ScheduleEntry::new(id))), wait);
         }
 
         // On a slow machine the second is due by then.
         let due = schedule.next(&mut Now::read(), None).unwrap();
 
-        assert_eq!(due.iter().map(|it| it.slot().id).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(due.iter().map(|it| it.entry().id).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(schedule.next(&mut Now::read(), Some(Duration::ZERO)).map(|it| it.len()), Some(0));
     }
 }

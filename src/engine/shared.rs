@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::engine::listeners::callbacks::Callbacks;
-use crate::engine::nodes::events::Events;
+use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::process::Process;
 use crate::engine::round::admission::Admission;
@@ -24,7 +24,7 @@ pub(crate) struct Hub {
     pub(crate) schedule: Arc<Schedule>,
 }
 
-impl Events for Hub {
+impl NodeEvents for Hub {
     fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Option<&Plan>)) {
         self.queues.released(node, key, leave);
     }

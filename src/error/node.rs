@@ -186,7 +186,7 @@ pub enum NodeFailure {
     #[error("too many clients: raise maxclients")]
     TooManyClients,
     /// Of a node that is a master and its replicas (`redis+replicated://`), none says that it is the master.
-    #[error("none of its servers says that it is a master: {}", Members(said))]
+    #[error("none of its servers says that it is a master: {}", MemberList(said))]
     NoMaster {
         /// What each of them said.
         said: Vec<MemberReport>,
@@ -205,7 +205,7 @@ pub enum NodeFailure {
     },
     /// A majority of the node's sentinels (`redis+sentinel://`) did not answer, so nobody can tell whether another server has
     /// become the master.
-    #[error("{answered} of {of} sentinels answered, and a majority is needed: {}", Members(said))]
+    #[error("{answered} of {of} sentinels answered, and a majority is needed: {}", MemberList(said))]
     SentinelsUnreachable {
         /// How many did.
         answered: usize,
@@ -218,7 +218,7 @@ pub enum NodeFailure {
     /// so for a moment in a failover.
     #[error(
         "no majority of its sentinels names the newest master: a failover is under way, or some are cut off: {}",
-        Members(said)
+        MemberList(said)
     )]
     SentinelsDisagree {
         /// What each of them said.
@@ -438,9 +438,9 @@ impl fmt::Display for MemberReport {
 }
 
 /// Those in one line.
-struct Members<'a>(&'a [MemberReport]);
+struct MemberList<'a>(&'a [MemberReport]);
 
-impl fmt::Display for Members<'_> {
+impl fmt::Display for MemberList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, it) in self.0.iter().enumerate() {
             write!(f, "{}{it}", if i == 0 { "" } else { "; " })?;

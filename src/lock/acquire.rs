@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::{
-    self, Attempt, CancelHandle, Engine, Known, LiveHold, LockSpec, LostAttempt, Next, NotWon, Place, Request, Shared,
-    Won,
+    self, Attempt, AttemptFacts, CancelHandle, Engine, LiveHold, LockSpec, LostAttempt, NotWon, QueuedCall, Request,
+    Shared, WaitResult, Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::hold::Hold;
@@ -43,7 +43,7 @@ pub(crate) fn acquire(engine: &Arc<Engine>, spec: &Arc<LockSpec>, patience: Pati
         let fanout = &shared.fanout;
         fanout.records.note_use();
         fanout.upcall.tell(|| Event::Began { lock: spec.observed() });
-        let mut call = Call::new(engine, spec, patience);
+        let mut call = Acquisition::new(engine, spec, patience);
         let now = call.wait_for_contact();
         let result = match patience {
             Patience::None => call.once(true),
@@ -62,7 +62,7 @@ pub(crate) fn acquire(engine: &Arc<Engine>, spec: &Arc<LockSpec>, patience: Pati
 }
 
 /// A call under way.
-struct Call<'a> {
+struct Acquisition<'a> {
     engine: &'a Arc<Engine>,
     spec: &'a Arc<LockSpec>,
     began: Tick,
@@ -76,8 +76,8 @@ struct Call<'a> {
     won: bool,
 }
 
-impl<'a> Call<'a> {
-    fn new(engine: &'a Arc<Engine>, spec: &'a Arc<LockSpec>, patience: Patience) -> Call<'a> {
+impl<'a> Acquisition<'a> {
+    fn new(engine: &'a Arc<Engine>, spec: &'a Arc<LockSpec>, patience: Patience) -> Acquisition<'a> {
         let (config, began) = (&engine.shared().config, time::tick());
         let waits_until = match patience {
             Patience::None => Some(began),
@@ -87,7 +87,7 @@ impl<'a> Call<'a> {
         // A connection, its turn or a raise, and a round.
         let more = config.connect_timeout.saturating_add(config.response_timeout.saturating_mul(2));
         let end = waits_until.and_then(|it| it.checked_add(more));
-        Call { engine, spec, began, end, outage: None, lost: None, won: false }
+        Acquisition { engine, spec, began, end, outage: None, lost: None, won: false }
     }
 
     /// What ends after `timeout`, or with the call.
@@ -149,21 +149,21 @@ impl<'a> Call<'a> {
     fn once(&mut self, to_the_end: bool) -> Result<Hold, AcquireError> {
         let shared = self.engine.shared();
         let request = Request::new(self.spec, &shared.config, None).ending(self.end);
-        let mut known = Known::default();
+        let mut known = AttemptFacts::default();
         // For all tries together.
         let turn_until = self.deadline(shared.config.response_timeout);
         for tries in 0..UNDECIDED_MAX {
             if let Some(err) = self.stopped() {
                 return Err(err);
             }
-            let Some(slot) = shared.admission.wait(turn_until, &self.signals()) else {
+            let Some(round_ticket) = shared.admission.wait(turn_until, &self.signals()) else {
                 return Err(self.stopped().unwrap_or_else(|| self.not_asked()));
             };
-            match Attempt::run(&shared.fanout, slot, &request, known, None) {
+            match Attempt::run(&shared.fanout, round_ticket, &request, known, None) {
                 Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
                 Err(NotWon::NoRandomness { reason }) => return Err(AcquireError::NoRandomness { reason }),
                 Err(NotWon::Lost(lost)) => {
-                    known = Known { has_no_place: false, ..known.after(&lost) };
+                    known = AttemptFacts { has_no_place: false, ..known.after(&lost) };
                     let again = to_the_end && lost.is_undecided();
                     let pause = wait::pause(
                         tries,
@@ -196,24 +196,24 @@ impl<'a> Call<'a> {
         let mut warn_at = if own { self.began.checked_add(self.spec.ttl()) } else { None };
         let waiter = Some(shared.queues.waiter(self.spec.rule()));
         let request = Request::new(self.spec, &shared.config, waiter).ending(self.end);
-        let mut place = Place::join(&shared.fanout, &shared.queues, &shared.admission, request);
+        let mut queued = QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
-            let (result, stopped) = match place.next(wake_at.or(until), &signals) {
-                Next::Ended(result) => (result, false),
-                Next::GivenUp(lost) => {
+            let (result, stopped) = match queued.next(wake_at.or(until), &signals) {
+                WaitResult::Ended(result) => (result, false),
+                WaitResult::GivenUp(lost) => {
                     self.lost = Some(lost);
-                    drop(place);
+                    drop(queued);
                     return Err(self.give_up_in_outage(until));
                 }
-                Next::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) => {
+                WaitResult::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) => {
                     warn_at = None;
                     self.note_own_hold();
                     continue;
                 }
-                Next::Stopped => {
-                    let would_ask = place.waits_for_turn();
-                    match place.stop() {
+                WaitResult::Stopped => {
+                    let would_ask = queued.waits_for_turn();
+                    match queued.stop() {
                         // The lock was on its way to us.
                         Some(result) => (result, true),
                         None => {
@@ -225,19 +225,19 @@ impl<'a> Call<'a> {
                 }
             };
             match result {
-                Ok(won) => return self.guard(won, |id| place.leave_with(id)),
+                Ok(won) => return self.guard(won, |id| queued.leave_with(id)),
                 Err(NotWon::NoRandomness { reason }) => return Err(AcquireError::NoRandomness { reason }),
-                Err(NotWon::Lost(lost)) => self.note(lost, place.pause()),
+                Err(NotWon::Lost(lost)) => self.note(lost, queued.pause()),
             }
             if stopped {
-                drop(place);
+                drop(queued);
                 return Err(self.stopped().unwrap_or_else(|| self.give_up()));
             }
             if self.is_hopeless() {
                 if let Some(lost) = self.lost.as_ref().filter(|it| it.finds_a_majority() == Some(false)) {
-                    place.give_up_for_all(lost);
+                    queued.give_up_for_all(lost);
                 }
-                drop(place);
+                drop(queued);
                 return Err(self.give_up_in_outage(until));
             }
         }
@@ -390,7 +390,7 @@ mod tests {
     use crate::config::Config;
     use crate::wire::{Address, KeyTtls, Plan};
 
-    /// A manager of one node, which cannot be reached and is not asked: other rounds have all slots.
+    /// A manager of one node, which cannot be reached and is not asked: other rounds have all tickets.
     fn full() -> (Arc<Engine>, Arc<LockSpec>) {
         let config = Config { outage_timeout: Duration::from_secs(3600), ..Config::default() };
         let engine = Arc::new(Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap());
@@ -417,19 +417,20 @@ mod tests {
         let more = config.connect_timeout + config.response_timeout * 2;
         let until = time::deadline(Duration::from_secs(60));
 
-        let waits = Call::new(&engine, &spec, Patience::Until(until));
+        let waits = Acquisition::new(&engine, &spec, Patience::Until(until));
         assert_eq!(waits.end, Some(until + more));
         assert_eq!(waits.deadline(Duration::from_secs(600)), until + more);
-        let tries = Call::new(&engine, &spec, Patience::None);
+        let tries = Acquisition::new(&engine, &spec, Patience::None);
         assert_eq!(tries.end, Some(tries.began + more));
         assert!(tries.deadline(Duration::ZERO) <= time::tick());
-        assert_eq!(Call::new(&engine, &spec, Patience::Forever).end, None);
+        assert_eq!(Acquisition::new(&engine, &spec, Patience::Forever).end, None);
 
         let over = Some(time::tick());
         let request = Request::new(&spec, config, None).ending(over);
-        let slot = engine.shared().admission.enter();
-        let (attempt, _) = Attempt::prepare(&engine.shared().fanout, slot, &request, Known::default(), None)
-            .unwrap_or_else(|_| panic!("no attempt"));
+        let round_ticket = engine.shared().admission.enter();
+        let (attempt, _) =
+            Attempt::prepare(&engine.shared().fanout, round_ticket, &request, AttemptFacts::default(), None)
+                .unwrap_or_else(|_| panic!("no attempt"));
         assert_eq!(Some(attempt.deadline), over);
     }
 
@@ -442,16 +443,20 @@ mod tests {
         let spec = LockSpec::new(&shared.config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
         let client = Some(shared.queues.waiter(spec.rule()));
         let spec = Arc::new(spec);
-        let mut call = Call::new(&engine, &spec, Patience::None);
+        let mut call = Acquisition::new(&engine, &spec, Patience::None);
         shared.schedule.stop();
         let won = || Won::just_now(&spec, Duration::from_secs(10));
 
         let tried = call.guard(won(), |id| shared.queues.begin_hold(&spec, id)).unwrap();
         assert!(shared.queues.is_empty() && !tried.is_valid(), "after a try");
 
-        let place =
-            Place::join(&shared.fanout, &shared.queues, &shared.admission, Request::new(&spec, &shared.config, client));
-        let waited = call.guard(won(), |id| place.leave_with(id)).unwrap();
+        let queued = QueuedCall::join(
+            &shared.fanout,
+            &shared.queues,
+            &shared.admission,
+            Request::new(&spec, &shared.config, client),
+        );
+        let waited = call.guard(won(), |id| queued.leave_with(id)).unwrap();
         assert!(shared.queues.is_empty() && !waited.is_valid(), "after a wait");
         drop((tried, waited));
         assert_eq!(shared.counters.snapshot(Vec::new()).locks_lost, 2);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Call, Engine, Leaving, LiveHold};
+use crate::engine::{Engine, LiveHold, Operation, PendingRelease};
 use crate::error::{Lost, ReleaseError};
 use crate::lock::hold::{Hold, confirmed};
 use crate::time::{self, Tick};
@@ -60,13 +60,13 @@ pub fn release_all<H: Into<Hold>>(holds: impl IntoIterator<Item = H>) -> Vec<Res
 /// What a hold is made of, unless it ended before.
 type Parts = Result<(Arc<Engine>, Arc<LiveHold>), ReleaseError>;
 /// Its release under way.
-type Sent<'a> = (&'a Engine, Call<'a>, Leaving<'a>);
+type SentRelease<'a> = (&'a Engine, Operation<'a>, PendingRelease<'a>);
 
 /// Releases these. `late`: when the wait for an earlier one ended without an answer in time.
 fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseError>> {
     let sent: Vec<_> = holds.iter().map(|hold| send(hold.as_ref().map_err(Clone::clone)?)).collect();
     sent.iter().flatten().for_each(|(.., leaving)| leaving.wake());
-    let mut wait = |(engine, _call, leaving): Sent<'_>| {
+    let mut wait = |(engine, _call, leaving): SentRelease<'_>| {
         let until = late.unwrap_or_else(|| time::deadline(engine.shared().fanout.response_timeout()));
         let result = confirmed(engine, leaving.wait(until)?);
         if result.is_err() && until <= time::tick() {
@@ -77,7 +77,7 @@ fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseEr
     sent.into_iter().map(|sent| sent.and_then(&mut wait)).collect()
 }
 
-fn send((engine, lock): &(Arc<Engine>, Arc<LiveHold>)) -> Result<Sent<'_>, ReleaseError> {
+fn send((engine, lock): &(Arc<Engine>, Arc<LiveHold>)) -> Result<SentRelease<'_>, ReleaseError> {
     let call = engine.begin_release().ok_or(Lost::ShutDown)?;
     let leaving = lock.begin_release()?;
     Ok((engine, call, leaving))

@@ -24,12 +24,12 @@ const ORDINARY: f64 = 0.0012;
 pub(crate) struct NodeClock {
     /// How much faster it may run than ours without having been stepped.
     rate: f64,
-    seen: Option<Seen>,
+    seen: Option<ClockInterval>,
 }
 
 /// The difference between the two clocks lies between these, as of some time not before `at`.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ClockInterval {
     low: i64,
     high: i64,
     at: i64,
@@ -56,7 +56,7 @@ impl NodeClock {
     /// first answer.
     pub(crate) fn on_answer(&mut self, node: u64, asked: u64, answered: u64) -> Option<ClockStep> {
         let [node, asked, answered] = [node, asked, answered].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
-        let new = Seen { low: node.saturating_sub(answered), high: node.saturating_sub(asked), at: asked };
+        let new = ClockInterval { low: node.saturating_sub(answered), high: node.saturating_sub(asked), at: asked };
         let old = self.seen.replace(new)?;
         let drift = drift(self.rate, answered.saturating_sub(old.at));
         let (low, high) = (old.low.saturating_sub(drift), old.high.saturating_add(drift));
@@ -69,7 +69,7 @@ impl NodeClock {
         // Both are right, if they can be.
         let (low, high) = (low.max(new.low), high.min(new.high));
         if low <= high {
-            self.seen = Some(Seen { low, high, at: asked });
+            self.seen = Some(ClockInterval { low, high, at: asked });
         }
         None
     }

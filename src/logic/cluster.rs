@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::answer::cluster::{Server, View};
+use crate::answer::cluster::{ClusterServer, View};
 use crate::error::NodeFailure;
 use crate::logic::quorum::quorum;
 
@@ -69,7 +69,7 @@ impl Map {
 
 /// A claim to slots: the newest that was heard of one server.
 struct Claim<'a> {
-    server: &'a Server,
+    server: &'a ClusterServer,
     host: &'a str,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn map(said: &[Said], asked: &[String], shown: &[Arc<str>]) -> Result
 
 impl Claim<'_> {
     fn master(&self) -> Master {
-        let Server { port, epoch, is_itself, .. } = *self.server;
+        let ClusterServer { port, epoch, is_itself, .. } = *self.server;
         let name = Some(&*self.server.name).filter(|it| !it.is_empty()).map(Arc::from);
         Master { host: self.host.to_owned(), port, name, epoch, says_so: is_itself, slots: Vec::new() }
     }
@@ -168,14 +168,14 @@ fn rows(said: &[Said], shown: &[Arc<str>]) -> String {
 mod tests {
     use super::*;
 
-    fn server(id: &str, epoch: u64, slots: &[(u16, u16)]) -> Server {
+    fn server(id: &str, epoch: u64, slots: &[(u16, u16)]) -> ClusterServer {
         let (id, host, name, slots) = (id.to_owned(), id.to_owned(), String::new(), slots.to_vec());
-        Server { id, host, name, port: 1, epoch, is_itself: false, is_master: true, slots }
+        ClusterServer { id, host, name, port: 1, epoch, is_itself: false, is_master: true, slots }
     }
 
     /// What `id` says.
-    fn says(id: &str, servers: &[Server]) -> Said {
-        let own = |it: &Server| Server { is_itself: it.id == id, ..it.clone() };
+    fn says(id: &str, servers: &[ClusterServer]) -> Said {
+        let own = |it: &ClusterServer| ClusterServer { is_itself: it.id == id, ..it.clone() };
         Said::View(View { servers: servers.iter().map(own).collect() })
     }
 
@@ -215,7 +215,7 @@ mod tests {
         let (before, now) = (server("a", 1, &[(0, 9)]), server("a", 1, &[(0, 8)]));
         let map = read(&[says("c", &[before.clone(), server("c", 3, &[(90, 90)])]), says("a", &[now])]).unwrap();
         assert_eq!([8, 9].map(|it| owner(&map, it)), [Some("a"), None]);
-        let replica = Server { is_master: false, slots: Vec::new(), ..before.clone() };
+        let replica = ClusterServer { is_master: false, slots: Vec::new(), ..before.clone() };
         let map = read(&[says("c", &[before, server("c", 3, &[(90, 90)])]), says("a", &[replica])]).unwrap();
         assert_eq!((owner(&map, 8), owner(&map, 90)), (None, Some("c")));
     }
@@ -228,7 +228,7 @@ mod tests {
         assert!(majority(&[says("a", &all), silent(), says("c", &all)]));
         // A replica's answer is none of a master.
         let mut with_replica = all.to_vec();
-        with_replica.push(Server { is_master: false, slots: Vec::new(), ..server("d", 1, &[]) });
+        with_replica.push(ClusterServer { is_master: false, slots: Vec::new(), ..server("d", 1, &[]) });
         assert!(!majority(&[says("a", &all), says("d", &with_replica), silent()]));
         // Nor does the same one count twice.
         assert!(!majority(&[says("a", &all), says("a", &all), silent()]));
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_master_is_what_it_announces_and_what_others_say_only_where_it_says_nothing() {
-        let named = |name: &str| Server { name: name.to_owned(), ..server("a", 1, &[(0, 9)]) };
+        let named = |name: &str| ClusterServer { name: name.to_owned(), ..server("a", 1, &[(0, 9)]) };
         let other = server("b", 2, &[(10, 16_383)]);
         let name = |said: &[Said]| read(said).unwrap().masters[0].name.clone();
         let before = says("b", &[named("before"), other.clone()]);

@@ -39,7 +39,7 @@ pub(crate) fn keep_counter_after(life: Duration) -> Duration {
 
 /// Where a lease is in its life. It goes from `Held` to one of the others, once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
+enum LeasePhase {
     Held,
     Lost(Lost),
     Released,
@@ -48,7 +48,7 @@ enum Phase {
 /// The right to act until [`Lease::valid_until`] says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
-    phase: Phase,
+    phase: LeasePhase,
     use_until: Moment,
     /// Renewal ends here, and so does the lease.
     hold_until: Option<Moment>,
@@ -82,7 +82,7 @@ pub(crate) enum Ending {
 impl Lease {
     /// A lease that was just won. `renewed`: whether someone extends it before it runs out.
     pub(crate) fn new(won_until: Moment, hold_until: Option<Moment>, renewed: bool) -> Lease {
-        let mut lease = Lease { phase: Phase::Held, use_until: won_until, hold_until, renewed };
+        let mut lease = Lease { phase: LeasePhase::Held, use_until: won_until, hold_until, renewed };
         lease.use_until = lease.capped(won_until);
         lease
     }
@@ -93,11 +93,11 @@ impl Lease {
     /// to call [`Lease::on_tick`] with the same `now`: a wall clock that is stepped back must not make it "held" again.
     pub(crate) fn valid_until(&self, now: Moment) -> Result<Moment, Lost> {
         match self.phase {
-            Phase::Held if !now.has_reached(self.use_until) => Ok(self.use_until),
-            Phase::Held => Err(self.reason_of_end()),
-            Phase::Lost(lost) => Err(lost),
+            LeasePhase::Held if !now.has_reached(self.use_until) => Ok(self.use_until),
+            LeasePhase::Held => Err(self.reason_of_end()),
+            LeasePhase::Lost(lost) => Err(lost),
             // Only a thread that raced the release asks this. For it the lock is gone.
-            Phase::Released => Err(Lost::Gone),
+            LeasePhase::Released => Err(Lost::Gone),
         }
     }
 
@@ -107,16 +107,16 @@ impl Lease {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.phase == Phase::Held
+        self.phase == LeasePhase::Held
     }
 
     pub(crate) fn lost(&self) -> Option<Lost> {
-        if let Phase::Lost(lost) = self.phase { Some(lost) } else { None }
+        if let LeasePhase::Lost(lost) = self.phase { Some(lost) } else { None }
     }
 
     /// Whether an extension may be sent now.
     pub(crate) fn may_extend(&self, now: Moment) -> bool {
-        self.phase == Phase::Held
+        self.phase == LeasePhase::Held
             && !now.has_reached(self.use_until)
             && self.hold_until.is_none_or(|it| !now.has_reached(it))
     }
@@ -127,8 +127,8 @@ impl Lease {
     /// known to be ours, so it is not brought back: nobody can say who held it in between.
     pub(crate) fn on_extended(&mut self, new_until: Moment, now: Moment) -> Extended {
         match self.phase {
-            Phase::Released => Extended::Released,
-            Phase::Held if !now.has_reached(self.use_until) => {
+            LeasePhase::Released => Extended::Released,
+            LeasePhase::Held if !now.has_reached(self.use_until) => {
                 let new_until = self.capped(new_until);
                 // Never shorter: nodes never shorten a key's life either.
                 if now.until(new_until) < now.until(self.use_until) {
@@ -137,22 +137,22 @@ impl Lease {
                 self.use_until = new_until;
                 Extended::Longer
             }
-            Phase::Held | Phase::Lost(_) => Extended::TooLate,
+            LeasePhase::Held | LeasePhase::Lost(_) => Extended::TooLate,
         }
     }
 
     /// Ends the lease for `reason`; true if it was held until now, so that the loss is announced exactly once.
     pub(crate) fn lose(&mut self, reason: Lost) -> bool {
-        let was_held = self.phase == Phase::Held;
+        let was_held = self.phase == LeasePhase::Held;
         if was_held {
-            self.phase = Phase::Lost(reason);
+            self.phase = LeasePhase::Lost(reason);
         }
         was_held
     }
 
     /// Lets the clock end the lease; the reason if it did so now.
     pub(crate) fn on_tick(&mut self, now: Moment) -> Option<Lost> {
-        let over = self.phase == Phase::Held && now.has_reached(self.use_until);
+        let over = self.phase == LeasePhase::Held && now.has_reached(self.use_until);
         let reason = over.then(|| self.reason_of_end())?;
         self.lose(reason).then_some(reason)
     }
@@ -160,16 +160,16 @@ impl Lease {
     /// The holder gives the lock back. It reads "not held" from here on.
     pub(crate) fn release(&mut self, now: Moment) -> Ending {
         match self.phase {
-            Phase::Held => match self.on_tick(now) {
+            LeasePhase::Held => match self.on_tick(now) {
                 Some(reason) => Ending::LostNow(reason),
                 None => {
-                    self.phase = Phase::Released;
+                    self.phase = LeasePhase::Released;
                     Ending::Released { until: self.use_until }
                 }
             },
-            Phase::Lost(reason) => Ending::LostBefore(reason),
+            LeasePhase::Lost(reason) => Ending::LostBefore(reason),
             // This cannot come: a release takes the guard.
-            Phase::Released => Ending::LostBefore(Lost::Gone),
+            LeasePhase::Released => Ending::LostBefore(Lost::Gone),
         }
     }
 

@@ -15,13 +15,13 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outage {
     apart: Duration,
-    seen: Option<Seen>,
+    seen: Option<OngoingOutage>,
     /// When the log last warned of one.
     said_at: Option<Tick>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct OngoingOutage {
     since: Tick,
     /// When the last round ended that reached no majority.
     last: Tick,
@@ -49,7 +49,7 @@ impl Outage {
             self.said_at = Some(now);
         }
         let (since, said) = known.map_or((now, is_news), |it| (it.since, it.said));
-        self.seen = Some(Seen { since, last: now, said });
+        self.seen = Some(OngoingOutage { since, last: now, said });
         is_news
     }
 

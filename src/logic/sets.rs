@@ -26,11 +26,11 @@ const CLOCKS_DIFFER: u64 = 10_000;
 #[derive(Debug)]
 pub(crate) struct OwnServers {
     label: Arc<str>,
-    servers: Vec<Server>,
+    servers: Vec<OwnServer>,
 }
 
 #[derive(Debug)]
-struct Server {
+struct OwnServer {
     address: u32,
     /// As long as it is connected.
     shown: Option<GreetReply>,
@@ -55,7 +55,7 @@ pub(crate) struct Judgement {
 impl OwnServers {
     /// `addresses`: of our servers, as a program spells them.
     pub(crate) fn new<'a>(label: &str, addresses: impl IntoIterator<Item = &'a str>) -> OwnServers {
-        let server = |it: &str| Server { address: hash(it), shown: None, replaced_by: None, in_doubt: false };
+        let server = |it: &str| OwnServer { address: hash(it), shown: None, replaced_by: None, in_doubt: false };
         OwnServers { label: label.into(), servers: addresses.into_iter().map(server).collect() }
     }
 
@@ -70,7 +70,7 @@ impl OwnServers {
     /// The connection has ended: behind the next one there may be another server.
     pub(crate) fn forget(&mut self, server: usize) {
         if let Some(known) = self.servers.get_mut(server) {
-            *known = Server { address: known.address, shown: None, replaced_by: None, in_doubt: false };
+            *known = OwnServer { address: known.address, shown: None, replaced_by: None, in_doubt: false };
         }
     }
 
@@ -92,7 +92,7 @@ impl OwnServers {
     /// Our servers that are not in a set, in which another server is listed with their address; and where that is.
     fn displaced(&self, set: &StoredSet, of: Option<usize>) -> Vec<(usize, usize)> {
         let known = self.known(of);
-        let is_displaced = |at: usize, ours: &Server| {
+        let is_displaced = |at: usize, ours: &OwnServer| {
             let id = ours.id(of == Some(at))?;
             let place = set.servers.iter().position(|it| it.address == ours.address)?;
             let is_ours = |id: u64| known.iter().any(|it| it.id == id);
@@ -131,7 +131,7 @@ impl OwnServers {
         let is_noted = !is_renewed && stored.as_ref().is_some_and(|it| it.servers == servers);
 
         let met = |it: &StoredSet| (it.size, it.servers.len());
-        let is_listed = |it: &Server| servers.iter().any(|listed| listed.address == it.address);
+        let is_listed = |it: &OwnServer| servers.iter().any(|listed| listed.address == it.address);
         // A server without a record is new, and so in no other set.
         let new =
             self.servers.iter().filter(|it| it.shown.as_ref().is_some_and(|it| it.id.is_none()) && !is_listed(it));
@@ -211,7 +211,7 @@ impl OwnServers {
 
     /// Those of our servers whose ids are known. For the record `of` a server its own is.
     fn known(&self, of: Option<usize>) -> Vec<Listed> {
-        let listed = |(at, it): (usize, &Server)| Some(Listed { id: it.id(of == Some(at))?, address: it.address });
+        let listed = |(at, it): (usize, &OwnServer)| Some(Listed { id: it.id(of == Some(at))?, address: it.address });
         self.servers.iter().enumerate().filter_map(listed).collect()
     }
 
@@ -256,7 +256,7 @@ impl OwnServers {
     }
 }
 
-impl Server {
+impl OwnServer {
     /// Its id, if that is known and not in doubt, or if it `shows` what is looked at.
     fn id(&self, shows: bool) -> Option<u64> {
         self.shown.as_ref().filter(|_| shows || !self.in_doubt)?.id

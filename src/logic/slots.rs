@@ -16,26 +16,26 @@ use crate::time::Tick;
 /// See the module. `T` is what waits.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    slots: HashMap<u16, Slot<T>>,
+    slots: HashMap<u16, SlotState<T>>,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct SlotState<T> {
     kept: Option<Quarantines>,
     /// It may have been away since that was known: it is asked again before the next command.
     in_doubt: bool,
-    asking: Option<Asking<T>>,
+    asking: Option<SlotQuery<T>>,
 }
 
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
-        Slot { kept: None, in_doubt: false, asking: None }
+impl<T> Default for SlotState<T> {
+    fn default() -> SlotState<T> {
+        SlotState { kept: None, in_doubt: false, asking: None }
     }
 }
 
 /// Until the answers have come.
 #[derive(Debug)]
-struct Asking<T> {
+struct SlotQuery<T> {
     waiting: Vec<T>,
     found: Option<Result<GreetReply, NodeFailure>>,
 }
@@ -52,7 +52,7 @@ pub(crate) enum Admitted<T> {
 
 /// What follows from what the master's record says.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) enum Next<T> {
+pub(crate) enum SlotStep<T> {
     /// The slot's record is to be set back, and then these may go.
     Settle { found: u64, since: u64, origin: &'static str, waiting: Vec<T> },
     /// These may go.
@@ -78,7 +78,7 @@ impl<T> Slots<T> {
         if slot.kept.is_some() && !slot.in_doubt {
             return Admitted::Pass(command);
         }
-        slot.asking = Some(Asking { waiting: vec![command], found: None });
+        slot.asking = Some(SlotQuery { waiting: vec![command], found: None });
         Admitted::Ask
     }
 
@@ -96,12 +96,12 @@ impl<T> Slots<T> {
         master: Result<GreetReply, NodeFailure>,
         now: Tick,
         length: Duration,
-    ) -> Next<T> {
+    ) -> SlotStep<T> {
         let slot = self.slots.entry(slot).or_default();
-        let Some(Asking { waiting, found }) = slot.asking.take() else { return Next::Open(Vec::new()) };
+        let Some(SlotQuery { waiting, found }) = slot.asking.take() else { return SlotStep::Open(Vec::new()) };
         let found = match found.unwrap_or(Err(NodeFailure::Internal)) {
             Ok(found) => found,
-            Err(failure) => return Next::Fail(waiting, failure),
+            Err(failure) => return SlotStep::Fail(waiting, failure),
         };
         slot.in_doubt = false;
         slot.learn(&found, now, length);
@@ -111,13 +111,13 @@ impl<T> Slots<T> {
             Ok(Record::KeptFromNothing) => "new",
             Ok(Record::Vouched) => "vouched",
             // It began after the slot's was written, or nobody knows.
-            Ok(Record::Missing | Record::Another | Record::Off) | Err(_) => return Next::Open(waiting),
+            Ok(Record::Missing | Record::Another | Record::Off) | Err(_) => return SlotStep::Open(waiting),
         };
         match master {
             Ok(master) if is_new && master.from < found.from => {
-                Next::Settle { found: found.from, since: master.from, origin, waiting }
+                SlotStep::Settle { found: found.from, since: master.from, origin, waiting }
             }
-            _ => Next::Open(waiting),
+            _ => SlotStep::Open(waiting),
         }
     }
 
@@ -168,7 +168,7 @@ impl<T> Slots<T> {
     }
 }
 
-impl<T> Slot<T> {
+impl<T> SlotState<T> {
     fn learn(&mut self, shown: &GreetReply, now: Tick, length: Duration) {
         self.kept = Some(Quarantines::of(shown, now, length));
     }
@@ -208,7 +208,7 @@ mod tests {
             {
                 let mut slots = asked(record, 500, 0);
                 let next = slots.on_master(7, reply(master, 400, 100), now, LENGTH);
-                assert_eq!(next, Next::Settle { found: 500, since: 400, origin, waiting: vec![1, 2] });
+                assert_eq!(next, SlotStep::Settle { found: 500, since: 400, origin, waiting: vec![1, 2] });
                 assert_eq!(left(&slots, now), (10, 10), "not before it is known to be settled");
                 slots.on_settled(7, reply(Record::Kept, 400, 100), now, LENGTH);
                 assert_eq!(left(&slots, now), (0, 0));
@@ -230,7 +230,7 @@ mod tests {
         ];
         for master in masters {
             let mut slots = asked(Record::Missing, 500, 0);
-            assert_eq!(slots.on_master(7, master.clone(), now, LENGTH), Next::Open(vec![1, 2]), "{master:?}");
+            assert_eq!(slots.on_master(7, master.clone(), now, LENGTH), SlotStep::Open(vec![1, 2]), "{master:?}");
             assert_eq!(left(&slots, now), (10, 10));
         }
     }
@@ -240,7 +240,7 @@ mod tests {
         let now = time::tick();
         let mut slots = asked(Record::Another, 500, 0);
         let next = slots.on_master(7, reply(Record::Vouched, 0, 1_000), now, LENGTH);
-        assert_eq!(next, Next::Open(vec![1, 2]));
+        assert_eq!(next, SlotStep::Open(vec![1, 2]));
         assert_eq!(left(&slots, now), (10, 10));
         assert_eq!(left(&slots, now + Duration::from_secs(10)), (0, 0));
     }
@@ -249,7 +249,7 @@ mod tests {
     fn a_slot_that_was_kept_for_a_while_is_silent_for_the_rest() {
         let now = time::tick();
         let mut slots = asked(Record::Kept, 500, 4);
-        assert_eq!(slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH), Next::Open(vec![1, 2]));
+        assert_eq!(slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH), SlotStep::Open(vec![1, 2]));
         assert_eq!(left(&slots, now), (6, 6));
         // Somebody turns out to need longer: that ends no hold.
         let longer = Duration::from_secs(20);
@@ -264,7 +264,7 @@ mod tests {
         let mut slots = Slots::default();
         assert_eq!(slots.admit(7, 1), Admitted::Ask);
         slots.on_slot(7, Err(moved()));
-        assert_eq!(slots.on_master(7, reply(Record::Kept, 1, 100), now, LENGTH), Next::Fail(vec![1], moved()));
+        assert_eq!(slots.on_master(7, reply(Record::Kept, 1, 100), now, LENGTH), SlotStep::Fail(vec![1], moved()));
         assert_eq!(left(&slots, now), (10, 10), "nobody knows");
         assert_eq!(slots.admit(7, 2), Admitted::Ask);
         assert_eq!(slots.close().collect::<Vec<_>>(), [2]);
@@ -275,7 +275,7 @@ mod tests {
         let now = time::tick();
         let known = || {
             let mut slots = asked(Record::Kept, 500, 100);
-            assert_eq!(slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH), Next::Open(vec![1, 2]));
+            assert_eq!(slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH), SlotStep::Open(vec![1, 2]));
             slots
         };
         let (mut one, mut all) = (known(), known());

@@ -20,12 +20,12 @@ pub(crate) struct Aside {
     most: usize,
     /// For how long the thread waits for more before it ends.
     linger: Duration,
-    state: Mutex<State>,
+    state: Mutex<AsideState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct AsideState {
     due: VecDeque<SendWork>,
     /// The thread is there.
     runs: bool,
@@ -119,14 +119,14 @@ fn own() -> Option<Leave> {
 }
 
 /// Until the result is dropped, this thread leaves there what it has to tell, and so do threads of ours that it starts.
-pub(crate) fn leave_to(leave: Option<Leave>) -> Left {
-    Left(LEAVE.try_with(|it| it.replace(leave)).ok().flatten())
+pub(crate) fn leave_to(leave: Option<Leave>) -> LeaveGuard {
+    LeaveGuard(LEAVE.try_with(|it| it.replace(leave)).ok().flatten())
 }
 
 /// See [`leave_to`].
-pub(crate) struct Left(Option<Leave>);
+pub(crate) struct LeaveGuard(Option<Leave>);
 
-impl Drop for Left {
+impl Drop for LeaveGuard {
     fn drop(&mut self) {
         let before = self.0.take();
         let _ = LEAVE.try_with(|it| it.replace(before));

@@ -20,23 +20,23 @@ pub(crate) fn is_on(level: Level) -> bool {
 
 /// Where in the source a line is written.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct SourceLocation {
     pub(crate) module: &'static str,
     pub(crate) file: &'static str,
     pub(crate) line: u32,
 }
 
 /// Hands a line to the log: from a thread of ours on the thread for it, otherwise as soon as this one has nothing locked.
-pub(crate) fn write(level: Level, place: Place, text: fmt::Arguments<'_>) {
+pub(crate) fn write(level: Level, location: SourceLocation, text: fmt::Arguments<'_>) {
     if !is_ours() && !is_anything_locked() {
-        hand_over(level, place, text);
+        hand_over(level, location, text);
         return;
     }
     let text = text.to_string();
-    tell(move || hand_over(level, place, format_args!("{text}")));
+    tell(move || hand_over(level, location, format_args!("{text}")));
 }
 
-fn hand_over(level: Level, Place { module, file, line }: Place, text: fmt::Arguments<'_>) {
+fn hand_over(level: Level, SourceLocation { module, file, line }: SourceLocation, text: fmt::Arguments<'_>) {
     let mut record = Record::builder();
     record.level(level).target("quorlock").module_path_static(Some(module)).file_static(Some(file)).line(Some(line));
     let record = record.args(text).build();
@@ -53,9 +53,9 @@ fn hand_over(level: Level, Place { module, file, line }: Place, text: fmt::Argum
 macro_rules! write_line {
     ($level:expr, $($text:tt)+) => {
         if $crate::sys::logging::is_on($level) {
-            let place =
-                $crate::sys::logging::Place { module: module_path!(), file: file!(), line: line!() };
-            $crate::sys::logging::write($level, place, format_args!($($text)+));
+            let location =
+                $crate::sys::logging::SourceLocation { module: module_path!(), file: file!(), line: line!() };
+            $crate::sys::logging::write($level, location, format_args!($($text)+));
         }
     };
 }

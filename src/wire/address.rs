@@ -14,7 +14,7 @@ use crate::tls::Setup;
 /// A node's address. Its `Debug` and `Display` forms show host and port, or the socket's path, and no login.
 #[derive(Clone)]
 pub(crate) struct Address {
-    pub(crate) place: Place,
+    pub(crate) place: Endpoint,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
@@ -28,7 +28,7 @@ pub(crate) struct Address {
     /// Of a member of a group: it answers questions about the group and has no vote.
     pub(crate) is_member: bool,
     /// How to log in to the sentinels of a group.
-    pub(crate) sentinel_login: Option<Login>,
+    pub(crate) sentinel_login: Option<Credentials>,
     /// How connections to them are secured.
     pub(crate) sentinel_security: Security,
     shown: Arc<str>,
@@ -36,14 +36,14 @@ pub(crate) struct Address {
 
 /// A user and a password that were not given in a URL. Its `Debug` form shows neither.
 #[derive(Clone, Eq, PartialEq)]
-pub(crate) struct Login {
+pub(crate) struct Credentials {
     pub(crate) user: Option<String>,
     pub(crate) password: String,
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").finish_non_exhaustive()
+        f.debug_struct("Credentials").finish_non_exhaustive()
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Security {
 
 /// Where to connect to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     Tcp {
         host: String,
         port: u16,
@@ -74,16 +74,16 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Group {
     /// A master and its replicas.
-    Replicated(Vec<Place>),
+    Replicated(Vec<Endpoint>),
     /// A master that sentinels watch, and what they call it.
-    Sentinel { sentinels: Vec<Place>, master: String },
+    Sentinel { sentinels: Vec<Endpoint>, master: String },
     /// A cluster, of which these are known.
-    Cluster(Vec<Place>),
+    Cluster(Vec<Endpoint>),
 }
 
 impl Group {
     /// Who is asked where the master is.
-    pub(crate) fn members(&self) -> &[Place] {
+    pub(crate) fn members(&self) -> &[Endpoint] {
         match self {
             Group::Replicated(members) | Group::Sentinel { sentinels: members, .. } | Group::Cluster(members) => {
                 members
@@ -102,13 +102,13 @@ impl Group {
     }
 }
 
-impl Place {
+impl Endpoint {
     /// Whether both are the same server, or can be, as far as addresses show.
-    pub(crate) fn overlaps(&self, other: &Place) -> bool {
+    pub(crate) fn overlaps(&self, other: &Endpoint) -> bool {
         match (self, other) {
-            (Place::Group(one), Place::Group(other)) => one.overlaps(other),
-            (Place::Group(Group::Replicated(members) | Group::Cluster(members)), it)
-            | (it, Place::Group(Group::Replicated(members) | Group::Cluster(members))) => members.contains(it),
+            (Endpoint::Group(one), Endpoint::Group(other)) => one.overlaps(other),
+            (Endpoint::Group(Group::Replicated(members) | Group::Cluster(members)), it)
+            | (it, Endpoint::Group(Group::Replicated(members) | Group::Cluster(members))) => members.contains(it),
             _ => self == other,
         }
     }
@@ -143,13 +143,13 @@ impl Address {
             }
         })?;
         let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Place::Tcp { host: host.to_ascii_lowercase(), port: *port },
-            ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
+            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.to_ascii_lowercase(), port: *port },
+            ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
             _ => return Err(format!("unsupported kind of address: {EXPECTED}")),
         };
         match &place {
-            Place::Tcp { port: 0, .. } => return Err("port 0 is not a port that a server listens on".to_owned()),
-            Place::Unix(path) if path.as_os_str().is_empty() => return Err(format!("no path: {EXPECTED}")),
+            Endpoint::Tcp { port: 0, .. } => return Err("port 0 is not a port that a server listens on".to_owned()),
+            Endpoint::Unix(path) if path.as_os_str().is_empty() => return Err(format!("no path: {EXPECTED}")),
             _ => {}
         }
         let login = info.redis_settings();
@@ -176,7 +176,7 @@ impl Address {
     }
 
     /// The same login, and everything else, at another place.
-    pub(crate) fn at(&self, place: Place) -> Address {
+    pub(crate) fn at(&self, place: Endpoint) -> Address {
         Address { shown: place.to_string().into(), place, ..self.clone() }
     }
 
@@ -186,9 +186,9 @@ impl Address {
     }
 
     /// The same for a member of this group. Sentinels have a login and a security of their own.
-    pub(crate) fn of_member(&self, place: Place, name: Option<Arc<str>>) -> Address {
+    pub(crate) fn of_member(&self, place: Endpoint, name: Option<Arc<str>>) -> Address {
         let mut member = Address { is_member: true, database: 0, name, ..self.at(place) };
-        if let Place::Group(Group::Sentinel { .. }) = &self.place {
+        if let Endpoint::Group(Group::Sentinel { .. }) = &self.place {
             let login = self.sentinel_login.clone();
             member.user = login.as_ref().and_then(|it| it.user.clone());
             member.password = login.map(|it| it.password);
@@ -198,7 +198,7 @@ impl Address {
     }
 
     /// Logs in with `login`, unless the URL says how.
-    pub(crate) fn log_in_with(&mut self, login: &Login) {
+    pub(crate) fn log_in_with(&mut self, login: &Credentials) {
         if self.password.is_none() {
             self.user = login.user.clone();
             self.password = Some(login.password.clone());
@@ -218,10 +218,10 @@ impl Address {
     #[cfg(feature = "tls")]
     pub(crate) fn hosts(&self) -> Vec<&str> {
         let places = match &self.place {
-            Place::Group(group) => group.members(),
+            Endpoint::Group(group) => group.members(),
             place => std::slice::from_ref(place),
         };
-        places.iter().filter_map(|it| if let Place::Tcp { host, .. } = it { Some(&**host) } else { None }).collect()
+        places.iter().filter_map(|it| if let Endpoint::Tcp { host, .. } = it { Some(&**host) } else { None }).collect()
     }
 
     /// Host and port, or path: for logs, errors and telling nodes apart.
@@ -278,13 +278,13 @@ fn mistake_in(url: &str) -> Option<&'static str> {
     port.parse::<u16>().is_err().then_some(PORT_TOO_LARGE)
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Place::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Place::Unix(path) => write!(f, "{}", path.display()),
-            Place::Group(group) => {
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+            Endpoint::Group(group) => {
                 for (index, member) in group.members().iter().enumerate() {
                     let comma = if index == 0 { "" } else { "," };
                     write!(f, "{comma}{member}")?;
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_login_that_was_given_apart_is_for_nodes_whose_url_has_none() {
-        let login = Login { user: Some("ann".to_owned()), password: "se/cret".to_owned() };
+        let login = Credentials { user: Some("ann".to_owned()), password: "se/cret".to_owned() };
         let after = |url| {
             let mut address = Address::parse(url).unwrap();
             address.log_in_with(&login);
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(after("redis+unix:///run/redis.sock?db=2"), r#"Some("ann") Some("se/cret")"#);
         assert_eq!(after("redis://:own@host"), r#"None Some("own")"#);
         assert_eq!(after("redis://bob:own@host"), r#"Some("bob") Some("own")"#);
-        assert_eq!(format!("{login:?}"), "Login { .. }");
+        assert_eq!(format!("{login:?}"), "Credentials { .. }");
     }
 
     #[test]

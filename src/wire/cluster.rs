@@ -3,7 +3,7 @@
 //! That and not `CLUSTER SLOTS`, because the number of each one's configuration is in it. Of two servers that claim a slot the
 //! one with the higher number serves it.
 
-use crate::answer::cluster::{Server, View};
+use crate::answer::cluster::{ClusterServer, View};
 use crate::wire::keys::SLOTS;
 
 /// A cluster of more servers is none. Redis' own bound is a thousand.
@@ -18,7 +18,7 @@ pub(crate) fn view(text: &str) -> Option<View> {
 }
 
 /// `id host:port@bus,name flags master ping pong epoch link slot…`
-fn server(line: &str) -> Option<Server> {
+fn server(line: &str) -> Option<ClusterServer> {
     let mut words = line.split_whitespace();
     let (id, address, flags) = (words.next()?, words.next()?, words.next()?);
     let epoch = words.by_ref().nth(3)?.parse().ok()?;
@@ -36,7 +36,7 @@ fn server(line: &str) -> Option<Server> {
     }
     // What is being moved stands in brackets.
     let slots = words.filter(|it| !it.starts_with('[')).map(range).collect::<Option<Vec<_>>>()?;
-    Some(Server {
+    Some(ClusterServer {
         id: id.to_owned(),
         host: host.to_ascii_lowercase(),
         name: name.to_ascii_lowercase(),
@@ -58,13 +58,13 @@ fn range(word: &str) -> Option<(u16, u16)> {
 mod tests {
     use super::*;
 
-    fn one(line: &str) -> Option<Server> {
+    fn one(line: &str) -> Option<ClusterServer> {
         view(line).map(|it| it.servers[0].clone())
     }
 
     #[test]
     fn a_line_of_every_version_is_read() {
-        let expected = |host: &str, name: &str, slots: &[(u16, u16)]| Server {
+        let expected = |host: &str, name: &str, slots: &[(u16, u16)]| ClusterServer {
             id: "aa".to_owned(),
             host: host.to_owned(),
             name: name.to_owned(),

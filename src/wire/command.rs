@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::ids::Edition;
 use crate::wire::keys::{PROBE, RECORD, in_slot, slot_of};
-use crate::wire::script::{About, Asked, Kind, Script};
+use crate::wire::script::{CommandSubject, Kind, ReplyFormat, Script};
 
 /// One command, for all nodes of a round: packed when it is written, as connections differ in some of it.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Command {
     kind: Kind,
-    about: About,
+    about: CommandSubject,
     /// Otherwise `text` is the whole command, packed.
     script: Option<Script>,
     /// The keys and arguments, one behind the other.
@@ -70,9 +70,9 @@ impl Command {
         });
         let ends = pushed.collect();
         let about = match script {
-            Script::AcquireMany => About::Several,
-            Script::AcquireSlot => About::Slots,
-            _ => About::One,
+            Script::AcquireMany => CommandSubject::Several,
+            Script::AcquireSlot => CommandSubject::Slots,
+            _ => CommandSubject::One,
         };
         let (kind, edition) = (script.kind(), args.get(Command::EDITION_AT));
         let compares =
@@ -100,7 +100,7 @@ impl Command {
     fn without_script(kind: Kind, text: Vec<u8>) -> Command {
         Command {
             kind,
-            about: About::One,
+            about: CommandSubject::One,
             script: None,
             text,
             ends: Vec::new(),
@@ -141,8 +141,8 @@ impl Command {
     }
 
     /// What its answer reads like.
-    pub(crate) fn asked(&self) -> Asked {
-        Asked { kind: self.kind, about: self.about }
+    pub(crate) fn asked(&self) -> ReplyFormat {
+        ReplyFormat { kind: self.kind, about: self.about }
     }
 
     /// The script that it runs, if it runs one.

@@ -24,7 +24,7 @@ use crate::tls::Session;
 use crate::wire::address::Address;
 use crate::wire::command::{Command, Destination, Naming};
 use crate::wire::frame::BULK_MAX;
-use crate::wire::handshake::{Handshake, Next};
+use crate::wire::handshake::{Handshake, HandshakeStep};
 use crate::wire::inbox::Inbox;
 use crate::wire::reply::{Push, Reply, push};
 use crate::wire::script::{Kind, Script};
@@ -87,7 +87,7 @@ struct InFlight<T> {
 
 /// What has come.
 #[derive(Debug)]
-pub(crate) enum Event<T> {
+pub(crate) enum ConnEvent<T> {
     /// The login is over: the server may vote, as far as it says.
     Ready(ServerInfo),
     /// The answer to a command.
@@ -315,7 +315,7 @@ impl<T: AsRef<Command>> Conn<T> {
     /// TCP lets changed bytes through now and then, and a proxy may lose its place. From there on each answer may be that
     /// of another command. So an answer that its command cannot have, or that nothing asked for, is an error: the command
     /// has no answer then, and those behind it have none.
-    pub(crate) fn poll_event(&mut self) -> Result<Option<Event<T>>, NodeFailure> {
+    pub(crate) fn poll_event(&mut self) -> Result<Option<ConnEvent<T>>, NodeFailure> {
         loop {
             if let Some(reason) = self.over {
                 return Err(NodeFailure::Disconnected { reason: reason.to_owned() });
@@ -331,9 +331,9 @@ impl<T: AsRef<Command>> Conn<T> {
             let frame = self.inbox.get(reply);
             if let Some(handshake) = &mut self.login {
                 match handshake.on_reply(frame)? {
-                    Next::Read => {}
-                    Next::Write(bytes) => self.unsent.extend_from_slice(&bytes),
-                    Next::Done(server_info) => {
+                    HandshakeStep::Read => {}
+                    HandshakeStep::Write(bytes) => self.unsent.extend_from_slice(&bytes),
+                    HandshakeStep::Done(server_info) => {
                         (self.login, self.pushes) = (None, server_info.pushes);
                         if let Some(greeted) = &server_info.memory {
                             self.edition = greeted.edition;
@@ -341,7 +341,7 @@ impl<T: AsRef<Command>> Conn<T> {
                         if !self.inbox.is_empty() {
                             return Err(protocol("more than was asked for in the login".to_owned()));
                         }
-                        return Ok(Some(Event::Ready(server_info)));
+                        return Ok(Some(ConnEvent::Ready(server_info)));
                     }
                 }
                 continue;
@@ -350,7 +350,7 @@ impl<T: AsRef<Command>> Conn<T> {
             match push(frame) {
                 Push::None => {}
                 Push::Subscribed if first.is_some_and(|it| it.tag.as_ref().kind() == Kind::Subscribe) => {}
-                Push::Message(key) => return Ok(Some(Event::Released { key })),
+                Push::Message(key) => return Ok(Some(ConnEvent::Released { key })),
                 Push::Subscribed | Push::Other => return Err(protocol("a push that was not asked for".to_owned())),
             }
             let Some(first) = first else { return Err(protocol("an answer to nothing".to_owned())) };
@@ -363,7 +363,7 @@ impl<T: AsRef<Command>> Conn<T> {
                 let value = value::read(frame).ok_or_else(|| protocol("an answer that cannot be read".to_owned()))?;
                 self.inbox.shrink();
                 self.take_first();
-                return Ok(Some(Event::Member(value)));
+                return Ok(Some(ConnEvent::Member(value)));
             }
             let reply = Reply::read(first.tag.as_ref().asked(), frame);
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
@@ -380,12 +380,12 @@ impl<T: AsRef<Command>> Conn<T> {
                 _ => None,
             };
             return Ok(Some(match reply.answer {
-                Answer::NoScript if !with_source => Event::UnknownScript { tag, asked },
+                Answer::NoScript if !with_source => ConnEvent::UnknownScript { tag, asked },
                 Answer::Changed => {
                     let is_known = edition != self.edition_for(tag.as_ref());
-                    Event::Changed { tag, asked, is_known }
+                    ConnEvent::Changed { tag, asked, is_known }
                 }
-                _ => Event::Answer { tag, asked, reply },
+                _ => ConnEvent::Answer { tag, asked, reply },
             }));
         }
     }

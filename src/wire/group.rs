@@ -1,6 +1,6 @@
 //! URLs of nodes that are more than one process.
 
-use crate::wire::address::{Address, Group, Login, Place};
+use crate::wire::address::{Address, Credentials, Endpoint, Group};
 
 const SENTINEL_PORT: u16 = 26_379;
 /// More are a mistake: each of them is asked, again and again.
@@ -60,7 +60,7 @@ fn cluster(server: &str, rest: &str) -> Result<Address, String> {
     let brief = |it: String| it.split_once(": expected").map_or(it.clone(), |it| format!("{}: {CLUSTER}", it.0));
     let members = members_of(members, 6379, false).map_err(brief)?;
     let address = Address::parse(&format!("{server}://{login}host")).map_err(brief)?;
-    Ok(address.at(Place::Group(Group::Cluster(members))))
+    Ok(address.at(Endpoint::Group(Group::Cluster(members))))
 }
 
 /// Reads the URL of any node. The error never repeats it.
@@ -110,7 +110,7 @@ pub(crate) fn parse_url(url: &str) -> Result<Address, String> {
     } else {
         Group::Replicated(members)
     };
-    Ok(address.at(Place::Group(group)))
+    Ok(address.at(Endpoint::Group(group)))
 }
 
 /// What stands between login and path.
@@ -131,7 +131,7 @@ fn brief(reason: &str, sentinel: bool) -> String {
     }
 }
 
-fn members_of(list: &str, port: u16, sentinel: bool) -> Result<Vec<Place>, String> {
+fn members_of(list: &str, port: u16, sentinel: bool) -> Result<Vec<Endpoint>, String> {
     if list.is_empty() {
         return Err(format!("no servers: {}", expected(sentinel)));
     }
@@ -153,7 +153,7 @@ fn members_of(list: &str, port: u16, sentinel: bool) -> Result<Vec<Place>, Strin
 
 /// What stands behind the question mark.
 struct Options {
-    login: Option<Login>,
+    login: Option<Credentials>,
     plain_sentinels: bool,
 }
 
@@ -173,7 +173,7 @@ fn options_of(options: &str, sentinel: bool) -> Result<Options, String> {
         *place = Some(unescaped(value).ok_or(PERCENT)?);
     }
     let login = match (user, password) {
-        (user, Some(password)) => Some(Login { user, password }),
+        (user, Some(password)) => Some(Credentials { user, password }),
         (Some(_), None) => return Err(LONELY_USER.to_owned()),
         (None, None) => None,
     };
@@ -204,7 +204,7 @@ mod tests {
 
     fn group(url: &str) -> Group {
         match parse_url(url).unwrap().place {
-            Place::Group(group) => group,
+            Endpoint::Group(group) => group,
             other => panic!("{other:?}"),
         }
     }
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("ann"), Some("se@cret")));
         assert_eq!(address.database, 3);
         assert_eq!(format!("{address:?}"), r#"Address { place: "a:6379,[::1]:7001,10.0.0.3:6379", database: 3, .. }"#);
-        let one = address.at(Place::Tcp { host: "b".to_owned(), port: 1 });
+        let one = address.at(Endpoint::Tcp { host: "b".to_owned(), port: 1 });
         assert_eq!((&*one.shown(), one.password.as_deref(), one.database), ("b:1", Some("se@cret"), 3));
 
         let address =
@@ -224,7 +224,7 @@ mod tests {
         let address = address.unwrap();
         assert_eq!(&*address.shown(), "s1:26379,s2:7,[::1]:26379/my/master");
         assert_eq!((address.password.as_deref(), address.database), (Some("pw"), 2));
-        let login = Login { user: Some("bob".to_owned()), password: "a&b".to_owned() };
+        let login = Credentials { user: Some("bob".to_owned()), password: "a&b".to_owned() };
         assert_eq!(address.sentinel_login, Some(login));
         assert!(parse_url("REDIS+SENTINEL://s1/m").unwrap().sentinel_login.is_none());
         assert_eq!(group("redis+replicated://a").members().len(), 1);
@@ -323,7 +323,7 @@ mod tests {
         let secured = |url| {
             let address = parse_url(url).unwrap();
             let is = |it: &Security| matches!(it, Security::Wanted);
-            let place = Place::Tcp { host: "b".to_owned(), port: 1 };
+            let place = Endpoint::Tcp { host: "b".to_owned(), port: 1 };
             (is(&address.of_member(place.clone(), None).security), is(&address.at(place).security))
         };
         assert_eq!(secured("redis+replicated://a,b"), (false, false));

@@ -20,7 +20,7 @@ use crate::wire::{refusal, value};
 /// What comes next.
 #[cfg_attr(test, derive(Debug, Eq, PartialEq))]
 #[expect(clippy::large_enum_variant, reason = "one at a time, at the beginning of a connection")]
-pub(crate) enum Next {
+pub(crate) enum HandshakeStep {
     /// Wait for more replies.
     Read,
     /// Write this, then wait for its replies.
@@ -119,7 +119,7 @@ impl Handshake {
     }
 
     /// Takes one reply.
-    pub(crate) fn on_reply(&mut self, frame: &[u8]) -> Result<Next, NodeFailure> {
+    pub(crate) fn on_reply(&mut self, frame: &[u8]) -> Result<HandshakeStep, NodeFailure> {
         let value = value::read(frame)
             .ok_or_else(|| NodeFailure::Protocol { reason: "an answer that cannot be read".to_owned() })?;
         let Some(question) = self.open.pop_front() else {
@@ -135,7 +135,7 @@ impl Handshake {
             return Err(failure.clone());
         }
         if !self.open.is_empty() {
-            return Ok(Next::Read);
+            return Ok(HandshakeStep::Read);
         }
         if self.ask_again {
             self.ask_again = false;
@@ -144,13 +144,13 @@ impl Handshake {
                 self.unknown.clear();
                 self.server_info = ServerInfo::default();
                 self.open = questions.into();
-                return Ok(Next::Write(bytes));
+                return Ok(HandshakeStep::Write(bytes));
             }
         }
         match self.failure.take() {
             Some(failure) => Err(failure),
-            None if !self.unknown.is_empty() => Ok(Next::Write(self.load())),
-            None => Ok(Next::Done(self.server_info.clone())),
+            None if !self.unknown.is_empty() => Ok(HandshakeStep::Write(self.load())),
+            None => Ok(HandshakeStep::Done(self.server_info.clone())),
         }
     }
 

@@ -20,11 +20,11 @@ use crate::config::RESERVED;
 use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
 use crate::wire::keys::{RECORD, in_slot, slot_of};
-use crate::wire::plan::form::{Call, Form};
+use crate::wire::plan::form::{Form, ScriptCall};
 use crate::wire::plan::lock_keys::{LockKeys, digits};
 use crate::wire::plan::several::Several;
-use crate::wire::plan::shared::Shared;
-use crate::wire::plan::slots::Slots;
+use crate::wire::plan::shared::RwKeys;
+use crate::wire::plan::slots::PermitKeys;
 use crate::wire::script::Script;
 use crate::wire::sets;
 
@@ -56,12 +56,12 @@ impl Plan {
 
     /// A semaphore with so many permits, 1 to 256.
     pub(crate) fn semaphore(prefix: &[u8], name: &[u8], permits: usize, ttls: KeyTtls) -> Plan {
-        Plan::of(Slots::new([prefix, name].concat().into(), permits), ttls)
+        Plan::of(PermitKeys::new([prefix, name].concat().into(), permits), ttls)
     }
 
     /// The lock of a mutex, for one of several readers at a time.
     pub(crate) fn to_read(&self) -> Plan {
-        Plan { form: Arc::new(Shared::of(LockKeys::of(Arc::clone(self.key())))), ..self.clone() }
+        Plan { form: Arc::new(RwKeys::of(LockKeys::of(Arc::clone(self.key())))), ..self.clone() }
     }
 
     /// A hold of each form, for what is true of all of them.
@@ -150,7 +150,7 @@ impl Plan {
 
     pub(crate) fn acquire(&self, owner: OwnerToken, ttl_ms: u64, proposal: u64, policy: &QueuePolicy) -> Command {
         let form = &self.form;
-        let Call { script, keys, more } = form.acquire(owner, policy);
+        let ScriptCall { script, keys, more } = form.acquire(owner, policy);
         let mut args = vec![self.value(owner)];
         args.extend([ttl_ms, proposal, self.ttls.fence].map(digits));
         args.push(Command::EDITION.to_vec());
@@ -161,7 +161,7 @@ impl Plan {
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let Call { script, keys, .. } = self.form.raise();
+        let ScriptCall { script, keys, .. } = self.form.raise();
         Command::of_script(script, &keys, &[&self.value(owner), &digits(token), &digits(self.ttls.fence)])
     }
 
@@ -176,7 +176,7 @@ impl Plan {
     }
 
     fn extend_or_heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, more: Option<&str>) -> Command {
-        let Call { script, keys, .. } = self.form.extend();
+        let ScriptCall { script, keys, .. } = self.form.extend();
         let mut args = vec![self.value(owner)];
         args.extend([ttl_ms, token, self.ttls.fence].map(digits));
         args.push(Command::EDITION.to_vec());
@@ -196,7 +196,12 @@ impl Plan {
         Some(self.give_back(call, owner, waiter.map_or(QueueUpdate::None, QueueUpdate::Leave)))
     }
 
-    fn give_back(&self, Call { script, keys, more }: Call<'_>, owner: OwnerToken, update: QueueUpdate) -> Command {
+    fn give_back(
+        &self,
+        ScriptCall { script, keys, more }: ScriptCall<'_>,
+        owner: OwnerToken,
+        update: QueueUpdate,
+    ) -> Command {
         let form = &self.form;
         let always = [vec![self.value(owner)], more].concat();
         let more = update.args(|it| form.member(it), !form.parts().is_empty());

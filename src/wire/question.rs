@@ -7,14 +7,14 @@ use crate::error::{MemberAnswer, NodeFailure};
 use crate::wire::address::Group;
 use crate::wire::cluster;
 use crate::wire::command::Command;
-use crate::wire::conn::Event;
+use crate::wire::conn::ConnEvent;
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::Kind;
 
 /// The question to one member, sent again in each look.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    about: About,
+    about: QuestionKind,
     /// A sentinel's answer to the first of its two commands.
     place: Option<Value>,
     /// The servers in the last answer of a server of a cluster.
@@ -22,7 +22,7 @@ pub(crate) struct Question {
 }
 
 #[derive(Clone, Debug)]
-enum About {
+enum QuestionKind {
     /// A server: its role.
     Role,
     /// A sentinel: the place of the master of that name.
@@ -35,9 +35,9 @@ impl Question {
     /// The question to each member of `group`.
     pub(crate) fn to(group: &Group) -> Question {
         let about = match group {
-            Group::Replicated(_) => About::Role,
-            Group::Sentinel { master, .. } => About::Place(master.clone()),
-            Group::Cluster(_) => About::Nodes,
+            Group::Replicated(_) => QuestionKind::Role,
+            Group::Sentinel { master, .. } => QuestionKind::Place(master.clone()),
+            Group::Cluster(_) => QuestionKind::Nodes,
         };
         Question { about, place: None, view: None }
     }
@@ -46,19 +46,19 @@ impl Question {
     pub(crate) fn begin(&mut self) -> Vec<Command> {
         (self.place, self.view) = (None, None);
         match &self.about {
-            About::Role => vec![Command::of_question(Kind::Member, &cmd("ROLE"))],
-            About::Place(master) => [["GET-MASTER-ADDR-BY-NAME", master], ["MASTER", master]]
+            QuestionKind::Role => vec![Command::of_question(Kind::Member, &cmd("ROLE"))],
+            QuestionKind::Place(master) => [["GET-MASTER-ADDR-BY-NAME", master], ["MASTER", master]]
                 .map(|it| Command::of_question(Kind::Member, cmd("SENTINEL").arg(&it)))
                 .into(),
-            About::Nodes => vec![Command::of_question(Kind::Nodes, cmd("CLUSTER").arg("NODES"))],
+            QuestionKind::Nodes => vec![Command::of_question(Kind::Nodes, cmd("CLUSTER").arg("NODES"))],
         }
     }
 
     /// Takes the next answer. `None`: one more follows. After an error the connection is of no use.
-    pub(crate) fn take<T>(&mut self, event: Event<T>) -> Result<Option<MemberAnswer>, NodeFailure> {
-        let Event::Member(value) = event else { return Err(nonsense()) };
+    pub(crate) fn take<T>(&mut self, event: ConnEvent<T>) -> Result<Option<MemberAnswer>, NodeFailure> {
+        let ConnEvent::Member(value) = event else { return Err(nonsense()) };
         let answer = match (&self.about, self.place.take(), value) {
-            (About::Place(_), Some(_), Value::ServerError(error))
+            (QuestionKind::Place(_), Some(_), Value::ServerError(error))
                 if error.details().is_some_and(|it| it.contains("No such master")) =>
             {
                 Some(MemberAnswer::UnknownMaster)
@@ -67,18 +67,18 @@ impl Question {
                 Refusal::Failure(failure) => return Err(failure),
                 Refusal::NoScript => None,
             },
-            (About::Role, _, Value::Array(members)) => match members.first() {
+            (QuestionKind::Role, _, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"master" => Some(MemberAnswer::Master),
                 Some(Value::BulkString(role)) if role == b"slave" => Some(MemberAnswer::Replica),
                 Some(Value::BulkString(role)) if role == b"sentinel" => return Err(NodeFailure::Sentinel),
                 _ => None,
             },
-            (About::Nodes, _, Value::BulkString(text)) => self.take_view(&String::from_utf8_lossy(&text)),
-            (About::Place(_), None, place) if place == Value::Nil || place_of(&place).is_some() => {
+            (QuestionKind::Nodes, _, Value::BulkString(text)) => self.take_view(&String::from_utf8_lossy(&text)),
+            (QuestionKind::Place(_), None, place) if place == Value::Nil || place_of(&place).is_some() => {
                 self.place = Some(place);
                 return Ok(None);
             }
-            (About::Place(_), Some(place), Value::Array(fields)) => {
+            (QuestionKind::Place(_), Some(place), Value::Array(fields)) => {
                 let named = place_of(&place).zip(epoch_of(&fields));
                 named.map(|((host, port), epoch)| MemberAnswer::Named { host, port, epoch })
             }
@@ -102,8 +102,10 @@ impl Question {
     /// The failure of a refused login or command. Sentinels have a password of their own.
     pub(crate) fn failure(&self, failure: NodeFailure) -> NodeFailure {
         match (&self.about, failure) {
-            (About::Place(_), NodeFailure::WrongPassword | NodeFailure::NoPassword) => NodeFailure::SentinelPassword,
-            (About::Place(_), NodeFailure::Refused { .. }) => {
+            (QuestionKind::Place(_), NodeFailure::WrongPassword | NodeFailure::NoPassword) => {
+                NodeFailure::SentinelPassword
+            }
+            (QuestionKind::Place(_), NodeFailure::Refused { .. }) => {
                 NodeFailure::Protocol { reason: "not a Sentinel".to_owned() }
             }
             (_, failure) => failure,
@@ -138,7 +140,7 @@ fn epoch_of(fields: &[Value]) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::time::Now;
-    use crate::wire::address::{Address, Place};
+    use crate::wire::address::{Address, Endpoint};
     use crate::wire::conn::Conn;
     use crate::wire::group;
 
@@ -153,7 +155,7 @@ mod tests {
     impl Member {
         fn begin(url: &str) -> Member {
             let address: Address = group::parse_url(url).unwrap();
-            let Place::Group(group) = &address.place else { panic!("{url}") };
+            let Endpoint::Group(group) = &address.place else { panic!("{url}") };
             let member = address.of_member(group.members()[0].clone(), None);
             Member { conn: Conn::begin(&member, None, None), question: Question::to(group) }
         }
@@ -162,7 +164,7 @@ mod tests {
             let mut member = Member::begin(url);
             let has_password = member.write().contains("AUTH");
             member.read(if has_password { b"+OK\r\n+OK\r\n" } else { b"+OK\r\n" });
-            assert!(matches!(member.conn.poll_event(), Ok(Some(Event::Ready(_)))));
+            assert!(matches!(member.conn.poll_event(), Ok(Some(ConnEvent::Ready(_)))));
             member.ask();
             member
         }
@@ -330,7 +332,7 @@ mod tests {
         let mut member = Member::begin("redis+replicated://a");
         member.write();
         member.read(b"-ERR no names\r\n");
-        assert!(matches!(member.conn.poll_event(), Ok(Some(Event::Ready(_)))));
+        assert!(matches!(member.conn.poll_event(), Ok(Some(ConnEvent::Ready(_)))));
         for _ in 0..2 {
             assert_eq!(member.ask(), "*1\r\n$4\r\nROLE\r\n");
             member.read(b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");

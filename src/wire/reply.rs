@@ -17,7 +17,7 @@ use crate::ids::{Edition, OwnerLabel};
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::frame;
 use crate::wire::refusal::{self, Refusal};
-use crate::wire::script::{About, Asked, Kind, PROBED};
+use crate::wire::script::{CommandSubject, Kind, PROBED, ReplyFormat};
 use crate::wire::sets;
 use crate::wire::value;
 
@@ -31,8 +31,8 @@ pub(crate) struct Reply {
 impl Reply {
     /// Reads the reply to a command. Never fails: what has a form that this command is never answered in is
     /// [`NodeFailure::Protocol`], and nothing else is.
-    pub(crate) fn read(asked: impl Into<Asked>, frame: &[u8]) -> Reply {
-        let Asked { kind, about } = asked.into();
+    pub(crate) fn read(asked: impl Into<ReplyFormat>, frame: &[u8]) -> Reply {
+        let ReplyFormat { kind, about } = asked.into();
         if matches!(kind, Kind::Acquire | Kind::Extend) && frame == CHANGED {
             return Reply::without_time(Answer::Changed);
         }
@@ -42,12 +42,12 @@ impl Reply {
             return held(numbers, holder).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
         if kind == Kind::Acquire
-            && about == About::Slots
+            && about == CommandSubject::Slots
             && let Some(reply) = slots(frame)
         {
             return reply.unwrap_or_else(|| Reply::without_time(nonsense()));
         }
-        if let Some(numbers) = numbers(Asked { kind, about }, frame) {
+        if let Some(numbers) = numbers(ReplyFormat { kind, about }, frame) {
             return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
         Reply::without_time(match value::read(frame) {
@@ -210,11 +210,11 @@ const STATUS_MAX: i64 = 1_000_000;
 ///
 /// Exactly as many: with one more it would have swallowed the answer behind it, and each command after that would be given the
 /// answer of another.
-fn members_of(Asked { kind, about }: Asked) -> usize {
+fn members_of(ReplyFormat { kind, about }: ReplyFormat) -> usize {
     match kind {
-        Kind::Acquire if about == About::Several => 6,
+        Kind::Acquire if about == CommandSubject::Several => 6,
         // And what was free, see `slots`.
-        Kind::Acquire if about == About::Slots => 8,
+        Kind::Acquire if about == CommandSubject::Slots => 8,
         Kind::Acquire => 5,
         Kind::Extend => 3,
         Kind::Raise => 2,
@@ -226,7 +226,7 @@ fn members_of(Asked { kind, about }: Asked) -> usize {
 ///
 /// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller that drives waits
 /// for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
-fn numbers(asked: Asked, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
+fn numbers(asked: ReplyFormat, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
     let mut numbers = [0; NUMBERS_MAX];
     let mut lines =
         frame.strip_suffix(b"\r\n")?.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
@@ -256,11 +256,11 @@ fn numbers(asked: Asked, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
 }
 
 /// The refusal of a node on which somebody holds the lock: the numbers, and behind them who it is.
-fn refusal_by_holder(about: About, frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
+fn refusal_by_holder(about: CommandSubject, frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
     let (body, count) = match about {
-        About::One => (frame.strip_prefix(b"*6\r\n")?, 5),
-        About::Several => (frame.strip_prefix(b"*7\r\n")?, 6),
-        About::Slots => return None,
+        CommandSubject::One => (frame.strip_prefix(b"*6\r\n")?, 5),
+        CommandSubject::Several => (frame.strip_prefix(b"*7\r\n")?, 6),
+        CommandSubject::Slots => return None,
     };
     // No number has a dollar sign in it.
     let (head, text) = body.split_at_checked(body.iter().position(|it| *it == b'$')?)?;

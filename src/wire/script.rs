@@ -57,14 +57,14 @@ pub(crate) enum Kind {
 
 /// What an answer is to: by this its form is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct ReplyFormat {
     pub(crate) kind: Kind,
-    pub(crate) about: About,
+    pub(crate) about: CommandSubject,
 }
 
 /// What a command is about, where answers to its kind have several forms.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum About {
+pub(crate) enum CommandSubject {
     One,
     /// Several locks.
     Several,
@@ -72,15 +72,15 @@ pub(crate) enum About {
     Slots,
 }
 
-impl From<Kind> for Asked {
-    fn from(kind: Kind) -> Asked {
-        Asked { kind, about: About::One }
+impl From<Kind> for ReplyFormat {
+    fn from(kind: Kind) -> ReplyFormat {
+        ReplyFormat { kind, about: CommandSubject::One }
     }
 }
 
 /// When a server gets the source of a script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Sent {
+enum SourceDelivery {
     /// In the login, if the server does not know it: every lock needs it.
     InLogin,
     /// With the first command on a connection that runs it. This takes no longer.
@@ -90,7 +90,7 @@ enum Sent {
 /// What there is to say of a script.
 struct Row {
     kind: Kind,
-    sent: Sent,
+    sent: SourceDelivery,
     text: &'static str,
     /// The SHA-1 of the source in hex: 40 digits.
     hash: OnceLock<String>,
@@ -113,7 +113,7 @@ macro_rules! scripts {
                     $(Script::$name => {
                         const TEXT: &str = include_str!(concat!("scripts/", $file));
                         static ROW: Row =
-                            Row { kind: Kind::$kind, sent: Sent::$sent, text: TEXT, hash: OnceLock::new() };
+                            Row { kind: Kind::$kind, sent: SourceDelivery::$sent, text: TEXT, hash: OnceLock::new() };
                         &ROW
                     })*
                 }
@@ -150,12 +150,12 @@ impl Script {
 
     /// The scripts that a server has to know before it may vote.
     pub(crate) fn needed() -> Vec<Script> {
-        Script::ALL.into_iter().filter(|it| it.row().sent == Sent::InLogin).collect()
+        Script::ALL.into_iter().filter(|it| it.row().sent == SourceDelivery::InLogin).collect()
     }
 
     /// Whether its first command on a connection carries the source.
     pub(crate) fn is_introduced(self) -> bool {
-        self.row().sent == Sent::WithCommand
+        self.row().sent == SourceDelivery::WithCommand
     }
 
     pub(crate) fn source(self) -> String {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::hold::held::{Ended, LiveHold};
+use crate::engine::hold::held::{EndedHold, LiveHold};
 use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::spec::LockSpec;
 use crate::error::Lost;
@@ -21,7 +21,7 @@ impl LiveHold {
             (state.lease, state.confirmations(), state.counter_kept, state.said_long)
         };
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
-        let Ended { reached, keep, renewed_at, listeners, .. } = self.end(true)?;
+        let EndedHold { reached, keep, renewed_at, listeners, .. } = self.end(true)?;
         let won = Won {
             spec: Arc::new(LockSpec { plan: self.spec.plan.to_read(), ..LockSpec::clone(&self.spec) }),
             owner: self.owner,

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
-use crate::engine::hold::held::{LiveHold, Renewal, State};
+use crate::engine::hold::held::{HoldState, LiveHold, Renewal};
 use crate::engine::nodes::job::Sink;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
 use crate::engine::round::outcome::Grants;
 use crate::engine::round::pending::Pending;
-use crate::engine::schedule::{Due, Rest, Slot};
+use crate::engine::schedule::{Due, Rest, ScheduleEntry};
 use crate::error::{ExtendError, Lost, NodeAnswer, NodeFailure, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::Ballot;
@@ -37,8 +37,8 @@ pub(super) struct Extending {
 }
 
 impl Due for LiveHold {
-    fn slot(&self) -> &Slot {
-        &self.slot
+    fn entry(&self) -> &ScheduleEntry {
+        &self.entry
     }
 
     /// Announces the end of the lease, or extends it if that is due. Called by the renewal thread.
@@ -116,7 +116,7 @@ impl Due for LiveHold {
     }
 }
 
-impl State {
+impl HoldState {
     /// When a lease is extended that was extended last, or won, `after` this time. `None`: no clock shows it.
     fn extend_at(&self, after: Duration) -> Option<Moment> {
         self.renewed_at.checked_add(after)
@@ -131,7 +131,7 @@ impl State {
 impl LiveHold {
     /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
     /// forward so that this is in doubt.
-    fn doubt(&self, state: &State, tick: Tick) -> Option<Duration> {
+    fn doubt(&self, state: &HoldState, tick: Tick) -> Option<Duration> {
         let stepped = self.shared.fanout.stepped_since(state.confirmations.since());
         if stepped == NodeSet::default() || !state.confirmations().is_doubtful(stepped) {
             return None;
@@ -190,7 +190,7 @@ impl LiveHold {
     /// [waits for](Extension::wait) goes to all.
     pub(super) fn send_extension(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut HoldState,
         sent: Extending,
         renewal: Option<NodeSet>,
     ) -> (Arc<Extension>, Enqueued) {
@@ -221,7 +221,7 @@ impl LiveHold {
     /// Whether the extension that is sent at `tick` has to give the fencing counters their full life again.
     ///
     /// Noted as it is sent: a node that it does not come to has the time of many others.
-    fn keeps_counter(&self, state: &mut State, tick: Tick) -> bool {
+    fn keeps_counter(&self, state: &mut HoldState, tick: Tick) -> bool {
         let Some(life) = self.shared.config.fencing_ttl else { return false };
         let keep = lease::keep_counter_after(life) <= tick.saturating_duration_since(state.counter_kept);
         if keep {
@@ -260,7 +260,7 @@ impl LiveHold {
     }
 
     /// How long a lock waits that no majority has extended. With its state locked.
-    fn retry_after(&self, state: &State, Now { moment, tick }: Now) -> Duration {
+    fn retry_after(&self, state: &HoldState, Now { moment, tick }: Now) -> Duration {
         let (fanout, left) = (&self.shared.fanout, state.lease.ends_in(moment));
         let least = lease::retry_after(fanout.response_timeout());
         self.shared.retries.lock().wait(least, left, fanout.is_late(tick), tick).min(left)
@@ -289,7 +289,7 @@ impl LiveHold {
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
         match due_in() {
-            None => self.shared.schedule.remove(&self.slot),
+            None => self.shared.schedule.remove(&self.entry),
             Some(sooner) if sooner < wait => self.shared.schedule.plan(Arc::<LiveHold>::clone(self), sooner),
             Some(_) => {}
         }

@@ -12,7 +12,7 @@ use crate::engine::round::attempt::Attempt;
 use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::round::run;
-use crate::engine::schedule::Slot;
+use crate::engine::schedule::ScheduleEntry;
 use crate::engine::shared::Shared;
 use crate::engine::spec::LockSpec;
 use crate::engine::wait::ticket::Ticket;
@@ -33,7 +33,7 @@ use crate::wire::{Command, QueueUpdate, Waiter};
 /// One held lock, shared by its guard, the renewal and the extensions under way.
 pub(crate) struct LiveHold {
     pub(crate) id: u64,
-    pub(super) slot: Slot,
+    pub(super) entry: ScheduleEntry,
     pub(crate) spec: Arc<LockSpec>,
     pub(super) owner: OwnerToken,
     pub(crate) token: FencingToken,
@@ -43,10 +43,10 @@ pub(crate) struct LiveHold {
     /// The call may be in waiting lists, of nodes that refused it.
     pub(super) in_lists: Option<Waiter>,
     pub(super) shared: Arc<Shared>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<HoldState>,
 }
 
-pub(super) struct State {
+pub(super) struct HoldState {
     pub(super) lease: Lease,
     /// When the last confirmed round was sent: renewal counts from there.
     pub(super) renewed_at: Moment,
@@ -83,7 +83,7 @@ pub(super) trait Renewal: Send + Sync {
 type UnderWay = (Arc<dyn Renewal>, Tick);
 
 /// A hold that its holder has ended in time: what is to be released, and the listeners, if that finds it lost.
-pub(super) struct Ended {
+pub(super) struct EndedHold {
     held: Held,
     pub(super) reached: NodeSet,
     /// How long a release is worth sending.
@@ -94,16 +94,16 @@ pub(super) struct Ended {
 
 /// A release that is in the queues of the nodes.
 #[must_use]
-pub(crate) struct Leaving<'a> {
+pub(crate) struct PendingRelease<'a> {
     lock: &'a LiveHold,
     /// The call of this manager that comes next.
     next: Option<Arc<Ticket>>,
-    ended: Ended,
+    ended: EndedHold,
     round: Arc<Pending<ReleaseRound>>,
-    _slot: admission::Slot,
+    _round_ticket: admission::RoundTicket,
 }
 
-impl Leaving<'_> {
+impl PendingRelease<'_> {
     /// Wakes the thread that writes it. The next call may ask then.
     pub(crate) fn wake(&self) {
         self.lock.shared.fanout.wake(self.ended.reached);
@@ -133,7 +133,7 @@ pub(super) struct Loss {
 /// How a release ended, and the round with its rows.
 pub(crate) type Confirmation = (ReleaseEnd, Arc<Pending<ReleaseRound>>);
 
-impl State {
+impl HoldState {
     /// What the lease rests on for all that is known by now.
     pub(super) fn confirmations(&self) -> Confirmations {
         self.confirmations.and(self.grants.nodes())
@@ -150,7 +150,7 @@ impl fmt::Debug for LiveHold {
 impl LiveHold {
     pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> LiveHold {
         let hold_until = shared.config.max_hold.and_then(|it| won.sent.moment.checked_add(it));
-        let state = State {
+        let state = HoldState {
             lease: Lease::new(won.use_until, hold_until, won.spec.renew),
             renewed_at: won.sent.moment,
             number: won.token.get(),
@@ -168,7 +168,7 @@ impl LiveHold {
         };
         LiveHold {
             id,
-            slot: Slot::new(id),
+            entry: ScheduleEntry::new(id),
             spec: won.spec,
             owner: won.owner,
             token: won.token,
@@ -240,10 +240,10 @@ impl LiveHold {
     ///
     /// It never waits for its turn. The acquire does not go along if it had to, or could not win: the call then tries by
     /// itself.
-    fn send_release(&self, ended: &Ended, round: &Arc<Pending<ReleaseRound>>) -> ReleaseEnd {
+    fn send_release(&self, ended: &EndedHold, round: &Arc<Pending<ReleaseRound>>) -> ReleaseEnd {
         let Shared { fanout, admission, .. } = &*self.shared;
         let _busy = fanout.busy();
-        let _slot = admission.enter();
+        let _round_ticket = admission.enter();
         let deadline = time::deadline(fanout.response_timeout());
 
         let (next, release) = self.pass_on(ended, round);
@@ -267,19 +267,19 @@ impl LiveHold {
     }
 
     /// Like [`LiveHold::release`], but does not wait, and leaves the release in the queues of the nodes. The result has to
-    /// be [woken](Leaving::wake), whatever happens, and then [waited for](Leaving::wait). The waiting call of this manager
+    /// be [woken](PendingRelease::wake), whatever happens, and then [waited for](PendingRelease::wait). The waiting call of this manager
     /// asks the nodes itself.
-    pub(crate) fn begin_release(&self) -> Result<Leaving<'_>, Lost> {
+    pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
         let ended = self.end(false)?;
-        let (round, slot) = (self.release_round(&ended), self.shared.admission.enter());
+        let (round, round_ticket) = (self.release_round(&ended), self.shared.admission.enter());
         let (next, release) = self.pass_on(&ended, &round);
         // No node refuses it.
         drop(self.shared.fanout.enqueue(release, time::tick()));
-        Ok(Leaving { lock: self, next, ended, round, _slot: slot })
+        Ok(PendingRelease { lock: self, next, ended, round, _round_ticket: round_ticket })
     }
 
     /// The call of this manager that comes next, and the release, which is sent before that asks.
-    fn pass_on(&self, ended: &Ended, round: &Arc<Pending<ReleaseRound>>) -> (Option<Arc<Ticket>>, Outgoing) {
+    fn pass_on(&self, ended: &EndedHold, round: &Arc<Pending<ReleaseRound>>) -> (Option<Arc<Ticket>>, Outgoing) {
         let Shared { fanout, queues, .. } = &*self.shared;
         let next = queues.pass_on(&self.spec.plan, self.id);
         let update = next.as_ref().map_or_else(|| self.update(), |it| it.comes_next(fanout));
@@ -287,7 +287,7 @@ impl LiveHold {
         (next, release.answered_to(Some(round)))
     }
 
-    fn release_round(&self, ended: &Ended) -> Arc<Pending<ReleaseRound>> {
+    fn release_round(&self, ended: &EndedHold) -> Arc<Pending<ReleaseRound>> {
         let fanout = &self.shared.fanout;
         run::of_release(fanout, ReleaseRound::of_held(fanout.len(), ended.held), ended.reached)
     }
@@ -296,7 +296,7 @@ impl LiveHold {
         &self,
         end: ReleaseEnd,
         round: Arc<Pending<ReleaseRound>>,
-        ended: Ended,
+        ended: EndedHold,
     ) -> Result<Confirmation, Lost> {
         let counters = &self.shared.counters;
         if end.lost {
@@ -333,8 +333,8 @@ impl LiveHold {
         let Shared { fanout, admission, counters, .. } = &*self.shared;
         // The call waits for room before its own round; it would not before one that is sent for it.
         let waits = fanout.is_behind() || !fanout.has_room();
-        let slot = if waits { None } else { admission.try_enter() };
-        let prepared = next.prepare(fanout, slot?).ok()?;
+        let round_ticket = if waits { None } else { admission.try_enter() };
+        let prepared = next.prepare(fanout, round_ticket?).ok()?;
         count(&counters.hand_overs);
         Some(prepared)
     }
@@ -355,7 +355,7 @@ impl LiveHold {
 
     /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; what is left of it
     /// on the nodes has been released then, or is queued to be. `waits`: until that is confirmed, for at most a response timeout.
-    pub(super) fn end(&self, waits: bool) -> Result<Ended, Lost> {
+    pub(super) fn end(&self, waits: bool) -> Result<EndedHold, Lost> {
         let now = Moment::now();
         let fanout = &self.shared.fanout;
         // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
@@ -371,8 +371,8 @@ impl LiveHold {
                 let (reached, keep, renewed_at) = (state.reached, state.longest_ttl, state.renewed_at);
                 drop(state);
                 drop(renewal);
-                self.shared.schedule.remove(&self.slot);
-                Ok(Ended { held, reached, keep, renewed_at, listeners })
+                self.shared.schedule.remove(&self.entry);
+                Ok(EndedHold { held, reached, keep, renewed_at, listeners })
             }
             Ending::LostNow(reason) => {
                 let loss = self.begin_loss(&mut state, reason, waits);
@@ -428,7 +428,7 @@ impl LiveHold {
     }
 
     /// Lets the clock end the lease, if it is time.
-    pub(super) fn end_by_clock(&self, state: &mut State, now: Moment) -> Option<Loss> {
+    pub(super) fn end_by_clock(&self, state: &mut HoldState, now: Moment) -> Option<Loss> {
         let reason = state.lease.on_tick(now)?;
         Some(self.begin_loss(state, reason, false))
     }
@@ -439,7 +439,7 @@ impl LiveHold {
     /// RACE: with the state locked, in which that has happened. A thread that finds the lock lost, one that drops its guard
     /// for instance, comes after the release was enqueued, and so do its commands. So does every extension: one that runs
     /// later must not keep alive what is lost.
-    fn begin_loss(&self, state: &mut State, reason: Lost, awaited: bool) -> Loss {
+    fn begin_loss(&self, state: &mut HoldState, reason: Lost, awaited: bool) -> Loss {
         count(&self.shared.counters.locks_lost);
         let release = (!self.shared.config.lock_delay).then(|| {
             let (fanout, to) = (&self.shared.fanout, state.reached);
@@ -464,7 +464,7 @@ impl LiveHold {
     /// Ends everything that goes with the hold, and notifies the listeners.
     pub(super) fn announce(&self, Loss { reason, reached, renewed_at, listeners, .. }: Loss) {
         self.shared.fanout.wake(reached);
-        self.shared.schedule.remove(&self.slot);
+        self.shared.schedule.remove(&self.entry);
         if self.shared.config.lock_delay {
             self.leave_lists(reached);
         }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::engine::inspect::search::Search;
-use crate::engine::nodes::node::Node;
+use crate::engine::nodes::node::VotingNode;
 use crate::engine::park::{Signal, sleep};
-use crate::engine::round::ask::{self, Asked};
+use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
 use crate::error::{AcquireError, NodeAnswer};
 use crate::ids::NodeId;
@@ -21,7 +21,7 @@ const NAMES_MAX: usize = 100_000;
 const TOGETHER: usize = 16;
 
 /// Where is looked.
-struct Place {
+struct SearchTarget {
     node: NodeId,
     /// Of the servers that the node is spread over.
     part: usize,
@@ -37,9 +37,9 @@ impl Shared {
         let is_fitting =
             |(name, _): &FoundName| name.strip_prefix(&*self.config.prefix).is_some_and(|it| fits(pattern, it));
         while found.len() < NAMES_MAX {
-            let question = |it: &Place| {
+            let question = |it: &SearchTarget| {
                 let to = Some([it.node].into_iter().collect());
-                Some(Asked { command: it.search.question()?, to, part: Some(it.part) })
+                Some(NodeQuery { command: it.search.question()?, to, part: Some(it.part) })
             };
             let questions: Vec<_> = searches.iter().filter_map(question).collect();
             if questions.is_empty() {
@@ -48,7 +48,7 @@ impl Shared {
             let answers = ask::ask_many(&self.fanout, questions, self.fanout.deadline(time::tick()));
             let mut pause = Duration::ZERO;
             let asked = searches.iter_mut().filter(|it| it.search.question().is_some());
-            for (Place { node, search, .. }, mut answers) in asked.zip(answers) {
+            for (SearchTarget { node, search, .. }, mut answers) in asked.zip(answers) {
                 if node.index() < answers.len() {
                     let (answer, took) = answers.swap_remove(node.index());
                     let new = search.take(answer, took.unwrap_or_default(), |it| is_fitting(it) && !found.contains(it));
@@ -61,7 +61,7 @@ impl Shared {
         let is_full = NAMES_MAX <= found.len();
         let pace = searches.iter().map(|it| it.search.pace()).min().unwrap_or(Pace::new(Duration::MAX));
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
-        for Place { node, search, .. } in searches {
+        for SearchTarget { node, search, .. } in searches {
             if let (Some(failure), Some(row)) = (search.failure(), rows.get_mut(node.index())) {
                 *row = NodeAnswer::Failed(failure);
             }
@@ -73,14 +73,14 @@ impl Shared {
     }
 
     /// A search in each server of each node.
-    fn searches(&self, only_held: bool) -> Vec<Place> {
+    fn searches(&self, only_held: bool) -> Vec<SearchTarget> {
         // What a node is spread over is not known before it was asked for something.
         if self.fanout.is_any_spread() {
             ask::ask(&self.fanout, Command::time(), None, self.fanout.deadline(time::tick()));
         }
-        let of = |node: &Node| {
+        let of = |node: &VotingNode| {
             let (id, is_spread) = (node.id, node.is_spread());
-            let search = move |part| Place { node: id, part, search: Search::new(only_held, is_spread) };
+            let search = move |part| SearchTarget { node: id, part, search: Search::new(only_held, is_spread) };
             (0..node.serving().len().max(1)).map(search)
         };
         self.fanout.nodes().iter().flat_map(of).collect()
@@ -97,7 +97,7 @@ impl Shared {
         for some in found.chunks(TOGETHER) {
             let (began, prefix) = (time::tick(), self.config.prefix.len());
             let inspect = |(name, slot): &FoundName| Looked::new(name, *slot).inspect();
-            let commands = some.iter().map(|it| Asked { command: inspect(it), to: None, part: None });
+            let commands = some.iter().map(|it| NodeQuery { command: inspect(it), to: None, part: None });
             let answers = ask::ask_many(&self.fanout, commands, self.fanout.deadline(began));
             for ((name, slot), answers) in some.iter().zip(answers) {
                 let answers = answers.into_iter().map(|(answer, _)| answer);

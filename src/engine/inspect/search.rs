@@ -14,7 +14,7 @@ const PAGES_MAX: usize = 1_000_000;
 pub(super) struct Search {
     /// Names whose locks somebody holds, and no others.
     only_held: bool,
-    step: Step,
+    step: SearchStep,
     pace: Pace,
     portion: Portion,
     cursor: u64,
@@ -25,7 +25,7 @@ pub(super) struct Search {
     later: Vec<FoundName>,
 }
 
-enum Step {
+enum SearchStep {
     /// It is asked for nothing: once to connect.
     Connect,
     /// And once to see how long nothing takes.
@@ -46,16 +46,16 @@ pub(super) struct Found {
 impl Search {
     pub(super) fn new(only_held: bool, by_slot: bool) -> Search {
         let (pace, portion) = (Pace::new(Duration::MAX), Portion::first());
-        Search { only_held, step: Step::Connect, pace, portion, cursor: 0, pages: 0, by_slot, later: Vec::new() }
+        Search { only_held, step: SearchStep::Connect, pace, portion, cursor: 0, pages: 0, by_slot, later: Vec::new() }
     }
 
     /// What the node is asked next; `None` if it is over.
     pub(super) fn question(&self) -> Option<Command> {
         match &self.step {
-            Step::Connect | Step::Measure => Some(Command::time()),
-            Step::Scan => Some(wire::list(ScanPlace { cursor: self.cursor, count: self.portion.count() })),
-            Step::Look(names) => Some(wire::present(names)),
-            Step::Over(_) => None,
+            SearchStep::Connect | SearchStep::Measure => Some(Command::time()),
+            SearchStep::Scan => Some(wire::list(ScanPlace { cursor: self.cursor, count: self.portion.count() })),
+            SearchStep::Look(names) => Some(wire::present(names)),
+            SearchStep::Over(_) => None,
         }
     }
 
@@ -67,15 +67,15 @@ impl Search {
         wanted: impl Fn(&FoundName) -> bool,
     ) -> Found {
         let mut found = Found { names: Vec::new(), pause: Duration::ZERO };
-        let step = std::mem::replace(&mut self.step, Step::Over(Ok(())));
+        let step = std::mem::replace(&mut self.step, SearchStep::Over(Ok(())));
         self.step = match (step, answer) {
-            (_, Err(failure)) => Step::Over(Err(failure)),
-            (Step::Connect, Ok(_)) => Step::Measure,
-            (Step::Measure, Ok(_)) => {
+            (_, Err(failure)) => SearchStep::Over(Err(failure)),
+            (SearchStep::Connect, Ok(_)) => SearchStep::Measure,
+            (SearchStep::Measure, Ok(_)) => {
                 self.pace = Pace::new(took);
-                Step::Scan
+                SearchStep::Scan
             }
-            (Step::Scan, Ok(Answer::Listed { next, too_many, keys })) => {
+            (SearchStep::Scan, Ok(Answer::Listed { next, too_many, keys })) => {
                 found.pause = self.pace.pause(took);
                 self.cursor = next;
                 self.portion = self.portion.next(too_many);
@@ -88,7 +88,7 @@ impl Search {
                     self.go_on(too_many)
                 }
             }
-            (Step::Look(names), Ok(Answer::Present(present))) => {
+            (SearchStep::Look(names), Ok(Answer::Present(present))) => {
                 found.pause = self.pace.pause(took);
                 found
                     .names
@@ -98,29 +98,29 @@ impl Search {
                     later => self.look(later),
                 }
             }
-            (over @ Step::Over(_), _) => over,
-            (Step::Scan | Step::Look(_), Ok(_)) => Step::Over(Err(NodeFailure::of_another_command())),
+            (over @ SearchStep::Over(_), _) => over,
+            (SearchStep::Scan | SearchStep::Look(_), Ok(_)) => SearchStep::Over(Err(NodeFailure::of_another_command())),
         };
         found
     }
 
     /// Looks whether the keys of these are there.
-    fn look(&mut self, names: Vec<FoundName>) -> Step {
+    fn look(&mut self, names: Vec<FoundName>) -> SearchStep {
         let slot = |it: &FoundName| wire::present(std::slice::from_ref(it)).slot();
         let first = names.first().and_then(slot);
         let (now, later) = names.into_iter().partition(|it| !self.by_slot || slot(it) == first);
         self.later = later;
-        Step::Look(now)
+        SearchStep::Look(now)
     }
 
     /// Behind an answer of which there were `too_many` keys the same place comes again.
-    fn go_on(&self, too_many: bool) -> Step {
+    fn go_on(&self, too_many: bool) -> SearchStep {
         if self.cursor == 0 && !too_many {
-            Step::Over(Ok(()))
+            SearchStep::Over(Ok(()))
         } else if PAGES_MAX <= self.pages {
-            Step::Over(Err(NodeFailure::Protocol { reason: "its keys have no end".to_owned() }))
+            SearchStep::Over(Err(NodeFailure::Protocol { reason: "its keys have no end".to_owned() }))
         } else {
-            Step::Scan
+            SearchStep::Scan
         }
     }
 
@@ -132,7 +132,7 @@ impl Search {
     /// Why it was not looked through to its end, if not.
     pub(super) fn failure(self) -> Option<NodeFailure> {
         match self.step {
-            Step::Over(Err(failure)) => Some(failure),
+            SearchStep::Over(Err(failure)) => Some(failure),
             _ => None,
         }
     }

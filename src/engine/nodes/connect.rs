@@ -13,7 +13,7 @@ use crate::error::{self, NodeFailure, TlsFailure};
 use crate::sys::{Poll, SOCKET, Socket};
 use crate::time::{self, Moment, Now, Tick};
 use crate::tls::Session;
-use crate::wire::{Address, Command, Conn, Event, Place, Security};
+use crate::wire::{Address, Command, Conn, ConnEvent, Endpoint, Security};
 
 /// How many addresses of a name are tried: each is a connection, as long as none is established.
 const ADDRESSES_MAX: usize = 16;
@@ -75,7 +75,7 @@ pub(crate) struct Opened {
 }
 
 /// Why a connection has ended.
-pub(super) enum Ended {
+pub(super) enum CloseReason {
     /// It was not established, or broke. Another address may do better.
     Link(NodeFailure),
     /// The server has refused us, or its answer makes no sense.
@@ -92,8 +92,8 @@ impl Connecting {
         poll: &Poll,
     ) -> Result<Connecting, NodeFailure> {
         let addresses = match &address.place {
-            Place::Tcp { host, port } => Socket::resolve(host, *port).map_err(|err| cannot(&err))?,
-            Place::Unix(_) | Place::Group(_) => Vec::new(),
+            Endpoint::Tcp { host, port } => Socket::resolve(host, *port).map_err(|err| cannot(&err))?,
+            Endpoint::Unix(_) | Endpoint::Group(_) => Vec::new(),
         };
         Connecting::at(address, greet, addresses.into(), timeout, poll)
     }
@@ -159,8 +159,8 @@ impl Connecting {
                     let said_time = said_time.unwrap_or_else(Moment::now);
                     return Ok(Progress::Done(Box::new(Opened { socket, conn, server_info, asked, said_time })));
                 }
-                Err(Ended::Server(failure)) => return Err(failure),
-                Err(Ended::Link(why)) => {
+                Err(CloseReason::Server(failure)) => return Err(failure),
+                Err(CloseReason::Link(why)) => {
                     drop(self.tries.swap_remove(index));
                     failure = Some(why);
                 }
@@ -203,20 +203,20 @@ impl Connecting {
 
 impl Try {
     /// Goes as far as it can now; what the server said, once the node may vote.
-    fn step(&mut self, address: &Address, greet: Option<&Command>) -> Result<Option<ServerInfo>, Ended> {
+    fn step(&mut self, address: &Address, greet: Option<&Command>) -> Result<Option<ServerInfo>, CloseReason> {
         let socket = &self.socket;
         let Login { conn, said_time, .. } = match &mut self.login {
             Some(login) => login,
             login @ None => match socket.is_connected() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {
-                    let conn = Conn::begin(address, greet, secure(address).map_err(Ended::Server)?);
+                    let conn = Conn::begin(address, greet, secure(address).map_err(CloseReason::Server)?);
                     login.insert(Login { conn, asked: Now::read(), said_time: None })
                 }
-                Err(err) => return Err(Ended::Link(cannot(&err))),
+                Err(err) => return Err(CloseReason::Link(cannot(&err))),
             },
         };
-        if let Some(Event::Ready(server_info)) = advance(conn, socket, true)? {
+        if let Some(ConnEvent::Ready(server_info)) = advance(conn, socket, true)? {
             return Ok(Some(server_info));
         }
         *said_time = conn.login_has_time().then(|| said_time.unwrap_or_else(Moment::now));
@@ -226,7 +226,11 @@ impl Try {
 
 /// Writes and reads until the first event, or until the socket has no more. `reads_long`: answers that
 /// [are long](Conn::is_long) too.
-pub(super) fn advance(conn: &mut Conn<Job>, socket: &Socket, reads_long: bool) -> Result<Option<Event<Job>>, Ended> {
+pub(super) fn advance(
+    conn: &mut Conn<Job>,
+    socket: &Socket,
+    reads_long: bool,
+) -> Result<Option<ConnEvent<Job>>, CloseReason> {
     loop {
         let written = link::write(conn, socket);
         if conn.is_long() && !reads_long {
@@ -238,17 +242,17 @@ pub(super) fn advance(conn: &mut Conn<Job>, socket: &Socket, reads_long: bool) -
             Ok(None) => {}
             Ok(event) => return Ok(event),
             // So ends one with TLS.
-            Err(failure @ NodeFailure::Disconnected { .. }) => return Err(Ended::Link(failure)),
+            Err(failure @ NodeFailure::Disconnected { .. }) => return Err(CloseReason::Link(failure)),
             Err(failure) => {
                 // With TLS the server is told why.
                 let _ = link::write(conn, socket);
-                return Err(Ended::Server(failure));
+                return Err(CloseReason::Server(failure));
             }
         }
         match written.and(filled) {
             Err(err) => {
-                let failure = conn.login_failure().map(Ended::Server);
-                return Err(failure.unwrap_or_else(|| Ended::Link(lost(&err, conn))));
+                let failure = conn.login_failure().map(CloseReason::Server);
+                return Err(failure.unwrap_or_else(|| CloseReason::Link(lost(&err, conn))));
             }
             // Only now the system announces the next bytes.
             Ok(Filled::Nothing) => return Ok(None),
@@ -262,7 +266,7 @@ pub(super) fn advance(conn: &mut Conn<Job>, socket: &Socket, reads_long: bool) -
 fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
     match (&address.security, &address.place) {
         (Security::Plain, _) => Ok(None),
-        (Security::Tls(setup), Place::Tcp { host, .. }) => {
+        (Security::Tls(setup), Endpoint::Tcp { host, .. }) => {
             setup.begin(address.name.as_deref().unwrap_or(host)).map(Some)
         }
         // Never without, whatever comes.
@@ -279,11 +283,11 @@ fn next_socket(
     loop {
         let to = untried.pop_front();
         let begun = match (&address.place, to) {
-            (Place::Tcp { .. }, Some(next)) => Socket::connect_tcp(next),
-            (Place::Tcp { .. }, None) => return Err(cannot(&last)),
-            (Place::Unix(path), _) => Socket::connect_unix(path),
+            (Endpoint::Tcp { .. }, Some(next)) => Socket::connect_tcp(next),
+            (Endpoint::Tcp { .. }, None) => return Err(cannot(&last)),
+            (Endpoint::Unix(path), _) => Socket::connect_unix(path),
             // Its master is found first, and has an address of its own.
-            (Place::Group(_), _) => return Err(cannot(&last)),
+            (Endpoint::Group(_), _) => return Err(cannot(&last)),
         };
         match begun.and_then(|mut socket| socket.register(poll.registry(), SOCKET).map(|()| socket)) {
             Ok(socket) => return Ok((to, socket)),

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::nodes::deliver;
-use crate::engine::nodes::events::Events;
+use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::link::{Driver, Filled};
 use crate::engine::nodes::server::Server;
 use crate::engine::park::Parker;
@@ -28,7 +28,7 @@ const RESPONSE_TIMEOUT_MIN: Duration = Duration::from_millis(20);
 
 /// Lets one caller at a time drive the connections, and looks after those that it leaves.
 pub(crate) struct DriverSeat {
-    events: Arc<dyn Events>,
+    events: Arc<dyn NodeEvents>,
     seat: Mutex<Seat>,
     /// Callers that wait for a round of theirs right now.
     busy: AtomicUsize,
@@ -102,7 +102,7 @@ pub(crate) struct Driving<'a> {
 }
 
 impl DriverSeat {
-    pub(crate) fn new(events: Arc<dyn Events>) -> DriverSeat {
+    pub(crate) fn new(events: Arc<dyn NodeEvents>) -> DriverSeat {
         let (seat, rounds, has_idle) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
         DriverSeat { events, seat, busy: AtomicUsize::new(0), rounds, has_idle, wake_fd: OnceLock::new() }
     }

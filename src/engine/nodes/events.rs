@@ -4,7 +4,7 @@ use crate::ids::NodeId;
 use crate::wire::Plan;
 
 /// Called by the thread that has noticed it, which may be any. Must not block, nor call anything of users.
-pub(crate) trait Events: Send + Sync {
+pub(crate) trait NodeEvents: Send + Sync {
     /// `node` has announced that the lock `key` was released. `leave` is called if no call waits for that, and leaves the
     /// node's waiting list, or those of the plan that it is called with, so that the node announces it to the next client.
     ///
@@ -19,7 +19,7 @@ pub(crate) trait Events: Send + Sync {
 }
 
 #[cfg(test)]
-impl Events for () {
+impl NodeEvents for () {
     fn released(&self, _: NodeId, _: &[u8], _: &mut dyn FnMut(Option<&Plan>)) {}
     fn clock_stepped(&self) {}
     fn left_unread(&self) {}

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
-use crate::engine::nodes::events::Events;
+use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::node::Node;
-use crate::engine::nodes::outgoing::{Enqueued, Outgoing, Refusal, Takers};
+use crate::engine::nodes::node::VotingNode;
+use crate::engine::nodes::outgoing::{Enqueued, Outgoing, RefusedCommand, Takers};
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::room::Room;
 use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
@@ -37,7 +37,7 @@ pub(crate) struct Fanout {
     run_ids: Arc<Mutex<RunIds>>,
     response_timeout: Duration,
     connect_timeout: Duration,
-    nodes: Vec<Node>,
+    nodes: Vec<VotingNode>,
     seat: DriverSeat,
     room: Arc<Room>,
     contacts: Arc<Contacts>,
@@ -45,15 +45,15 @@ pub(crate) struct Fanout {
 }
 
 /// Commands on their way. Their workers have to be woken, and the sinks of those that were refused have to be notified:
-/// [`Sent::finish`] and [`Sent::drive`] do both.
+/// [`SentCommands::finish`] and [`SentCommands::drive`] do both.
 #[must_use]
-pub(crate) struct Sent<'a> {
+pub(crate) struct SentCommands<'a> {
     fanout: &'a Fanout,
     enqueued: Enqueued,
     driver: Option<Driving<'a>>,
 }
 
-impl Sent<'_> {
+impl SentCommands<'_> {
     /// Nodes that took a command that they could have refused.
     pub(crate) fn taken(&self) -> NodeSet {
         self.enqueued.taken
@@ -67,7 +67,7 @@ impl Sent<'_> {
     /// Sends the rest and reads the answers, until `is_over` or until `deadline`, if the caller drives the connections.
     /// Otherwise the workers do.
     pub(crate) fn drive(self, is_over: &dyn Fn() -> bool, deadline: Tick) {
-        let Sent { fanout, enqueued, driver } = self;
+        let SentCommands { fanout, enqueued, driver } = self;
         let asked = enqueued.asked;
         fanout.hand_over(enqueued);
         // If some answers would be read by workers, all are.
@@ -84,7 +84,7 @@ impl Fanout {
         config: &Config,
         counters: &Arc<Counters>,
         client: ClientId,
-        events: &Arc<dyn Events>,
+        events: &Arc<dyn NodeEvents>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
         let run_ids = Arc::new(Mutex::new(RunIds::new(addresses.len(), config.longest_life())));
         let start = time::tick();
@@ -110,11 +110,11 @@ impl Fanout {
         let (mut nodes, mut threads) = (Vec::new(), Vec::new());
         for (index, address) in addresses.into_iter().enumerate() {
             let id = NodeId::new(u8::try_from(index).unwrap_or(u8::MAX));
-            match Node::start(id, address, config, common.clone(), Arc::clone(&run_ids), &mut threads) {
+            match VotingNode::start(id, address, config, common.clone(), Arc::clone(&run_ids), &mut threads) {
                 Ok(node) => nodes.push(node),
                 Err(err) => {
                     // What runs already must not stay behind.
-                    nodes.iter().for_each(|it: &Node| it.stop(start));
+                    nodes.iter().for_each(|it: &VotingNode| it.stop(start));
                     return Err(err);
                 }
             }
@@ -143,15 +143,15 @@ impl Fanout {
     /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
         let is_behind = |it: NodeId| self.not_known_since_quarantine_of(NodeSet::from_iter([it])) != NodeSet::default();
-        let left = |node: &Node| {
+        let left = |node: &VotingNode| {
             // Of one that is spread any server counts: which of them was asked is not known here any more.
             let of_any = node.servers().iter().find_map(|it| it.status.left(asked));
             of_any.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
         };
         let length = self.records.quarantine();
-        let of_sets = |node: &Node| node.serving().iter().find_map(|it| it.why_not_in_sets(asked, length));
+        let of_sets = |node: &VotingNode| node.serving().iter().find_map(|it| it.why_not_in_sets(asked, length));
         let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
-        let quarantined = |it: &Node| left(it).map(|(left, why)| NodeFailure::Quarantined { left, why });
+        let quarantined = |it: &VotingNode| left(it).map(|(left, why)| NodeFailure::Quarantined { left, why });
         asked_ones.filter_map(|it| Some((it.id, quarantined(it).or_else(|| of_sets(it))?))).collect()
     }
 
@@ -164,7 +164,7 @@ impl Fanout {
     /// quarantine. A server that hangs is connected until what it may have granted has expired. Clusters are left out: their
     /// masters show records of slots.
     pub(crate) fn not_known_since_quarantine_of(&self, nodes: NodeSet) -> NodeSet {
-        let single = || self.nodes().iter().filter_map(Node::only_server);
+        let single = || self.nodes().iter().filter_map(VotingNode::only_server);
         let mut behind = NodeSet::default();
         for server in single().filter(|it| nodes.contains(it.id)) {
             let Some(since) = server.status.middle_of_quarantine() else { continue };
@@ -227,7 +227,7 @@ impl Fanout {
     /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
     /// reads by itself.
     pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
-        self.seat().take(|| self.nodes().iter().map(Node::only_server).collect(), now)
+        self.seat().take(|| self.nodes().iter().map(VotingNode::only_server).collect(), now)
     }
 
     /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
@@ -238,9 +238,9 @@ impl Fanout {
         next: Option<Outgoing>,
         driver: Option<Driving<'a>>,
         now: Tick,
-    ) -> Sent<'a> {
+    ) -> SentCommands<'a> {
         let directly = driver.is_some() || self.seat().is_alone();
-        Sent { fanout: self, enqueued: self.distribute([Some(first), next], now, directly), driver }
+        SentCommands { fanout: self, enqueued: self.distribute([Some(first), next], now, directly), driver }
     }
 
     /// Enqueues a command and wakes no worker: for many in a row, and with something locked. The result has to be
@@ -254,7 +254,7 @@ impl Fanout {
         if let [Some(Outgoing { takers: Takers::ReadyMajority, sink, command, .. }), _] = &batch
             && let Some(refused) = self.behind(Some(command), now)
         {
-            let refusal = |(node, failure)| Refusal { node, failure, sink: sink.clone() };
+            let refusal = |(node, failure)| RefusedCommand { node, failure, sink: sink.clone() };
             enqueued.refused = refused.into_iter().map(refusal).collect();
             return enqueued;
         }
@@ -266,14 +266,14 @@ impl Fanout {
                 if let Some(part) = outgoing.part {
                     let job = Job::new(command, sink.clone());
                     if let Err(failure) = node.give_to(part, job, now) {
-                        enqueued.refused.push(Refusal { node: node.id, failure, sink });
+                        enqueued.refused.push(RefusedCommand { node: node.id, failure, sink });
                     }
                     continue;
                 }
                 if let Takers::All(keep) = outgoing.takers {
                     *job = Some(Job::release(command, sink, now.checked_add(keep).unwrap_or(now)));
                 } else if let Some(failure) = node.refusal(Some(&command), self.patience(outgoing.takers), now) {
-                    enqueued.refused.push(Refusal { node: node.id, failure, sink });
+                    enqueued.refused.push(RefusedCommand { node: node.id, failure, sink });
                 } else {
                     enqueued.taken.insert(node.id);
                     *job = Some(Job::new(command, sink));
@@ -298,7 +298,7 @@ impl Fanout {
     /// Wakes the workers for what was enqueued, and reports the refusals to their sinks. Call it with nothing locked.
     pub(crate) fn hand_over(&self, enqueued: Enqueued) {
         self.wake(enqueued.asked);
-        enqueued.refused.into_iter().for_each(Refusal::report);
+        enqueued.refused.into_iter().for_each(RefusedCommand::report);
     }
 
     /// Whether a call may begin a round without outrunning a node.
@@ -316,13 +316,13 @@ impl Fanout {
         }
     }
 
-    pub(crate) fn nodes(&self) -> &[Node] {
+    pub(crate) fn nodes(&self) -> &[VotingNode] {
         &self.nodes
     }
 
     /// Whether a node is spread over several servers, each of which has some of the locks.
     pub(crate) fn is_any_spread(&self) -> bool {
-        self.nodes().iter().any(Node::is_spread)
+        self.nodes().iter().any(VotingNode::is_spread)
     }
 
     /// Nodes of which this is so of a server.
@@ -337,7 +337,7 @@ impl Fanout {
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
     fn behind(&self, command: Option<&Command>, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
-        let refused = |it: &Node| Some((it.id, it.refusal(command, self.response_timeout, now)?));
+        let refused = |it: &VotingNode| Some((it.id, it.refusal(command, self.response_timeout, now)?));
         let refused: Vec<_> = self.nodes().iter().filter_map(refused).collect();
         let ready = self.nodes().len().saturating_sub(refused.len());
         let stalled = refused.iter().filter(|(_, it)| *it == NodeFailure::Stalled).count();
@@ -378,7 +378,7 @@ impl Fanout {
 
     /// Wakes the workers of `nodes` for which something has queued.
     pub(crate) fn wake(&self, nodes: NodeSet) {
-        self.nodes().iter().filter(|it| nodes.contains(it.id)).for_each(Node::wake);
+        self.nodes().iter().filter(|it| nodes.contains(it.id)).for_each(VotingNode::wake);
     }
 
     /// Counts a caller as busy with rounds while the result lives.
@@ -402,7 +402,7 @@ impl Fanout {
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
-        let left = |node: &Node| node.servers().iter().find_map(|it| Some((node.id, it.status.left(now)?.0)));
+        let left = |node: &VotingNode| node.servers().iter().find_map(|it| Some((node.id, it.status.left(now)?.0)));
         self.nodes().iter().filter_map(left).collect()
     }
 

@@ -36,14 +36,14 @@ pub(crate) struct Job {
     /// How many releases the node had been given when this was put in line: see `settle.rs`.
     pub(crate) releases: u64,
     /// It asks about a slot, in a cluster.
-    pub(crate) step: Option<Step>,
+    pub(crate) step: Option<ClusterQuery>,
     /// A release for a server of a cluster that served the slot before.
     pub(crate) is_for_past_owner: bool,
 }
 
 /// What is asked about a slot of a cluster: see `settle.rs`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum ClusterQuery {
     Slot(u16),
     Master(u16),
     Settled(u16),
@@ -84,7 +84,7 @@ impl Job {
     }
 
     /// A question about a slot.
-    pub(crate) fn that_settles(self, step: Step) -> Job {
+    pub(crate) fn that_settles(self, step: ClusterQuery) -> Job {
         Job { step: Some(step), ..self }
     }
 

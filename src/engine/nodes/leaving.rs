@@ -18,11 +18,11 @@ const BYTES_MAX: usize = 64 * 1024;
 
 /// The lists of one node that are being left: their locks' keys.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving {
+pub(crate) struct ListExits {
     keys: Mutex<HashSet<Arc<[u8]>>>,
 }
 
-impl Leaving {
+impl ListExits {
     /// Notes that the list of the lock `key` is left now, until the result, which wants the answer, is dropped. `None` if
     /// nothing has to be said, or too much is being said already.
     ///
@@ -37,17 +37,17 @@ impl Leaving {
         }
         let key: Arc<[u8]> = key.into();
         keys.insert(Arc::clone(&key));
-        Some(Arc::new(Left { of: Arc::clone(self), key }))
+        Some(Arc::new(ListExit { of: Arc::clone(self), key }))
     }
 }
 
 /// Waits for the answer.
-struct Left {
-    of: Arc<Leaving>,
+struct ListExit {
+    of: Arc<ListExits>,
     key: Arc<[u8]>,
 }
 
-impl Sink for Left {
+impl Sink for ListExit {
     fn deliver(&self, _node: NodeId, _answer: Answer, _reached: bool) -> bool {
         true
     }
@@ -57,7 +57,7 @@ impl Sink for Left {
     }
 }
 
-impl Drop for Left {
+impl Drop for ListExit {
     fn drop(&mut self) {
         self.of.keys.lock().remove(&self.key);
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn h7_the_list_of_a_lock_is_left_once_at_a_time() {
-        let leaving = Arc::new(Leaving::default());
+        let leaving = Arc::new(ListExits::default());
         let first = leaving.begin(b"a");
         assert!(first.is_some() && leaving.begin(b"a").is_none());
         drop(first);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn h7_there_is_an_end_to_the_lists_that_are_left_at_a_time() {
-        let leaving = Arc::new(Leaving::default());
+        let leaving = Arc::new(ListExits::default());
         let mut under_way: Vec<_> = names().map_while(|it| leaving.begin(&it)).take(10_000).collect();
         assert_eq!(under_way.len(), LISTS_MAX);
         under_way.pop();
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn h7_there_is_an_end_to_the_length_of_their_names() {
-        let leaving = Arc::new(Leaving::default());
+        let leaving = Arc::new(ListExits::default());
         assert!(leaving.begin(&vec![0; BYTES_MAX + 1]).is_none());
         let _long = leaving.begin(&vec![0; BYTES_MAX]);
         assert!(leaving.begin(b"x").is_none());

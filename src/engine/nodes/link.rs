@@ -33,7 +33,7 @@ use crate::sys::logging::{debug, trace};
 use crate::sys::sync::Mutex;
 use crate::sys::{Registry, SOCKET, Socket, Waker, Watch};
 use crate::time::{Now, Tick};
-use crate::wire::{Command, Conn, Event, Reply};
+use crate::wire::{Command, Conn, ConnEvent, Reply};
 
 /// Who drives a connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -49,7 +49,7 @@ pub(crate) enum Driver {
 /// See the module.
 pub(crate) struct Link {
     id: NodeId,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     pub(crate) load: Load,
     /// Where the worker waits for the socket.
     registry: Registry,
@@ -58,7 +58,7 @@ pub(crate) struct Link {
 
 /// All of a connection, guarded by one mutex.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct LinkState {
     conn: Conn<Job>,
     socket: Option<Arc<Socket>>,
     driver: Driver,
@@ -125,7 +125,7 @@ pub(crate) enum Filled {
 }
 
 /// What a turn has found.
-pub(crate) struct Turn {
+pub(crate) struct ReadTurn {
     pub(crate) filled: Filled,
     /// When it was read.
     pub(crate) now: Now,
@@ -166,7 +166,7 @@ impl Link {
     }
 
     /// Works on the connection with its state locked.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut LinkState) -> T) -> T {
         let mut state = self.state.lock();
         let result = work(&mut state);
         self.settle(&mut state);
@@ -174,7 +174,7 @@ impl Link {
     }
 
     /// The same, unless somebody else has locked it.
-    pub(crate) fn try_with<T>(&self, work: impl FnOnce(&mut State) -> T) -> Option<T> {
+    pub(crate) fn try_with<T>(&self, work: impl FnOnce(&mut LinkState) -> T) -> Option<T> {
         let mut state = self.state.try_lock()?;
         let result = work(&mut state);
         self.settle(&mut state);
@@ -182,7 +182,7 @@ impl Link {
     }
 
     /// At the end of every change.
-    fn settle(&self, state: &mut State) {
+    fn settle(&self, state: &mut LinkState) {
         let watch = match (state.driver, state.conn.is_flushed()) {
             (Driver::Worker, true) => Watch::Read,
             (Driver::Worker, false) => Watch::ReadAndWrite,
@@ -211,9 +211,9 @@ impl Link {
     }
 
     /// Begins with a connection that is ready, driven by the worker. It is registered there for everything.
-    pub(crate) fn open(&self, socket: Arc<Socket>, conn: Conn<Job>, begin: impl FnOnce(&mut State)) {
+    pub(crate) fn open(&self, socket: Arc<Socket>, conn: Conn<Job>, begin: impl FnOnce(&mut LinkState)) {
         self.with(|state| {
-            *state = State { conn, socket: Some(socket), ..State::default() };
+            *state = LinkState { conn, socket: Some(socket), ..LinkState::default() };
             begin(state);
         });
     }
@@ -221,7 +221,7 @@ impl Link {
     /// Ends with the connection: what was never answered.
     pub(crate) fn close(&self) -> Vec<Job> {
         self.with(|state| {
-            let State { conn, socket, slots, held, .. } = std::mem::take(state);
+            let LinkState { conn, socket, slots, held, .. } = std::mem::take(state);
             if let Some(socket) = socket {
                 // A caller may be waiting for it.
                 socket.shut_down();
@@ -258,14 +258,14 @@ impl Link {
 
     /// Lets the worker drive if nobody does.
     pub(crate) fn end_idle(&self) {
-        self.with(State::end_idle);
+        self.with(LinkState::end_idle);
     }
 
     /// Reads once, if `me` drives it and has handed out what it read before. `None` if not, or if the connection is broken.
     ///
     /// RACE: a worker may have been told of bytes before a caller took its place. The caller reads them, and what it leaves
     /// is announced to the worker when that drives again.
-    pub(crate) fn turn(&self, me: Driver) -> Option<Turn> {
+    pub(crate) fn turn(&self, me: Driver) -> Option<ReadTurn> {
         let mut state = self.state.lock();
         let turn = state.turn(me, self);
         self.settle(&mut state);
@@ -294,7 +294,7 @@ impl Link {
     }
 }
 
-impl State {
+impl LinkState {
     pub(crate) fn is_open(&self) -> bool {
         self.socket.is_some()
     }
@@ -319,7 +319,7 @@ impl State {
 
     /// The connection is of no use any more: its worker ends it, which is woken.
     ///
-    /// RACE: a caller may be handing out what came last. The next connection must not begin under it: see [`State::broken`].
+    /// RACE: a caller may be handing out what came last. The next connection must not begin under it: see [`LinkState::broken`].
     pub(crate) fn give_up(&mut self, failure: NodeFailure) {
         self.broken.get_or_insert(failure);
     }
@@ -352,11 +352,11 @@ impl State {
         self.shared |= self.driver == Driver::Caller;
     }
 
-    fn turn(&mut self, me: Driver, link: &Link) -> Option<Turn> {
+    fn turn(&mut self, me: Driver, link: &Link) -> Option<ReadTurn> {
         if self.driver != me || self.delivers || self.broken.is_some() {
             return None;
         }
-        let State { conn, socket, .. } = self;
+        let LinkState { conn, socket, .. } = self;
         let filled = match read(conn, socket.as_ref()?) {
             Ok(filled) => filled,
             Err(err) => {
@@ -367,7 +367,7 @@ impl State {
         let now = Now::read();
         let batch = if filled == Filled::Nothing { None } else { self.take_events(now, link) };
         self.delivers = batch.is_some();
-        Some(Turn { filled, now, batch })
+        Some(ReadTurn { filled, now, batch })
     }
 
     /// Everything that has come. An error breaks the connection; what had come before it counts.
@@ -385,11 +385,11 @@ impl State {
         };
         loop {
             match self.conn.poll_event() {
-                Ok(Some(Event::Answer { mut tag, asked, reply })) => {
+                Ok(Some(ConnEvent::Answer { mut tag, asked, reply })) => {
                     note(&mut tag, asked);
                     batch.answers.push(Answered { job: tag, asked, reply });
                 }
-                Ok(Some(Event::UnknownScript { mut tag, asked })) => {
+                Ok(Some(ConnEvent::UnknownScript { mut tag, asked })) => {
                     note(&mut tag, asked);
                     trace!("{}: {:?}", link.id, Answer::NoScript);
                     if tag.is_overtaken(self.releases) {
@@ -399,12 +399,12 @@ impl State {
                         again = true;
                     }
                 }
-                Ok(Some(Event::Changed { mut tag, asked, is_known })) => {
+                Ok(Some(ConnEvent::Changed { mut tag, asked, is_known })) => {
                     note(&mut tag, asked);
                     batch.changed.push((tag, is_known));
                 }
-                Ok(Some(Event::Released { key })) => batch.notices.push(key),
-                Ok(Some(Event::Ready(_) | Event::Member(_))) => {}
+                Ok(Some(ConnEvent::Released { key })) => batch.notices.push(key),
+                Ok(Some(ConnEvent::Ready(_) | ConnEvent::Member(_))) => {}
                 Ok(None) => break,
                 Err(failure) => {
                     self.broken = Some(failure);

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::cluster::View;
-use crate::engine::nodes::connect::{Connecting, Ended, Opened, Progress, advance, cannot};
+use crate::engine::nodes::connect::{CloseReason, Connecting, Opened, Progress, advance, cannot};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::resolve::{Resolver, Resolving};
 use crate::error::{MemberAnswer, NodeFailure, TlsFailure};
 use crate::sys::Poll;
 use crate::time::{self, Now, Tick};
-use crate::wire::{Address, Place, Question};
+use crate::wire::{Address, Endpoint, Question};
 
 /// A connection on which so many looks, one after the other, had no answer is given up: bytes may be acknowledged by something
 /// whose far side is gone.
 const MISSED_MAX: u32 = 3;
 
 /// How all members are asked.
-pub(super) struct Asking<'a> {
+pub(super) struct ProbeContext<'a> {
     pub(super) resolver: &'a Resolver,
     /// Where the thread waits for sockets.
     pub(super) poll: &'a Poll,
@@ -33,7 +33,7 @@ pub(super) struct Asking<'a> {
 pub(super) struct Member {
     address: Address,
     question: Question,
-    link: Link,
+    link: MemberConn,
     /// Its name is being resolved; one thread at most does that.
     resolving: Option<Resolving>,
     /// The addresses that its name had last, or why there are none.
@@ -50,7 +50,7 @@ pub(super) struct Member {
     said: Option<MemberAnswer>,
 }
 
-enum Link {
+enum MemberConn {
     None,
     Connecting(Box<Connecting>),
     Open(Box<Opened>),
@@ -61,7 +61,7 @@ impl Member {
         Member {
             address,
             question,
-            link: Link::None,
+            link: MemberConn::None,
             resolving: None,
             known: Err(NodeFailure::Connect { reason: "its name is not resolved yet".to_owned() }),
             kept: false,
@@ -72,7 +72,7 @@ impl Member {
         }
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &Endpoint {
         &self.address.place
     }
 
@@ -104,25 +104,25 @@ impl Member {
     }
 
     fn is_long(&self) -> bool {
-        self.said.is_none() && matches!(&self.link, Link::Open(it) if it.conn.is_long())
+        self.said.is_none() && matches!(&self.link, MemberConn::Open(it) if it.conn.is_long())
     }
 
     /// When to call [`Member::step`] again, whatever comes until then.
     pub(super) fn due(&self) -> Option<Tick> {
-        if let Link::Connecting(it) = &self.link { it.due() } else { None }
+        if let MemberConn::Connecting(it) = &self.link { it.due() } else { None }
     }
 
     /// Begins a look.
-    pub(super) fn begin(&mut self, asking: &Asking<'_>) {
+    pub(super) fn begin(&mut self, asking: &ProbeContext<'_>) {
         self.said = None;
         self.note_resolved();
         let owes = match &self.link {
-            Link::None => false,
-            Link::Connecting(_) => true,
-            Link::Open(it) => it.conn.in_flight() != 0,
+            MemberConn::None => false,
+            MemberConn::Connecting(_) => true,
+            MemberConn::Open(it) => it.conn.in_flight() != 0,
         };
         self.missed = if owes { self.missed.saturating_add(1) } else { 0 };
-        if matches!(self.link, Link::None) || MISSED_MAX <= self.missed {
+        if matches!(self.link, MemberConn::None) || MISSED_MAX <= self.missed {
             return self.reconnect(asking);
         }
         (self.kept, self.stale) = (true, owes);
@@ -134,7 +134,7 @@ impl Member {
     /// Asks, if it is connected.
     fn ask(&mut self) {
         self.stale = false;
-        if let Link::Open(it) = &mut self.link {
+        if let MemberConn::Open(it) = &mut self.link {
             for command in self.question.begin() {
                 it.conn.enqueue(Job::of_connection(Arc::new(command)), Now::read());
             }
@@ -144,7 +144,7 @@ impl Member {
     /// Ends it.
     pub(super) fn end(&mut self) -> MemberAnswer {
         let silent = || match (&self.link, &self.known) {
-            (Link::Connecting(it), _) if it.is_securing() => NodeFailure::Tls(TlsFailure::NoAnswer),
+            (MemberConn::Connecting(it), _) if it.is_securing() => NodeFailure::Tls(TlsFailure::NoAnswer),
             (_, Err(failure)) => failure.clone(),
             (_, Ok(_)) => NodeFailure::TimedOut,
         };
@@ -152,9 +152,9 @@ impl Member {
     }
 
     /// Ends its connection and resolves its name. [`Member::step`] connects as soon as that is done.
-    fn reconnect(&mut self, asking: &Asking<'_>) {
-        (self.link, self.kept, self.stale, self.missed) = (Link::None, false, false, 0);
-        let Place::Tcp { host, port } = &self.address.place else { return };
+    fn reconnect(&mut self, asking: &ProbeContext<'_>) {
+        (self.link, self.kept, self.stale, self.missed) = (MemberConn::None, false, false, 0);
+        let Endpoint::Tcp { host, port } = &self.address.place else { return };
         self.resolving.get_or_insert_with(|| asking.resolver.begin(host, *port));
     }
 
@@ -172,46 +172,46 @@ impl Member {
     }
 
     /// Goes as far as it can now.
-    pub(super) fn step(&mut self, asking: &Asking<'_>) {
+    pub(super) fn step(&mut self, asking: &ProbeContext<'_>) {
         while self.said.is_none() {
             match self.answer(asking) {
                 Ok(None) => return,
                 // It was asked before this look, and may have said so before it.
                 Ok(Some(_)) if self.stale => self.ask(),
                 Ok(said) => self.said = said,
-                Err(Ended::Link(_)) if self.kept => self.reconnect(asking),
-                Err(Ended::Link(failure) | Ended::Server(failure)) => {
+                Err(CloseReason::Link(_)) if self.kept => self.reconnect(asking),
+                Err(CloseReason::Link(failure) | CloseReason::Server(failure)) => {
                     let failure = self.question.failure(failure);
-                    (self.link, self.said) = (Link::None, Some(MemberAnswer::Failed(failure)));
+                    (self.link, self.said) = (MemberConn::None, Some(MemberAnswer::Failed(failure)));
                 }
             }
         }
     }
 
     /// Its next answer, if that has come. Connects as soon as there are addresses.
-    fn answer(&mut self, asking: &Asking<'_>) -> Result<Option<MemberAnswer>, Ended> {
+    fn answer(&mut self, asking: &ProbeContext<'_>) -> Result<Option<MemberAnswer>, CloseReason> {
         loop {
             match &mut self.link {
-                Link::None => {
+                MemberConn::None => {
                     let is_known = self.note_resolved() || asking.is_late && self.known.is_ok();
                     if !is_known {
                         return Ok(None);
                     }
-                    let addresses = self.known.clone().map_err(Ended::Link)?.into();
+                    let addresses = self.known.clone().map_err(CloseReason::Link)?.into();
                     let connecting = Connecting::at(&self.address, None, addresses, asking.timeout, asking.poll);
-                    self.link = Link::Connecting(Box::new(connecting.map_err(Ended::Link)?));
+                    self.link = MemberConn::Connecting(Box::new(connecting.map_err(CloseReason::Link)?));
                 }
                 // The deadline is that of the look, and the next look goes on with it.
-                Link::Connecting(it) => match it.go_on(asking.poll, time::tick()).map_err(Ended::Link)? {
+                MemberConn::Connecting(it) => match it.go_on(asking.poll, time::tick()).map_err(CloseReason::Link)? {
                     Progress::Wait => return Ok(None),
                     Progress::Done(opened) => {
-                        self.link = Link::Open(opened);
+                        self.link = MemberConn::Open(opened);
                         self.ask();
                     }
                 },
-                Link::Open(it) => {
+                MemberConn::Open(it) => {
                     let Some(event) = advance(&mut it.conn, &it.socket, self.has_turn)? else { return Ok(None) };
-                    let said = self.question.take(event).map_err(Ended::Server)?;
+                    let said = self.question.take(event).map_err(CloseReason::Server)?;
                     if said.is_some() {
                         return Ok(said);
                     }

@@ -4,20 +4,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::nodes::member::{Asking, Member};
+use crate::engine::nodes::member::{Member, ProbeContext};
 use crate::engine::nodes::resolve::Resolver;
 use crate::ids::NodeId;
 use crate::sys::logging::debug;
 use crate::sys::{Events, Poll};
 use crate::time::{self, Tick};
-use crate::wire::{Address, Group, Place, Question};
+use crate::wire::{Address, Endpoint, Group, Question};
 
 /// See the module.
 pub(super) struct AllMembers {
     node: NodeId,
     address: Address,
     /// What is in the address.
-    in_url: Vec<Place>,
+    in_url: Vec<Endpoint>,
     question: Question,
     all: Vec<Member>,
     resolver: Resolver,
@@ -63,7 +63,7 @@ impl AllMembers {
 
     /// From now on there are these beside those of the address, each with what its certificate is for, if that is not its host.
     /// True if some are new.
-    pub(super) fn know(&mut self, others: &[(Place, Option<Arc<str>>)]) -> bool {
+    pub(super) fn know(&mut self, others: &[(Endpoint, Option<Arc<str>>)]) -> bool {
         let AllMembers { in_url, all, .. } = self;
         // What is in the address is what its host says, whatever it announces.
         let of_url = in_url.iter().map(|it| (it, None));
@@ -111,9 +111,9 @@ impl AllMembers {
         !self.all.iter_mut().any(Member::keeps_turn) && self.all.iter_mut().any(Member::takes_turn)
     }
 
-    fn do_each(&mut self, timeout: Duration, is_late: bool, mut does: impl FnMut(&mut Member, &Asking<'_>)) {
+    fn do_each(&mut self, timeout: Duration, is_late: bool, mut does: impl FnMut(&mut Member, &ProbeContext<'_>)) {
         let AllMembers { all, resolver, poll, .. } = self;
-        let asking = Asking { resolver, poll, timeout, is_late };
+        let asking = ProbeContext { resolver, poll, timeout, is_late };
         all.iter_mut().for_each(|it| does(it, &asking));
     }
 
@@ -148,7 +148,7 @@ mod tests {
     fn members(of: &[&TcpListener]) -> AllMembers {
         let places: Vec<_> = of.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
         let address = crate::wire::parse_url(&format!("redis+replicated://{}", places.join(","))).unwrap();
-        let Place::Group(group) = address.place.clone() else { panic!() };
+        let Endpoint::Group(group) = address.place.clone() else { panic!() };
         AllMembers::new(NodeId::new(0), address, &group, Poll::new().unwrap(), || {})
     }
 

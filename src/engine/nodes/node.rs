@@ -21,10 +21,10 @@ use crate::stats::{NodeCounters, NodeStats};
 use crate::sys::sync::Mutex;
 use crate::sys::{OwnThread, Poll, WAKE, Waker, aside};
 use crate::time::{Moment, Tick};
-use crate::wire::{Address, Command, Place};
+use crate::wire::{Address, Command, Endpoint};
 
 /// See the module.
-pub(crate) struct Node {
+pub(crate) struct VotingNode {
     pub(crate) id: NodeId,
     pub(crate) address: Arc<str>,
     kept_by: KeptBy,
@@ -36,7 +36,7 @@ enum KeptBy {
     Shards(Arc<Shards>),
 }
 
-impl Node {
+impl VotingNode {
     /// Starts its threads, which are put to `threads`. Touches no network.
     pub(super) fn start(
         id: NodeId,
@@ -45,22 +45,22 @@ impl Node {
         common: NodeContext,
         run_ids: Arc<Mutex<RunIds>>,
         threads: &mut Vec<OwnThread>,
-    ) -> io::Result<Node> {
+    ) -> io::Result<VotingNode> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let shown = address.shown();
-        if let Place::Group(group) = address.place.clone() {
+        if let Endpoint::Group(group) = address.place.clone() {
             let shards = Shards::new(id, address, group, config, common, run_ids, waker);
             let scout = Scout::new(Arc::clone(&shards), poll);
             threads.push(aside::spawn(format!("quorlock-{id}-scout"), move || scout.run())?);
-            return Ok(Node { id, address: shown, kept_by: KeptBy::Shards(shards) });
+            return Ok(VotingNode { id, address: shown, kept_by: KeptBy::Shards(shards) });
         }
         let handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
         let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
         let server = Arc::new(Server::new(id, Arc::clone(&shown), handle, common, eligibility));
         let worker = Worker::new(Arc::clone(&server), address, config, run_ids, poll);
         threads.push(aside::spawn(format!("quorlock-{id}"), move || worker.run())?);
-        Ok(Node { id, address: shown, kept_by: KeptBy::Server(server) })
+        Ok(VotingNode { id, address: shown, kept_by: KeptBy::Server(server) })
     }
 
     /// All servers that it is spread over, as far as they are known; the only one otherwise.

@@ -88,17 +88,17 @@ pub(crate) struct Enqueued {
     pub(crate) asked: NodeSet,
     /// Those of them that took a command that they could have refused.
     pub(crate) taken: NodeSet,
-    pub(super) refused: Vec<Refusal>,
+    pub(super) refused: Vec<RefusedCommand>,
 }
 
 /// A command that a node did not take, and the sink that has to be notified.
-pub(super) struct Refusal {
+pub(super) struct RefusedCommand {
     pub(super) node: NodeId,
     pub(super) failure: NodeFailure,
     pub(super) sink: Option<Arc<dyn Sink>>,
 }
 
-impl Refusal {
+impl RefusedCommand {
     pub(super) fn report(self) {
         if let Some(sink) = self.sink {
             sink.deliver(self.node, Answer::Failed(self.failure), false);

@@ -6,21 +6,21 @@ use crate::engine::nodes::job::Job;
 use crate::sys::sync::{AtomicBool, Receiver, Sender, unbounded};
 
 /// See the module. Only emptied with the connection locked, so that commands are put on it in the order of this queue.
-pub(crate) struct Queue {
+pub(crate) struct CommandQueue {
     sender: Sender<Job>,
     receiver: Receiver<Job>,
     /// Nobody takes them any more.
     is_closed: AtomicBool,
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
+impl Default for CommandQueue {
+    fn default() -> CommandQueue {
         let (sender, receiver) = unbounded();
-        Queue { sender, receiver, is_closed: AtomicBool::new(false) }
+        CommandQueue { sender, receiver, is_closed: AtomicBool::new(false) }
     }
 }
 
-impl Queue {
+impl CommandQueue {
     /// Puts a command behind all others. After the end of the worker it is dropped: its sender hears of it by its own
     /// time-out.
     pub(crate) fn push(&self, job: Job) {

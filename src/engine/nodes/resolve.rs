@@ -13,7 +13,7 @@ use crate::sys::{Socket, run_aside};
 /// So many names of one group are resolved at a time, each on a thread: a server of a cluster may name any number of others.
 const RESOLVED_MAX: usize = 64;
 
-type Found = io::Result<Vec<SocketAddr>>;
+type Lookup = io::Result<Vec<SocketAddr>>;
 
 /// Resolves the names of one group.
 pub(super) struct Resolver {
@@ -24,7 +24,7 @@ pub(super) struct Resolver {
 }
 
 /// A name that is being resolved. The thread has the other one of these, as long as it runs.
-pub(super) struct Resolving(Arc<Mutex<Option<Found>>>);
+pub(super) struct Resolving(Arc<Mutex<Option<Lookup>>>);
 
 impl Resolver {
     pub(super) fn new(wake: impl Fn() + Send + Sync + 'static) -> Resolver {
@@ -53,7 +53,7 @@ impl Resolver {
 
 impl Resolving {
     /// What was found, once; an error if that is nothing.
-    pub(super) fn poll(&self) -> Option<Found> {
+    pub(super) fn poll(&self) -> Option<Lookup> {
         // RACE: before the look at what was found, which is there before the thread ends.
         let is_over = Arc::strong_count(&self.0) == 1;
         let none = || is_over.then(|| Err(io::Error::other("no thread to resolve its name")));

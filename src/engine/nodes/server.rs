@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::answer::{Answer, GreetReply};
 use crate::engine::nodes::contacts::Contacts;
-use crate::engine::nodes::events::Events;
-use crate::engine::nodes::job::{Job, Step};
+use crate::engine::nodes::events::NodeEvents;
+use crate::engine::nodes::job::{ClusterQuery, Job};
 use crate::engine::nodes::lane::Lane;
-use crate::engine::nodes::leaving::Leaving;
-use crate::engine::nodes::link::{Link, State};
+use crate::engine::nodes::leaving::ListExits;
+use crate::engine::nodes::link::{Link, LinkState};
 use crate::engine::nodes::load::Load;
-use crate::engine::nodes::queue::Queue;
+use crate::engine::nodes::queue::CommandQueue;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::room::Room;
@@ -34,7 +34,7 @@ use crate::wire::{Command, Conn, Greeted, Plan, Waiter};
 pub(crate) struct Server {
     pub(crate) id: NodeId,
     pub(crate) address: Arc<str>,
-    pub(super) queue: Queue,
+    pub(super) queue: CommandQueue,
     /// Set while the worker sleeps or is about to: only then it needs to be woken.
     asleep: AtomicBool,
     /// The worker looks by itself at whether the connection is worth keeping.
@@ -50,7 +50,7 @@ pub(crate) struct Server {
     stall_logged: Arc<AtomicBool>,
     /// Releases that the server has not confirmed.
     pub(super) unconfirmed: Mutex<Unconfirmed>,
-    leaving: Arc<Leaving>,
+    leaving: Arc<ListExits>,
     /// What the node's waiting lists call this manager.
     client: ClientId,
     subscribe: Arc<Command>,
@@ -67,7 +67,7 @@ pub(crate) struct Server {
     pub(super) upcall: Upcall,
     contacts: Arc<Contacts>,
     pub(super) room: Arc<Room>,
-    events: Arc<dyn Events>,
+    events: Arc<dyn NodeEvents>,
 }
 
 /// The shortest silence after which a connection can be given up, however short-lived its locks are: a server may be busy
@@ -99,7 +99,7 @@ pub(crate) struct NodeContext {
     pub(crate) counters: Arc<Counters>,
     pub(crate) upcall: Upcall,
     pub(crate) client: ClientId,
-    pub(crate) events: Arc<dyn Events>,
+    pub(crate) events: Arc<dyn NodeEvents>,
     pub(crate) records: Arc<Records>,
     pub(crate) sets: Option<Arc<Sets>>,
 }
@@ -122,7 +122,7 @@ impl Server {
             lane: None,
             id,
             address,
-            queue: Queue::default(),
+            queue: CommandQueue::default(),
             asleep: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             standing: Standing::default(),
@@ -258,11 +258,14 @@ impl Server {
     ///
     /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
     /// go over this connection, in this order.
-    pub(crate) fn enqueue(&self, state: &mut State, job: Job, asked: Now) {
+    pub(crate) fn enqueue(&self, state: &mut LinkState, job: Job, asked: Now) {
         let of = self.greeted_for_sets(!self.records.is_used());
         if let Some(greet) = of.and_then(|it| self.in_sets.due(&mut state.greeted, it, asked.tick)) {
             let greet = Job::of_connection(Arc::new(greet));
-            state.enqueue(if self.with_slots().is_some() { greet.that_settles(Step::Set) } else { greet }, asked);
+            state.enqueue(
+                if self.with_slots().is_some() { greet.that_settles(ClusterQuery::Set) } else { greet },
+                asked,
+            );
         }
         if let Some(job) = self.admit(state, job, asked) {
             self.put(state, job, asked);
@@ -278,7 +281,7 @@ impl Server {
     }
 
     /// Puts a command behind all others.
-    pub(super) fn put(&self, state: &mut State, job: Job, asked: Now) {
+    pub(super) fn put(&self, state: &mut LinkState, job: Job, asked: Now) {
         if job.command.waits() {
             self.wants_notices.store(true, Ordering::Relaxed);
             self.subscribe(state, asked);
@@ -286,7 +289,7 @@ impl Server {
         state.enqueue(job, asked);
     }
 
-    fn subscribe(&self, state: &mut State, asked: Now) {
+    fn subscribe(&self, state: &mut LinkState, asked: Now) {
         if state.conn().may_subscribe() {
             state.enqueue(Job::of_connection(Arc::clone(&self.subscribe)), asked);
         }
@@ -449,7 +452,7 @@ impl Server {
     }
 
     /// Writes what has queued, unless enough is under way; `again` before it.
-    pub(super) fn write(&self, state: &mut State, again: Vec<Job>, now: Tick) {
+    pub(super) fn write(&self, state: &mut LinkState, again: Vec<Job>, now: Tick) {
         let mut wrote = !state.conn().is_flushed() || !again.is_empty();
         // Read once for all that are written together, and before.
         let asked = Now { tick: now, moment: Moment::now() };

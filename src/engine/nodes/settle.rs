@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::link::State;
+use crate::engine::nodes::link::LinkState;
 use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
 use crate::stats::count;
@@ -14,7 +14,7 @@ const CHANGES_MAX: u8 = 16;
 
 impl Server {
     /// Lets a command pass, or keeps it until the server is greeted; in a cluster, until the slot is known.
-    pub(super) fn admit(&self, state: &mut State, mut job: Job, asked: Now) -> Option<Job> {
+    pub(super) fn admit(&self, state: &mut LinkState, mut job: Job, asked: Now) -> Option<Job> {
         if job.kind() == Kind::Release && !job.command.keeps_a_slot() {
             state.releases = state.releases.wrapping_add(1);
         }
@@ -30,13 +30,13 @@ impl Server {
     }
 
     /// Keeps a command until the server's record is known as it is now.
-    fn hold(&self, state: &mut State, job: Job, asked: Now) {
+    fn hold(&self, state: &mut LinkState, job: Job, asked: Now) {
         self.greet(state, asked);
         state.held.get_or_insert_default().push(job);
     }
 
     /// Greets the server, unless it is being greeted for commands that wait.
-    fn greet(&self, state: &mut State, asked: Now) {
+    fn greet(&self, state: &mut LinkState, asked: Now) {
         if state.held.is_none() {
             let greet =
                 self.in_sets.greet(&mut state.greeted, Greeted::Server { look: false, vouch: false }, asked.tick);

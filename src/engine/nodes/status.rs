@@ -27,7 +27,7 @@ const OVERFLOW_SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// What is known of the server, as one value.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct ServerFacts {
     quarantines: Quarantines,
     /// By how many microseconds its clock is ahead of the one of leases, at least and at most.
     clock: Option<(i64, i64)>,
@@ -43,7 +43,7 @@ pub(crate) struct Status {
     counters: Arc<Counters>,
     upcall: Upcall,
     records: Arc<Records>,
-    known: Mutex<Known>,
+    known: Mutex<ServerFacts>,
     /// When it was last asked for something whose answer shows that its record is known as it is: in
     /// nanoseconds since the node's start; 0 for never.
     current: AtomicU64,
@@ -139,7 +139,7 @@ impl Status {
             let mut known = self.known.lock();
             let stepped_at = if stepped { Some(now) } else { known.stepped_at };
             let (quarantines, clock) = (eligibility.quarantines(), eligibility.clock_offset());
-            *known = Known { quarantines, clock, stepped_at };
+            *known = ServerFacts { quarantines, clock, stepped_at };
         }
         if let Some(news) = news {
             let (left, why) =

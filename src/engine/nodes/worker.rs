@@ -39,7 +39,7 @@ const RETRY_LAST: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Where the worker is with its connection.
-enum Phase {
+enum WorkerPhase {
     /// Nobody has used the node yet.
     Unused,
     Connecting(Box<Connecting>),
@@ -58,7 +58,7 @@ pub(crate) struct Worker {
     run_ids: Arc<Mutex<RunIds>>,
     poll: Poll,
     events: Events,
-    phase: Phase,
+    phase: WorkerPhase,
     /// Failed attempts to connect since the node was up.
     failures: u32,
     /// Since when the log says that the node is down.
@@ -90,7 +90,7 @@ impl Worker {
             run_ids,
             poll,
             events: Events::with_capacity(8),
-            phase: Phase::Unused,
+            phase: WorkerPhase::Unused,
             failures: 0,
             down_since: None,
             flapping: false,
@@ -123,20 +123,20 @@ impl Worker {
         if self.is_done(now) {
             return Flow::Stop;
         }
-        match std::mem::replace(&mut self.phase, Phase::Unused) {
-            Phase::Unused if !self.server.has_queue() && !self.server.standing.is_called_up() => self.sleep(None),
-            Phase::Unused => self.connect(now),
-            Phase::Down { retry_at } if retry_at <= now && !self.is_idle() => self.connect(now),
-            Phase::Down { retry_at } => {
-                self.phase = Phase::Down { retry_at };
+        match std::mem::replace(&mut self.phase, WorkerPhase::Unused) {
+            WorkerPhase::Unused if !self.server.has_queue() && !self.server.standing.is_called_up() => self.sleep(None),
+            WorkerPhase::Unused => self.connect(now),
+            WorkerPhase::Down { retry_at } if retry_at <= now && !self.is_idle() => self.connect(now),
+            WorkerPhase::Down { retry_at } => {
+                self.phase = WorkerPhase::Down { retry_at };
                 self.refuse_queue();
                 self.hand_on();
                 // One that is no master is woken when it is one again.
                 self.sleep((!self.is_idle()).then_some(retry_at));
             }
-            Phase::Connecting(connecting) => self.go_on_connecting(*connecting, now),
-            Phase::Open => {
-                self.phase = Phase::Open;
+            WorkerPhase::Connecting(connecting) => self.go_on_connecting(*connecting, now),
+            WorkerPhase::Open => {
+                self.phase = WorkerPhase::Open;
                 if let Err(failure) = self.serve() {
                     self.lose_connection(&failure);
                 }
@@ -160,14 +160,14 @@ impl Worker {
         let queued = self.server.has_queue();
         match self.phase {
             // The answers of a hung node are not waited for: it has what was written, and runs it when it goes on.
-            Phase::Open => {
+            WorkerPhase::Open => {
                 let (flushed, answered) =
                     self.server.link.with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
                 queued || !flushed || !(answered || self.server.is_stalled(time::tick()))
             }
-            Phase::Connecting(_) => queued || !self.server.unconfirmed.lock().is_empty(),
-            Phase::Unused => queued,
-            Phase::Down { .. } => false,
+            WorkerPhase::Connecting(_) => queued || !self.server.unconfirmed.lock().is_empty(),
+            WorkerPhase::Unused => queued,
+            WorkerPhase::Down { .. } => false,
         }
     }
 
@@ -181,7 +181,7 @@ impl Worker {
         let deadline = [deadline, stop_at].into_iter().flatten().min();
         self.server.fall_asleep();
         // RACE: see `Server::wake`: the queue is looked at once more after the announcement.
-        let may_write = !matches!(self.phase, Phase::Open) || self.server.link.load.may_write();
+        let may_write = !matches!(self.phase, WorkerPhase::Open) || self.server.link.load.may_write();
         let queued = self.server.has_queue() && may_write;
         let timeout =
             if !queued { deadline.map(|it| it.saturating_duration_since(time::tick())) } else { Some(Duration::ZERO) };
@@ -216,7 +216,7 @@ impl Worker {
     fn connect_to(&mut self, address: &Address, timeout: Duration) {
         let records = &self.server.records;
         match Connecting::begin(address, Some(records.greet(records.of_server(), None)), timeout, &self.poll) {
-            Ok(connecting) => self.phase = Phase::Connecting(Box::new(connecting)),
+            Ok(connecting) => self.phase = WorkerPhase::Connecting(Box::new(connecting)),
             Err(failure) => self.go_down(&failure),
         }
     }
@@ -228,7 +228,7 @@ impl Worker {
                 self.refuse_queue();
                 let deadline =
                     self.server.standing.stop_at().map_or(connecting.deadline(), |it| it.min(connecting.deadline()));
-                self.phase = Phase::Connecting(Box::new(connecting));
+                self.phase = WorkerPhase::Connecting(Box::new(connecting));
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
@@ -307,7 +307,7 @@ impl Worker {
         self.server.standing.set_health(Health::Up);
         let Server { id, address, upcall, .. } = &*self.server;
         upcall.tell(|| Event::NodeUp { node: *id, address: Arc::clone(address) });
-        self.phase = Phase::Open;
+        self.phase = WorkerPhase::Open;
     }
 
     fn claim(&self, run_id: &str) -> Result<(), Double> {
@@ -422,7 +422,7 @@ impl Worker {
         let until = now.checked_add(self.connect_timeout).unwrap_or(now);
         self.server.standing.set_health(Health::Connecting { until });
         self.disconnect(failure);
-        self.phase = Phase::Down { retry_at: now };
+        self.phase = WorkerPhase::Down { retry_at: now };
     }
 
     /// Ends the connection, or the attempt, and refuses what comes until the next one.
@@ -435,12 +435,12 @@ impl Worker {
         let pause = pause.saturating_add(pause.mul_f64(fastrand::f64() / 4.0));
         self.failures = self.failures.saturating_add(1);
         let now = time::tick();
-        self.phase = Phase::Down { retry_at: now.checked_add(pause).unwrap_or(now) };
+        self.phase = WorkerPhase::Down { retry_at: now.checked_add(pause).unwrap_or(now) };
     }
 
     /// Closes the connection: everybody who waits for an answer is told, and releases are kept.
     fn disconnect(&mut self, failure: &NodeFailure) {
-        self.phase = Phase::Unused;
+        self.phase = WorkerPhase::Unused;
         let unanswered = self.server.close();
         self.run_ids.lock().leave(self.voter(), time::tick());
         self.server.lane.iter().for_each(|it| it.look());

@@ -1,7 +1,7 @@
 //! Which calls may begin a round now, and which wait for their turn: see "Rounds and load" in ARCHITECTURE.md.
 //!
-//! Everything that a caller waits for takes a slot until it is decided. Releases take one at once, whatever the limit:
-//! what holds up others must not wait for them. Acquire rounds begin as long as there is a slot within the limit, and
+//! Everything that a caller waits for takes a ticket until it is decided. Releases take one at once, whatever the limit:
+//! what holds up others must not wait for them. Acquire rounds begin as long as there is a ticket within the limit, and
 //! otherwise in the order in which they came.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub(crate) struct Admission {
     under_way: AtomicUsize,
     /// How many wait.
     waiting: AtomicUsize,
-    waiters: Mutex<Queue>,
+    waiters: Mutex<RoundQueue>,
     response_timeout: Duration,
     /// What `limit` comes from.
     learned: Mutex<Limit>,
@@ -31,29 +31,29 @@ pub(crate) struct Admission {
 
 /// The calls that wait, in the order in which they came.
 #[derive(Default)]
-struct Queue {
+struct RoundQueue {
     next: u64,
-    waiters: BTreeMap<u64, Arc<Waiter>>,
+    waiters: BTreeMap<u64, Arc<RoundWaiter>>,
 }
 
-struct Waiter {
+struct RoundWaiter {
     parker: Arc<Parker>,
-    /// It has been given a slot, and has not taken it yet.
+    /// It has been given a ticket, and has not taken it yet.
     given: AtomicBool,
 }
 
 /// The right to have a round under way.
-pub(crate) struct Slot {
+pub(crate) struct RoundTicket {
     admission: Arc<Admission>,
     /// How long it was waited for.
     waited: Duration,
 }
 
-/// A place among the calls that wait for a slot, given up when it is dropped.
+/// A place among the calls that wait for a ticket, given up when it is dropped.
 pub(crate) struct Waiting {
     admission: Arc<Admission>,
     id: u64,
-    waiter: Arc<Waiter>,
+    waiter: Arc<RoundWaiter>,
     since: Tick,
 }
 
@@ -71,27 +71,27 @@ impl Admission {
         }
     }
 
-    /// A slot, if no call has to wait for one.
-    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Slot> {
+    /// A ticket, if no call has to wait for one.
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<RoundTicket> {
         if self.waiting.load(SeqCst) != 0 {
             return None;
         }
         let before = self.under_way.fetch_add(1, SeqCst);
-        let slot = self.slot(Duration::ZERO);
-        (before < self.limit.load(Relaxed)).then_some(slot)
+        let ticket = self.ticket(Duration::ZERO);
+        (before < self.limit.load(Relaxed)).then_some(ticket)
     }
 
-    /// A slot, as soon as it is there; `None` at `until`, or when one of `signals` is given.
-    pub(crate) fn wait(self: &Arc<Self>, until: Tick, signals: &[&Signal]) -> Option<Slot> {
-        if let Some(slot) = self.try_enter() {
-            return Some(slot);
+    /// A ticket, as soon as it is there; `None` at `until`, or when one of `signals` is given.
+    pub(crate) fn wait(self: &Arc<Self>, until: Tick, signals: &[&Signal]) -> Option<RoundTicket> {
+        if let Some(ticket) = self.try_enter() {
+            return Some(ticket);
         }
         let parker = Arc::new(Parker::default());
         let _watching = parker.watch(signals);
         let waiting = self.enqueue(&parker);
         loop {
-            if let Some(slot) = waiting.take() {
-                return Some(slot);
+            if let Some(ticket) = waiting.take() {
+                return Some(ticket);
             }
             if until <= time::tick() || signals.iter().any(|it| it.is_given()) {
                 return None;
@@ -100,19 +100,19 @@ impl Admission {
         }
     }
 
-    /// A slot, whatever the limit.
-    pub(crate) fn enter(self: &Arc<Self>) -> Slot {
+    /// A ticket, whatever the limit.
+    pub(crate) fn enter(self: &Arc<Self>) -> RoundTicket {
         self.under_way.fetch_add(1, SeqCst);
-        self.slot(Duration::ZERO)
+        self.ticket(Duration::ZERO)
     }
 
-    fn slot(self: &Arc<Self>, waited: Duration) -> Slot {
-        Slot { admission: Arc::clone(self), waited }
+    fn ticket(self: &Arc<Self>, waited: Duration) -> RoundTicket {
+        RoundTicket { admission: Arc::clone(self), waited }
     }
 
-    /// Waits for a slot. `parker` is woken when it is there: see [`Waiting::take`].
+    /// Waits for a ticket. `parker` is woken when it is there: see [`Waiting::take`].
     pub(crate) fn enqueue(self: &Arc<Self>, parker: &Arc<Parker>) -> Waiting {
-        let waiter = Arc::new(Waiter { parker: Arc::clone(parker), given: AtomicBool::new(false) });
+        let waiter = Arc::new(RoundWaiter { parker: Arc::clone(parker), given: AtomicBool::new(false) });
         let id = {
             let mut queue = self.waiters.lock();
             let id = queue.next;
@@ -121,8 +121,8 @@ impl Admission {
             self.waiting.store(queue.waiters.len(), SeqCst);
             id
         };
-        // RACE: a call that ends gives its slot back and then looks for calls that wait; this one says that it waits and then
-        // looks for slots. One of the two sees the other.
+        // RACE: a call that ends gives its ticket back and then looks for calls that wait; this one says that it waits and then
+        // looks for tickets. One of the two sees the other.
         self.let_in();
         Waiting { admission: Arc::clone(self), id, waiter, since: time::tick() }
     }
@@ -139,14 +139,14 @@ impl Admission {
         self.under_way.load(SeqCst) == 0 && self.waiting.load(SeqCst) == 0
     }
 
-    /// Gives slots to the calls that came first, as long as there are any.
+    /// Gives tickets to the calls that came first, as long as there are any.
     fn let_in(&self) {
         while let Some(waiter) = self.next() {
             waiter.parker.wake();
         }
     }
 
-    fn next(&self) -> Option<Arc<Waiter>> {
+    fn next(&self) -> Option<Arc<RoundWaiter>> {
         let mut queue = self.waiters.lock();
         if self.limit.load(Relaxed) <= self.under_way.load(SeqCst) {
             return None;
@@ -173,7 +173,7 @@ impl Admission {
     }
 }
 
-impl Slot {
+impl RoundTicket {
     /// Tells how long the round took.
     pub(crate) fn learn(&self, asked: Tick, took: Duration, answered: bool) {
         self.admission.learn(asked, took, answered);
@@ -185,7 +185,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for RoundTicket {
     fn drop(&mut self) {
         self.admission.under_way.fetch_sub(1, SeqCst);
         if self.admission.waiting.load(SeqCst) != 0 {
@@ -195,31 +195,36 @@ impl Drop for Slot {
 }
 
 impl Waiting {
-    /// The slot, once it is there.
-    pub(crate) fn take(&self) -> Option<Slot> {
+    /// The ticket, once it is there.
+    pub(crate) fn take(&self) -> Option<RoundTicket> {
         let is_given = self.waiter.given.swap(false, SeqCst);
-        is_given.then(|| self.admission.slot(time::tick().saturating_duration_since(self.since)))
+        is_given.then(|| self.admission.ticket(time::tick().saturating_duration_since(self.since)))
     }
 }
 
 /// When a call that waits for other things as well may begin a round.
 #[derive(Default)]
-pub(crate) struct Turn(Option<Waiting>);
+pub(crate) struct RoundWait(Option<Waiting>);
 
-impl Turn {
-    /// A slot, if the call `wants` one and it is there; `parker` is woken when it is. A call that does not want it any more
+impl RoundWait {
+    /// A ticket, if the call `wants` one and it is there; `parker` is woken when it is. A call that does not want it any more
     /// loses its place.
-    pub(crate) fn wait(&mut self, wants: bool, admission: &Arc<Admission>, parker: &Arc<Parker>) -> Option<Slot> {
-        let slot = match &self.0 {
+    pub(crate) fn wait(
+        &mut self,
+        wants: bool,
+        admission: &Arc<Admission>,
+        parker: &Arc<Parker>,
+    ) -> Option<RoundTicket> {
+        let ticket = match &self.0 {
             _ if !wants => None,
             Some(waiting) => Some(waiting.take()?),
             // It may be there at once: then the thread is woken for nothing.
             None => admission.try_enter().or_else(|| self.0.insert(admission.enqueue(parker)).take()),
         };
-        if slot.is_some() || !wants {
+        if ticket.is_some() || !wants {
             self.0 = None;
         }
-        slot
+        ticket
     }
 
     /// Whether nothing else keeps the call from asking the nodes.
@@ -235,7 +240,7 @@ impl Drop for Waiting {
             queue.waiters.remove(&self.id);
             self.admission.waiting.store(queue.waiters.len(), SeqCst);
         }
-        // RACE: it was given a slot before it left the queue, and no other call would use it.
+        // RACE: it was given a ticket before it left the queue, and no other call would use it.
         drop(self.take());
     }
 }
@@ -268,10 +273,10 @@ mod tests {
 
         drop(first);
         assert!(admission.try_enter().is_none(), "others were first");
-        let slot = a.take().unwrap();
+        let ticket = a.take().unwrap();
         assert!(a.take().is_none() && b.take().is_none());
 
-        drop((second, slot));
+        drop((second, ticket));
         assert!(b.take().is_some() && c.take().is_some());
         assert!(admission.is_idle());
         assert!(admission.try_enter().is_some());
@@ -280,11 +285,11 @@ mod tests {
     #[test]
     fn h5_a_slot_that_came_when_nobody_waited_any_more_goes_to_the_next() {
         let admission = admission(1);
-        let slot = admission.try_enter().unwrap();
+        let ticket = admission.try_enter().unwrap();
         let [gone, told, next] = [(); 3].map(|()| enqueue(&admission));
 
         drop(gone);
-        drop(slot);
+        drop(ticket);
         drop(told);
 
         assert!(next.take().is_some());
@@ -306,7 +311,7 @@ mod tests {
     #[test]
     fn h5_who_waits_for_a_slot_can_be_cancelled_and_has_an_end() {
         let admission = admission(1);
-        let _slot = admission.enter();
+        let _ticket = admission.enter();
         let cancel = CancelHandle::new();
         cancel.cancel();
         let far = time::tick().checked_add(Duration::from_secs(600)).unwrap();
@@ -319,13 +324,13 @@ mod tests {
     #[test]
     fn h5_when_more_is_allowed_those_who_wait_begin() {
         let admission = admission(1);
-        let slot = admission.try_enter().unwrap();
+        let ticket = admission.try_enter().unwrap();
         let waiting = [(); 3].map(|()| enqueue(&admission));
 
         for _ in 0..100 {
-            slot.learn(time::tick(), Duration::from_millis(1), true);
+            ticket.learn(time::tick(), Duration::from_millis(1), true);
         }
-        drop(slot);
+        drop(ticket);
 
         assert!(waiting.iter().all(|it| it.take().is_some()));
     }

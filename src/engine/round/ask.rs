@@ -29,7 +29,7 @@ pub(crate) fn ask(
 pub(crate) type Timed = (Result<Answer, NodeFailure>, Option<Duration>);
 
 /// A command for all nodes, or for those in `to`.
-pub(crate) struct Asked {
+pub(crate) struct NodeQuery {
     pub(crate) command: Command,
     pub(crate) to: Option<NodeSet>,
     /// To which of the servers that serve something; that of its slot otherwise.
@@ -37,9 +37,13 @@ pub(crate) struct Asked {
 }
 
 /// Several commands at once, each for its nodes: the answers to each, in node order, at `deadline` at the latest.
-pub(crate) fn ask_many(fanout: &Fanout, commands: impl IntoIterator<Item = Asked>, deadline: Tick) -> Vec<Vec<Timed>> {
+pub(crate) fn ask_many(
+    fanout: &Fanout,
+    commands: impl IntoIterator<Item = NodeQuery>,
+    deadline: Tick,
+) -> Vec<Vec<Timed>> {
     let _busy = fanout.busy();
-    let begin = |Asked { command, to, part }| {
+    let begin = |NodeQuery { command, to, part }| {
         let (round, sent) = (round(fanout, to), Moment::now());
         let outgoing = Outgoing::ask(command, &round).to(to).for_part(part);
         fanout.send(outgoing, None, None, time::tick()).finish();

@@ -7,11 +7,11 @@ use crate::answer::Answer;
 use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::outgoing::Outgoing;
-use crate::engine::round::admission::Slot;
+use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::ask;
 use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
 use crate::engine::round::pending::Pending;
-use crate::engine::round::request::{Known, Request};
+use crate::engine::round::request::{AttemptFacts, Request};
 use crate::engine::round::run;
 use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure};
@@ -42,18 +42,18 @@ pub(crate) struct Attempt {
     is_odd: bool,
     pub(crate) round: Arc<Pending<AcquireRound>>,
     /// Others may begin when it has ended.
-    slot: Slot,
+    round_ticket: RoundTicket,
 }
 
 impl Attempt {
     /// Prepares an attempt, and what has to be sent. `on_end` is called by the thread that decides the round.
     ///
-    /// Its time runs from here on: what the call has waited for its slot does not count.
+    /// Its time runs from here on: what the call has waited for its round ticket does not count.
     pub(crate) fn prepare(
         fanout: &Fanout,
-        slot: Slot,
+        round_ticket: RoundTicket,
         request: &Request,
-        known: Known,
+        known: AttemptFacts,
         on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Outgoing), NotWon> {
         let owner = OwnerToken::draw().map_err(|err| NotWon::NoRandomness { reason: err.to_string() })?;
@@ -71,16 +71,16 @@ impl Attempt {
         let (enters, deadline) = (policy.enters, request.limit(fanout.deadline(sent.tick)));
         let is_odd = fanout.response_timeout() != deadline.saturating_duration_since(sent.tick);
         let outgoing = Outgoing::ask(command, &round);
-        let attempt = Attempt { owner, sent, use_until, seen, enters, deadline, is_odd, round, slot };
+        let attempt = Attempt { owner, sent, use_until, seen, enters, deadline, is_odd, round, round_ticket };
         Ok((attempt, outgoing))
     }
 
     /// Sends it, and waits until it is won or lost.
     pub(crate) fn run(
         fanout: &Fanout,
-        slot: Slot,
+        round_ticket: RoundTicket,
         request: &Request,
-        known: Known,
+        known: AttemptFacts,
         driver: Option<Driving<'_>>,
     ) -> Result<Won, NotWon> {
         if driver.is_none() {
@@ -89,7 +89,7 @@ impl Attempt {
         let _busy = fanout.busy();
         // Looked at before the clocks are: see there.
         let askable = fanout.askable();
-        let (attempt, outgoing) = Attempt::prepare(fanout, slot, request, known, None)?;
+        let (attempt, outgoing) = Attempt::prepare(fanout, round_ticket, request, known, None)?;
         if let Some(askable) = askable {
             for (node, row) in fanout.left_out(askable) {
                 attempt.round.leave_out(node, row);
@@ -119,7 +119,7 @@ impl Attempt {
         let Some(ended) = self.round.ended() else { return };
         let answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
         if !self.is_odd && (answered || ended.timed_out) {
-            self.slot.learn(self.sent.tick, ended.at.since(self.sent.moment), !ended.timed_out);
+            self.round_ticket.learn(self.sent.tick, ended.at.since(self.sent.moment), !ended.timed_out);
         }
     }
 
@@ -204,7 +204,7 @@ impl Attempt {
         let release = self.take_back(fanout, request, &rows, wait::keeps_its_place(why));
         let (entered, common_slot) = self.round.with_ballot(|it| (it.entered(), it.common_slot()));
         let common_slot = common_slot.filter(|_| why == LossReason::Held);
-        let (asked, waited) = (self.sent.tick, self.slot.waited());
+        let (asked, waited) = (self.sent.tick, self.round_ticket.waited());
         Err(LostAttempt {
             why,
             rows,

@@ -77,7 +77,7 @@ pub(crate) struct LostAttempt {
     /// When it began.
     pub(crate) asked: Tick,
     pub(crate) took: Duration,
-    /// For how long the call has waited for its slot before.
+    /// For how long the call has waited for its round ticket before.
     pub(crate) waited: Duration,
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,

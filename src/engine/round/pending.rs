@@ -15,7 +15,7 @@ use crate::time::{Moment, Tick};
 
 /// A round under way.
 pub(crate) struct Pending<R: Round> {
-    state: Mutex<State<R>>,
+    state: Mutex<RoundState<R>>,
     decided: Condvar,
     /// Told of every answer that comes after the decision.
     answered: Condvar,
@@ -27,15 +27,15 @@ type Hook<R> = Box<dyn Fn(&<R as Round>::End) + Send + Sync>;
 
 /// When a round was decided, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct RoundEnd {
     pub(crate) at: Moment,
     /// Not by votes.
     pub(crate) timed_out: bool,
 }
 
-struct State<R: Round> {
+struct RoundState<R: Round> {
     ballot: Ballot<R>,
-    ended: Option<Ended>,
+    ended: Option<RoundEnd>,
     /// Rows that say something else than the votes. Few rounds have any.
     amended: Vec<(NodeId, NodeAnswer)>,
     /// Nodes to which something of the command may have come.
@@ -55,7 +55,7 @@ impl<R: Round> Pending<R> {
 
     pub(crate) fn with_hook(nodes: usize, round: R, hook: Option<Hook<R>>) -> Pending<R> {
         let ballot = Ballot::new(nodes, round);
-        let state = State { ballot, ended: None, amended: Vec::new(), reached: NodeSet::default() };
+        let state = RoundState { ballot, ended: None, amended: Vec::new(), reached: NodeSet::default() };
         Pending { state: Mutex::new(state), decided: Condvar::new(), answered: Condvar::new(), hook }
     }
 
@@ -93,7 +93,7 @@ impl<R: Round> Pending<R> {
     }
 
     /// When it was decided, if it was.
-    pub(crate) fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<RoundEnd> {
         self.state.lock().ended
     }
 
@@ -154,12 +154,12 @@ impl<R: Round> Pending<R> {
     }
 }
 
-impl<R: Round> State<R> {
+impl<R: Round> RoundState<R> {
     /// The end, if this vote decides the round.
     fn take(&mut self, node: NodeId, vote: Answer) -> Option<R::End> {
         let now = Moment::now();
         let Step::Decided(end) = self.ballot.on_vote(node, vote, now) else { return None };
-        self.ended = Some(Ended { at: now, timed_out: false });
+        self.ended = Some(RoundEnd { at: now, timed_out: false });
         Some(end)
     }
 
@@ -167,7 +167,7 @@ impl<R: Round> State<R> {
     fn close(&mut self) -> Option<R::End> {
         let now = Moment::now();
         let Step::Decided(end) = self.ballot.on_timeout(now) else { return None };
-        self.ended = Some(Ended { at: now, timed_out: true });
+        self.ended = Some(RoundEnd { at: now, timed_out: true });
         Some(end)
     }
 }

@@ -65,7 +65,7 @@ impl Request {
 
 /// What a call knows from its attempts so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct AttemptFacts {
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
     /// It could not win its last round even if nobody has the lock: see [`wait::keeps_its_place`].
@@ -74,12 +74,12 @@ pub(crate) struct Known {
     pub(crate) only: Option<u8>,
 }
 
-impl Known {
+impl AttemptFacts {
     /// What is known after a lost attempt.
-    pub(crate) fn after(self, lost: &LostAttempt) -> Known {
+    pub(crate) fn after(self, lost: &LostAttempt) -> AttemptFacts {
         // One try for a slot, and then by chance again.
         let only = lost.common_slot.filter(|_| self.only.is_none());
-        Known { seen: self.seen.max(lost.seen), has_no_place: !wait::keeps_its_place(lost.why), only }
+        AttemptFacts { seen: self.seen.max(lost.seen), has_no_place: !wait::keeps_its_place(lost.why), only }
     }
 
     /// How the next attempt deals with other calls that wait.

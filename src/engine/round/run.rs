@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::nodes::drive::Driving;
-use crate::engine::nodes::fanout::{Fanout, Sent};
+use crate::engine::nodes::fanout::{Fanout, SentCommands};
 use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::round::pending::Pending;
 use crate::error::NodeAnswer;
@@ -28,7 +28,7 @@ pub(crate) fn run<R: Round>(
 }
 
 /// Waits for a round whose command was sent.
-pub(crate) fn wait<R: Round>(sent: Sent<'_>, round: &Pending<R>, deadline: Tick) -> R::End {
+pub(crate) fn wait<R: Round>(sent: SentCommands<'_>, round: &Pending<R>, deadline: Tick) -> R::End {
     sent.drive(&|| round.is_over(), deadline);
     round.wait(deadline)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::park::Signal;
-use crate::engine::round::admission::{Admission, Slot, Turn};
+use crate::engine::round::admission::{Admission, RoundTicket, RoundWait};
 use crate::engine::round::attempt::Attempt;
 use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
 use crate::engine::round::request::Request;
@@ -24,7 +24,7 @@ use crate::time::{self, Tick};
 const LEAVE_FOR: Duration = Duration::from_secs(5);
 
 /// What comes next for a call that waits.
-pub(crate) enum Next {
+pub(crate) enum WaitResult {
     /// An attempt has ended.
     Ended(Result<Won, NotWon>),
     /// The first call has given up because of an outage, after this attempt. It is over for all of them.
@@ -36,7 +36,7 @@ pub(crate) enum Next {
 /// What a call waits for.
 enum Woken {
     /// The nodes may be asked now.
-    Try(Slot),
+    Try(RoundTicket),
     /// The thread that released the lock has asked them for this call.
     Sent(Attempt),
     /// The first call has given up because of an outage, after this attempt. It is over for all of them.
@@ -46,7 +46,7 @@ enum Woken {
 }
 
 /// A call in its queue, until it is dropped.
-pub(crate) struct Place<'a> {
+pub(crate) struct QueuedCall<'a> {
     fanout: &'a Fanout,
     queues: &'a Queues,
     admission: &'a Arc<Admission>,
@@ -59,7 +59,7 @@ pub(crate) struct Place<'a> {
     /// Nodes that may have the call in their waiting lists.
     listed: NodeSet,
     /// To begin a round.
-    turn: Turn,
+    turn: RoundWait,
     /// It has asked, and waits for notices now: a thread must read them.
     reads: bool,
     /// It reads what the nodes say, for all, while it waits.
@@ -68,14 +68,14 @@ pub(crate) struct Place<'a> {
     held: Option<u64>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> QueuedCall<'a> {
     /// Goes to the end of the queue.
     pub(crate) fn join(
         fanout: &'a Fanout,
         queues: &'a Queues,
         admission: &'a Arc<Admission>,
         request: Request,
-    ) -> Place<'a> {
+    ) -> QueuedCall<'a> {
         let joined = time::tick();
         let ticket = Arc::new(Ticket { request, joined, parker: Arc::default(), state: Mutex::default() });
         queues.note_wait(&ticket.request.spec.plan);
@@ -85,7 +85,7 @@ impl<'a> Place<'a> {
         queue.join(Arc::clone(&ticket));
         queue.admit();
         drop(by_key);
-        Place {
+        QueuedCall {
             fanout,
             queues,
             admission,
@@ -95,7 +95,7 @@ impl<'a> Place<'a> {
             told: 0,
             false_alarms: 0,
             listed: NodeSet::default(),
-            turn: Turn::default(),
+            turn: RoundWait::default(),
             reads: false,
             driver: None,
             held: None,
@@ -112,12 +112,12 @@ impl<'a> Place<'a> {
 
     /// Waits until the nodes may be asked and asks them, or until an attempt was made for the call and has ended; until
     /// `until`, or until one of `signals` is given.
-    pub(crate) fn next(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Next {
+    pub(crate) fn next(&mut self, until: Option<Tick>, signals: &[&Signal]) -> WaitResult {
         match self.wait(until, signals) {
-            Woken::Try(slot) => Next::Ended(self.try_now(slot)),
-            Woken::Sent(attempt) => Next::Ended(self.finish(attempt)),
-            Woken::GivenUp(lost) => Next::GivenUp(lost),
-            Woken::Stopped => Next::Stopped,
+            Woken::Try(round_ticket) => WaitResult::Ended(self.try_now(round_ticket)),
+            Woken::Sent(attempt) => WaitResult::Ended(self.finish(attempt)),
+            Woken::GivenUp(lost) => WaitResult::GivenUp(lost),
+            Woken::Stopped => WaitResult::Stopped,
         }
     }
 
@@ -160,8 +160,8 @@ impl<'a> Place<'a> {
                     _ => (until, false),
                 }
             };
-            if let Some(slot) = self.turn.wait(asks, self.admission, &parker) {
-                return Woken::Try(slot);
+            if let Some(round_ticket) = self.turn.wait(asks, self.admission, &parker) {
+                return Woken::Try(round_ticket);
             }
             match &mut self.driver {
                 Some(driver) => {
@@ -185,7 +185,7 @@ impl<'a> Place<'a> {
     }
 
     /// Asks the nodes.
-    fn try_now(&mut self, slot: Slot) -> Result<Won, NotWon> {
+    fn try_now(&mut self, round_ticket: RoundTicket) -> Result<Won, NotWon> {
         let known = {
             let mut state = self.ticket.state.lock();
             self.told = state.announced.len();
@@ -194,13 +194,13 @@ impl<'a> Place<'a> {
             state.known
         };
         let driver = self.driver.take();
-        let result = Attempt::run(self.fanout, slot, self.request(), known, driver);
+        let result = Attempt::run(self.fanout, round_ticket, self.request(), known, driver);
         result.inspect_err(|err| self.note(err))
     }
 
     /// Waits for the attempt that was made for this call.
     fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
-        (self.driver, self.turn, self.told) = (None, Turn::default(), 0);
+        (self.driver, self.turn, self.told) = (None, RoundWait::default(), 0);
         let result = attempt.finish(self.fanout, self.request()).map_err(NotWon::Lost);
         result.inspect_err(|err| self.note(err))
     }
@@ -255,7 +255,7 @@ impl<'a> Place<'a> {
 
     /// Leaves the queue, unless an attempt was made for the call meanwhile: that has to be finished first.
     fn leave(&mut self) -> Option<Attempt> {
-        (self.driver, self.turn) = (None, Turn::default());
+        (self.driver, self.turn) = (None, RoundWait::default());
         loop {
             {
                 let mut by_key = self.queues.by_key.lock();
@@ -296,7 +296,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         while let Some(attempt) = self.leave() {
             // What is taken back enters the lists: see `take_back`.
@@ -323,11 +323,11 @@ mod tests {
         Engine::start(Config::default(), addresses).unwrap()
     }
 
-    fn join(shared: &Shared) -> Place<'_> {
+    fn join(shared: &Shared) -> QueuedCall<'_> {
         let plan = Plan::mutex(b"", b"x", KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
         let request = Request::new(&spec, &shared.config, Some(shared.queues.waiter(spec.rule())));
-        Place::join(&shared.fanout, &shared.queues, &shared.admission, request)
+        QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
     }
 
     fn commands(shared: &Shared) -> u64 {
@@ -456,7 +456,7 @@ mod tests {
         let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
         let join = || {
             let request = Request::new(&spec, &shared.config, Some(shared.queues.waiter(spec.rule())));
-            Place::join(&shared.fanout, &shared.queues, &shared.admission, request)
+            QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
         };
         let pass_on = || shared.queues.pass_on(&spec.plan, 7);
         // A ticket that is left as it is would be waited for.

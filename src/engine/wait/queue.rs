@@ -15,26 +15,26 @@ pub(super) type WaitQueues = HashMap<Arc<[u8]>, WaitQueue>;
 #[derive(Default)]
 pub(super) struct WaitQueue {
     /// The manager holds the lock, alone.
-    holder: Option<Hold>,
+    holder: Option<HoldEntry>,
     /// The manager's holds of a lock that is shared.
-    readers: Vec<Hold>,
+    readers: Vec<HoldEntry>,
     /// The manager's holds of sets of locks that this one belongs to, or its permits. They say whose it is, and nobody waits
     /// for that.
-    in_sets: Vec<Hold>,
+    in_sets: Vec<HoldEntry>,
     pub(super) tickets: VecDeque<Arc<Ticket>>,
 }
 
 /// A hold of the manager.
 #[derive(Clone, Copy)]
-pub(super) struct Hold {
+pub(super) struct HoldEntry {
     id: u64,
     /// The thread that took it. The guard may be another thread's by now.
     taker: ThreadId,
 }
 
-impl Hold {
-    fn of_this_thread(id: u64) -> Hold {
-        Hold { id, taker: this_thread() }
+impl HoldEntry {
+    fn of_this_thread(id: u64) -> HoldEntry {
+        HoldEntry { id, taker: this_thread() }
     }
 }
 
@@ -45,7 +45,7 @@ impl WaitQueue {
 
     /// The calling thread has taken the lock.
     pub(super) fn begin_hold(&mut self, id: u64, rule: Rule) {
-        let hold = Hold::of_this_thread(id);
+        let hold = HoldEntry::of_this_thread(id);
         match rule {
             Rule::Exclusive => self.holder = Some(hold),
             Rule::Shared => self.readers.push(hold),
@@ -54,7 +54,7 @@ impl WaitQueue {
 
     /// The calling thread has taken a set of locks with this one, or a permit.
     pub(super) fn begin_hold_of_set(&mut self, id: u64) {
-        self.in_sets.push(Hold::of_this_thread(id));
+        self.in_sets.push(HoldEntry::of_this_thread(id));
     }
 
     pub(super) fn end_hold_of_set(&mut self, id: u64) {
@@ -75,7 +75,7 @@ impl WaitQueue {
     /// The hold `id` is that of a reader from now on, and is called `reader`.
     pub(super) fn share_hold(&mut self, id: u64, reader: u64) {
         if let Some(hold) = self.holder.take_if(|it| it.id == id) {
-            self.readers.push(Hold { id: reader, ..hold });
+            self.readers.push(HoldEntry { id: reader, ..hold });
         }
     }
 

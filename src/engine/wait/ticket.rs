@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::outgoing::Outgoing;
 use crate::engine::park::Parker;
-use crate::engine::round::admission::Slot;
+use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::attempt::Attempt;
 use crate::engine::round::outcome::{LostAttempt, NotWon};
-use crate::engine::round::request::{Known, Request};
+use crate::engine::round::request::{AttemptFacts, Request};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::quorum;
 use crate::logic::wait;
@@ -22,11 +22,11 @@ pub(crate) struct Ticket {
     pub(super) request: Request,
     pub(super) joined: Tick,
     pub(super) parker: Arc<Parker>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<TicketState>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct TicketState {
     /// The call is the first in its queue, and the manager does not hold the lock.
     pub(super) may_ask: bool,
     /// An attempt of it is under way, and not only handed over.
@@ -38,7 +38,7 @@ pub(super) struct State {
     pub(super) announced_at: Option<Tick>,
     /// How long the others are waited for after that.
     pub(super) grace: Duration,
-    pub(super) known: Known,
+    pub(super) known: AttemptFacts,
     pub(super) handover: Handover,
     /// The last attempt of the first call, which has given up because of an outage.
     pub(super) given_up: Option<Arc<LostAttempt>>,
@@ -56,7 +56,7 @@ pub(super) enum Handover {
     Sent(Attempt),
 }
 
-impl State {
+impl TicketState {
     /// When to ask the nodes; `None` for at once.
     pub(super) fn next_try(&self, nodes: usize) -> Option<Tick> {
         let in_time = self.announced_at.and_then(|it| it.checked_add(self.grace));
@@ -96,10 +96,10 @@ impl Ticket {
     }
 
     /// Prepares an attempt for the call. The result has to be sent.
-    pub(crate) fn prepare(&self, fanout: &Fanout, slot: Slot) -> Result<(Attempt, Outgoing), NotWon> {
+    pub(crate) fn prepare(&self, fanout: &Fanout, round_ticket: RoundTicket) -> Result<(Attempt, Outgoing), NotWon> {
         let known = self.state.lock().known;
         let parker = Arc::clone(&self.parker);
-        Attempt::prepare(fanout, slot, &self.request, known, Some(Box::new(move || parker.wake())))
+        Attempt::prepare(fanout, round_ticket, &self.request, known, Some(Box::new(move || parker.wake())))
     }
 
     /// Hands the call its attempt, which has been sent.

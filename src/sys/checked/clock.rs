@@ -119,11 +119,11 @@ pub(crate) fn stop_clock() {
 /// One thread's sleep.
 #[derive(Default)]
 pub(crate) struct Sleeper {
-    state: Mutex<State>,
+    state: Mutex<SleeperState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SleeperState {
     woken: bool,
     waker: Option<Waker>,
 }

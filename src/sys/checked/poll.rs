@@ -19,11 +19,11 @@ pub(crate) trait Readiness: Send + Sync {
 
 #[derive(Default)]
 pub(crate) struct Selector {
-    state: Mutex<State>,
+    state: Mutex<PollState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PollState {
     woken: Option<Token>,
     sources: Vec<Weak<dyn Readiness>>,
     sleeper: Option<Arc<Sleeper>>,
@@ -95,9 +95,9 @@ impl Poll {
                 let mut state = selector.state.lock().unwrap();
                 (state.woken.take(), state.sources.clone())
             };
-            events.0.extend(woken.map(|token| Event { token, readable: false, closed: false }));
+            events.0.extend(woken.map(|token| PollEvent { token, readable: false, closed: false }));
             let found = sources.iter().filter_map(|it| it.upgrade()?.take());
-            events.0.extend(found.map(|(token, readable, closed)| Event { token, readable, closed }));
+            events.0.extend(found.map(|(token, readable, closed)| PollEvent { token, readable, closed }));
             trace(format_args!("polls, for {timeout:?}: {:?}", events.0));
             if !events.0.is_empty() || deadline.is_some_and(|it| it <= now()) {
                 return Ok(());
@@ -109,26 +109,26 @@ impl Poll {
     }
 }
 
-pub(crate) struct Events(Vec<Event>);
+pub(crate) struct Events(Vec<PollEvent>);
 
 impl Events {
     pub(crate) fn with_capacity(_capacity: usize) -> Events {
         Events(Vec::new())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Event> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PollEvent> {
         self.0.iter()
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct PollEvent {
     token: Token,
     readable: bool,
     closed: bool,
 }
 
-impl Event {
+impl PollEvent {
     pub(crate) fn token(&self) -> Token {
         self.token
     }

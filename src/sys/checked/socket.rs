@@ -16,11 +16,11 @@ use super::trace::trace;
 /// Both directions of a connection.
 #[derive(Default)]
 struct Pipe {
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PeerState {
     to_server: VecDeque<u8>,
     to_client: VecDeque<u8>,
     /// How many bytes may be on their way to the server; any number if 0.
@@ -42,7 +42,7 @@ struct Watched {
     armed: bool,
 }
 
-impl State {
+impl PeerState {
     fn is_readable(&self) -> bool {
         !self.to_client.is_empty() || self.is_closed()
     }

@@ -15,7 +15,7 @@ use quorlock_testing::store::{Store, Value};
 use super::*;
 use crate::answer::GreetReply;
 use crate::ids::{Edition, OwnerToken};
-use crate::wire::{self, Asked, Command, Destination, Greeted, Greeting, Naming, QueuePolicy, Reply};
+use crate::wire::{self, Command, Destination, Greeted, Greeting, Naming, QueuePolicy, Reply, ReplyFormat};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
@@ -177,7 +177,7 @@ impl Real {
         answer
     }
 
-    fn run(&mut self, asked: Asked, bytes: &[u8]) -> Vote {
+    fn run(&mut self, asked: ReplyFormat, bytes: &[u8]) -> Vote {
         let (args, _) = resp::parse(bytes).unwrap().unwrap();
         let done = self.store.execute(&args, Duration::from_micros(self.now));
         let mut frame = Vec::new();

@@ -64,7 +64,7 @@ fn h5_a_try_lasts_a_connect_timeout_and_two_response_timeouts_at_most() {
         let admission = &locks.engine().shared().admission;
         let at_most = CONNECT_TIMEOUT + RESPONSE_TIMEOUT * 2;
 
-        // Others have all slots.
+        // Others have all tickets.
         admission.allow(1);
         let other = admission.enter();
         let (lasted, result) = lasts(|| locks.mutex("a").try_lock());

@@ -4,7 +4,7 @@ use super::{Section, World, call, join, ms, patiently, spawn, until};
 use crate::engine::CancelHandle;
 use crate::sys::checked;
 
-/// A slot that nobody is told of would leave the others asleep, and time would pass.
+/// A ticket that nobody is told of would leave the others asleep, and time would pass.
 #[test]
 fn h5_calls_of_more_threads_than_slots_all_get_their_turn() {
     patiently(3_000, || {
@@ -25,7 +25,7 @@ fn h5_calls_of_more_threads_than_slots_all_get_their_turn() {
     });
 }
 
-/// A call that is cancelled may have been given its slot at that moment; and a hand-over needs a second one.
+/// A call that is cancelled may have been given its ticket at that moment; and a hand-over needs a second one.
 #[test]
 fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
     patiently(3_000, || {
@@ -47,7 +47,7 @@ fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
     });
 }
 
-/// The release finds no slot for the acquire of the next call, and one is free a moment later. An acquire before the release
+/// The release finds no ticket for the acquire of the next call, and one is free a moment later. An acquire before the release
 /// would be refused, and the release tells this manager of nothing: it says that its own acquire follows.
 #[test]
 fn a_call_that_is_handed_no_attempt_asks_behind_the_release() {
@@ -60,8 +60,8 @@ fn a_call_that_is_handed_no_attempt_asks_behind_the_release() {
         until(|| locks.stats().waiting == 1);
         let admission = &locks.engine().shared().admission;
         admission.allow(2);
-        let slot = admission.enter();
-        let other = spawn("other", move || drop(slot));
+        let ticket = admission.enter();
+        let other = spawn("other", move || drop(ticket));
 
         guard.release().unwrap();
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Section, World, calm_down, hastily, hurry, join, ms, patiently, spawn, until};
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::queue::Queue;
+use crate::engine::nodes::queue::CommandQueue;
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, ReleaseError};
 use crate::manager::LockManager;
 use crate::sys::checked;
@@ -40,7 +40,7 @@ fn a_worker_that_sleeps_is_woken_by_whatever_is_given_to_it() {
 #[test]
 fn a_command_that_is_given_while_the_worker_ends_is_not_kept() {
     hastily(2_000, || {
-        let (queue, command) = (Arc::new(Queue::default()), Arc::new(Command::time()));
+        let (queue, command) = (Arc::new(CommandQueue::default()), Arc::new(Command::time()));
         let (pushes, closes, job) = (Arc::clone(&queue), Arc::clone(&queue), Job::of_connection(Arc::clone(&command)));
 
         join([spawn("pushes", move || pushes.push(job)), spawn("closes", move || closes.close())]);

@@ -117,8 +117,8 @@ fn events(conn: &mut Conn<Tag>) -> Vec<String> {
     let mut found = Vec::new();
     loop {
         found.push(match conn.poll_event() {
-            Ok(Some(Event::Answer { tag, reply, .. })) => format!("{} {reply:?}", tag.id),
-            Ok(Some(Event::UnknownScript { tag, .. })) => format!("{} is unknown", tag.id),
+            Ok(Some(ConnEvent::Answer { tag, reply, .. })) => format!("{} {reply:?}", tag.id),
+            Ok(Some(ConnEvent::UnknownScript { tag, .. })) => format!("{} is unknown", tag.id),
             Ok(Some(other)) => format!("{other:?}"),
             Ok(None) => return found,
             Err(failure) => {
@@ -189,7 +189,7 @@ fn however_the_answers_to_the_login_are_cut_the_server_is_ready_at_its_end() {
                 assert!(found.is_empty() && !write_all(&mut conn).is_empty() && conn.is_flushed());
                 for part in [&said[..cut.min(said.len())], &said[cut.min(said.len())..]] {
                     read(&mut conn, part.as_bytes());
-                    while let Some(Event::Ready(info)) = conn.poll_event().unwrap() {
+                    while let Some(ConnEvent::Ready(info)) = conn.poll_event().unwrap() {
                         found.push((info.run_id.clone().unwrap(), info.pushes));
                     }
                 }
@@ -279,16 +279,18 @@ impl World {
 
     fn take_events(&mut self) {
         while let Some(event) = self.conn.poll_event().unwrap() {
-            let (Event::Answer { tag, .. } | Event::UnknownScript { tag, .. }) = &event else { panic!("{event:?}") };
+            let (ConnEvent::Answer { tag, .. } | ConnEvent::UnknownScript { tag, .. }) = &event else {
+                panic!("{event:?}")
+            };
             assert_eq!(self.expected.pop_front(), Some(tag.id), "an answer met another command");
             self.answered.push(tag.id);
             match event {
-                Event::Answer { tag, reply: Reply { answer, time }, .. } => match tag.command.kind() {
+                ConnEvent::Answer { tag, reply: Reply { answer, time }, .. } => match tag.command.kind() {
                     Kind::Acquire => assert_eq!(time, Some(2_000_000 + u64::from(tag.id))),
                     _ => assert_eq!(answer, Answer::Release(ReleaseReply::Deleted)),
                 },
                 // As whoever drives it does: see `link`.
-                Event::UnknownScript { tag, .. } if tag.command.kind() == Kind::Release || self.ended < tag.id => {
+                ConnEvent::UnknownScript { tag, .. } if tag.command.kind() == Kind::Release || self.ended < tag.id => {
                     self.expected.push_back(tag.id);
                     self.conn.enqueue_again(tag, Now::read());
                 }
@@ -358,7 +360,7 @@ fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count(
     conn.wrote(half);
     read(&mut conn, b":1\r\n:1\r\n");
 
-    assert!(matches!(conn.poll_event(), Ok(Some(Event::Answer { tag: Tag { id: 1, .. }, .. }))));
+    assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { tag: Tag { id: 1, .. }, .. }))));
     assert!(matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })));
 
     assert_eq!(conn.close().map(|it| it.id).collect::<Vec<_>>(), [2]);
@@ -394,8 +396,8 @@ fn a_script_that_a_server_need_not_know_comes_with_its_source_once_on_a_connecti
 
     // Sent with its source it is not sent again: the server has another reason.
     read(&mut conn, b"-NOSCRIPT x\r\n-NOSCRIPT x\r\n");
-    assert!(matches!(conn.poll_event(), Ok(Some(Event::Answer { .. }))));
-    let Ok(Some(Event::UnknownScript { tag, .. })) = conn.poll_event() else { panic!() };
+    assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { .. }))));
+    let Ok(Some(ConnEvent::UnknownScript { tag, .. })) = conn.poll_event() else { panic!() };
     conn.enqueue_again(tag, Now::read());
     assert!(write_all(&mut conn).windows(6).any(|it| it == b"\nEVAL\r"));
 }
@@ -509,7 +511,7 @@ fn h17_behind_the_answer_of_a_replica_or_of_one_that_loads_no_answer_counts() {
         [1, 2].into_iter().for_each(|id| conn.enqueue(script(Script::Acquire, id), Now::read()));
         write_all(&mut conn);
         read(&mut conn, format!("{said}:1700000000000000\r\n").as_bytes());
-        assert!(matches!(conn.poll_event(), Ok(Some(Event::Answer { tag: Tag { id: 1, .. }, .. }))), "{said}");
+        assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { tag: Tag { id: 1, .. }, .. }))), "{said}");
         for _ in 0..2 {
             assert!(matches!(conn.poll_event(), Err(NodeFailure::Disconnected { .. })), "{said}");
         }

@@ -47,11 +47,11 @@ fn begin(url: &str) -> Handshake {
     Handshake::begin(&Address::parse(url).unwrap(), Some(&greet())).0
 }
 
-fn talk(url: &str, answers: &[String]) -> Result<Next, NodeFailure> {
+fn talk(url: &str, answers: &[String]) -> Result<HandshakeStep, NodeFailure> {
     let mut handshake = begin(url);
-    let mut last = Ok(Next::Read);
+    let mut last = Ok(HandshakeStep::Read);
     for answer in answers {
-        assert_eq!(last, Ok(Next::Read));
+        assert_eq!(last, Ok(HandshakeStep::Read));
         last = handshake.on_reply(answer.as_bytes());
     }
     last
@@ -72,7 +72,7 @@ fn a_master_that_answers_everything_may_vote() {
     set_info(&mut answers, "# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
     assert_eq!(
         talk("redis://a", &answers),
-        Ok(Next::Done(ServerInfo {
+        Ok(HandshakeStep::Done(ServerInfo {
             run_id: Some("abc".to_owned()),
             pushes: true,
             memory: Some(memory()),
@@ -91,7 +91,7 @@ fn a_server_says_what_it_is_and_which_version() {
     ] {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, &format!("{says}run_id:abc\r\n"));
-        let Ok(Next::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
+        let Ok(HandshakeStep::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
         assert_eq!(info.version.as_deref(), version, "{says}");
     }
 }
@@ -103,20 +103,20 @@ fn a_server_says_whether_it_logs_every_write() {
     {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, &format!("run_id:abc\r\n{says}"));
-        let Ok(Next::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
+        let Ok(HandshakeStep::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
         assert_eq!(info.append_only, append_only, "{says}");
     }
 }
 
 /// What is written to a server that says this; once it may vote, or why it may not.
-fn whole_talk(greet: Option<&Command>, said: &[String]) -> (Vec<String>, Result<Next, NodeFailure>) {
+fn whole_talk(greet: Option<&Command>, said: &[String]) -> (Vec<String>, Result<HandshakeStep, NodeFailure>) {
     let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), greet);
-    let (mut written, mut last) = (vec![first], Ok(Next::Read));
+    let (mut written, mut last) = (vec![first], Ok(HandshakeStep::Read));
     for it in said {
         last = handshake.on_reply(it.as_bytes());
         match &last {
-            Ok(Next::Read) => {}
-            Ok(Next::Write(bytes)) => written.push(bytes.clone()),
+            Ok(HandshakeStep::Read) => {}
+            Ok(HandshakeStep::Write(bytes)) => written.push(bytes.clone()),
             _ => break,
         }
     }
@@ -143,7 +143,7 @@ fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
 
         let (written, end) = whole_talk(Some(&greet), &said);
 
-        assert!(matches!(end, Ok(Next::Done(ServerInfo { memory: Some(_), .. }))), "{pattern:b}: {end:?}");
+        assert!(matches!(end, Ok(HandshakeStep::Done(ServerInfo { memory: Some(_), .. }))), "{pattern:b}: {end:?}");
         let mut expected = Vec::new();
         missing.iter().for_each(|it| cmd("SCRIPT").arg("LOAD").arg(it.source()).write_packed_command(&mut expected));
         if unknown(last) {
@@ -161,7 +161,7 @@ fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
 
     let (written, end) = whole_talk(Some(&greet()), &said);
 
-    assert!(matches!(end, Ok(Next::Done(_))), "{end:?}");
+    assert!(matches!(end, Ok(HandshakeStep::Done(_))), "{end:?}");
     assert_eq!((written.len(), written[1].matches("LOAD").count()), (2, 4));
 }
 
@@ -173,7 +173,7 @@ fn a_script_that_is_forgotten_while_a_server_is_asked_is_given_to_it() {
 
     let (written, end) = whole_talk(Some(&greet()), &said);
 
-    assert!(matches!(end, Ok(Next::Done(ServerInfo { memory: Some(_), .. }))), "{end:?}");
+    assert!(matches!(end, Ok(HandshakeStep::Done(ServerInfo { memory: Some(_), .. }))), "{end:?}");
     assert_eq!(written[1].matches("LOAD").count(), 1);
 }
 
@@ -187,7 +187,7 @@ fn a_server_that_is_asked_in_the_older_protocol_is_given_each_script_once() {
 
     let (written, end) = whole_talk(Some(&greet()), &said);
 
-    assert!(matches!(end, Ok(Next::Done(_))), "{end:?}");
+    assert!(matches!(end, Ok(HandshakeStep::Done(_))), "{end:?}");
     assert_eq!((written.len(), written[2].matches("LOAD").count()), (3, 2));
 }
 
@@ -201,7 +201,7 @@ fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
         whole_talk(Some(&greet()), &said).1
     };
     let hash = Script::Greet.hash();
-    assert!(matches!(with([&format!("+{hash}\r\n"), MEMORY]), Ok(Next::Done(_))));
+    assert!(matches!(with([&format!("+{hash}\r\n"), MEMORY]), Ok(HandshakeStep::Done(_))));
     for nonsense in ["+abc\r\n", "$3\r\nabc\r\n", ":1\r\n"] {
         assert!(matches!(with([nonsense, MEMORY]), Err(NodeFailure::Protocol { .. })), "{nonsense}");
     }
@@ -275,7 +275,7 @@ fn b5_a_server_that_may_evict_locks_has_no_vote() {
         let failure = failure.map(|it| NodeFailure::Evicts { policy: it.to_owned() });
         let talked = talk("redis://a", &answers);
         assert_eq!(talked.as_ref().err(), failure.as_ref(), "{policy} {limit}");
-        if let Ok(Next::Done(server_info)) = talked {
+        if let Ok(HandshakeStep::Done(server_info)) = talked {
             assert_eq!(server_info.would_evict.is_some(), policy != "noeviction");
         }
     }
@@ -295,7 +295,7 @@ fn what_a_server_says_about_its_start_and_its_past_is_read() {
              master_replid2:{id}\r\nsecond_repl_offset:{offset}\r\n"
             ),
         );
-        let Ok(Next::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
+        let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
         assert_eq!((server_info.uptime, server_info.time), (Some(-3599), Some(1_700_000_000_000_001)));
         assert_eq!((server_info.replicas, server_info.promoted), (2, promoted), "{id} {offset}");
     }
@@ -343,7 +343,7 @@ fn what_does_not_know_what_every_server_knows_is_a_proxy() {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, "run_id:abc\r\n");
         answers[ROLE] = role.to_owned();
-        let Ok(Next::Done(server_info)) = talk("redis://a", &answers) else { panic!("{role}") };
+        let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else { panic!("{role}") };
         assert_eq!(server_info.proxied, proxied, "{role}");
     }
 }
@@ -352,7 +352,7 @@ fn what_does_not_know_what_every_server_knows_is_a_proxy() {
 fn a_server_without_hello_is_asked_in_the_older_protocol() {
     let mut answers = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
     set_info(&mut answers, "run_id:abc\r\n");
-    let Ok(Next::Write(bytes)) = talk("redis://:pw@a", &answers) else { panic!() };
+    let Ok(HandshakeStep::Write(bytes)) = talk("redis://:pw@a", &answers) else { panic!() };
     assert!(bytes.starts_with(b"*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"));
 }
 
@@ -363,16 +363,16 @@ fn a_server_that_refuses_the_name_of_a_connection_may_vote() {
     {
         let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), Some(&greet()));
         assert!(first.windows(8).any(|it| it == b"quorlock"));
-        let mut last = Ok(Next::Read);
+        let mut last = Ok(HandshakeStep::Read);
         for answer in answers(no_hello) {
             last = handshake.on_reply(answer.as_bytes());
         }
-        let Ok(Next::Write(bytes)) = &last else { panic!("{last:?}") };
+        let Ok(HandshakeStep::Write(bytes)) = &last else { panic!("{last:?}") };
         assert!(bytes.starts_with(b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$8\r\nquorlock\r\n"));
         for answer in answers(answer) {
             last = handshake.on_reply(answer.as_bytes());
         }
-        assert!(matches!(last, Ok(Next::Done(_))), "{last:?}");
+        assert!(matches!(last, Ok(HandshakeStep::Done(_))), "{last:?}");
     }
 }
 
@@ -395,7 +395,7 @@ fn each_part_of_info_is_asked_for_and_read_in_both_protocols() {
     let mut answers = answers("%0\r\n");
     let text = "txt:run_id:abc\r\n";
     answers[INFO].fill(format!("={}\r\n{text}\r\n", text.len()));
-    let Ok(Next::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
+    let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
     assert_eq!(server_info.run_id.as_deref(), Some("abc"));
 }
 
@@ -405,7 +405,7 @@ fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_acces
     let auth = |answer: &str| {
         let mut handshake = begin("redis://:pw@a");
         answers(old).iter().for_each(|it| drop(handshake.on_reply(it.as_bytes())));
-        assert_eq!(handshake.on_reply(answer.as_bytes()), Ok(Next::Read));
+        assert_eq!(handshake.on_reply(answer.as_bytes()), Ok(HandshakeStep::Read));
         handshake.failure()
     };
     assert_eq!(auth("-WRONGPASS invalid password\r\n"), Some(NodeFailure::WrongPassword));
@@ -475,8 +475,8 @@ proptest! {
             let text = String::from_utf8_lossy(&frame).into_owned();
             hashes.extend(scripts.iter().filter(|it| text.contains(it.hash())));
             match handshake.on_reply(&frame) {
-                Ok(Next::Read | Next::Write(_)) => {}
-                Ok(Next::Done(_)) => {
+                Ok(HandshakeStep::Read | HandshakeStep::Write(_)) => {}
+                Ok(HandshakeStep::Done(_)) => {
                     let lacks = |(script, there): (&Script, u8)| there == 0 && !hashes.contains(&script);
                     let is_to_be_asked = says_what_is_there && handshake.fallback.is_some();
                     prop_assert!(!(is_to_be_asked && scripts.iter().zip(there).any(lacks)));
@@ -496,7 +496,7 @@ proptest! {
         set_info(&mut answers, &text);
         let end = talk("redis://a", &answers);
         // Unless by chance it says something that is asked for.
-        let done = matches!(end, Ok(Next::Done(_)));
+        let done = matches!(end, Ok(HandshakeStep::Done(_)));
         prop_assert!(done || text.contains("redis_"), "{end:?}");
     }
 }

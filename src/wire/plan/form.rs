@@ -12,19 +12,19 @@ use crate::wire::plan::policy::{QueuePolicy, Waiter};
 use crate::wire::script::Script;
 
 /// A script, its keys, and the arguments that a form adds.
-pub(super) struct Call<'a> {
+pub(super) struct ScriptCall<'a> {
     pub(super) script: Script,
     pub(super) keys: Vec<&'a [u8]>,
     pub(super) more: Vec<Vec<u8>>,
 }
 
-impl<'a> Call<'a> {
-    pub(super) fn new(script: Script, keys: impl IntoIterator<Item = &'a [u8]>) -> Call<'a> {
-        Call { script, keys: keys.into_iter().collect(), more: Vec::new() }
+impl<'a> ScriptCall<'a> {
+    pub(super) fn new(script: Script, keys: impl IntoIterator<Item = &'a [u8]>) -> ScriptCall<'a> {
+        ScriptCall { script, keys: keys.into_iter().collect(), more: Vec::new() }
     }
 
-    pub(super) fn with(self, more: impl IntoIterator<Item = Vec<u8>>) -> Call<'a> {
-        Call { more: more.into_iter().collect(), ..self }
+    pub(super) fn with(self, more: impl IntoIterator<Item = Vec<u8>>) -> ScriptCall<'a> {
+        ScriptCall { more: more.into_iter().collect(), ..self }
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) trait Form: fmt::Debug + Send + Sync {
     }
 
     /// As [`release`](Form::release), of all slots but that of the hold; `None` where there are no slots.
-    fn release_others(&self, _fencing_ttl: Vec<u8>) -> Option<Call<'_>> {
+    fn release_others(&self, _fencing_ttl: Vec<u8>) -> Option<ScriptCall<'_>> {
         None
     }
 
@@ -75,15 +75,15 @@ pub(super) trait Form: fmt::Debug + Send + Sync {
     }
 
     /// Adds what comes after the policy.
-    fn acquire(&self, owner: OwnerToken, policy: &QueuePolicy) -> Call<'_>;
+    fn acquire(&self, owner: OwnerToken, policy: &QueuePolicy) -> ScriptCall<'_>;
 
-    fn raise(&self) -> Call<'_>;
+    fn raise(&self) -> ScriptCall<'_>;
 
-    fn extend(&self) -> Call<'_>;
+    fn extend(&self) -> ScriptCall<'_>;
 
     /// Adds what comes behind the owner. `raised`: its fencing token, if its acquire has proposed another one to the nodes.
     /// `fencing_ttl`: the life of the counter.
-    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_>;
+    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_>;
 }
 
 /// A lock that one holder at a time can have.
@@ -92,21 +92,21 @@ impl Form for LockKeys {
         &self.lock
     }
 
-    fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> Call<'_> {
-        Call::new(Script::Acquire, [&*self.lock, &self.fence, &self.waiters, &self.reservation, RECORD])
+    fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
+        ScriptCall::new(Script::Acquire, [&*self.lock, &self.fence, &self.waiters, &self.reservation, RECORD])
     }
 
-    fn raise(&self) -> Call<'_> {
-        Call::new(Script::Raise, [&*self.lock, &self.fence])
+    fn raise(&self) -> ScriptCall<'_> {
+        ScriptCall::new(Script::Raise, [&*self.lock, &self.fence])
     }
 
-    fn extend(&self) -> Call<'_> {
-        Call::new(Script::Extend, [&*self.lock, &self.fence, RECORD])
+    fn extend(&self) -> ScriptCall<'_> {
+        ScriptCall::new(Script::Extend, [&*self.lock, &self.fence, RECORD])
     }
 
-    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {
+    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
         let fence = raised.is_some().then_some(&self.fence[..]);
         let keys = [&*self.lock, &self.waiters, &self.reservation].into_iter().chain(fence);
-        Call::new(Script::Release, keys).with(raised.map(|it| [it, fencing_ttl]).into_iter().flatten())
+        ScriptCall::new(Script::Release, keys).with(raised.map(|it| [it, fencing_ttl]).into_iter().flatten())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::ids::OwnerToken;
 use crate::wire::keys::RECORD;
-use crate::wire::plan::form::{Call, Form};
+use crate::wire::plan::form::{Form, ScriptCall};
 use crate::wire::plan::lock_keys::{LockKeys, together};
 use crate::wire::plan::policy::{QueuePolicy, Waiter};
 use crate::wire::script::Script;
@@ -51,21 +51,21 @@ impl Form for Several {
         &self.locks
     }
 
-    fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> Call<'_> {
+    fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
         let keys = self.keys([LockKeys::lock, LockKeys::fence, LockKeys::reservation, LockKeys::waiters]);
-        Call::new(Script::AcquireMany, keys.chain([RECORD]))
+        ScriptCall::new(Script::AcquireMany, keys.chain([RECORD]))
     }
 
-    fn raise(&self) -> Call<'_> {
-        Call::new(Script::Raise, self.keys([LockKeys::lock, LockKeys::fence]))
+    fn raise(&self) -> ScriptCall<'_> {
+        ScriptCall::new(Script::Raise, self.keys([LockKeys::lock, LockKeys::fence]))
     }
 
-    fn extend(&self) -> Call<'_> {
-        Call::new(Script::Extend, self.keys([LockKeys::lock, LockKeys::fence]).chain([RECORD]))
+    fn extend(&self) -> ScriptCall<'_> {
+        ScriptCall::new(Script::Extend, self.keys([LockKeys::lock, LockKeys::fence]).chain([RECORD]))
     }
 
-    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {
+    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
         let keys = self.keys([LockKeys::lock, LockKeys::fence, LockKeys::reservation, LockKeys::waiters]);
-        Call::new(Script::ReleaseMany, keys).with([raised.unwrap_or_default(), fencing_ttl])
+        ScriptCall::new(Script::ReleaseMany, keys).with([raised.unwrap_or_default(), fencing_ttl])
     }
 }

@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use crate::ids::OwnerToken;
 use crate::wire::keys::{RECORD, beside};
-use crate::wire::plan::form::{Call, Form};
+use crate::wire::plan::form::{Form, ScriptCall};
 use crate::wire::plan::lock_keys::LockKeys;
 use crate::wire::plan::policy::QueuePolicy;
 use crate::wire::script::Script;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RwKeys {
     /// What the lock is to a writer.
     keys: LockKeys,
     readers: Vec<u8>,
 }
 
-impl Shared {
-    pub(super) fn of(keys: LockKeys) -> Shared {
+impl RwKeys {
+    pub(super) fn of(keys: LockKeys) -> RwKeys {
         let readers = beside("readers", &keys.lock);
-        Shared { keys, readers }
+        RwKeys { keys, readers }
     }
 }
 
 /// What is proposed is the value of a counter that is missing.
-impl Form for Shared {
+impl Form for RwKeys {
     fn key(&self) -> &Arc<[u8]> {
         &self.keys.lock
     }
@@ -34,22 +34,22 @@ impl Form for Shared {
         true
     }
 
-    fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> Call<'_> {
+    fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
         let LockKeys { lock, fence, waiters, reservation } = &self.keys;
-        Call::new(Script::AcquireShared, [&**lock, fence, waiters, reservation, RECORD, &self.readers])
+        ScriptCall::new(Script::AcquireShared, [&**lock, fence, waiters, reservation, RECORD, &self.readers])
     }
 
-    fn raise(&self) -> Call<'_> {
-        Call::new(Script::RaiseShared, [&*self.keys.lock, &self.keys.fence, &self.readers])
+    fn raise(&self) -> ScriptCall<'_> {
+        ScriptCall::new(Script::RaiseShared, [&*self.keys.lock, &self.keys.fence, &self.readers])
     }
 
-    fn extend(&self) -> Call<'_> {
+    fn extend(&self) -> ScriptCall<'_> {
         let LockKeys { lock, fence, waiters, reservation } = &self.keys;
-        Call::new(Script::ExtendShared, [&**lock, fence, RECORD, &self.readers, waiters, reservation])
+        ScriptCall::new(Script::ExtendShared, [&**lock, fence, RECORD, &self.readers, waiters, reservation])
     }
 
-    fn release(&self, _raised: Option<Vec<u8>>, _fencing_ttl: Vec<u8>) -> Call<'_> {
+    fn release(&self, _raised: Option<Vec<u8>>, _fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
         let LockKeys { lock, waiters, reservation, .. } = &self.keys;
-        Call::new(Script::ReleaseShared, [&**lock, waiters, reservation, &self.readers])
+        ScriptCall::new(Script::ReleaseShared, [&**lock, waiters, reservation, &self.readers])
     }
 }

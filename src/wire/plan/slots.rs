@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use crate::ids::OwnerToken;
 use crate::wire::keys::{RECORD, beside};
-use crate::wire::plan::form::{Call, Form};
+use crate::wire::plan::form::{Form, ScriptCall};
 use crate::wire::plan::lock_keys::{digits, together};
 use crate::wire::plan::policy::{QueuePolicy, Waiter};
 use crate::wire::script::Script;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Slots {
+pub(crate) struct PermitKeys {
     /// Of the semaphore, with the manager's prefix. No key.
     name: Arc<[u8]>,
     keys: Arc<Keys>,
@@ -29,14 +29,14 @@ struct Keys {
     waiters: Vec<u8>,
 }
 
-impl Slots {
-    pub(super) fn new(name: Arc<[u8]>, permits: usize) -> Slots {
+impl PermitKeys {
+    pub(super) fn new(name: Arc<[u8]>, permits: usize) -> PermitKeys {
         let each = |kind: &str| (0..permits).map(|it| beside(&format!("{kind}-{it}"), &name)).collect();
         let [reservation, waiters] = ["slot-turn", "slot-waiters"].map(|it| beside(it, &name));
         let keys = Arc::new(Keys { slots: each("slot"), fences: each("slot-fence"), reservation, waiters });
         // Not of the number of permits: calls that say another number wait in the same list.
         let together = together("slots", [&*name]);
-        Slots { name, keys, together, own: None }
+        PermitKeys { name, keys, together, own: None }
     }
 
     /// The slot keys, the counters, the reservation and the list.
@@ -52,13 +52,13 @@ impl Slots {
     }
 
     /// As [`Form::release`], of all slots but `keep`.
-    fn give_back(&self, keep: Option<u8>, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {
+    fn give_back(&self, keep: Option<u8>, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
         let keep = digits(keep.map_or(0, |it| u64::from(it).saturating_add(1)));
-        Call::new(Script::ReleaseSlots, self.keys()).with([keep, raised.unwrap_or_default(), fencing_ttl])
+        ScriptCall::new(Script::ReleaseSlots, self.keys()).with([keep, raised.unwrap_or_default(), fencing_ttl])
     }
 }
 
-impl Form for Slots {
+impl Form for PermitKeys {
     fn key(&self) -> &Arc<[u8]> {
         &self.together
     }
@@ -81,30 +81,30 @@ impl Form for Slots {
     }
 
     fn of_slot(&self, slot: u8) -> Option<Arc<dyn Form>> {
-        Some(Arc::new(Slots { own: Some(slot), ..self.clone() }))
+        Some(Arc::new(PermitKeys { own: Some(slot), ..self.clone() }))
     }
 
-    fn release_others(&self, fencing_ttl: Vec<u8>) -> Option<Call<'_>> {
+    fn release_others(&self, fencing_ttl: Vec<u8>) -> Option<ScriptCall<'_>> {
         Some(self.give_back(self.own, None, fencing_ttl))
     }
 
-    fn acquire(&self, owner: OwnerToken, policy: &QueuePolicy) -> Call<'_> {
+    fn acquire(&self, owner: OwnerToken, policy: &QueuePolicy) -> ScriptCall<'_> {
         // The same for all nodes, and another one for each attempt.
         let permits = u64::try_from(self.keys.slots.len()).unwrap_or(u64::MAX).max(1);
         let first = policy.only.map_or(owner.number().checked_rem(permits).unwrap_or(0), u64::from).saturating_add(1);
         let only = u64::from(policy.only.is_some());
-        Call::new(Script::AcquireSlot, self.keys().chain([RECORD])).with([first, only].map(digits))
+        ScriptCall::new(Script::AcquireSlot, self.keys().chain([RECORD])).with([first, only].map(digits))
     }
 
-    fn raise(&self) -> Call<'_> {
-        Call::new(Script::Raise, self.own_keys())
+    fn raise(&self) -> ScriptCall<'_> {
+        ScriptCall::new(Script::Raise, self.own_keys())
     }
 
-    fn extend(&self) -> Call<'_> {
-        Call::new(Script::Extend, self.own_keys().into_iter().chain([RECORD]))
+    fn extend(&self) -> ScriptCall<'_> {
+        ScriptCall::new(Script::Extend, self.own_keys().into_iter().chain([RECORD]))
     }
 
-    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> Call<'_> {
+    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
         self.give_back(None, raised, fencing_ttl)
     }
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::wire::script::Script;
 use proptest::prelude::*;
 
-const SEVERAL: Asked = Asked { kind: Kind::Acquire, about: About::Several };
-const SLOTS: Asked = Asked { kind: Kind::Acquire, about: About::Slots };
+const SEVERAL: ReplyFormat = ReplyFormat { kind: Kind::Acquire, about: CommandSubject::Several };
+const SLOTS: ReplyFormat = ReplyFormat { kind: Kind::Acquire, about: CommandSubject::Slots };
 
 #[test]
 fn replies_of_the_scripts_are_read() {
@@ -400,7 +400,7 @@ fn h18_what_is_about_one_lock_has_not_the_form_of_what_is_about_several() {
     let several =
         ["*6\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n", "*7\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n:1\r\n$1\r\nx\r\n"];
     let slots = ["*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:9\r\n:1\r\n:2\r\n$1\r\n3\r\n"; 2];
-    let about_one = Asked::from(Kind::Acquire);
+    let about_one = ReplyFormat::from(Kind::Acquire);
     for (own, frames) in [(about_one, one), (SEVERAL, several), (SLOTS, slots)] {
         for asked in [about_one, SEVERAL, SLOTS] {
             for frame in frames {

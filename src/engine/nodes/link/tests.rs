@@ -300,7 +300,7 @@ fn what_a_command_needs_is_sent_before_it() {
     let records = crate::engine::nodes::records::Records::new(Some(RESPONSE_TIMEOUT), 1);
     let sets = crate::engine::nodes::sets::Sets::new("", ["a"], false);
     let node = node.with_quarantine(Arc::new(records), Arc::new(sets));
-    let mut state = State { conn: Conn::ready(true), ..State::default() };
+    let mut state = LinkState { conn: Conn::ready(true), ..LinkState::default() };
     // It is the only node, so that all are known.
     let shown = GreetReply::of(Record::Kept, Duration::ZERO);
     let now = Now::read().tick;

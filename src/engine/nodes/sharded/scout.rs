@@ -24,7 +24,7 @@ use crate::stats::count;
 use crate::sys::Poll;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Group, Place, slot_of_set};
+use crate::wire::{Endpoint, Group, slot_of_set};
 
 /// What is answered to many commands at once makes for one look, and the next comes no sooner.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -36,7 +36,7 @@ pub(crate) struct Scout {
     shards: Arc<Shards>,
     members: AllMembers,
     /// The master of a group, as the log has said.
-    master: Option<Place>,
+    master: Option<Endpoint>,
     /// Why there is no map, likewise.
     said: Option<NodeFailure>,
     said_holes: bool,
@@ -141,7 +141,7 @@ impl Scout {
         let master = match &self.shards.group {
             Group::Sentinel { master, .. } => named_master(&said, &shown, master),
             group => only_master(&said, &shown).and_then(|it| match group.members().get(it) {
-                Some(Place::Tcp { host, port }) => Ok((host.clone(), *port)),
+                Some(Endpoint::Tcp { host, port }) => Ok((host.clone(), *port)),
                 _ => Err(NodeFailure::Internal),
             }),
         };
@@ -151,7 +151,7 @@ impl Scout {
         master.map(|(host, port)| Map::of_one(host, port))
     }
 
-    fn take(&mut self, map: &Map, places: Vec<Place>, began: Moment) {
+    fn take(&mut self, map: &Map, places: Vec<Endpoint>, began: Moment) {
         let shards = Arc::clone(&self.shards);
         let lanes: io::Result<Vec<_>> = places.iter().map(|it| shards.lane_at(it)).collect();
         let lanes = match lanes {
@@ -301,13 +301,13 @@ fn served(master: &Master) -> Option<Served> {
     Some(Served { epoch: master.epoch, slots: slots.into(), last, name: master.name.clone() })
 }
 
-fn place_of(master: &Master) -> Place {
-    Place::Tcp { host: master.host.clone(), port: master.port }
+fn place_of(master: &Master) -> Endpoint {
+    Endpoint::Tcp { host: master.host.clone(), port: master.port }
 }
 
-fn host_of(place: &Place) -> String {
+fn host_of(place: &Endpoint) -> String {
     match place {
-        Place::Tcp { host, .. } => host.clone(),
+        Endpoint::Tcp { host, .. } => host.clone(),
         _ => String::new(),
     }
 }

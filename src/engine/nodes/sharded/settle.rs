@@ -1,19 +1,19 @@
 //! Settling a slot on a server of a cluster, before commands that rest on its record: see `logic::slots`.
 
 use crate::answer::{Answer, GreetReply, Record};
-use crate::engine::nodes::job::{Job, Step};
+use crate::engine::nodes::job::{ClusterQuery, Job};
 use crate::engine::nodes::lane::{Lane, Served};
-use crate::engine::nodes::link::State;
+use crate::engine::nodes::link::LinkState;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
-use crate::logic::slots::{Admitted, Next};
+use crate::logic::slots::{Admitted, SlotStep};
 use crate::time::{Moment, Now, Tick};
 use crate::wire::{Command, Greeted, Kind};
 
 impl Server {
     /// Lets a command of a cluster pass, or keeps it until its slot is known.
-    pub(crate) fn admit_by_slot(&self, lane: &Lane, state: &mut State, job: Job, asked: Now) -> Option<Job> {
+    pub(crate) fn admit_by_slot(&self, lane: &Lane, state: &mut LinkState, job: Job, asked: Now) -> Option<Job> {
         let rests_on_it = matches!(job.kind(), Kind::Acquire | Kind::Raise | Kind::Extend | Kind::Release);
         let Some(slot) = job.command.slot().filter(|_| rests_on_it) else { return Some(job) };
         match state.slots.admit(slot, job) {
@@ -23,9 +23,9 @@ impl Server {
             // slot's along; looked at before, it would vouch for them.
             Admitted::Ask => {
                 let greet = self.records.greet(Greeted::Slot(slot), None);
-                state.enqueue(Job::of_connection(greet.into()).that_settles(Step::Slot(slot)), asked);
+                state.enqueue(Job::of_connection(greet.into()).that_settles(ClusterQuery::Slot(slot)), asked);
                 let greet = greet_master(&self.records, lane, slot, false);
-                state.enqueue(Job::of_connection(greet.into()).that_settles(Step::Master(slot)), asked);
+                state.enqueue(Job::of_connection(greet.into()).that_settles(ClusterQuery::Master(slot)), asked);
             }
         }
         None
@@ -49,7 +49,7 @@ impl Server {
     }
 
     /// Takes the answer to a question about a slot.
-    pub(crate) fn take_step(&self, step: Step, answer: &Answer, now: Tick) {
+    pub(crate) fn take_step(&self, step: ClusterQuery, answer: &Answer, now: Tick) {
         let Some(lane) = self.with_slots() else { return };
         let length = self.records.quarantine().unwrap_or_default();
         let reply = match answer {
@@ -57,34 +57,34 @@ impl Server {
             Answer::Failed(failure) => Err(failure.clone()),
             _ => Err(NodeFailure::of_another_command()),
         };
-        if let (Step::Set, Ok(reply)) = (step, &reply) {
+        if let (ClusterQuery::Set, Ok(reply)) = (step, &reply) {
             // Where no program has noted a set, slots have quarantines of their own.
             let record = if reply.sets.is_empty() { Record::Vouched } else { reply.record };
             let _ = self.hear_sets(&GreetReply { record, ..reply.clone() }, now);
         }
-        if let (Step::Master(_), Ok(reply)) = (step, &reply) {
+        if let (ClusterQuery::Master(_), Ok(reply)) = (step, &reply) {
             lane.remember(reply, now, self.records.quarantine());
         }
         let asked = Now { tick: now, moment: Moment::now() };
         let failed = self.link.with(|state| {
             let (waiting, settle) = match step {
-                Step::Set => return None,
-                Step::Slot(slot) => {
+                ClusterQuery::Set => return None,
+                ClusterQuery::Slot(slot) => {
                     state.slots.on_slot(slot, reply);
                     return None;
                 }
-                Step::Settled(slot) => {
+                ClusterQuery::Settled(slot) => {
                     state.slots.on_settled(slot, reply, now, length);
                     return None;
                 }
-                Step::Master(slot) => match state.slots.on_master(slot, reply, now, length) {
-                    Next::Settle { found, since, origin, waiting } => {
+                ClusterQuery::Master(slot) => match state.slots.on_master(slot, reply, now, length) {
+                    SlotStep::Settle { found, since, origin, waiting } => {
                         let greet = self.records.greet(Greeted::Settle { slot, found, since, origin }, None);
                         let settle = Job::of_connection(greet.into());
-                        (waiting, Some(settle.that_settles(Step::Settled(slot))))
+                        (waiting, Some(settle.that_settles(ClusterQuery::Settled(slot))))
                     }
-                    Next::Open(waiting) => (waiting, None),
-                    Next::Fail(waiting, failure) => return Some((waiting, failure)),
+                    SlotStep::Open(waiting) => (waiting, None),
+                    SlotStep::Fail(waiting, failure) => return Some((waiting, failure)),
                 },
             };
             settle.into_iter().for_each(|it| state.enqueue(it, asked));

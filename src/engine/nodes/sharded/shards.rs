@@ -28,7 +28,7 @@ use crate::sys::logging::debug;
 use crate::sys::sync::Mutex;
 use crate::sys::{OwnThread, Poll, WAKE, Waker, aside};
 use crate::time::{self, Tick};
-use crate::wire::{Address, Command, Group, Place};
+use crate::wire::{Address, Command, Endpoint, Group};
 
 /// More masters are not asked: each has a thread and a connection, and a server may name any number of them.
 pub(super) const LANES_MAX: usize = 256;
@@ -50,7 +50,7 @@ pub(crate) struct Shards {
     pub(super) common: NodeContext,
     run_ids: Arc<Mutex<RunIds>>,
     pub(super) rhythm: Rhythm,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ShardsState>,
     /// What they said last, or the sentinels.
     pub(super) members: Mutex<Members>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Members {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ShardsState {
     pub(super) routes: Arc<Routes>,
     /// Of the lanes, in their order.
     pub(super) threads: Vec<OwnThread>,
@@ -264,11 +264,11 @@ pub(super) fn nobody() -> NodeFailure {
 
 impl Shards {
     /// The lane for a master; a new one if there is none.
-    pub(super) fn lane_at(self: &Arc<Self>, place: &Place) -> io::Result<Arc<Server>> {
+    pub(super) fn lane_at(self: &Arc<Self>, place: &Endpoint) -> io::Result<Arc<Server>> {
         let address = self.address.at(place.clone());
         let shown = address.shown();
         let mut state = self.state.lock();
-        let State { routes, threads, .. } = &mut *state;
+        let ShardsState { routes, threads, .. } = &mut *state;
         let in_use = || routes.lanes.iter().filter(|it| it.standing.stop_at().is_none());
         if let Some(lane) = in_use().find(|it| it.address == shown) {
             return Ok(Arc::clone(lane));

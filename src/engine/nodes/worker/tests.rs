@@ -25,7 +25,7 @@ fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
     let ask = || Some(Job::of_connection(Arc::new(Command::time())));
     node.give([ask(), ask()], now, true);
     let mut worker = worker(&node, poll);
-    worker.phase = Phase::Open;
+    worker.phase = WorkerPhase::Open;
     (node, worker, server)
 }
 

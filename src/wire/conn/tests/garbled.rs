@@ -149,7 +149,7 @@ impl Stream {
                 Ok(None) => return if answered == self.begins.len() { End::Whole } else { End::Waits },
                 Err(_) => return End::Ended,
             };
-            if !matches!(event, Event::Released { .. }) {
+            if !matches!(event, ConnEvent::Released { .. }) {
                 let own = self.begins[answered];
                 let own = if at < own { own.checked_add_signed(more).unwrap() } else { own };
                 assert_eq!(begin, own, "of another command, in {:?}: {}", self.said, bytes.escape_ascii());

@@ -119,7 +119,7 @@ fn h7_an_answer_to_a_command_whose_last_record_was_not_written_ends_the_connecti
     server.writer().write_all(b":1\r\n:1\r\n").unwrap();
     read(&mut conn, &from(&mut server));
 
-    assert!(matches!(conn.poll_event(), Ok(Some(Event::Answer { tag: Tag { id: 1, .. }, .. }))));
+    assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { tag: Tag { id: 1, .. }, .. }))));
     assert!(matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })));
 }
 
@@ -138,7 +138,7 @@ fn records_may_come_cut_at_every_byte_and_several_at_a_time() {
         for piece in from(&mut server).chunks(at_a_time) {
             read(&mut conn, piece);
             while let Some(event) = conn.poll_event().unwrap() {
-                let Event::Answer { tag, .. } = event else { panic!("{event:?}") };
+                let ConnEvent::Answer { tag, .. } = event else { panic!("{event:?}") };
                 answered.push(tag.id);
             }
         }
@@ -157,7 +157,7 @@ fn the_end_of_the_session_is_the_end_of_the_connection_and_what_came_before_it_c
     server.send_close_notify();
     read(&mut conn, &from(&mut server));
 
-    assert!(matches!(conn.poll_event(), Ok(Some(Event::Answer { .. }))));
+    assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { .. }))));
     assert!(matches!(conn.poll_event(), Err(NodeFailure::Disconnected { .. })));
 }
 
