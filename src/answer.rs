@@ -188,7 +188,7 @@ pub(crate) enum AcquireReply {
     /// Granted to a reader; the counter is the last writer's.
     Shared { counter: u64 },
     /// Readers have it.
-    HeldByReaders { counter: u64, left: Option<Duration>, entered: bool, which: Which },
+    HeldByReaders { counter: u64, left: Option<Duration>, queued: bool, which: Which },
     /// A slot of a semaphore is granted; its counter, unless the proposal is that now; and what was free.
     Slot { slot: u8, counter: Option<u64>, free: FreeSlots },
     /// Another owner's.
@@ -196,13 +196,13 @@ pub(crate) enum AcquireReply {
         counter: u64,
         left: Option<Duration>,
         /// The client is in the waiting list now.
-        entered: bool,
+        queued: bool,
         /// Who holds it, fit to be shown.
         holder: Option<Arc<str>>,
         which: Which,
     },
     /// Free, but another client's turn.
-    Reserved { counter: u64, left: Duration, entered: bool, which: Which },
+    Reserved { counter: u64, left: Duration, queued: bool, which: Which },
     /// The proposal is far ahead of the node's clock, and nothing was done.
     Ahead { counter: u64 },
     /// The lock's key holds something else.
@@ -279,7 +279,7 @@ pub(crate) struct GreetReply {
     /// For how long the server's process has kept all data.
     pub(crate) served: Duration,
     /// The longest quarantine that any program needs, in milliseconds.
-    pub(crate) longest: u64,
+    pub(crate) quarantine_length: u64,
     /// The record is stored as the server was asked to.
     pub(crate) kept: bool,
     /// Of the record that is stored.
@@ -299,7 +299,17 @@ impl GreetReply {
     /// Of a record that is stored as it was asked to be, and shows nothing else.
     pub(crate) fn of(record: Record, served: Duration) -> GreetReply {
         let edition = Edition::NONE;
-        GreetReply { record, served, longest: 0, kept: true, edition, id: None, from: 0, now: 0, sets: [].into() }
+        GreetReply {
+            record,
+            served,
+            quarantine_length: 0,
+            kept: true,
+            edition,
+            id: None,
+            from: 0,
+            now: 0,
+            sets: [].into(),
+        }
     }
 }
 
@@ -353,7 +363,7 @@ pub(crate) struct ServerInfo {
     /// How many sentinels are in the address of its node, if that is too few.
     pub(crate) few_sentinels: Option<usize>,
     /// What it remembers, if it was asked.
-    pub(crate) memory: Option<GreetReply>,
+    pub(crate) greet_reply: Option<GreetReply>,
 }
 
 impl ServerInfo {
@@ -385,13 +395,12 @@ mod tests {
         let holder = Some(Arc::from("somebody"));
         let mut answers = vec![Answer::NoScript, Answer::Failed(NodeFailure::Stalled)];
         answers.extend(
-            [Accepted, Behind { counter: 1 }, Held { counter: 2, left: Some(left), entered: true, holder, which }]
+            [Accepted, Behind { counter: 1 }, Held { counter: 2, left: Some(left), queued: true, holder, which }]
                 .map(Answer::Acquire),
         );
-        let by_readers = HeldByReaders { counter: 6, left: None, entered: true, which };
+        let by_readers = HeldByReaders { counter: 6, left: None, queued: true, which };
         answers.extend([Shared { counter: 7 }, by_readers].map(Answer::Acquire));
-        answers
-            .extend([Reserved { counter: 3, left, entered: true, which }, Ahead { counter: 4 }].map(Answer::Acquire));
+        answers.extend([Reserved { counter: 3, left, queued: true, which }, Ahead { counter: 4 }].map(Answer::Acquire));
         let free = FreeSlots::default();
         answers.extend([None, Some(6)].map(|counter| Answer::Acquire(AcquireReply::Slot { slot: 2, counter, free })));
         answers.extend([WrongType { which }, BadCounter { which }].map(Answer::Acquire));

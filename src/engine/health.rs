@@ -122,7 +122,7 @@ impl Shared {
     }
 
     /// Says of every node that is new, as far as is known, that it has forgotten nothing; then checks all of them.
-    /// The failure of a node that could not be told comes first.
+    /// The failure of a node that could not be reached comes first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
         let is_new = |it: &NodeCheck| {
             matches!(it.failure, Some(NodeFailure::Quarantined { why: QuarantineReason::New, .. })).then_some(it.node)
@@ -135,8 +135,8 @@ impl Shared {
         self.checked_after(new, failed)
     }
 
-    /// Lets each record show no set of servers but ours; then checks all nodes. The failure of a node that could not be told
-    /// comes first.
+    /// Lets each record show no set of servers but ours; then checks all nodes. The failure of a node that could not be
+    /// reached comes first.
     pub(crate) fn forget_sets(&self) -> Vec<NodeCheck> {
         // Of a cluster, one server has the sets.
         let command = |it: &Arc<Server>| it.in_sets.forget_others(it.greeted_for_sets(false)?);
@@ -150,17 +150,17 @@ impl Shared {
         self.checked_after(has_sets, failed)
     }
 
-    fn checked_after(&self, told: NodeSet, failed: Vec<Option<NodeFailure>>) -> Vec<NodeCheck> {
+    fn checked_after(&self, sent_to: NodeSet, failed: Vec<Option<NodeFailure>>) -> Vec<NodeCheck> {
         let mut rows = self.check_nodes();
         for (row, failed) in rows.iter_mut().zip(failed) {
-            if told.contains(row.node) && failed.is_some() {
+            if sent_to.contains(row.node) && failed.is_some() {
                 row.failure = failed;
             }
         }
         rows
     }
 
-    /// Sends each of these nodes the commands for its servers, and says why any of them could not be told.
+    /// Sends each of these nodes the commands for its servers, and says why any of them could not be reached.
     fn tell_nodes(
         &self,
         to: NodeSet,
@@ -182,7 +182,7 @@ impl Shared {
             if let Some(place) = failed.get_mut(node.id.index()) {
                 *place = failure.or(place.take());
             }
-            node.doubt_all();
+            node.suspect_all();
         }
         failed
     }

@@ -1,14 +1,14 @@
 //! The nodes: a connection and a worker for each, and one door to all of them.
 
-mod belief;
 pub(crate) mod connect;
 pub(crate) mod contacts;
 pub(crate) mod deliver;
 pub(crate) mod drive;
 pub(crate) mod events;
 pub(crate) mod fanout;
+mod greet;
 pub(crate) mod job;
-mod lane;
+mod leader_lease;
 pub(crate) mod leaving;
 pub(crate) mod link;
 pub(crate) mod load;
@@ -16,7 +16,7 @@ mod member;
 mod members;
 pub(crate) mod node;
 pub(crate) mod outgoing;
-mod probe;
+mod plaintext_check;
 pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod resend;
@@ -24,7 +24,7 @@ mod resolve;
 mod room;
 pub(crate) mod server;
 pub(crate) mod sets;
-mod settle;
+mod shard_conn;
 mod sharded;
 mod standing;
 pub(crate) mod status;

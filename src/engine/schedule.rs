@@ -44,7 +44,7 @@ pub(crate) trait Due: Send + Sync {
     }
 
     /// The schedule has stopped, so it will never be due. The result is what may take its time: it is done when all others
-    /// have heard of it as well.
+    /// have been notified of it as well.
     fn on_stop(self: Arc<Self>) -> Option<Rest>;
 }
 
@@ -184,7 +184,7 @@ impl Schedule {
         }
     }
 
-    /// Ends the thread. What is still entered hears of it. True if the thread was asleep: then it does nothing any more, and
+    /// Ends the thread. What is still entered is notified. True if the thread was asleep: then it does nothing any more, and
     /// otherwise it may still look after something.
     pub(crate) fn stop(&self) -> bool {
         let mut queue = self.queue.lock();

@@ -164,13 +164,11 @@ impl Ballot<AcquireRound> {
         self.votes.iter().find_map(Answer::which)
     }
 
-    /// How many nodes have entered the call in their waiting lists.
-    pub(crate) fn entered(&self) -> usize {
+    /// How many nodes have queued the call in their waiting lists.
+    pub(crate) fn queued(&self) -> usize {
         use AcquireReply::{Held, HeldByReaders, Reserved};
         self.votes.count(|it| match it {
-            Answer::Acquire(Held { entered, .. } | HeldByReaders { entered, .. } | Reserved { entered, .. }) => {
-                *entered
-            }
+            Answer::Acquire(Held { queued, .. } | HeldByReaders { queued, .. } | Reserved { queued, .. }) => *queued,
             _ => false,
         })
     }
@@ -278,18 +276,18 @@ mod tests {
         Moment::at(Duration::from_secs(seconds), Duration::from_secs(seconds))
     }
 
-    fn held(counter: u64, entered: bool) -> Answer {
+    fn held(counter: u64, queued: bool) -> Answer {
         Answer::Acquire(AcquireReply::Held {
             counter,
             left: None,
-            entered,
+            queued,
             holder: Some(Arc::from("somebody")),
             which: None,
         })
     }
 
-    fn reserved(counter: u64, entered: bool) -> Answer {
-        Answer::Acquire(AcquireReply::Reserved { counter, left: Duration::from_secs(1), entered, which: None })
+    fn reserved(counter: u64, queued: bool) -> Answer {
+        Answer::Acquire(AcquireReply::Reserved { counter, left: Duration::from_secs(1), queued, which: None })
     }
 
     /// A round of three nodes that proposed 10, after these votes, and its end.
@@ -314,13 +312,13 @@ mod tests {
     #[test]
     fn a_round_knows_which_nodes_have_entered_the_call_and_the_largest_counter() {
         let lost = Some(AcquireEnd::Lost(LossReason::Held));
-        for (votes, entered, seen) in [
+        for (votes, queued, seen) in [
             ([ACCEPTED, held(3, true), reserved(4, true)], 2, 4),
             ([ACCEPTED, held(5, false), reserved(4, true)], 1, 5),
             ([ACCEPTED, held(3, true), reserved(4, false)], 1, 4),
         ] {
             let (ballot, end) = round(0, votes);
-            assert_eq!((ballot.entered(), ballot.seen(), end), (entered, seen, lost));
+            assert_eq!((ballot.queued(), ballot.seen(), end), (queued, seen, lost));
         }
     }
 
@@ -426,7 +424,7 @@ mod tests {
         let names: Arc<[LockName]> = [&b"a"[..], b"b"].map(LockName::new).into();
         let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).of_names(&names));
         let reserved =
-            |which| Answer::Acquire(AcquireReply::Reserved { counter: 1, left: Duration::ZERO, entered: true, which });
+            |which| Answer::Acquire(AcquireReply::Reserved { counter: 1, left: Duration::ZERO, queued: true, which });
         assert_eq!(ballot.in_the_way(), None);
         for (node, which) in [None, Some(1), Some(0)].into_iter().enumerate() {
             ballot.on_vote(NodeId::new(u8::try_from(node).unwrap()), reserved(which), at(1));

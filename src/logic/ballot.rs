@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::answer::ReleaseReply;
 
-    /// Decided by as many votes as this, and counts what it was told of.
+    /// Decided by as many votes as this, and counts what was reported to it.
     struct First(usize);
 
     impl Round for First {

@@ -1,7 +1,7 @@
-//! A node that is a cluster: which master serves a slot, and which of them are believed.
+//! A node that is a cluster: which master serves a slot, and which of them have the leader lease.
 //!
 //! Each server tells its own view, and views differ while slots move or another master is promoted. Of two that claim a slot
-//! the one with the newer configuration serves it. What a master grants counts only for a while after it was heard to be
+//! the one with the newer configuration serves it. What a master grants counts only for a while after it was reported to be
 //! one, together with a majority of the masters: whoever is promoted in its place asks a majority as well, and these know once
 //! they have received the result.
 
@@ -67,7 +67,7 @@ impl Map {
     }
 }
 
-/// A claim to slots: the newest that was heard of one server.
+/// A claim to slots: the newest that was reported of one server.
 struct Claim<'a> {
     server: &'a ClusterServer,
     host: &'a str,
@@ -234,7 +234,7 @@ mod tests {
         assert!(!majority(&[says("a", &all), says("a", &all), silent()]));
         let map = read(&[says("a", &all), silent(), says("c", &all)]).unwrap();
         assert_eq!(map.masters.iter().map(|it| it.says_so).collect::<Vec<_>>(), [true, false, true]);
-        assert_eq!(owner(&map, 1), Some("b"), "it is not heard, and nobody serves its slot in its place");
+        assert_eq!(owner(&map, 1), Some("b"), "no report of it, and nobody serves its slot in its place");
     }
 
     #[test]

@@ -60,14 +60,14 @@ impl Confirmations {
     }
 
     /// Whether no majority is left without `stepped`, the nodes whose clocks have been set forward since.
-    pub(crate) fn is_doubtful(&self, stepped: NodeSet) -> bool {
+    pub(crate) fn is_suspect(&self, stepped: NodeSet) -> bool {
         self.confirmed.both(stepped) != NodeSet::default() && self.confirmed.without(stepped).len() < quorum(self.nodes)
     }
 
     /// Whether a majority still holds the lock, as far as we know, after an extension has failed.
     pub(crate) fn judge(&self, stepped: NodeSet, failed: Failed) -> Verdict {
         let sure = self.confirmed.without(stepped).union(failed.extended).without(failed.gone);
-        if !self.is_doubtful(stepped) || quorum(self.nodes) <= sure.without(failed.stepped).len() {
+        if !self.is_suspect(stepped) || quorum(self.nodes) <= sure.without(failed.stepped).len() {
             Verdict::Held
         } else if self.confirmed.union(failed.extended).both(failed.stepped) != NodeSet::default() {
             Verdict::Unknown
@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn c4_a_lock_is_in_doubt_if_no_majority_is_left_without_the_nodes_that_stepped() {
-        assert!(!confirmations(3, &[0, 1]).is_doubtful(set(&[])));
-        assert!(!confirmations(3, &[0, 1]).is_doubtful(set(&[2])), "it is not counted");
-        assert!(confirmations(3, &[0, 1]).is_doubtful(set(&[1])));
-        assert!(!confirmations(3, &[0, 1, 2]).is_doubtful(set(&[1])), "two are enough");
-        assert!(confirmations(3, &[0, 1, 2]).is_doubtful(set(&[1, 2])));
-        assert!(confirmations(1, &[0]).is_doubtful(set(&[0])));
+        assert!(!confirmations(3, &[0, 1]).is_suspect(set(&[])));
+        assert!(!confirmations(3, &[0, 1]).is_suspect(set(&[2])), "it is not counted");
+        assert!(confirmations(3, &[0, 1]).is_suspect(set(&[1])));
+        assert!(!confirmations(3, &[0, 1, 2]).is_suspect(set(&[1])), "two are enough");
+        assert!(confirmations(3, &[0, 1, 2]).is_suspect(set(&[1, 2])));
+        assert!(confirmations(1, &[0]).is_suspect(set(&[0])));
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         let before = confirmations(3, &[0, 1]);
         let lock = before.and(set(&[2]));
         assert_eq!((lock.confirmed(), lock.since()), (set(&[0, 1, 2]), before.since()));
-        assert!(before.is_doubtful(set(&[0])) && !lock.is_doubtful(set(&[0])));
+        assert!(before.is_suspect(set(&[0])) && !lock.is_suspect(set(&[0])));
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
                             .any(|it| confirmed.contains(NodeId::new(it)) && stepped.contains(NodeId::new(it)));
                         let kept = end == Verdict::Held;
                         assert!(
-                            !kept || quorum <= sure || !touched || !lock.is_doubtful(stepped),
+                            !kept || quorum <= sure || !touched || !lock.is_suspect(stepped),
                             "{lock:?} {stepped:?}"
                         );
                         assert!(kept || sure < quorum, "lost without need: {lock:?} {stepped:?} {extended:?} {gone:?}");

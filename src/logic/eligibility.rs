@@ -73,7 +73,7 @@ impl Eligibility {
             // The same process: it has been there all the time. It may have been emptied.
             let stepped = self.on_time(server.time, times);
             let change =
-                server.memory.as_ref().and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
+                server.greet_reply.as_ref().and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
             return change.or(stepped);
         }
         self.run_id.clone_from(&server.run_id);
@@ -82,7 +82,7 @@ impl Eligibility {
         self.clock.forget();
         let _ = self.on_time(server.time, times);
         let length = self.length?;
-        let restarted = match server.memory.as_ref().map(|it| it.record) {
+        let restarted = match server.greet_reply.as_ref().map(|it| it.record) {
             _ if server.run_id.is_none() => Some(QuarantineReason::Unverifiable),
             // Counted by our own clock: the server's own may have been stepped.
             _ if known => Some(QuarantineReason::Restarted),
@@ -90,11 +90,11 @@ impl Eligibility {
             None => Some(QuarantineReason::Restarted),
         };
         restarted.iter().for_each(|why| self.quarantines.begin(Began::now(times.answered, *why), length));
-        let why = match server.memory.as_ref().map(|it| it.record) {
+        let why = match server.greet_reply.as_ref().map(|it| it.record) {
             Some(Record::Missing | Record::KeptFromNothing) => QuarantineReason::New,
             _ => QuarantineReason::Restarted,
         };
-        let change = server.memory.as_ref().and_then(|it| self.remember(it, restarted.unwrap_or(why), times));
+        let change = server.greet_reply.as_ref().and_then(|it| self.remember(it, restarted.unwrap_or(why), times));
         self.met = Some(times.answered);
         change.or(restarted.map(|_| Change::Restarted))
     }
@@ -221,8 +221,8 @@ mod tests {
         }
 
         fn meet(&mut self, server: ServerInfo, served: u64, record: Record, second: u64) -> Option<Change> {
-            let memory = Some(shown(served, record));
-            self.eligibility.on_connect(&ServerInfo { memory, ..server }, at(self.start, second))
+            let greet_reply = Some(shown(served, record));
+            self.eligibility.on_connect(&ServerInfo { greet_reply, ..server }, at(self.start, second))
         }
 
         fn greet(&mut self, served: u64, record: Record, second: u64) -> Option<Change> {
@@ -365,7 +365,7 @@ mod tests {
     fn a_server_that_was_only_looked_at_is_still_new() {
         let mut of = Of::new();
         let look = GreetReply { kept: false, ..shown(0, Record::Missing) };
-        of.eligibility.on_connect(&ServerInfo { memory: Some(look), ..server("a", 0) }, at(of.start, 0));
+        of.eligibility.on_connect(&ServerInfo { greet_reply: Some(look), ..server("a", 0) }, at(of.start, 0));
         assert_eq!(of.greet(0, Record::Missing, 5), Some(Change::Empty));
         assert_eq!(
             (of.why(5), of.left(5)),

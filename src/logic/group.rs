@@ -1,4 +1,4 @@
-//! A node that is more than one process: which of them is the master, and for how long that is believed.
+//! A node that is more than one process: which of them is the master, and how long its leader lease is.
 //!
 //! Whoever makes another server the master asks nobody here, and the old master may live on, cut off together with some of
 //! its clients. So what the master grants counts only for a while after its group was asked, and a master that is new keeps
@@ -21,9 +21,9 @@ pub(crate) struct Rhythm {
     /// How often they are asked while there is a connection.
     pub(crate) every: Duration,
     /// How long they may take to answer.
-    pub(crate) look: Duration,
+    pub(crate) probe_timeout: Duration,
     /// For how long after the question the answer counts.
-    pub(crate) believed: Duration,
+    pub(crate) leader_lease: Duration,
 }
 
 impl Rhythm {
@@ -31,14 +31,14 @@ impl Rhythm {
         let (shortest, longest) = ASKED_EVERY;
         let every = ttl.checked_div(3).unwrap_or(ttl).clamp(shortest, longest);
         // The other half is for the connection to the master.
-        let look = connect_timeout.checked_div(2).unwrap_or(connect_timeout);
-        let believed = every.saturating_add(look).saturating_mul(2);
-        Rhythm { every, look, believed }
+        let probe_timeout = connect_timeout.checked_div(2).unwrap_or(connect_timeout);
+        let leader_lease = every.saturating_add(probe_timeout).saturating_mul(2);
+        Rhythm { every, probe_timeout, leader_lease }
     }
 
     /// How much longer than others a node is quarantined: others may count what the old master grants for so long.
     pub(crate) fn silence(self, sentinels: bool) -> Duration {
-        if sentinels { self.believed.saturating_add(SENTINELS_SPREAD) } else { self.believed }
+        if sentinels { self.leader_lease.saturating_add(SENTINELS_SPREAD) } else { self.leader_lease }
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn failing(reports: &[MemberReport], master: Option<(&str, u16)>) -> 
     reports.iter().filter(fails).map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether there is no master any more that could be believed in, or more than one; otherwise nobody knows.
+/// Whether there is no master any more that could have the leader lease, or more than one; otherwise nobody knows.
 pub(crate) fn ends_a_master(failure: &NodeFailure) -> bool {
     matches!(failure, NodeFailure::TwoMasters { .. } | NodeFailure::UnknownMaster { .. })
 }
@@ -216,13 +216,13 @@ mod tests {
     fn a_promoted_server_is_silent_for_longer_than_the_old_one_is_believed() {
         let ms = Duration::from_millis;
         let rhythm = Rhythm::new(ms(10_000), ms(250));
-        assert_eq!(rhythm, Rhythm { every: ms(1_000), look: ms(125), believed: ms(2_250) });
+        assert_eq!(rhythm, Rhythm { every: ms(1_000), probe_timeout: ms(125), leader_lease: ms(2_250) });
         assert_eq!(Rhythm::new(ms(1_500), ms(250)).every, ms(500));
         assert_eq!(Rhythm::new(ms(100), ms(250)).every, ms(100));
         assert_eq!((rhythm.silence(false), rhythm.silence(true)), (ms(2_250), ms(7_250)));
         for ttl in [100, 10_000, 3_600_000] {
             let rhythm = Rhythm::new(ms(ttl), ms(60_000));
-            assert!(rhythm.every + rhythm.look < rhythm.believed, "one question may be lost");
+            assert!(rhythm.every + rhythm.probe_timeout < rhythm.leader_lease, "one question may be lost");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::answer::{GreetReply, Record};
 use crate::error::QuarantineReason;
-use crate::logic::longest::LONGEST;
+use crate::logic::quarantine_length::QUARANTINE_MAX;
 use crate::time::Tick;
 
 /// What is asked of a server that may be in quarantine.
@@ -116,7 +116,7 @@ impl Quarantines {
 
     /// The middle of the one that began last: so long before that time. `None` if it began too long ago to matter to anybody.
     pub(crate) fn middle(&self, length: Duration) -> Option<(Tick, Duration)> {
-        let Began { seen, served, .. } = self.began.filter(|it| it.served < LONGEST)?;
+        let Began { seen, served, .. } = self.began.filter(|it| it.served < QUARANTINE_MAX)?;
         let half = length.checked_div(2)?;
         Some((seen.checked_add(half.saturating_sub(served))?, served.saturating_sub(half)))
     }

@@ -36,7 +36,7 @@ struct OwnServer {
     shown: Option<GreetReply>,
     /// A record showed this server at our server's address. Ours is to be asked once more which one it is.
     replaced_by: Option<u64>,
-    in_doubt: bool,
+    is_suspect: bool,
 }
 
 /// What a server's record means for a client.
@@ -55,35 +55,35 @@ pub(crate) struct Judgement {
 impl OwnServers {
     /// `addresses`: of our servers, as a program spells them.
     pub(crate) fn new<'a>(label: &str, addresses: impl IntoIterator<Item = &'a str>) -> OwnServers {
-        let server = |it: &str| OwnServer { address: hash(it), shown: None, replaced_by: None, in_doubt: false };
+        let server = |it: &str| OwnServer { address: hash(it), shown: None, replaced_by: None, is_suspect: false };
         OwnServers { label: label.into(), servers: addresses.into_iter().map(server).collect() }
     }
 
     /// A server's record shows this.
-    pub(crate) fn hear(&mut self, server: usize, shown: GreetReply) {
+    pub(crate) fn on_report(&mut self, server: usize, shown: GreetReply) {
         if let Some(known) = self.servers.get_mut(server) {
-            (known.shown, known.in_doubt) = (Some(shown), false);
+            (known.shown, known.is_suspect) = (Some(shown), false);
         }
-        self.doubt_what_was_replaced();
+        self.suspect_replaced();
     }
 
     /// The connection has ended: behind the next one there may be another server.
     pub(crate) fn forget(&mut self, server: usize) {
         if let Some(known) = self.servers.get_mut(server) {
-            *known = OwnServer { address: known.address, shown: None, replaced_by: None, in_doubt: false };
+            *known = OwnServer { address: known.address, shown: None, replaced_by: None, is_suspect: false };
         }
     }
 
     /// RACE: our server S loses its data and gets another id. Another client notes it at server T. T shows us that before S does,
     /// and S, as we know it, seems to be in no set of T's. So S is asked once more before T's record is believed. The same if S is an
     /// old server that is new at its address: asked once more it notes our set, and is younger than T's then.
-    fn doubt_what_was_replaced(&mut self) {
+    fn suspect_replaced(&mut self) {
         let shown: Vec<_> = self.servers.iter().filter_map(|it| Some(Arc::clone(&it.shown.as_ref()?.sets))).collect();
         for set in shown.iter().flat_map(|it| it.iter()) {
             for (at, place) in self.displaced(set, None) {
                 let (Some(ours), Some(listed)) = (self.servers.get_mut(at), set.servers.get(place)) else { continue };
                 if !is_younger(ours.shown.as_ref(), set) && ours.replaced_by != Some(listed.id) {
-                    (ours.replaced_by, ours.in_doubt) = (Some(listed.id), true);
+                    (ours.replaced_by, ours.is_suspect) = (Some(listed.id), true);
                 }
             }
         }
@@ -105,7 +105,7 @@ impl OwnServers {
     /// Whether the server's greeting is due, of whose record this was made: it is in doubt which one it is, or the record is to be
     /// changed.
     pub(crate) fn is_due(&self, server: usize, judged: &Judgement) -> bool {
-        judged.note.is_some() || self.servers.get(server).is_some_and(|it| it.in_doubt)
+        judged.note.is_some() || self.servers.get(server).is_some_and(|it| it.is_suspect)
     }
 
     /// What a server's record showed last.
@@ -259,7 +259,7 @@ impl OwnServers {
 impl OwnServer {
     /// Its id, if that is known and not in doubt, or if it `shows` what is looked at.
     fn id(&self, shows: bool) -> Option<u64> {
-        self.shown.as_ref().filter(|_| shows || !self.in_doubt)?.id
+        self.shown.as_ref().filter(|_| shows || !self.is_suspect)?.id
     }
 }
 

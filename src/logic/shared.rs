@@ -64,7 +64,7 @@ mod tests {
     }
 
     fn held() -> Answer {
-        Answer::Acquire(AcquireReply::Held { counter: 9, left: None, entered: false, holder: None, which: None })
+        Answer::Acquire(AcquireReply::Held { counter: 9, left: None, queued: false, holder: None, which: None })
     }
 
     fn end<R: Round>(nodes: usize, round: R, votes: &[Answer], now: Moment) -> Option<R::End> {

@@ -1,9 +1,9 @@
-//! The slots of one master of a cluster, on one connection: since when that server has kept what it was told in each.
+//! The slots of one master of a cluster, on one connection: since when that server has kept its data in each.
 //!
 //! A slot has a record of its own, because a script sees keys of one slot only. The first command of a slot waits until it
 //! is known. A slot without record may be new, or its keys may be lost. If the master's own record, which is looked at
 //! *after* the slot's was written, has been there for longer, and the master has served the slot for longer, then nothing was
-//! lost: the slot is *settled*, its record is set back to that time.
+//! lost: the slot is *confirmed*, its record is set back to that time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,13 +23,13 @@ pub(crate) struct Slots<T> {
 struct SlotState<T> {
     kept: Option<Quarantines>,
     /// It may have been away since that was known: it is asked again before the next command.
-    in_doubt: bool,
+    is_suspect: bool,
     asking: Option<SlotQuery<T>>,
 }
 
 impl<T> Default for SlotState<T> {
     fn default() -> SlotState<T> {
-        SlotState { kept: None, in_doubt: false, asking: None }
+        SlotState { kept: None, is_suspect: false, asking: None }
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Admitted<T> {
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum SlotStep<T> {
     /// The slot's record is to be set back, and then these may go.
-    Settle { found: u64, since: u64, origin: &'static str, waiting: Vec<T> },
+    Confirm { found: u64, since: u64, origin: &'static str, waiting: Vec<T> },
     /// These may go.
     Open(Vec<T>),
     /// The server does not serve the slot.
@@ -75,7 +75,7 @@ impl<T> Slots<T> {
             asking.waiting.push(command);
             return Admitted::Wait;
         }
-        if slot.kept.is_some() && !slot.in_doubt {
+        if slot.kept.is_some() && !slot.is_suspect {
             return Admitted::Pass(command);
         }
         slot.asking = Some(SlotQuery { waiting: vec![command], found: None });
@@ -103,7 +103,7 @@ impl<T> Slots<T> {
             Ok(found) => found,
             Err(failure) => return SlotStep::Fail(waiting, failure),
         };
-        slot.in_doubt = false;
+        slot.is_suspect = false;
         slot.learn(&found, now, length);
         let is_new = matches!(found.record, Record::Missing | Record::KeptFromNothing);
         let origin = match master.as_ref().map(|it| it.record) {
@@ -115,14 +115,14 @@ impl<T> Slots<T> {
         };
         match master {
             Ok(master) if is_new && master.from < found.from => {
-                SlotStep::Settle { found: found.from, since: master.from, origin, waiting }
+                SlotStep::Confirm { found: found.from, since: master.from, origin, waiting }
             }
             _ => SlotStep::Open(waiting),
         }
     }
 
-    /// The slot was settled, unless its record was another by then.
-    pub(crate) fn on_settled(
+    /// The slot was confirmed, unless its record was another by then.
+    pub(crate) fn on_confirmed(
         &mut self,
         slot: u16,
         reply: Result<GreetReply, NodeFailure>,
@@ -132,20 +132,20 @@ impl<T> Slots<T> {
         let slot = self.slots.entry(slot).or_default();
         match reply {
             Ok(reply) => slot.learn(&reply, now, length),
-            Err(_) => slot.in_doubt = true,
+            Err(_) => slot.is_suspect = true,
         }
     }
 
     /// The slot may have been away.
-    pub(crate) fn doubt(&mut self, slot: u16) {
+    pub(crate) fn suspect(&mut self, slot: u16) {
         if let Some(slot) = self.slots.get_mut(&slot) {
-            slot.in_doubt = true;
+            slot.is_suspect = true;
         }
     }
 
     /// The same of all of them.
-    pub(crate) fn doubt_all(&mut self) {
-        self.slots.values_mut().for_each(|it| it.in_doubt = true);
+    pub(crate) fn suspect_all(&mut self) {
+        self.slots.values_mut().for_each(|it| it.is_suspect = true);
     }
 
     /// How much of the slot's quarantine is left for what was asked at `asked`, and why.
@@ -208,9 +208,9 @@ mod tests {
             {
                 let mut slots = asked(record, 500, 0);
                 let next = slots.on_master(7, reply(master, 400, 100), now, LENGTH);
-                assert_eq!(next, SlotStep::Settle { found: 500, since: 400, origin, waiting: vec![1, 2] });
-                assert_eq!(left(&slots, now), (10, 10), "not before it is known to be settled");
-                slots.on_settled(7, reply(Record::Kept, 400, 100), now, LENGTH);
+                assert_eq!(next, SlotStep::Confirm { found: 500, since: 400, origin, waiting: vec![1, 2] });
+                assert_eq!(left(&slots, now), (10, 10), "not before it is known to be confirmed");
+                slots.on_confirmed(7, reply(Record::Kept, 400, 100), now, LENGTH);
                 assert_eq!(left(&slots, now), (0, 0));
                 assert_eq!(slots.admit(7, 3), Admitted::Pass(3));
             }
@@ -279,14 +279,14 @@ mod tests {
             slots
         };
         let (mut one, mut all) = (known(), known());
-        one.doubt(7);
-        all.doubt_all();
+        one.suspect(7);
+        all.suspect_all();
         for slots in [&mut one, &mut all] {
             assert_eq!(left(slots, now), (0, 0), "what is under way counts as before");
             assert_eq!(slots.admit(7, 3), Admitted::Ask);
         }
         let mut other = known();
-        other.doubt(8);
+        other.suspect(8);
         assert_eq!(other.admit(7, 3), Admitted::Pass(3));
     }
 }

@@ -8,9 +8,9 @@ use crate::time::Tick;
 
 /// How long a reservation lasts; `reservation.lua` has the same number.
 const RESERVATION: Duration = Duration::from_secs(1);
-/// How much longer a caller pauses that is told of releases.
+/// How much longer a caller pauses that gets notices of releases.
 const LONGER: u32 = 5;
-/// How long a caller waits at least for the other nodes, when some have told it of a release.
+/// How long a caller waits at least for the other nodes, when some have announced a release.
 const GRACE_MIN: Duration = Duration::from_millis(2);
 
 /// When a node can be free, as its answer says.
@@ -53,7 +53,7 @@ pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Du
     }
 }
 
-/// Like [`pause`], for a caller in waiting lists that cannot be told when a lock is reserved for it: so short that it does
+/// Like [`pause`], for a caller in waiting lists that gets no notice when a lock is reserved for it: so short that it does
 /// not miss the reservation.
 pub(crate) fn pause_in_a_list(
     tries: u32,
@@ -65,8 +65,8 @@ pub(crate) fn pause_in_a_list(
     pause(tries, min, max, free_in, random).min(share(RESERVATION, 0.5))
 }
 
-/// Like [`pause`], for a caller that will be told of releases, and tries only in case a notice was lost: from `max` to five
-/// times that, and a quarter up or down.
+/// Like [`pause`], for a caller that will get notices of releases, and tries only in case a notice was lost: from `max` to
+/// five times that, and a quarter up or down.
 pub(crate) fn long_pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
     let limit = max.saturating_mul(2_u32.saturating_pow(tries.min(31)).min(LONGER));
     let pause = share(limit, 0.75).saturating_add(share(share(limit, 0.5), random));
@@ -76,7 +76,7 @@ pub(crate) fn long_pause(tries: u32, min: Duration, max: Duration, free_in: Opti
     }
 }
 
-/// The longest pause there is: a caller that has not been heard of for several of them is gone.
+/// The longest pause there is: a caller that has not asked for several of them is gone.
 pub(crate) fn longest_pause(max: Duration) -> Duration {
     let limit = max.saturating_mul(LONGER);
     limit.saturating_add(share(limit, 0.25))
@@ -88,20 +88,20 @@ pub(crate) fn grace(took: Duration, false_alarms: u32) -> Duration {
     took.max(GRACE_MIN).saturating_mul(2_u32.saturating_pow(false_alarms))
 }
 
-/// The false alarms of a call, `before` and with one more lost round, which `told` nodes had announced. Fewer than a
+/// The false alarms of a call, `before` and with one more lost round, which `announced` nodes had announced. Fewer than a
 /// `majority` may announce without end what nobody has released: one server does, or whoever may publish there.
-pub(crate) fn false_alarms(before: u32, told: usize, majority: usize) -> u32 {
-    match told {
+pub(crate) fn false_alarms(before: u32, announced: usize, majority: usize) -> u32 {
+    match announced {
         0 => before,
-        _ if told < majority => before.saturating_add(1),
+        _ if announced < majority => before.saturating_add(1),
         _ => 0,
     }
 }
 
-/// When a caller tries again that planned to do so at `planned`; `None` for at once. `told` nodes have announced a release:
-/// a `majority` of them is enough, and fewer are enough at `in_time`.
-pub(crate) fn next_try(planned: Tick, majority: usize, told: usize, in_time: Option<Tick>) -> Option<Tick> {
-    if majority <= told {
+/// When a caller tries again that planned to do so at `planned`; `None` for at once. `announced` nodes have announced a
+/// release: a `majority` of them is enough, and fewer are enough at `in_time`.
+pub(crate) fn next_try(planned: Tick, majority: usize, announced: usize, in_time: Option<Tick>) -> Option<Tick> {
+    if majority <= announced {
         return None;
     }
     Some(in_time.map_or(planned, |it| it.min(planned)))

@@ -38,7 +38,7 @@ pub(crate) struct Session {
     incoming: Vec<u8>,
     incoming_len: usize,
     /// Something has come.
-    heard: bool,
+    received: bool,
 }
 
 impl fmt::Debug for Session {
@@ -68,7 +68,7 @@ impl Session {
             records: VecDeque::new(),
             incoming: Vec::new(),
             incoming_len: 0,
-            heard: false,
+            received: false,
         };
         session.take_ciphertext();
         Ok(session)
@@ -154,7 +154,7 @@ impl Session {
             }
             let mut rest = self.incoming.get(from..self.incoming_len).unwrap_or_default();
             let Some(first) = rest.first() else { break Ok(0) };
-            if !std::mem::replace(&mut self.heard, true) && !RECORD_KINDS.contains(first) {
+            if !std::mem::replace(&mut self.received, true) && !RECORD_KINDS.contains(first) {
                 break Err(NodeFailure::Tls(TlsFailure::NotTls));
             }
             match self.tls.read_tls(&mut rest) {

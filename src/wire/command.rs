@@ -46,7 +46,7 @@ pub(crate) enum Naming {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destination {
     /// Releases can be announced to this client.
-    pub(crate) is_told: bool,
+    pub(crate) is_notified: bool,
     /// Of the record that the client was greeted with.
     pub(crate) edition: Edition,
     /// To a master of a cluster, a slot that it serves. What belongs to no lock has a key in each slot.
@@ -55,8 +55,8 @@ pub(crate) struct Destination {
 
 impl Command {
     /// The end of a command [that waits](Command::that_waits): the client is notified of releases over the connection.
-    pub(crate) const IS_TOLD: &[u8] = b"1";
-    const NOT_TOLD: u8 = b'0';
+    pub(crate) const IS_NOTIFIED: &[u8] = b"1";
+    const NOT_NOTIFIED: u8 = b'0';
     /// The place of the edition among the arguments of a script that compares it.
     pub(crate) const EDITION: &[u8] = &[b'0'; Edition::LEN];
     const EDITION_AT: usize = 4;
@@ -122,7 +122,8 @@ impl Command {
         self.life
     }
 
-    /// Marks the command as one after which the client may be in a waiting list. Its last argument ends with [`Command::IS_TOLD`].
+    /// Marks the command as one after which the client may be in a waiting list. Its last argument ends with
+    /// [`Command::IS_NOTIFIED`].
     pub(crate) fn that_waits(self) -> Command {
         Command { waits: true, ..self }
     }
@@ -199,10 +200,10 @@ impl Command {
             }
         }
         if self.waits
-            && !to.is_told
-            && let [.., told, b'\r', b'\n'] = &mut out[..]
+            && !to.is_notified
+            && let [.., flag, b'\r', b'\n'] = &mut out[..]
         {
-            *told = Command::NOT_TOLD;
+            *flag = Command::NOT_NOTIFIED;
         }
     }
 }
@@ -224,7 +225,7 @@ impl Command {
 #[cfg(test)]
 impl Destination {
     /// A server that was not greeted, and tells of releases.
-    pub(crate) const UNGREETED: Destination = Destination { is_told: true, edition: Edition::NONE, slot: None };
+    pub(crate) const UNGREETED: Destination = Destination { is_notified: true, edition: Edition::NONE, slot: None };
 }
 
 fn is_of_server(key: &[u8]) -> bool {
@@ -284,7 +285,7 @@ mod tests {
     fn in_a_cluster_a_record_is_one_of_the_slot_and_nothing_else_changes() {
         let name = b"\r\n$15\r\nquorlock:record\r\n{x}";
         let keys: [&[u8]; 4] = [name, b"b{x}", RECORD, b"c{x}"];
-        let args: [&[u8]; 3] = [b"quorlock:record", b"", Command::IS_TOLD];
+        let args: [&[u8]; 3] = [b"quorlock:record", b"", Command::IS_NOTIFIED];
         let command = Command::of_script(Script::Acquire, &keys, &args);
         let record = in_slot(RECORD, slot_of(b"x"));
         let expected = Command::of_script(Script::Acquire, &[name, b"b{x}", &record, b"c{x}"], &args);
@@ -305,7 +306,7 @@ mod tests {
     #[test]
     fn h17_a_command_has_the_edition_of_the_connection_that_it_is_written_to() {
         let keys: [&[u8]; 2] = [b"a", RECORD];
-        let args: [&[u8]; 7] = [b"1", b"2", b"3", b"4", Command::EDITION, b"6", Command::IS_TOLD];
+        let args: [&[u8]; 7] = [b"1", b"2", b"3", b"4", Command::EDITION, b"6", Command::IS_NOTIFIED];
         let edition = Edition::new(123_456_789_012_345);
         for (script, compares) in [(Script::Acquire, true), (Script::ExtendShared, true), (Script::Release, false)] {
             let command = Command::of_script(script, &keys, &args);
@@ -332,12 +333,12 @@ mod tests {
     #[test]
     fn a_command_that_waits_says_whether_its_client_is_told() {
         let keys: [&[u8]; 1] = [b"a"];
-        let command = Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_TOLD]).that_waits();
-        for (is_told, told) in [(true, b"1"), (false, b"0")] {
-            let expected = Command::of_script(Script::Acquire, &keys, &[b"x", told]);
+        let command = Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).that_waits();
+        for (is_notified, flag) in [(true, b"1"), (false, b"0")] {
+            let expected = Command::of_script(Script::Acquire, &keys, &[b"x", flag]);
             assert!(command.waits() && !expected.waits());
             for naming in [Naming::Hash, Naming::Source] {
-                assert!(written(&command, naming, Destination { is_told, ..THERE }) == expected.packed_as(naming));
+                assert!(written(&command, naming, Destination { is_notified, ..THERE }) == expected.packed_as(naming));
             }
         }
     }

@@ -130,7 +130,7 @@ impl<T> Default for Conn<T> {
 
 impl<T: AsRef<Command>> Conn<T> {
     /// A connection that is established now, and begins with the login, once it is secured by `tls` if that is some. `greet`:
-    /// what to ask the server for its memory.
+    /// what to ask the server for its record.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>, tls: Option<Session>) -> Conn<T> {
         let (handshake, unsent) = Handshake::begin(address, greet);
         Conn { tls, login: Some(handshake), unsent, slot: address.slot, ..Conn::default() }
@@ -283,7 +283,7 @@ impl<T: AsRef<Command>> Conn<T> {
     fn put(&mut self, tag: T, asked: Now, naming: Naming) {
         let command = tag.as_ref();
         let edition = if command.compares() { self.edition_for(command) } else { Edition::NONE };
-        let to = Destination { is_told: self.pushes && !self.is_deaf, edition, slot: self.slot };
+        let to = Destination { is_notified: self.pushes && !self.is_deaf, edition, slot: self.slot };
         command.write(&mut self.unsent, naming, to);
         self.stands_until = self.stands_until.max(asked.tick.checked_add(tag.as_ref().life()));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
@@ -335,7 +335,7 @@ impl<T: AsRef<Command>> Conn<T> {
                     HandshakeStep::Write(bytes) => self.unsent.extend_from_slice(&bytes),
                     HandshakeStep::Done(server_info) => {
                         (self.login, self.pushes) = (None, server_info.pushes);
-                        if let Some(greeted) = &server_info.memory {
+                        if let Some(greeted) = &server_info.greet_reply {
                             self.edition = greeted.edition;
                         }
                         if !self.inbox.is_empty() {

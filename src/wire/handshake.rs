@@ -39,7 +39,7 @@ pub(crate) struct Handshake {
     scripts: Vec<Script>,
     /// Those that the server does not know.
     unknown: Vec<Script>,
-    /// What asks the server for its memory, until it is answered.
+    /// What asks the server for its record, until it is answered.
     greet: Option<Vec<u8>>,
     server_info: ServerInfo,
     failure: Option<NodeFailure>,
@@ -60,7 +60,7 @@ enum Expect {
     Load(Script),
     Info(Section),
     Role,
-    /// Last: it writes, and what cannot be written to is told by what it is.
+    /// Last: it writes, and a server that refuses writes is recognized by its role first.
     Greet,
 }
 
@@ -89,9 +89,9 @@ impl Section {
 }
 
 impl Handshake {
-    /// Begins the handshake: the bytes to write first. `greet`: what to ask the server for its memory.
+    /// Begins the handshake: the bytes to write first. `greet`: what to ask the server for its record.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> (Handshake, Vec<u8>) {
-        let to = Destination { is_told: false, edition: Edition::NONE, slot: address.slot };
+        let to = Destination { is_notified: false, edition: Edition::NONE, slot: address.slot };
         let packed = |greet: &Command| {
             let mut bytes = Vec::new();
             greet.write(&mut bytes, Naming::Hash, to);
@@ -126,7 +126,7 @@ impl Handshake {
             return Err(NodeFailure::Protocol { reason: "an answer to nothing".to_owned() });
         };
         if question == Expect::Greet {
-            self.take_memory(Reply::read(Kind::Greet, frame).answer);
+            self.take_greet_reply(Reply::read(Kind::Greet, frame).answer);
         } else {
             self.take(question, &value);
         }
@@ -254,10 +254,10 @@ impl Handshake {
         Ok(())
     }
 
-    fn take_memory(&mut self, answer: Answer) {
+    fn take_greet_reply(&mut self, answer: Answer) {
         let failure = match answer {
-            Answer::Greet(memory) => {
-                self.server_info.memory = Some(memory);
+            Answer::Greet(reply) => {
+                self.server_info.greet_reply = Some(reply);
                 self.greet = None;
                 return;
             }

@@ -240,7 +240,7 @@ pub(crate) struct Greeting<'a> {
     pub(crate) edition: Edition,
     /// The longest quarantine that this client needs, and the longest that other servers have reported: milliseconds.
     pub(crate) own: u64,
-    pub(crate) heard: u64,
+    pub(crate) reported: u64,
     /// How many servers this client has, for the first set of a new record; 0 for none.
     pub(crate) size: u64,
     /// The sets of servers that are to be noted.
@@ -267,12 +267,12 @@ pub(crate) enum Greeted<'a> {
     /// That of the slot which says what the cluster is. Nothing is written if this is a `look`.
     Set { slot: u16, look: bool },
     /// A slot's that is as old as its master's.
-    Settle { slot: u16, found: u64, since: u64, origin: &'a str },
+    Confirm { slot: u16, found: u64, since: u64, origin: &'a str },
 }
 
 /// Updates a server's record, and asks since when the server has kept its data.
 pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
-    let &Greeting { edition, own, heard, size, sets, of } = greeting;
+    let &Greeting { edition, own, reported, size, sets, of } = greeting;
     let (slot, word, more) = match of {
         Greeted::Server { vouch: true, .. } => (None, "vouch", Vec::new()),
         Greeted::Server { look: true, .. } => (None, "look", Vec::new()),
@@ -283,7 +283,7 @@ pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
             let word = if vouch { "vouch" } else { "slot" };
             (Some(slot), word, vec![digits(epoch), slots.as_bytes().to_vec()])
         }
-        Greeted::Settle { slot, found, since, origin } => {
+        Greeted::Confirm { slot, found, since, origin } => {
             (Some(slot), "settle", vec![digits(found), digits(since), origin.as_bytes().to_vec()])
         }
     };
@@ -293,7 +293,7 @@ pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
         None if size == 0 => Default::default(),
         None => [Vec::new(), digits(size)],
     };
-    let args = [vec![edition.text().to_vec(), digits(own), digits(heard), word.into()], sets.into(), more];
+    let args = [vec![edition.text().to_vec(), digits(own), digits(reported), word.into()], sets.into(), more];
     let args = args.concat();
     Command::of_script(Script::Greet, &[&key], &slices(&args))
 }

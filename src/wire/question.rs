@@ -11,7 +11,7 @@ use crate::wire::conn::ConnEvent;
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::Kind;
 
-/// The question to one member, sent again in each look.
+/// The question to one member, sent again in each probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     about: QuestionKind,

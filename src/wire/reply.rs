@@ -147,7 +147,7 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
     let (Value::BulkString(sets), numbers) = parts.split_last()? else { return None };
     let number = |it: &Value| if let Value::Int(it) = it { u64::try_from(*it).ok() } else { None };
     let numbers: Vec<_> = numbers.iter().map(number).collect::<Option<_>>()?;
-    let [status, served, longest, kept, edition, id, from, now] = numbers[..] else { return None };
+    let [status, served, quarantine_length, kept, edition, id, from, now] = numbers[..] else { return None };
     let record = match status {
         1 => Record::Kept,
         2 => Record::Missing,
@@ -159,7 +159,7 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
     };
     let (served, id) = (Duration::from_millis(served), Some(id).filter(|it| *it != 0));
     let (kept, edition, sets) = (kept == 1, Edition::new(edition), sets::read(sets).filter(|_| !has_swallowed(sets))?);
-    Some(Answer::Greet(GreetReply { record, served, longest, kept, edition, id, from, now, sets }))
+    Some(Answer::Greet(GreetReply { record, served, quarantine_length, kept, edition, id, from, now, sets }))
 }
 
 /// Keys of a node, and where to go on.
@@ -277,12 +277,12 @@ fn refusal_by_holder(about: CommandSubject, frame: &[u8]) -> Option<([i64; NUMBE
     (is_whole && !has_swallowed(holder)).then_some((numbers, holder))
 }
 
-fn held([status, counter, left, entered, time, which, ..]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
+fn held([status, counter, left, queued, time, which, ..]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
     let answer = AcquireReply::Held {
         counter: u64::try_from(counter).ok().filter(|_| status == 0)?,
         // Negative: no end. It must not be read as "free now".
         left: u64::try_from(left).ok().map(Duration::from_millis),
-        entered: entered == 1,
+        queued: queued == 1,
         holder: refusal::shown_holder(holder),
         which: index(which),
     };
@@ -312,15 +312,15 @@ fn slots(frame: &[u8]) -> Option<Option<Reply>> {
                 free.insert(u8::try_from(i.checked_mul(4)?.checked_add(bit)?).ok()?);
             }
         }
-        let [status, counter, left, entered, time, slot, ..] = numbers;
+        let [status, counter, left, queued, time, slot, ..] = numbers;
         if !matches!(status, 0..=2) {
-            return read(Kind::Acquire, [status, counter, left, entered, time, 0, 0, 0]);
+            return read(Kind::Acquire, [status, counter, left, queued, time, 0, 0, 0]);
         }
         let counter = u64::try_from(counter).ok()?;
         let answer = match (status, index(slot)) {
             (0, None) => {
                 let left = u64::try_from(left).ok().map(Duration::from_millis);
-                AcquireReply::Held { counter, left, entered: entered == 1, holder: None, which: None }
+                AcquireReply::Held { counter, left, queued: queued == 1, holder: None, which: None }
             }
             (1, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot { slot, counter: None, free },
             (2, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot { slot, counter: Some(counter), free },
@@ -345,7 +345,7 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth, ..]: [i64; NU
     let counter = || u64::try_from(counter).ok();
     // Negative: no end. It must not be read as "free now".
     let left = u64::try_from(third).ok().map(Duration::from_millis);
-    let (entered, which) = (fourth == 1, index(sixth));
+    let (queued, which) = (fourth == 1, index(sixth));
     let time = match kind {
         Kind::Acquire => u64::try_from(fifth).ok(),
         Kind::Extend => u64::try_from(third).ok(),
@@ -355,12 +355,10 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth, ..]: [i64; NU
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
         (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
         (Kind::Acquire, 3) => {
-            Answer::Acquire(AcquireReply::Reserved { counter: counter()?, left: left?, entered, which })
+            Answer::Acquire(AcquireReply::Reserved { counter: counter()?, left: left?, queued, which })
         }
         (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
-        (Kind::Acquire, 6) => {
-            Answer::Acquire(AcquireReply::HeldByReaders { counter: counter()?, left, entered, which })
-        }
+        (Kind::Acquire, 6) => Answer::Acquire(AcquireReply::HeldByReaders { counter: counter()?, left, queued, which }),
         (Kind::Acquire, 7) => Answer::Acquire(AcquireReply::Shared { counter: counter()? }),
         (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType { which }),
         (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter { which }),

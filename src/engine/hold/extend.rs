@@ -73,17 +73,17 @@ impl Due for LiveHold {
             renewal.give_up();
             return None;
         }
-        let (ttl, doubt) = (self.spec.ttl(), self.doubt(&state, tick));
+        let (ttl, recheck) = (self.spec.ttl(), self.recheck_in(&state, tick));
         // It may be looked at a little early, because others are due.
-        if !state.due_in(state.extend_at(lease::renew_with_others_after(ttl)), doubt, moment).is_zero() {
-            return Some(state.due_in(state.extend_at(lease::renew_after(ttl)), doubt, moment));
+        if !state.due_in(state.extend_at(lease::renew_with_others_after(ttl)), recheck, moment).is_zero() {
+            return Some(state.due_in(state.extend_at(lease::renew_after(ttl)), recheck, moment));
         }
         // A doubt has to be settled at once.
-        let owed = if doubt.is_some() { NodeSet::default() } else { state.owed };
+        let owed = if recheck.is_some() { NodeSet::default() } else { state.owed };
         if fanout.len().saturating_sub(owed.len()) < quorum(fanout.len()) {
             return Some(self.retry_after(&state, now));
         }
-        if doubt.is_some() {
+        if recheck.is_some() {
             state.checked_at = Some(tick);
         }
         let sent = self.next_extension(&state.lease, now);
@@ -122,18 +122,18 @@ impl HoldState {
         self.renewed_at.checked_add(after)
     }
 
-    /// How long until the lock has to be looked at: for the extension at `extend_at`, the end of the lease, or a `doubt`.
-    fn due_in(&self, extend_at: Option<Moment>, doubt: Option<Duration>, now: Moment) -> Duration {
-        self.lease.next_event(extend_at.unwrap_or(now), now).min(doubt.unwrap_or(Duration::MAX))
+    /// How long until the lock has to be looked at: for the extension at `extend_at`, the end of the lease, or a `recheck`.
+    fn due_in(&self, extend_at: Option<Moment>, recheck: Option<Duration>, now: Moment) -> Duration {
+        self.lease.next_event(extend_at.unwrap_or(now), now).min(recheck.unwrap_or(Duration::MAX))
     }
 }
 
 impl LiveHold {
     /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
     /// forward so that this is in doubt.
-    fn doubt(&self, state: &HoldState, tick: Tick) -> Option<Duration> {
+    fn recheck_in(&self, state: &HoldState, tick: Tick) -> Option<Duration> {
         let stepped = self.shared.fanout.stepped_since(state.confirmations.since());
-        if stepped == NodeSet::default() || !state.confirmations().is_doubtful(stepped) {
+        if stepped == NodeSet::default() || !state.confirmations().is_suspect(stepped) {
             return None;
         }
         let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.spec.ttl())));
@@ -281,7 +281,7 @@ impl LiveHold {
         };
         let due_in = || {
             let state = self.state.lock();
-            state.lease.is_held().then(|| state.due_in(extend_at, self.doubt(&state, time::tick()), now))
+            state.lease.is_held().then(|| state.due_in(extend_at, self.recheck_in(&state, time::tick()), now))
         };
         let Some(wait) = due_in() else { return };
         self.shared.schedule.plan(Arc::<LiveHold>::clone(self), wait);

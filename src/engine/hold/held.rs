@@ -267,8 +267,8 @@ impl LiveHold {
     }
 
     /// Like [`LiveHold::release`], but does not wait, and leaves the release in the queues of the nodes. The result has to
-    /// be [woken](PendingRelease::wake), whatever happens, and then [waited for](PendingRelease::wait). The waiting call of this manager
-    /// asks the nodes itself.
+    /// be [woken](PendingRelease::wake), whatever happens, and then [waited for](PendingRelease::wait). The waiting call of
+    /// this manager asks the nodes itself.
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
         let ended = self.end(false)?;
         let (round, round_ticket) = (self.release_round(&ended), self.shared.admission.enter());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::answer::ServerInfo;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::{self, Filled};
-use crate::engine::nodes::probe::Probe;
+use crate::engine::nodes::plaintext_check::PlaintextCheck;
 use crate::error::{self, NodeFailure, TlsFailure};
 use crate::sys::{Poll, SOCKET, Socket};
 use crate::time::{self, Moment, Now, Tick};
@@ -25,7 +25,7 @@ const ADDRESSES_MAX: usize = 16;
 /// beside them, and whichever is ready first is the node's connection.
 pub(crate) struct Connecting {
     address: Address,
-    /// What the server is to be told and asked before it may vote.
+    /// What is sent to the server before it may vote.
     greet: Option<Command>,
     /// Addresses of the same name that have not been begun.
     untried: VecDeque<SocketAddr>,
@@ -34,8 +34,8 @@ pub(crate) struct Connecting {
     /// When the next address is begun whether or not the others have failed.
     next_at: Option<Tick>,
     /// When a server that has not answered the handshake of TLS is asked whether it speaks that.
-    probe_at: Option<Tick>,
-    probe: Option<Probe>,
+    plaintext_check_at: Option<Tick>,
+    plaintext_check: Option<PlaintextCheck>,
     deadline: Tick,
 }
 
@@ -111,9 +111,17 @@ impl Connecting {
         let deadline = now.checked_add(timeout).unwrap_or(now);
         let (address, tries) = (address.clone(), Vec::new());
         let half = timeout.checked_div(2).filter(|_| address.is_to_be_secured());
-        let probe_at = half.and_then(|it| now.checked_add(it));
-        let mut connecting =
-            Connecting { address, greet, untried, tries, next_at: None, probe_at, probe: None, deadline };
+        let plaintext_check_at = half.and_then(|it| now.checked_add(it));
+        let mut connecting = Connecting {
+            address,
+            greet,
+            untried,
+            tries,
+            next_at: None,
+            plaintext_check_at,
+            plaintext_check: None,
+            deadline,
+        };
         connecting.begin_next(poll, now)?;
         Ok(connecting)
     }
@@ -125,7 +133,7 @@ impl Connecting {
 
     /// When the next step is due without an event of a socket.
     pub(super) fn due(&self) -> Option<Tick> {
-        self.next_at.into_iter().chain(self.probe_at).min()
+        self.next_at.into_iter().chain(self.plaintext_check_at).min()
     }
 
     /// The handshake of TLS is under way.
@@ -181,12 +189,13 @@ impl Connecting {
     /// Whether a server that does not answer the handshake of TLS is found to speak without, after half of the time.
     fn speaks_no_tls(&mut self, poll: &Poll, now: Tick) -> bool {
         // Once, and whatever comes of it the deadline stays.
-        if self.probe_at.take_if(|it| *it <= now).is_some() {
+        if self.plaintext_check_at.take_if(|it| *it <= now).is_some() {
             let is_ignored = |it: &Login| it.conn.is_securing() && !it.conn.has_received();
             let ignored = self.tries.iter().find(|it| it.login.as_ref().is_some_and(is_ignored));
-            self.probe = ignored.and_then(|it| it.to).and_then(|it| Probe::begin(it, poll.registry()));
+            self.plaintext_check =
+                ignored.and_then(|it| it.to).and_then(|it| PlaintextCheck::begin(it, poll.registry()));
         }
-        self.probe.as_mut().is_some_and(Probe::step)
+        self.plaintext_check.as_mut().is_some_and(PlaintextCheck::step)
     }
 
     /// Begins with the next address that can be begun with. It gets an equal share of the time that is left.
@@ -244,7 +253,7 @@ pub(super) fn advance(
             // So ends one with TLS.
             Err(failure @ NodeFailure::Disconnected { .. }) => return Err(CloseReason::Link(failure)),
             Err(failure) => {
-                // With TLS the server is told why.
+                // With TLS the server receives the reason.
                 let _ = link::write(conn, socket);
                 return Err(CloseReason::Server(failure));
             }

@@ -27,8 +27,8 @@ impl Contacts {
     }
 
     /// The node's clock is known, and it may be asked from now on.
-    pub(crate) fn note_heard(&self, node: NodeId) {
-        self.note(|it| it.on_heard(node));
+    pub(crate) fn note_answered(&self, node: NodeId) {
+        self.note(|it| it.on_answered(node));
     }
 
     /// There was no connection to the node.
@@ -51,21 +51,21 @@ impl Contacts {
         }
     }
 
-    /// Whether a majority has been heard.
+    /// Whether a majority has answered.
     pub(crate) fn has_majority(&self) -> bool {
         self.has_majority.load(Ordering::Acquire)
     }
 
-    /// Given when a majority has been heard, or cannot be heard now.
+    /// Given when a majority has answered, or cannot answer now.
     pub(crate) fn over(&self) -> &Signal {
         &self.over
     }
 
-    /// The nodes that were heard, as long as these are no majority.
+    /// The nodes that have answered, as long as these are no majority.
     ///
-    /// RACE: a round that goes by our own clock, because it began before a majority was heard, must not be won with nodes
+    /// RACE: a round that goes by our own clock, because it began before a majority had answered, must not be won with nodes
     /// that come up under it. So no other node is asked.
     pub(crate) fn minority(&self) -> Option<NodeSet> {
-        if self.has_majority() { None } else { Some(self.contact.lock().heard()) }
+        if self.has_majority() { None } else { Some(self.contact.lock().answered()) }
     }
 }

@@ -58,7 +58,7 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
                     // They have ended the connection.
                     Answer::Failed(NodeFailure::Replica | NodeFailure::Loading) => {}
                     Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) => {
-                        server.doubt(&job)
+                        server.suspect_slot(&job)
                     }
                     Answer::Failed(failure) => server.status.note_refusal(failure, now.tick),
                     _ => {}
@@ -146,17 +146,17 @@ fn on_greeting(
     {
         return Answer::Failed(failure);
     }
-    server.records.hear(server.id, &shown);
+    server.records.on_report(server.id, &shown);
     let length = server.records.quarantine();
     eligibility.lasts(length);
     match server.with_slots() {
         None => {
-            shown.served = shown.served.min(server.hear_sets(&shown, times.asked));
+            shown.served = shown.served.min(server.on_sets_reported(&shown, times.asked));
             let news = eligibility.on_record(&shown, times);
             server.publish_eligibility(eligibility, news, times.answered);
         }
         // A master's record is about slots that were never used.
-        Some(lane) if job.step.is_none() => lane.remember(&shown, times.answered, length),
+        Some(shard_conn) if job.step.is_none() => shard_conn.remember(&shown, times.answered, length),
         Some(_) => {}
     }
     Answer::Greet(shown)
@@ -167,10 +167,10 @@ fn why_not(server: &Server, eligibility: &Eligibility, job: &Job, ask: Ask, time
     if let Some(failure) = server.in_sets.failure() {
         return Some(failure);
     }
-    if !server.is_believed(times.asked_at) {
+    if !server.has_leader_lease(times.asked_at) {
         return Some(NodeFailure::Unconfirmed);
     }
-    // Looked at first: only lanes need the slot, which has to be read from the command.
+    // Looked at first: only shard connections need the slot, which has to be read from the command.
     let slot = server.with_slots().and_then(|_| job.command.slot());
     let length = server.records.quarantine();
     let of_slot = slot.and_then(|slot| server.link.with(|it| it.slots.left(slot, ask, times.asked, length)));
@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(judged(answer, 1_000_000), *answer, "one server is its own master");
         }
 
-        server.believe_until(at(tick, 3).asked_at);
+        server.set_leader_lease(at(tick, 3).asked_at);
 
         for answer in &granted {
             assert_eq!(judged(answer, 3), *answer);

@@ -33,7 +33,7 @@ pub(crate) struct Job {
     pub(crate) was_refused: bool,
     /// How often the server's record was another one when it was run.
     pub(crate) changes: u8,
-    /// How many releases the node had been given when this was put in line: see `settle.rs`.
+    /// How many releases the node had been given when this was put in line: see `sharded/confirm_slot.rs`.
     pub(crate) releases: u64,
     /// It asks about a slot, in a cluster.
     pub(crate) step: Option<ClusterQuery>,
@@ -41,12 +41,12 @@ pub(crate) struct Job {
     pub(crate) is_for_past_owner: bool,
 }
 
-/// What is asked about a slot of a cluster: see `settle.rs`.
+/// What is asked about a slot of a cluster: see `sharded/confirm_slot.rs`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ClusterQuery {
     Slot(u16),
     Master(u16),
-    Settled(u16),
+    Confirmed(u16),
     /// Which node the cluster is, and which nodes others use together with it.
     Set,
 }
@@ -84,7 +84,7 @@ impl Job {
     }
 
     /// A question about a slot.
-    pub(crate) fn that_settles(self, step: ClusterQuery) -> Job {
+    pub(crate) fn that_confirms(self, step: ClusterQuery) -> Job {
         Job { step: Some(step), ..self }
     }
 

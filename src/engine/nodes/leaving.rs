@@ -12,7 +12,7 @@ use crate::ids::NodeId;
 use crate::sys::sync::Mutex;
 
 /// How many lists of one node are left at a time, and how long the names of their locks are together. Beyond that nothing
-/// is said, and the next one in the list is told a second later.
+/// is said, and the next one in the list is notified a second later.
 const LISTS_MAX: usize = 64;
 const BYTES_MAX: usize = 64 * 1024;
 

@@ -12,7 +12,7 @@
 //!        somebody writes, or it has been idle for too long
 //! ```
 //!
-//! Only the caller itself ends its driving: it may wait for the socket, and would not hear of it. A connection that ends is
+//! Only the caller itself ends its driving: it may wait for the socket, and would not notice. A connection that ends is
 //! the exception, and wakes it. The readiness to be read is announced to the worker's poll exactly while the worker drives,
 //! and what is so already is announced when it begins; so nothing that has come is missed in a hand-over, and a worker that
 //! does not drive sleeps on.
@@ -263,8 +263,8 @@ impl Link {
 
     /// Reads once, if `me` drives it and has handed out what it read before. `None` if not, or if the connection is broken.
     ///
-    /// RACE: a worker may have been told of bytes before a caller took its place. The caller reads them, and what it leaves
-    /// is announced to the worker when that drives again.
+    /// RACE: a worker may have been woken for bytes before a caller took its place. The caller reads them, and what it
+    /// leaves is announced to the worker when that drives again.
     pub(crate) fn turn(&self, me: Driver) -> Option<ReadTurn> {
         let mut state = self.state.lock();
         let turn = state.turn(me, self);
@@ -319,7 +319,8 @@ impl LinkState {
 
     /// The connection is of no use any more: its worker ends it, which is woken.
     ///
-    /// RACE: a caller may be handing out what came last. The next connection must not begin under it: see [`LinkState::broken`].
+    /// RACE: a caller may be handing out what came last. The next connection must not begin under it: see
+    /// [`LinkState::broken`].
     pub(crate) fn give_up(&mut self, failure: NodeFailure) {
         self.broken.get_or_insert(failure);
     }

@@ -1,5 +1,5 @@
-//! A member of a node that is more than one process: a connection over which it is asked where the master is, kept from look to
-//! look.
+//! A member of a node that is more than one process: a connection over which it is asked where the master is, kept from
+//! probe to probe.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::sys::Poll;
 use crate::time::{self, Now, Tick};
 use crate::wire::{Address, Endpoint, Question};
 
-/// A connection on which so many looks, one after the other, had no answer is given up: bytes may be acknowledged by something
-/// whose far side is gone.
+/// A connection on which so many probes, one after the other, had no answer is given up: bytes may be acknowledged by
+/// something whose far side is gone.
 const MISSED_MAX: u32 = 3;
 
 /// How all members are asked.
@@ -23,7 +23,7 @@ pub(super) struct ProbeContext<'a> {
     pub(super) resolver: &'a Resolver,
     /// Where the thread waits for sockets.
     pub(super) poll: &'a Poll,
-    /// How long the look takes.
+    /// How long the probe takes.
     pub(super) timeout: Duration,
     /// Half of that is over: for names that are still being resolved, the last addresses have to do.
     pub(super) is_late: bool,
@@ -38,15 +38,15 @@ pub(super) struct Member {
     resolving: Option<Resolving>,
     /// The addresses that its name had last, or why there are none.
     known: Result<Vec<SocketAddr>, NodeFailure>,
-    /// The connection is from an earlier look, and may have been closed meanwhile.
+    /// The connection is from an earlier probe, and may have been closed meanwhile.
     kept: bool,
-    /// What it answers next was asked in an earlier look.
+    /// What it answers next was asked in an earlier probe.
     stale: bool,
-    /// In how many looks, one after the other, it has not answered.
+    /// In how many probes, one after the other, it has not answered.
     missed: u32,
     /// It gives its long answer.
     has_turn: bool,
-    /// What it has said in this look.
+    /// What it has said in this probe.
     said: Option<MemberAnswer>,
 }
 
@@ -81,12 +81,12 @@ impl Member {
         self.address.name = name;
     }
 
-    /// What a server of a cluster has said of all of them, in this look.
+    /// What a server of a cluster has said of all of them, in this probe.
     pub(super) fn view(&mut self) -> Option<View> {
         self.question.view().filter(|_| self.said.is_some())
     }
 
-    /// What it has said in this look.
+    /// What it has said in this probe.
     pub(super) fn said(&self) -> Option<&MemberAnswer> {
         self.said.as_ref()
     }
@@ -112,7 +112,7 @@ impl Member {
         if let MemberConn::Connecting(it) = &self.link { it.due() } else { None }
     }
 
-    /// Begins a look.
+    /// Begins a probe.
     pub(super) fn begin(&mut self, asking: &ProbeContext<'_>) {
         self.said = None;
         self.note_resolved();
@@ -176,7 +176,7 @@ impl Member {
         while self.said.is_none() {
             match self.answer(asking) {
                 Ok(None) => return,
-                // It was asked before this look, and may have said so before it.
+                // It was asked before this probe, and may have said so before it.
                 Ok(Some(_)) if self.stale => self.ask(),
                 Ok(said) => self.said = said,
                 Err(CloseReason::Link(_)) if self.kept => self.reconnect(asking),
@@ -201,7 +201,7 @@ impl Member {
                     let connecting = Connecting::at(&self.address, None, addresses, asking.timeout, asking.poll);
                     self.link = MemberConn::Connecting(Box::new(connecting.map_err(CloseReason::Link)?));
                 }
-                // The deadline is that of the look, and the next look goes on with it.
+                // The deadline is that of the probe, and the next probe goes on with it.
                 MemberConn::Connecting(it) => match it.go_on(asking.poll, time::tick()).map_err(CloseReason::Link)? {
                     Progress::Wait => return Ok(None),
                     Progress::Done(opened) => {

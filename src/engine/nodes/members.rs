@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::error::{MemberAnswer, NodeFailure};
 
-    const LOOK: Duration = Duration::from_secs(60);
+    const PROBE: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_secs(2);
     const ROLE: &str = "*1\r\n$4\r\nROLE\r\n";
     const MASTER: &[u8] = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
@@ -152,7 +152,7 @@ mod tests {
         AllMembers::new(NodeId::new(0), address, &group, Poll::new().unwrap(), || {})
     }
 
-    fn look(members: &mut AllMembers, time: Duration) -> Vec<MemberAnswer> {
+    fn probe(members: &mut AllMembers, time: Duration) -> Vec<MemberAnswer> {
         members.ask(time::tick(), time, || false);
         members.each_mut().iter_mut().map(Member::end).collect()
     }
@@ -171,15 +171,15 @@ mod tests {
         server
     }
 
-    /// What they say in a look, while somebody else serves.
-    fn look_beside<T: Send>(
+    /// What they say in a probe, while somebody else serves.
+    fn probe_beside<T: Send>(
         members: &mut AllMembers,
         time: Duration,
         serve: impl FnOnce() -> T + Send,
     ) -> (Vec<MemberAnswer>, T) {
         thread::scope(|scope| {
             let server = scope.spawn(serve);
-            let said = look(members, time);
+            let said = probe(members, time);
             (said, server.join().unwrap())
         })
     }
@@ -189,16 +189,16 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut members = members(&[&listener]);
         let silent = [MemberAnswer::Failed(NodeFailure::TimedOut)];
-        let (said, mut server) = look_beside(&mut members, SHORT, || {
+        let (said, mut server) = probe_beside(&mut members, SHORT, || {
             let mut server = log_in(&listener);
             assert_eq!(read(&mut server), ROLE);
             server
         });
         assert_eq!(said, silent);
         // It is not asked once more before it has answered.
-        assert_eq!(look(&mut members, SHORT), silent);
+        assert_eq!(probe(&mut members, SHORT), silent);
         server.write_all(REPLICA).unwrap();
-        let (said, ()) = look_beside(&mut members, LOOK, || {
+        let (said, ()) = probe_beside(&mut members, PROBE, || {
             assert_eq!(read(&mut server), ROLE);
             server.write_all(MASTER).unwrap();
         });
@@ -206,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_connection_that_was_closed_is_replaced_in_the_same_look() {
+    fn a_kept_connection_that_was_closed_is_replaced_in_the_same_probe() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut members = members(&[&listener]);
         for _ in 0..2 {
-            let (said, ()) = look_beside(&mut members, LOOK, || {
+            let (said, ()) = probe_beside(&mut members, PROBE, || {
                 let mut server = log_in(&listener);
                 assert_eq!(read(&mut server), ROLE);
                 server.write_all(MASTER).unwrap();
@@ -226,7 +226,7 @@ mod tests {
         silent.set_nonblocking(true).unwrap();
         let (mut kept, mut unanswered) = (None, Vec::new());
         for number in 1..=4 {
-            let (said, server) = look_beside(&mut members, SHORT, || {
+            let (said, server) = probe_beside(&mut members, SHORT, || {
                 let mut server = kept.take().unwrap_or_else(|| log_in(&fine));
                 assert_eq!(read(&mut server), ROLE);
                 server.write_all(MASTER).unwrap();
@@ -235,7 +235,7 @@ mod tests {
             kept = Some(server);
             assert_eq!(said, [MemberAnswer::Failed(NodeFailure::TimedOut), MemberAnswer::Master]);
             unanswered.extend(silent.accept().ok());
-            assert_eq!(unanswered.len(), if number < 4 { 1 } else { 2 }, "look {number}");
+            assert_eq!(unanswered.len(), if number < 4 { 1 } else { 2 }, "probe {number}");
         }
     }
 }

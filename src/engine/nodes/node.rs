@@ -67,7 +67,7 @@ impl VotingNode {
     pub(crate) fn servers(&self) -> Cow<'_, [Arc<Server>]> {
         match &self.kept_by {
             KeptBy::Server(server) => Cow::Borrowed(slice::from_ref(server)),
-            KeptBy::Shards(shards) => Cow::Owned(shards.lanes()),
+            KeptBy::Shards(shards) => Cow::Owned(shards.shard_conns()),
         }
     }
 
@@ -185,10 +185,10 @@ impl VotingNode {
         }
     }
 
-    /// Its servers have been told: what is known of them otherwise is asked again.
-    pub(crate) fn doubt_all(&self) {
+    /// Its servers have received that: what else is known of them is asked again.
+    pub(crate) fn suspect_all(&self) {
         if let KeptBy::Shards(shards) = &self.kept_by {
-            shards.doubt_all();
+            shards.suspect_all();
         }
     }
 

@@ -21,7 +21,7 @@ impl Default for CommandQueue {
 }
 
 impl CommandQueue {
-    /// Puts a command behind all others. After the end of the worker it is dropped: its sender hears of it by its own
+    /// Puts a command behind all others. After the end of the worker it is dropped: its sender finds out by its own
     /// time-out.
     pub(crate) fn push(&self, job: Job) {
         if self.is_closed() {

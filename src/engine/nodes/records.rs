@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::answer::{GreetReply, Record};
 use crate::error::NodeFailure;
 use crate::ids::{Edition, NodeId};
-use crate::logic::longest::Longest;
+use crate::logic::quarantine_length::QuarantineLength;
 use crate::logic::validity;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::wire::{self, Command, Greeted, Greeting, NewSets};
@@ -16,7 +16,7 @@ use crate::wire::{self, Command, Greeted, Greeting, NewSets};
 pub(crate) struct Records {
     quarantine: bool,
     nodes: u64,
-    longest: Mutex<Longest>,
+    length: Mutex<QuarantineLength>,
     /// For how long a server has no vote that has lost its data: milliseconds.
     millis: AtomicU64,
     /// A lock was asked for. Until then servers are only looked at.
@@ -27,12 +27,12 @@ impl Records {
     /// `own`: the quarantine that this manager needs; `None` without quarantine.
     pub(crate) fn new(own: Option<Duration>, nodes: usize) -> Records {
         let millis = own.map_or(0, validity::millis);
-        let longest = Mutex::new(Longest::new(millis, nodes));
+        let length = Mutex::new(QuarantineLength::new(millis, nodes));
         let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
         Records {
             quarantine: own.is_some(),
             nodes,
-            longest,
+            length,
             millis: AtomicU64::new(millis),
             is_used: AtomicBool::new(false),
         }
@@ -45,7 +45,7 @@ impl Records {
 
     /// The longest quarantine that any program needs, as this node's servers have shown last; `None` before they have.
     pub(crate) fn shown_by(&self, node: NodeId) -> Option<Duration> {
-        Some(self.longest.lock().shown_by(node.index())).filter(|it| *it != 0).map(Duration::from_millis)
+        Some(self.length.lock().shown_by(node.index())).filter(|it| *it != 0).map(Duration::from_millis)
     }
 
     pub(crate) fn note_use(&self) {
@@ -65,10 +65,10 @@ impl Records {
 
     /// `sets`: what the record is to have.
     pub(crate) fn greet(&self, of: Greeted<'_>, sets: Option<&NewSets>) -> Command {
-        let longest = self.longest.lock();
+        let length = self.length.lock();
         let size = if matches!(of, Greeted::Server { .. }) { self.nodes } else { 0 };
-        let (own, heard) = (longest.own(), longest.largest());
-        wire::greet(&Greeting { edition: Edition::draw(), own, heard, size, sets, of })
+        let (own, reported) = (length.own(), length.largest());
+        wire::greet(&Greeting { edition: Edition::draw(), own, reported, size, sets, of })
     }
 
     /// What tells a server that it has lost nothing.
@@ -77,11 +77,11 @@ impl Records {
     }
 
     /// Takes in what a record shows.
-    pub(crate) fn hear(&self, node: NodeId, shown: &GreetReply) {
+    pub(crate) fn on_report(&self, node: NodeId, shown: &GreetReply) {
         if self.quarantine {
-            let mut longest = self.longest.lock();
-            longest.hear(node.index(), shown.longest);
-            self.millis.store(validity::millis(longest.quarantine_length()), Ordering::Relaxed);
+            let mut length = self.length.lock();
+            length.on_report(node.index(), shown.quarantine_length);
+            self.millis.store(validity::millis(length.quarantine_length()), Ordering::Relaxed);
         }
     }
 
@@ -102,8 +102,8 @@ impl Records {
 mod tests {
     use super::*;
 
-    fn shown(record: Record, longest: u64) -> GreetReply {
-        GreetReply { longest, ..GreetReply::of(record, Duration::ZERO) }
+    fn shown(record: Record, quarantine_length: u64) -> GreetReply {
+        GreetReply { quarantine_length, ..GreetReply::of(record, Duration::ZERO) }
     }
 
     #[test]
@@ -123,13 +123,13 @@ mod tests {
     fn h15_the_longest_quarantine_that_any_record_shows_is_that_of_all() {
         let records = Records::new(Some(Duration::from_secs(60)), 2);
         assert_eq!(records.quarantine(), Some(Duration::from_secs(60)));
-        records.hear(NodeId::new(1), &shown(Record::Kept, 90_000));
+        records.on_report(NodeId::new(1), &shown(Record::Kept, 90_000));
         assert_eq!(records.quarantine(), Some(Duration::from_secs(90)));
         assert_eq!(records.shown_by(NodeId::new(1)), Some(Duration::from_secs(90)));
         assert_eq!(records.shown_by(NodeId::new(0)), None);
 
         let without = Records::new(None, 1);
-        without.hear(NodeId::new(0), &shown(Record::Kept, 90_000));
+        without.on_report(NodeId::new(0), &shown(Record::Kept, 90_000));
         assert_eq!(without.quarantine(), None);
     }
 }

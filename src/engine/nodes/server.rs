@@ -1,4 +1,4 @@
-//! One server: give it a command, or hear at once why not.
+//! One server: give it a command, or get at once the reason why not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,6 @@ use crate::answer::{Answer, GreetReply};
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::job::{ClusterQuery, Job};
-use crate::engine::nodes::lane::Lane;
 use crate::engine::nodes::leaving::ListExits;
 use crate::engine::nodes::link::{Link, LinkState};
 use crate::engine::nodes::load::Load;
@@ -17,6 +16,7 @@ use crate::engine::nodes::records::Records;
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::room::Room;
 use crate::engine::nodes::sets::{InSets, Sets};
+use crate::engine::nodes::shard_conn::ShardConn;
 use crate::engine::nodes::standing::Standing;
 use crate::engine::nodes::status::Status;
 use crate::error::NodeFailure;
@@ -44,8 +44,8 @@ pub(crate) struct Server {
     /// Whether what the node grants counts: for the thread that hands out its answers.
     pub(super) eligibility: Mutex<Eligibility>,
     pub(crate) status: Status,
-    /// Until when its server is believed to be the master: see [`Server::is_believed`].
-    pub(super) believed_until: AtomicU64,
+    /// The end of the leader lease: see [`Server::has_leader_lease`].
+    pub(super) leader_lease_until: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: Arc<AtomicBool>,
     /// Releases that the server has not confirmed.
@@ -61,7 +61,7 @@ pub(crate) struct Server {
     pub(super) records: Arc<Records>,
     pub(crate) in_sets: Arc<InSets>,
     /// Of a master of a node of several servers.
-    pub(crate) lane: Option<Lane>,
+    pub(crate) shard_conn: Option<ShardConn>,
     pub(super) counters: Arc<Counters>,
     pub(super) own_counters: Arc<NodeCounters>,
     pub(super) upcall: Upcall,
@@ -119,7 +119,7 @@ impl Server {
             status: Status::new(id, shown, start, Arc::clone(&counters), upcall.clone(), of_all),
             link: Link::new(id, Load::new(start, response_timeout), registry, waker),
             in_sets: Arc::new(InSets::new(id, Arc::clone(&records), sets)),
-            lane: None,
+            shard_conn: None,
             id,
             address,
             queue: CommandQueue::default(),
@@ -127,7 +127,7 @@ impl Server {
             watched: AtomicBool::new(false),
             standing: Standing::default(),
             eligibility: Mutex::new(eligibility),
-            believed_until: AtomicU64::new(u64::MAX),
+            leader_lease_until: AtomicU64::new(u64::MAX),
             stall_logged: Arc::default(),
             unconfirmed: Mutex::default(),
             leaving: Arc::default(),
@@ -146,11 +146,11 @@ impl Server {
     }
 
     /// The same, which stands for a master of a node of several servers; nobody has confirmed yet that it is one.
-    pub(super) fn into_lane(self, lane: Lane, of_all: &OfAll) -> Server {
+    pub(super) fn into_shard_conn(self, shard_conn: ShardConn, of_all: &OfAll) -> Server {
         // A cluster is one set of records, and the master of a group has its own.
-        let in_sets = if lane.has_slots { Arc::clone(&of_all.in_sets) } else { self.in_sets };
+        let in_sets = if shard_conn.has_slots { Arc::clone(&of_all.in_sets) } else { self.in_sets };
         let own_counters = Arc::clone(&of_all.own_counters);
-        Server { lane: Some(lane), in_sets, own_counters, believed_until: AtomicU64::new(0), ..self }
+        Server { shard_conn: Some(shard_conn), in_sets, own_counters, leader_lease_until: AtomicU64::new(0), ..self }
     }
 
     /// Why the node is not to be asked now, if so.
@@ -250,7 +250,7 @@ impl Server {
             state.end_idle();
             None
         });
-        // If it is broken the worker hears of it, and if bytes did not fit, it hears when there is room.
+        // If it is broken the worker is woken, and if bytes did not fit, it is woken when there is room.
         written.unwrap_or(jobs)
     }
 
@@ -263,7 +263,7 @@ impl Server {
         if let Some(greet) = of.and_then(|it| self.in_sets.due(&mut state.greeted, it, asked.tick)) {
             let greet = Job::of_connection(Arc::new(greet));
             state.enqueue(
-                if self.with_slots().is_some() { greet.that_settles(ClusterQuery::Set) } else { greet },
+                if self.with_slots().is_some() { greet.that_confirms(ClusterQuery::Set) } else { greet },
                 asked,
             );
         }
@@ -276,7 +276,7 @@ impl Server {
     pub(crate) fn greeted_for_sets(&self, look: bool) -> Option<Greeted<'static>> {
         match self.with_slots() {
             None => Some(Greeted::Server { look, vouch: false }),
-            Some(lane) => lane.set_slot().map(|slot| Greeted::Set { slot, look }),
+            Some(shard_conn) => shard_conn.set_slot().map(|slot| Greeted::Set { slot, look }),
         }
     }
 
@@ -327,8 +327,8 @@ impl Server {
     }
 
     /// The node has shown which one it is, and which sets it is in. Gives back for how long it has been in ours.
-    pub(super) fn hear_sets(&self, shown: &GreetReply, now: Tick) -> Duration {
-        let (member_for, news) = self.in_sets.hear(shown, now);
+    pub(super) fn on_sets_reported(&self, shown: &GreetReply, now: Tick) -> Duration {
+        let (member_for, news) = self.in_sets.on_report(shown, now);
         if let Some(finding) = news {
             let level = if finding.disqualifies() { Level::Warn } else { Level::Info };
             write_line!(level, "{}: {}: {finding}", self.id, self.address);
@@ -367,8 +367,8 @@ impl Server {
                 && let Some(answer) = self.leaving.begin(key)
             {
                 let job = Job::release(Arc::new(leave), Some(answer), now);
-                match self.with_slots().and_then(Lane::lanes) {
-                    Some(lanes) => lanes.take(job),
+                match self.with_slots().and_then(ShardConn::shard_conns) {
+                    Some(shard_conns) => shard_conns.take(job),
                     None => self.give([Some(job), None], now, false),
                 }
             }
@@ -406,12 +406,12 @@ impl Server {
 
     /// Why this manager could take no lock there, as the last login has shown.
     pub(crate) fn misfit(&self) -> Option<NodeFailure> {
-        self.records.misfit(&self.status.server_info()?.memory?)
+        self.records.misfit(&self.status.server_info()?.greet_reply?)
     }
 
     /// The node's clock is known, and it may be asked from now on.
-    pub(super) fn note_heard(&self) {
-        self.contacts.note_heard(self.id);
+    pub(super) fn note_answered(&self) {
+        self.contacts.note_answered(self.id);
     }
 
     /// There is no connection.

@@ -72,12 +72,12 @@ pub(crate) struct InSets {
     records: Arc<Records>,
     sets: Option<Arc<Sets>>,
     /// When its record was last seen.
-    heard: Mutex<Option<Tick>>,
+    reported_at: Mutex<Option<Tick>>,
 }
 
 impl InSets {
     pub(crate) fn new(node: NodeId, records: Arc<Records>, sets: Option<Arc<Sets>>) -> InSets {
-        InSets { node, records, sets, heard: Mutex::new(None) }
+        InSets { node, records, sets, reported_at: Mutex::new(None) }
     }
 
     /// The greeting that is due ahead of the next command; `last`: when it was greeted last over this connection.
@@ -116,13 +116,13 @@ impl InSets {
     }
 
     /// Takes in what its record shows: gives back for how long it has been in our set, and what the log is to say of another.
-    pub(crate) fn hear(&self, shown: &GreetReply, now: Tick) -> (Duration, Option<NodeFinding>) {
+    pub(crate) fn on_report(&self, shown: &GreetReply, now: Tick) -> (Duration, Option<NodeFinding>) {
         let Some(sets) = &self.sets else { return (Duration::MAX, None) };
         let Judgement { member_for, other, .. } = sets.change(|own| {
-            own.hear(self.node.index(), shown.clone());
+            own.on_report(self.node.index(), shown.clone());
             own.judge(self.node.index())
         });
-        *self.heard.lock() = Some(now);
+        *self.reported_at.lock() = Some(now);
         let is_news = |fits: bool| !(if fits { &sets.informed } else { &sets.warned }).swap(true, Ordering::Relaxed);
         let news = other.is_some_and(|it| is_news(it.1)).then(|| self.finding()).flatten();
         (member_for, news)
@@ -136,9 +136,9 @@ impl InSets {
 
     fn left_of(&self, own: &OwnServers, asked: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
         own.shown(self.node.index())?;
-        let heard = (*self.heard.lock())?;
+        let reported_at = (*self.reported_at.lock())?;
         let member_for = own.judge(self.node.index()).member_for;
-        let member_for = member_for.saturating_add(asked.saturating_duration_since(heard));
+        let member_for = member_for.saturating_add(asked.saturating_duration_since(reported_at));
         Some((length?.checked_sub(member_for).filter(|it| !it.is_zero())?, QuarantineReason::New))
     }
 
@@ -242,24 +242,24 @@ mod tests {
         let after = |seconds| start.checked_add(Duration::from_secs(seconds)).unwrap();
         let mut is_greeted = |now| one.due(&mut last, SERVER, now).is_some();
         assert!(is_greeted(start) && !is_greeted(start));
-        let _ = one.hear(&shown(7, &[]), start);
+        let _ = one.on_report(&shown(7, &[]), start);
         assert!(!is_greeted(after(1)), "the other has shown nothing yet");
-        let _ = other.hear(&shown(8, &[]), start);
+        let _ = other.on_report(&shown(8, &[]), start);
         assert!(is_greeted(after(2)));
         let noted = one.sets.as_ref().unwrap().own.lock().judge(0).note.unwrap();
-        let _ = one.hear(&shown(7, &noted), after(2));
+        let _ = one.on_report(&shown(7, &noted), after(2));
         assert!(!is_greeted(after(3)) && !is_greeted(after(3_600)) && is_greeted(after(3_602)));
     }
 
     #[test]
     fn a_node_that_shows_another_id_each_time_makes_for_ten_commands_a_second() {
         let ([one, other], mut last, start) = (nodes(false), None, time::tick());
-        let _ = other.hear(&shown(1_000_000, &[]), start);
+        let _ = other.on_report(&shown(1_000_000, &[]), start);
         let mut greeted = 0;
         for millis in 0..10_000 {
             let now = start.checked_add(Duration::from_millis(millis)).unwrap();
             greeted += u32::from(one.due(&mut last, SERVER, now).is_some());
-            let _ = one.hear(&shown(millis + 1, &[]), now);
+            let _ = one.on_report(&shown(millis + 1, &[]), now);
         }
         assert_eq!(greeted, 100);
     }
@@ -268,14 +268,18 @@ mod tests {
     fn a_node_in_a_set_that_does_not_go_with_ours_is_refused_by_strict_alone() {
         for strict in [false, true] {
             let ([one, other], now) = (nodes(strict), time::tick());
-            let _ = other.hear(&shown(8, &[]), now);
-            let (_, news) = one.hear(&shown(7, &[foreign()]), now);
+            let _ = other.on_report(&shown(8, &[]), now);
+            let (_, news) = one.on_report(&shown(7, &[foreign()]), now);
             let finding = NodeFinding::OtherNodes { there: 3, here: 2, label: "".into(), is_safe: false };
             assert_eq!(news.as_ref(), Some(&finding));
             assert_eq!(one.failure(), strict.then_some(NodeFailure::Disqualified { finding }));
-            assert_eq!((other.failure(), one.hear(&shown(7, &[foreign()]), now).1), (None, None), "it is said once");
+            assert_eq!(
+                (other.failure(), one.on_report(&shown(7, &[foreign()]), now).1),
+                (None, None),
+                "it is said once"
+            );
 
-            let _ = one.hear(&shown(7, &[]), now);
+            let _ = one.on_report(&shown(7, &[]), now);
             assert_eq!(one.failure(), None);
         }
     }
@@ -284,7 +288,7 @@ mod tests {
     fn without_quarantine_no_node_is_greeted_for_its_sets() {
         let node = InSets::new(NodeId::new(0), Arc::new(Records::new(None, 1)), None);
         let now = time::tick();
-        assert_eq!(node.hear(&shown(7, &[foreign()]), now), (Duration::MAX, None));
+        assert_eq!(node.on_report(&shown(7, &[foreign()]), now), (Duration::MAX, None));
         assert!(node.due(&mut None, SERVER, now).is_none() && node.failure().is_none());
     }
 }

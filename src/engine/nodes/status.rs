@@ -258,7 +258,7 @@ impl Status {
         }
     }
 
-    /// Says that the node has lost its memory.
+    /// Says that the node has lost its data.
     pub(crate) fn note_forgotten(&self, left: Duration, why: QuarantineReason) {
         self.tell_quarantined(left, why);
         info!("{}: {}: quarantined for {}: it is new or lost its data", self.id, self.address, About(left));

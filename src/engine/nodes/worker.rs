@@ -16,9 +16,9 @@ use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::lane::Lane;
 use crate::engine::nodes::link::Driver;
 use crate::engine::nodes::server::{MUTE_MIN, Server};
+use crate::engine::nodes::shard_conn::ShardConn;
 use crate::engine::nodes::standing::Health;
 use crate::error::{MemberAnswer, MemberReport, NodeFailure, NodeFinding};
 use crate::logic::eligibility::Times;
@@ -147,7 +147,7 @@ impl Worker {
 
     /// Whether it is the connection to what is no master now.
     fn is_idle(&self) -> bool {
-        self.server.lane.as_ref().is_some_and(|it| !it.serves())
+        self.server.shard_conn.as_ref().is_some_and(|it| !it.serves())
     }
 
     /// Whether it was asked to stop, and can.
@@ -206,10 +206,10 @@ impl Worker {
         if self.failures == 0 {
             self.server.standing.set_health(Health::Connecting { until: deadline });
         }
-        let lane = self.server.lane.as_ref();
-        match lane.map_or_else(|| Some(self.address.clone()), |it| it.address(&self.address)) {
+        let shard_conn = self.server.shard_conn.as_ref();
+        match shard_conn.map_or_else(|| Some(self.address.clone()), |it| it.address(&self.address)) {
             Some(address) => self.connect_to(&address, self.connect_timeout),
-            None => self.go_down(&lane.map_or(NodeFailure::Internal, Lane::why_idle)),
+            None => self.go_down(&shard_conn.map_or(NodeFailure::Internal, ShardConn::why_idle)),
         }
     }
 
@@ -232,7 +232,7 @@ impl Worker {
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
-            Err(NodeFailure::Replica) if self.server.lane.as_ref().is_some_and(|it| !it.has_slots) => {
+            Err(NodeFailure::Replica) if self.server.shard_conn.as_ref().is_some_and(|it| !it.has_slots) => {
                 let said = MemberReport::new(Arc::clone(&self.server.address), MemberAnswer::Replica);
                 self.go_down(&NodeFailure::NoMaster { said: vec![said] });
             }
@@ -241,8 +241,8 @@ impl Worker {
     }
 
     fn come_up(&mut self, Opened { socket, conn, mut server_info, asked, said_time }: Opened) {
-        if let Some(lane) = &self.server.lane {
-            server_info.few_sentinels = lane.few_sentinels;
+        if let Some(shard_conn) = &self.server.shard_conn {
+            server_info.few_sentinels = shard_conn.few_sentinels;
             // That is what the node was given as.
             (server_info.replicas, server_info.promoted) = (0, false);
         }
@@ -254,7 +254,7 @@ impl Worker {
         }
         // Whoever only looks is not refused.
         if self.server.records.is_used()
-            && let Some(failure) = server_info.memory.as_ref().and_then(|it| self.server.records.misfit(it))
+            && let Some(failure) = server_info.greet_reply.as_ref().and_then(|it| self.server.records.misfit(it))
         {
             self.go_down(&failure);
             return;
@@ -279,18 +279,18 @@ impl Worker {
         let now = time::tick();
         {
             let mut eligibility = self.server.eligibility.lock();
-            if let Some(memory) = &mut server_info.memory {
-                self.server.records.hear(self.server.id, memory);
+            if let Some(reply) = &mut server_info.greet_reply {
+                self.server.records.on_report(self.server.id, reply);
                 if self.server.with_slots().is_none() {
-                    memory.served = memory.served.min(self.server.hear_sets(memory, now));
+                    reply.served = reply.served.min(self.server.on_sets_reported(reply, now));
                 }
                 self.server.status.note_current(asked.tick);
             }
             eligibility.lasts(self.server.records.quarantine());
-            if let (Some(lane), Some(memory)) = (self.server.with_slots(), &mut server_info.memory) {
+            if let (Some(shard_conn), Some(reply)) = (self.server.with_slots(), &mut server_info.greet_reply) {
                 // Slots have records of their own, and these show what its uptime would.
-                lane.remember(memory, now, self.server.records.quarantine());
-                memory.record = if memory.record == Record::Off { Record::Off } else { Record::Vouched };
+                shard_conn.remember(reply, now, self.server.records.quarantine());
+                reply.record = if reply.record == Record::Off { Record::Off } else { Record::Vouched };
             }
             let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now, answered_at: said_time };
             let news = eligibility.on_connect(&server_info, times);
@@ -298,11 +298,11 @@ impl Worker {
         }
         self.server.status.publish_server_info(&server_info);
         // RACE: before it is up. Whoever finds it up knows its clock.
-        self.server.note_heard();
+        self.server.note_answered();
         // Releases of the time before come first: they are older than anything in the queue.
         let again = self.server.unconfirmed.lock().take_all(now);
         let again = self.own_of(again);
-        self.server.open(socket, conn, server_info.memory, again, now);
+        self.server.open(socket, conn, server_info.greet_reply, again, now);
         self.server.greet_if_owed(now);
         self.server.standing.set_health(Health::Up);
         let Server { id, address, upcall, .. } = &*self.server;
@@ -317,20 +317,20 @@ impl Worker {
 
     /// Its place among all that show run ids.
     fn voter(&self) -> Voter {
-        self.server.lane.as_ref().map_or(self.server.id.into(), |it| it.voter)
+        self.server.shard_conn.as_ref().map_or(self.server.id.into(), |it| it.voter)
     }
 
     /// Of a master of several servers, those of these releases that are still for it; the others go to those that they are for.
     fn own_of(&self, jobs: Vec<Job>) -> Vec<Job> {
-        match &self.server.lane {
-            Some(lane) => lane.own_of(jobs),
+        match &self.server.shard_conn {
+            Some(shard_conn) => shard_conn.own_of(jobs),
             None => jobs,
         }
     }
 
     /// While there is no connection, releases that are for others now go there.
     fn hand_on(&mut self) {
-        if self.server.lane.is_some() {
+        if self.server.shard_conn.is_some() {
             let jobs = self.server.unconfirmed.lock().take_all(time::tick());
             for job in self.own_of(jobs) {
                 self.keep(job);
@@ -438,12 +438,12 @@ impl Worker {
         self.phase = WorkerPhase::Down { retry_at: now.checked_add(pause).unwrap_or(now) };
     }
 
-    /// Closes the connection: everybody who waits for an answer is told, and releases are kept.
+    /// Closes the connection: every waiting command gets its failure, and releases are kept.
     fn disconnect(&mut self, failure: &NodeFailure) {
         self.phase = WorkerPhase::Unused;
         let unanswered = self.server.close();
         self.run_ids.lock().leave(self.voter(), time::tick());
-        self.server.lane.iter().for_each(|it| it.look());
+        self.server.shard_conn.iter().for_each(|it| it.request_probe());
         let Server { id, address, upcall, .. } = &*self.server;
         upcall.tell(|| Event::NodeDown { node: *id, address: Arc::clone(address), why: failure.clone() });
         if *failure != NodeFailure::ShutDown {
@@ -467,10 +467,10 @@ impl Worker {
 
     /// Answers what has queued with the reason why no connection is expected, if so: nothing of it has come to the server.
     fn refuse_queue(&mut self) {
-        let failure = match (self.server.standing.health(), &self.server.lane) {
+        let failure = match (self.server.standing.health(), &self.server.shard_conn) {
             (Health::Down(failure), _) => failure,
             // RACE: the master was lost first, and the first attempt to come back was not made before another one was known.
-            (_, Some(lane)) if !lane.serves() => lane.why_idle(),
+            (_, Some(shard_conn)) if !shard_conn.serves() => shard_conn.why_idle(),
             _ => return,
         };
         let queued: Vec<_> = self.server.link.with(|_| self.server.queue.take().collect());

@@ -121,8 +121,8 @@ impl Admission {
             self.waiting.store(queue.waiters.len(), SeqCst);
             id
         };
-        // RACE: a call that ends gives its ticket back and then looks for calls that wait; this one says that it waits and then
-        // looks for tickets. One of the two sees the other.
+        // RACE: a call that ends gives its ticket back and then looks for calls that wait; this one says that it waits and
+        // then looks for tickets. One of the two sees the other.
         self.let_in();
         Waiting { admission: Arc::clone(self), id, waiter, since: time::tick() }
     }
@@ -207,8 +207,8 @@ impl Waiting {
 pub(crate) struct RoundWait(Option<Waiting>);
 
 impl RoundWait {
-    /// A ticket, if the call `wants` one and it is there; `parker` is woken when it is. A call that does not want it any more
-    /// loses its place.
+    /// A ticket, if the call `wants` one and it is there; `parker` is woken when it is. A call that does not want it any
+    /// more loses its place.
     pub(crate) fn wait(
         &mut self,
         wants: bool,

@@ -202,21 +202,10 @@ impl Attempt {
         }
         let rows = self.round.rows();
         let release = self.take_back(fanout, request, &rows, wait::keeps_its_place(why));
-        let (entered, common_slot) = self.round.with_ballot(|it| (it.entered(), it.common_slot()));
+        let (queued, common_slot) = self.round.with_ballot(|it| (it.queued(), it.common_slot()));
         let common_slot = common_slot.filter(|_| why == LossReason::Held);
         let (asked, waited) = (self.sent.tick, self.round_ticket.waited());
-        Err(LostAttempt {
-            why,
-            rows,
-            round: Some(self.round),
-            asked,
-            took,
-            waited,
-            seen,
-            common_slot,
-            entered,
-            release,
-        })
+        Err(LostAttempt { why, rows, round: Some(self.round), asked, took, waited, seen, common_slot, queued, release })
     }
 
     /// Gives back the slots besides its own that nodes have granted, or may grant yet, and leaves the waiting lists of these

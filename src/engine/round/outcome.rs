@@ -83,8 +83,8 @@ pub(crate) struct LostAttempt {
     pub(crate) seen: u64,
     /// Of a semaphore, of which the nodes granted different slots: one that is free at a majority.
     pub(crate) common_slot: Option<u8>,
-    /// How many nodes have entered the call in their waiting lists.
-    pub(crate) entered: usize,
+    /// How many nodes have queued the call in their waiting lists.
+    pub(crate) queued: usize,
     /// The release of what was granted, on its way.
     pub(crate) release: Option<Arc<Pending<ReleaseRound>>>,
 }
@@ -95,7 +95,7 @@ impl LostAttempt {
         let rows = vec![NodeAnswer::Pending; nodes];
         let (asked, took, waited) = (time::tick(), Duration::ZERO, Duration::ZERO);
         let why = LossReason::KeyInUse;
-        LostAttempt { why, rows, round: None, asked, took, waited, seen, common_slot: None, entered: 0, release: None }
+        LostAttempt { why, rows, round: None, asked, took, waited, seen, common_slot: None, queued: 0, release: None }
     }
 
     /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.

@@ -54,10 +54,10 @@ pub(crate) struct QueuedCall<'a> {
     tries: u32,
     pause: Duration,
     /// How many nodes had announced a release when the last attempt began.
-    told: usize,
+    announced: usize,
     false_alarms: u32,
     /// Nodes that may have the call in their waiting lists.
-    listed: NodeSet,
+    queued_at: NodeSet,
     /// To begin a round.
     turn: RoundWait,
     /// It has asked, and waits for notices now: a thread must read them.
@@ -92,9 +92,9 @@ impl<'a> QueuedCall<'a> {
             ticket,
             tries: 0,
             pause: Duration::ZERO,
-            told: 0,
+            announced: 0,
             false_alarms: 0,
-            listed: NodeSet::default(),
+            queued_at: NodeSet::default(),
             turn: RoundWait::default(),
             reads: false,
             driver: None,
@@ -174,7 +174,7 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    /// How long the call waits after its last attempt if it hears of nothing.
+    /// How long the call waits after its last attempt if it gets no notice.
     pub(crate) fn pause(&self) -> Duration {
         self.pause
     }
@@ -188,7 +188,7 @@ impl<'a> QueuedCall<'a> {
     fn try_now(&mut self, round_ticket: RoundTicket) -> Result<Won, NotWon> {
         let known = {
             let mut state = self.ticket.state.lock();
-            self.told = state.announced.len();
+            self.announced = state.announced.len();
             (state.announced, state.announced_at) = (NodeSet::default(), None);
             state.asks = true;
             state.known
@@ -200,7 +200,7 @@ impl<'a> QueuedCall<'a> {
 
     /// Waits for the attempt that was made for this call.
     fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
-        (self.driver, self.turn, self.told) = (None, RoundWait::default(), 0);
+        (self.driver, self.turn, self.announced) = (None, RoundWait::default(), 0);
         let result = attempt.finish(self.fanout, self.request()).map_err(NotWon::Lost);
         result.inspect_err(|err| self.note(err))
     }
@@ -208,10 +208,10 @@ impl<'a> QueuedCall<'a> {
     /// Plans the next try after a lost one.
     fn note(&mut self, err: &NotWon) {
         let NotWon::Lost(lost) = err else { return };
-        self.listed = self.listed.union(lost.round.as_ref().map(|it| it.reached()).unwrap_or_default());
+        self.queued_at = self.queued_at.union(lost.round.as_ref().map(|it| it.reached()).unwrap_or_default());
         let ((min, max), free_in) = (self.queues.pauses, lost.free_in());
         let majority = quorum(self.queues.nodes);
-        let announced = majority <= lost.entered && majority <= self.fanout.listening();
+        let announced = majority <= lost.queued && majority <= self.fanout.listening();
         let known = self.ticket.state.lock().known.after(lost);
         let pause = match (announced, known.has_no_place) {
             (true, _) => wait::long_pause,
@@ -220,7 +220,7 @@ impl<'a> QueuedCall<'a> {
         };
         let pause = pause(self.tries, min, max, free_in, fastrand::f64());
         self.tries = self.tries.saturating_add(1);
-        self.false_alarms = wait::false_alarms(self.false_alarms, self.told, majority);
+        self.false_alarms = wait::false_alarms(self.false_alarms, self.announced, majority);
         self.pause = pause;
         let mut state = self.ticket.state.lock();
         state.asks = false;
@@ -281,12 +281,12 @@ impl<'a> QueuedCall<'a> {
 
     /// Leaves the waiting lists of the nodes. Called with the queues locked: see [`Queues::released`].
     fn leave_lists(&mut self) {
-        let listed = std::mem::take(&mut self.listed);
+        let queued_at = std::mem::take(&mut self.queued_at);
         if self.held.is_none()
-            && listed != NodeSet::default()
+            && queued_at != NodeSet::default()
             && let Some(waiter) = self.ticket.waiter()
         {
-            self.queues.leave_lists(self.fanout, &self.request().spec.plan, waiter, listed, LEAVE_FOR);
+            self.queues.leave_lists(self.fanout, &self.request().spec.plan, waiter, queued_at, LEAVE_FOR);
         }
     }
 
@@ -300,7 +300,7 @@ impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         while let Some(attempt) = self.leave() {
             // What is taken back enters the lists: see `take_back`.
-            self.listed = self.listed.union(attempt.round.reached());
+            self.queued_at = self.queued_at.union(attempt.round.reached());
             attempt.abandon(self.fanout, self.request());
         }
     }

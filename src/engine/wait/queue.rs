@@ -136,7 +136,7 @@ impl WaitQueue {
     /// Ends the hold `id` for the first call, whose attempt is made by the caller. `None` if that is not for the caller to
     /// do.
     pub(super) fn pass_on(&mut self, id: u64) -> Option<Arc<Ticket>> {
-        // Readers hand nothing over: a call that waits behind them has asked, and is told when the last of all has gone.
+        // Readers hand nothing over: a call that waits behind them has asked, and is notified when the last of all has gone.
         let first = self.tickets.front()?;
         let is_noted = first.request.spec.plan.is_noted();
         if is_noted && !self.is_held_by(id) {

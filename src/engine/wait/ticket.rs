@@ -31,7 +31,7 @@ pub(super) struct TicketState {
     pub(super) may_ask: bool,
     /// An attempt of it is under way, and not only handed over.
     pub(super) asks: bool,
-    /// When it asks them next if it hears of nothing; at once if `None`.
+    /// When it asks them next if it gets no notice; at once if `None`.
     pub(super) try_at: Option<Tick>,
     /// Nodes that have announced a release since the last attempt began, and when the first of them did.
     pub(super) announced: NodeSet,

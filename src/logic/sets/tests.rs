@@ -36,7 +36,7 @@ fn set(size: usize, letters: &str) -> StoredSet {
 fn met(addresses: &str, sets: &[StoredSet]) -> OwnServers {
     let mut own = own(addresses);
     for (at, letter) in addresses.chars().enumerate() {
-        own.hear(at, record(id(letter), 100 * MINUTE, sets));
+        own.on_report(at, record(id(letter), 100 * MINUTE, sets));
     }
     own
 }
@@ -124,14 +124,14 @@ fn h26_who_is_there_goes_on_whatever_comes_after() {
 #[test]
 fn a_set_is_noted_as_far_as_it_is_known_and_each_hour() {
     let mut own = own("ABC");
-    own.hear(0, record(id('A'), MINUTE, &[]));
+    own.on_report(0, record(id('A'), MINUTE, &[]));
     assert!(!is_due(&own, 0), "no other server is known");
-    own.hear(2, record(id('C'), MINUTE, &[]));
+    own.on_report(2, record(id('C'), MINUTE, &[]));
     assert_eq!(noted(&own), Some(vec![("AC".to_owned(), 3)]));
     let noted_then = own.judge(0).note.unwrap();
-    own.hear(0, record(id('A'), MINUTE, &noted_then));
+    own.on_report(0, record(id('A'), MINUTE, &noted_then));
     assert!(!is_due(&own, 0));
-    own.hear(1, record(id('B'), MINUTE, &[]));
+    own.on_report(1, record(id('B'), MINUTE, &[]));
     assert_eq!(noted(&own), Some(vec![("ACB".to_owned(), 3)]));
 
     let hour_ago = StoredSet { used: NOW / HOUR - 1, ..set(3, "ABC") };
@@ -163,7 +163,7 @@ fn h26_a_server_that_is_new_in_the_set_counts_as_one_that_may_have_forgotten() {
     let mut vouched = own("ABC");
     for (at, letter) in "ABC".chars().enumerate() {
         let shown = record(id(letter), MINUTE, &[]);
-        vouched.hear(at, GreetReply { record: Record::Vouched, ..shown });
+        vouched.on_report(at, GreetReply { record: Record::Vouched, ..shown });
     }
     let judged = vouched.judge(0);
     assert_eq!((judged.member_for, judged.note.unwrap()[0].joined), (Duration::MAX, 0));
@@ -172,9 +172,9 @@ fn h26_a_server_that_is_new_in_the_set_counts_as_one_that_may_have_forgotten() {
 /// The client of A, B and what is behind C's address, which was X when A was met last.
 fn with_another_behind_c(served: Duration, sets: &[StoredSet]) -> OwnServers {
     let mut own = own("ABC");
-    own.hear(0, record(id('A'), 100 * MINUTE, sets));
-    own.hear(1, record(id('B'), 100 * MINUTE, sets));
-    own.hear(2, record(id('X'), served, &[]));
+    own.on_report(0, record(id('A'), 100 * MINUTE, sets));
+    own.on_report(1, record(id('B'), 100 * MINUTE, sets));
+    own.on_report(2, record(id('X'), served, &[]));
     own
 }
 
@@ -194,7 +194,7 @@ fn h26_a_server_that_lost_its_data_is_replaced_in_both_sets_by_clients_of_either
     let stored = [set(4, "ABCD"), set(3, "ABC")];
     for (ours, replaced) in [("ABC", 2), ("ABCD", 3), ("ABCD", 2)] {
         let mut own = met(ours, &stored);
-        own.hear(replaced, record(id('X'), MINUTE, &[]));
+        own.on_report(replaced, record(id('X'), MINUTE, &[]));
         let letter = ours.chars().nth(replaced).unwrap().to_string();
         let judged = own.judge(0);
         let with = |it: &str| it.replace(&letter, "X");
@@ -205,7 +205,7 @@ fn h26_a_server_that_lost_its_data_is_replaced_in_both_sets_by_clients_of_either
     }
     // Also by one that is new there.
     let mut own = met("ABC", &stored[..1]);
-    own.hear(2, record(id('X'), MINUTE, &[]));
+    own.on_report(2, record(id('X'), MINUTE, &[]));
     assert_eq!(noted(&own), Some(vec![("ABXD".to_owned(), 4), ("ABX".to_owned(), 3)]));
 }
 
@@ -214,7 +214,7 @@ fn h26_what_has_older_data_takes_no_place_and_gets_none_back() {
     // A spare that was there before the set. It is asked once more before the others' records are believed.
     let mut own = with_another_behind_c(100 * 60 * MINUTE, &[set(3, "ABC")]);
     assert_eq!((own.judge(0).other, is_due(&own, 2)), (None, true));
-    own.hear(2, record(id('X'), 100 * 60 * MINUTE, &[]));
+    own.on_report(2, record(id('X'), 100 * 60 * MINUTE, &[]));
     assert_eq!(own.judge(0).other, Some((set(3, "ABC"), false)));
 
     // X has taken C's place, and this client is connected to C.
@@ -223,10 +223,10 @@ fn h26_what_has_older_data_takes_no_place_and_gets_none_back() {
     let replaced = StoredSet { servers, ..replaced };
     let mut own = met("ABC", std::slice::from_ref(&replaced));
     assert_eq!((own.judge(0).other, is_due(&own, 2)), (None, true), "C may have been emptied: it is asked once more");
-    own.hear(2, record(id('C'), 100 * MINUTE, &[set(3, "ABC")]));
+    own.on_report(2, record(id('C'), 100 * MINUTE, &[set(3, "ABC")]));
     assert_eq!(own.judge(0).other, Some((replaced.clone(), false)), "it has not");
     assert!(!is_due(&own, 2));
-    own.hear(2, record(id('X'), Duration::ZERO, &[]));
+    own.on_report(2, record(id('X'), Duration::ZERO, &[]));
     assert_eq!((own.judge(0).other, noted(&own)), (None, None));
 }
 
@@ -235,7 +235,7 @@ fn h26_a_spare_takes_a_place_once_it_is_new_in_the_set() {
     let mut own = with_another_behind_c(100 * 60 * MINUTE, &[set(3, "ABC")]);
     assert_eq!(own.judge(2).note.unwrap()[0].servers.len(), 3, "what it is to note, asked once more");
     let joined = StoredSet { joined: NOW, changed: NOW, ..set(3, "X") };
-    own.hear(2, record(id('X'), 100 * 60 * MINUTE, &[joined]));
+    own.on_report(2, record(id('X'), 100 * 60 * MINUTE, &[joined]));
     assert_eq!(noted(&own), Some(vec![("ABX".to_owned(), 3)]));
 }
 
@@ -245,7 +245,7 @@ fn h26_a_server_that_is_down_is_taken_for_what_was_listed_at_its_address() {
     let mut own = own("ABCD");
     for at in [0, 1, 3] {
         let sets = if at == 3 { vec![] } else { vec![set(3, "ABC")] };
-        own.hear(at, record(id("ABCD".chars().nth(at).unwrap()), MINUTE, &sets));
+        own.on_report(at, record(id("ABCD".chars().nth(at).unwrap()), MINUTE, &sets));
     }
     assert_eq!(noted(&own), Some(vec![("ABC".to_owned(), 3), ("ABDC".to_owned(), 4)]));
 }
@@ -256,13 +256,13 @@ fn h26_a_set_of_which_too_little_is_known_is_neither_noted_nor_refused() {
     let mut own = own("ABCDE");
     let stored = [set(3, "ABC")];
     for at in 0..4 {
-        own.hear(at, record(id("ABCD".chars().nth(at).unwrap()), MINUTE, &stored));
+        own.on_report(at, record(id("ABCD".chars().nth(at).unwrap()), MINUTE, &stored));
         let judged = own.judge(0);
         assert_eq!((judged.note, judged.other, judged.is_refused), (None, None, false), "{at}");
     }
     let new = GreetReply { id: None, ..record(0, Duration::ZERO, &[]) };
     for shown in [new, record(id('E'), MINUTE, &[])] {
-        own.hear(4, shown);
+        own.on_report(4, shown);
         assert!(own.judge(0).is_refused);
     }
 }
@@ -272,7 +272,7 @@ fn h26_a_set_of_which_too_little_is_known_is_neither_noted_nor_refused() {
 fn h26_a_server_whose_record_an_operator_has_begun_anew_is_in_the_same_set() {
     let begun = StoredSet { joined: 0, changed: NOW, ..set(3, "X") };
     let mut own = met("ABC", &[set(3, "ABC")]);
-    own.hear(2, record(id('X'), 100 * 60 * MINUTE, &[begun]));
+    own.on_report(2, record(id('X'), 100 * 60 * MINUTE, &[begun]));
     assert_eq!(noted(&own), Some(vec![("ABX".to_owned(), 3)]));
 }
 
@@ -299,9 +299,9 @@ proptest! {
             let (client, letters) = (&mut clients[usize::from(which)], sets[usize::from(which)]);
             if let Some(letter) = letters.chars().nth(server) {
                 let shown = if letter == 'A' { &stored[..] } else { &[] };
-                client.hear(server, record(id(letter), MINUTE, shown));
+                client.on_report(server, record(id(letter), MINUTE, shown));
             }
-            client.hear(0, record(id('A'), MINUTE, &stored));
+            client.on_report(0, record(id('A'), MINUTE, &stored));
             if let Some(note) = client.judge(0).note {
                 stored = note;
             }

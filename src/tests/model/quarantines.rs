@@ -6,15 +6,16 @@
 //! not have it before [`LONG`] is over. The holder comes back to nodes that restarted, or is cut off from them for good; and
 //! there may be a witness: a third client, with a short ttl, that has known the nodes from before.
 //!
-//! What clients know and pass on is the shipped [`Longest`]; a node stands for `greet.lua`; `recorded` compares them. On purpose:
-//! no editions but whether a client was greeted with the present one; and no waiting: a node is asked, greets if it must, and
-//! grants, in one step, but for the holder. A round takes less than a unit of time. All states that can be reached are visited.
+//! What clients know and pass on is the shipped [`QuarantineLength`]; a node stands for `greet.lua`; `recorded` compares
+//! them. On purpose: no editions but whether a client was greeted with the present one; and no waiting: a node is asked,
+//! greets if it must, and grants, in one step, but for the holder. A round takes less than a unit of time. All states that
+//! can be reached are visited.
 
 mod proofs;
 mod recorded;
 
 use super::walk::Visited;
-use crate::logic::longest::Longest;
+use crate::logic::quarantine_length::QuarantineLength;
 
 const NODES: usize = 3;
 const MAJORITY: usize = 2;
@@ -286,11 +287,11 @@ impl World {
         }
     }
 
-    fn longest(&self, state: &State, client: usize) -> Longest {
-        let mut longest = Longest::new([LONG, SHORT, self.own][client], NODES);
+    fn longest(&self, state: &State, client: usize) -> QuarantineLength {
+        let mut longest = QuarantineLength::new([LONG, SHORT, self.own][client], NODES);
         for (node, millis) in state.heard[client].into_iter().enumerate() {
             if self.flaw != Flaw::NotHeard {
-                longest.hear(node, millis);
+                longest.on_report(node, millis);
             }
         }
         longest

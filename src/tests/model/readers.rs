@@ -576,7 +576,7 @@ impl Said {
             Said::Shared(counter) => Vote::Acquire(AcquireReply::Shared { counter: counter.into() }),
             Said::Held(counter) => {
                 let counter = counter.into();
-                Vote::Acquire(AcquireReply::Held { counter, left: None, entered: false, holder: None, which: None })
+                Vote::Acquire(AcquireReply::Held { counter, left: None, queued: false, holder: None, which: None })
             }
             Said::Taken => Vote::Raise(RaiseReply::Taken),
             Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: counter.into() }),

@@ -153,7 +153,7 @@ impl Real {
 
     fn greeting(&mut self, own: u64, heard: u64, of: Greeted<'_>) -> Command {
         self.drawn += 1;
-        wire::greet(&Greeting { edition: Edition::new(self.drawn), own, heard, size: 0, sets: None, of })
+        wire::greet(&Greeting { edition: Edition::new(self.drawn), own, reported: heard, size: 0, sets: None, of })
     }
 
     /// On a client's connection.
@@ -169,7 +169,7 @@ impl Real {
     fn run_as(&mut self, record: (usize, Option<u16>), command: &Command, slot: Option<u16>) -> Vote {
         let edition = self.editions.get(&record).copied().unwrap_or(Edition::NONE);
         let mut bytes = Vec::new();
-        command.write(&mut bytes, Naming::Source, Destination { is_told: true, edition, slot });
+        command.write(&mut bytes, Naming::Source, Destination { is_notified: true, edition, slot });
         let answer = self.run(command.asked(), &bytes);
         if let Vote::Greet(greeted) = &answer {
             self.editions.insert(record, greeted.edition);

@@ -22,7 +22,7 @@ const fn behind(counter: u64) -> Vote {
 }
 
 const fn held(counter: u64) -> Vote {
-    Vote::Acquire(Held { counter, left: None, entered: true, holder: None, which: None })
+    Vote::Acquire(Held { counter, left: None, queued: true, holder: None, which: None })
 }
 
 const fn above(counter: u64) -> Vote {
@@ -49,7 +49,7 @@ const ACQUIRE_VOTES: [Vote; 9] = [
     Vote::Acquire(AcquireReply::Reserved {
         counter: PROPOSAL,
         left: Duration::from_millis(1),
-        entered: false,
+        queued: false,
         which: None,
     }),
     held(15),

@@ -428,7 +428,7 @@ impl Said {
             Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind { counter: counter.into() }),
             Said::Held(counter) => {
                 let counter = counter.into();
-                Vote::Acquire(AcquireReply::Held { counter, left: None, entered: false, holder: None, which: Some(0) })
+                Vote::Acquire(AcquireReply::Held { counter, left: None, queued: false, holder: None, which: Some(0) })
             }
             Said::Taken => Vote::Raise(RaiseReply::Taken),
             Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: counter.into() }),

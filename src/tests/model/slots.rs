@@ -28,7 +28,7 @@ fn granted(slot: u8, counter: Option<u64>) -> Vote {
 }
 
 fn held() -> Vote {
-    Vote::Acquire(AcquireReply::Held { counter: 0, left: None, entered: false, holder: None, which: None })
+    Vote::Acquire(AcquireReply::Held { counter: 0, left: None, queued: false, holder: None, which: None })
 }
 
 const PROPOSAL: u64 = 10;

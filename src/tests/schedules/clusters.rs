@@ -1,4 +1,4 @@
-//! A node that is a cluster: the thread that asks for its map, and the lanes of its masters.
+//! A node that is a cluster: the thread that asks for its map, and the connections to its masters.
 
 use std::sync::Arc;
 

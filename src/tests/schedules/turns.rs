@@ -47,8 +47,8 @@ fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
     });
 }
 
-/// The release finds no ticket for the acquire of the next call, and one is free a moment later. An acquire before the release
-/// would be refused, and the release tells this manager of nothing: it says that its own acquire follows.
+/// The release finds no ticket for the acquire of the next call, and one is free a moment later. An acquire before the
+/// release would be refused, and the release tells this manager of nothing: it says that its own acquire follows.
 #[test]
 fn a_call_that_is_handed_no_attempt_asks_behind_the_release() {
     patiently(4_000, || {

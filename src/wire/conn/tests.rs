@@ -413,7 +413,7 @@ fn a_command_that_waits_says_that_nobody_is_told_where_the_subscription_was_refu
         read(&mut conn, answer);
         assert_eq!(events(&mut conn).len(), 1);
 
-        let command = Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_TOLD]).that_waits();
+        let command = Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED]).that_waits();
         conn.enqueue(Tag { id: 1, command }, Now::read());
 
         assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&told));
@@ -533,7 +533,7 @@ fn h18_a_push_that_was_not_asked_for_ends_the_connection() {
 fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_told() {
     let mut conn = Conn::ready(false);
     assert!(!conn.may_subscribe());
-    let command = || Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_TOLD]).that_waits();
+    let command = || Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED]).that_waits();
 
     conn.enqueue(Tag { id: 1, command: command() }, Now::read());
     assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));

@@ -13,7 +13,7 @@ const INFO: Range<usize> = 2..2 + Section::ALL.len();
 const ROLE: usize = INFO.end;
 const GREET: usize = ROLE + 1;
 
-const MEMORY: &str = "*9\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:0\r\n$0\r\n\r\n";
+const GREET_REPLY: &str = "*9\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:0\r\n$0\r\n\r\n";
 const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 
 fn answers(hello: &str) -> Vec<String> {
@@ -21,7 +21,7 @@ fn answers(hello: &str) -> Vec<String> {
     all.push(known([1; 4]));
     all.extend([(); Section::ALL.len()].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
     all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
-    all.push(MEMORY.to_owned());
+    all.push(GREET_REPLY.to_owned());
     all
 }
 
@@ -33,14 +33,14 @@ fn loaded(script: Script) -> String {
     format!("$40\r\n{}\r\n", script.hash())
 }
 
-fn memory() -> GreetReply {
+fn greet_reply() -> GreetReply {
     let shown = GreetReply::of(Record::Kept, Duration::from_secs(5));
-    GreetReply { longest: 10_102, edition: Edition::new(20_000), id: Some(7), ..shown }
+    GreetReply { quarantine_length: 10_102, edition: Edition::new(20_000), id: Some(7), ..shown }
 }
 
 fn greet() -> Command {
     let of = Greeted::Server { look: false, vouch: false };
-    crate::wire::greet(&Greeting { edition: Edition::new(1), own: 10_102, heard: 0, size: 0, sets: None, of })
+    crate::wire::greet(&Greeting { edition: Edition::new(1), own: 10_102, reported: 0, size: 0, sets: None, of })
 }
 
 fn begin(url: &str) -> Handshake {
@@ -75,7 +75,7 @@ fn a_master_that_answers_everything_may_vote() {
         Ok(HandshakeStep::Done(ServerInfo {
             run_id: Some("abc".to_owned()),
             pushes: true,
-            memory: Some(memory()),
+            greet_reply: Some(greet_reply()),
             ..ServerInfo::default()
         }))
     );
@@ -138,12 +138,15 @@ fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
         let missing: Vec<_> = (0..scripts.len()).filter(|it| unknown(*it)).map(|it| scripts[it]).collect();
         said.extend(missing.iter().map(|it| loaded(*it)));
         if unknown(last) {
-            said.push(MEMORY.to_owned());
+            said.push(GREET_REPLY.to_owned());
         }
 
         let (written, end) = whole_talk(Some(&greet), &said);
 
-        assert!(matches!(end, Ok(HandshakeStep::Done(ServerInfo { memory: Some(_), .. }))), "{pattern:b}: {end:?}");
+        assert!(
+            matches!(end, Ok(HandshakeStep::Done(ServerInfo { greet_reply: Some(_), .. }))),
+            "{pattern:b}: {end:?}"
+        );
         let mut expected = Vec::new();
         missing.iter().for_each(|it| cmd("SCRIPT").arg("LOAD").arg(it.source()).write_packed_command(&mut expected));
         if unknown(last) {
@@ -169,11 +172,11 @@ fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
 fn a_script_that_is_forgotten_while_a_server_is_asked_is_given_to_it() {
     let mut said = answers("%0\r\n");
     said[GREET] = NO_SCRIPT.to_owned();
-    said.extend([loaded(Script::Greet), MEMORY.to_owned()]);
+    said.extend([loaded(Script::Greet), GREET_REPLY.to_owned()]);
 
     let (written, end) = whole_talk(Some(&greet()), &said);
 
-    assert!(matches!(end, Ok(HandshakeStep::Done(ServerInfo { memory: Some(_), .. }))), "{end:?}");
+    assert!(matches!(end, Ok(HandshakeStep::Done(ServerInfo { greet_reply: Some(_), .. }))), "{end:?}");
     assert_eq!(written[1].matches("LOAD").count(), 1);
 }
 
@@ -201,9 +204,9 @@ fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
         whole_talk(Some(&greet()), &said).1
     };
     let hash = Script::Greet.hash();
-    assert!(matches!(with([&format!("+{hash}\r\n"), MEMORY]), Ok(HandshakeStep::Done(_))));
+    assert!(matches!(with([&format!("+{hash}\r\n"), GREET_REPLY]), Ok(HandshakeStep::Done(_))));
     for nonsense in ["+abc\r\n", "$3\r\nabc\r\n", ":1\r\n"] {
-        assert!(matches!(with([nonsense, MEMORY]), Err(NodeFailure::Protocol { .. })), "{nonsense}");
+        assert!(matches!(with([nonsense, GREET_REPLY]), Err(NodeFailure::Protocol { .. })), "{nonsense}");
     }
     assert!(matches!(with([&loaded(Script::Greet), NO_SCRIPT]), Err(NodeFailure::Protocol { .. })));
     let forbidden = with(["-NOPERM no permissions to run the 'script|load' command\r\n", NO_SCRIPT]);

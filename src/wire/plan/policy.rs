@@ -30,7 +30,7 @@ impl QueuePolicy {
     pub(super) fn arg(self, member: impl Fn(Waiter) -> Vec<u8>) -> Vec<u8> {
         let member = self.entry.map(|it| member(it.waiter)).unwrap_or_default();
         let life = self.entry.filter(|_| self.enters).map(|it| digits(it.life)).unwrap_or_default();
-        [&digits(self.since)[..], &life, &member, Command::IS_TOLD].join(&b' ')
+        [&digits(self.since)[..], &life, &member, Command::IS_NOTIFIED].join(&b' ')
     }
 }
 
@@ -102,7 +102,7 @@ impl QueueUpdate {
                 if has_several_lists {
                     args.push(digits(u64::from(which.unwrap_or(0)).saturating_add(1)));
                 }
-                args.push(Command::IS_TOLD.to_vec());
+                args.push(Command::IS_NOTIFIED.to_vec());
                 args
             }
         }

@@ -15,21 +15,21 @@ fn replies_of_the_scripts_are_read() {
         Answer::Acquire(AcquireReply::Held {
             counter: 7,
             left: Some(Duration::from_millis(1500)),
-            entered: false,
+            queued: false,
             holder: Some("web-3/4711".into()),
             which: None,
         })
     );
     assert_eq!(
         read(Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n$0\r\n\r\n"),
-        Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: true, holder: None, which: None })
+        Answer::Acquire(AcquireReply::Held { counter: 7, left: None, queued: true, holder: None, which: None })
     );
     assert_eq!(
         read(Kind::Acquire, "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:9\r\n"),
         Answer::Acquire(AcquireReply::Reserved {
             counter: 7,
             left: Duration::from_millis(900),
-            entered: true,
+            queued: true,
             which: None
         })
     );
@@ -57,9 +57,9 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
     for (status, reply) in [
         (1, AcquireReply::Accepted),
         (2, AcquireReply::Behind { counter: 7 }),
-        (3, AcquireReply::Reserved { counter: 7, left, entered: false, which: None }),
+        (3, AcquireReply::Reserved { counter: 7, left, queued: false, which: None }),
         (5, AcquireReply::Ahead { counter: 7 }),
-        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: false, which: None }),
+        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), queued: false, which: None }),
         (7, AcquireReply::Shared { counter: 7 }),
         (-1, AcquireReply::WrongType { which: None }),
         (-2, AcquireReply::BadCounter { which: None }),
@@ -109,7 +109,8 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
     ] {
         let (kept, edition, id) =
             (status % 2 == 1, Edition::new(9), u64::try_from(status - 1).ok().filter(|it| *it != 0));
-        let shown = GreetReply { longest: 8, kept, edition, id, from: 5, now: 6, ..GreetReply::of(record, left) };
+        let shown =
+            GreetReply { quarantine_length: 8, kept, edition, id, from: 5, now: 6, ..GreetReply::of(record, left) };
         assert_eq!(greet(status), Answer::Greet(shown));
     }
     assert_eq!(read(Kind::Release, ":0\r\n".to_owned()), Answer::Release(ReleaseReply::NotOurs));
@@ -122,8 +123,8 @@ fn an_answer_about_several_locks_says_which_is_in_the_way() {
     let numbers = |status: i64| format!("*6\r\n:{status}\r\n:7\r\n:900\r\n:1\r\n:9\r\n:2\r\n");
     for (status, reply) in [
         (2, AcquireReply::Behind { counter: 7 }),
-        (3, AcquireReply::Reserved { counter: 7, left, entered: true, which }),
-        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), entered: true, which }),
+        (3, AcquireReply::Reserved { counter: 7, left, queued: true, which }),
+        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), queued: true, which }),
         (5, AcquireReply::Ahead { counter: 7 }),
         (-1, AcquireReply::WrongType { which }),
         (-2, AcquireReply::BadCounter { which }),
@@ -132,7 +133,7 @@ fn an_answer_about_several_locks_says_which_is_in_the_way() {
     }
     let held = read("*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n$1\r\nx\r\n").answer;
     let holder = Some("x".into());
-    assert_eq!(held, Answer::Acquire(AcquireReply::Held { counter: 7, left: None, entered: false, holder, which }));
+    assert_eq!(held, Answer::Acquire(AcquireReply::Held { counter: 7, left: None, queued: false, holder, which }));
     for nonsense in
         ["*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n$1\r\nx\r\n", "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n:3\r\n"]
     {
@@ -157,8 +158,8 @@ fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
     assert!(matches!(read(&whole).answer, Answer::Acquire(AcquireReply::Slot { slot: 255, .. })));
     let left = Duration::from_millis(900);
     for (status, reply) in [
-        (0, AcquireReply::Held { counter: 7, left: Some(left), entered: true, holder: None, which: None }),
-        (3, AcquireReply::Reserved { counter: 7, left, entered: true, which: None }),
+        (0, AcquireReply::Held { counter: 7, left: Some(left), queued: true, holder: None, which: None }),
+        (3, AcquireReply::Reserved { counter: 7, left, queued: true, which: None }),
         (5, AcquireReply::Ahead { counter: 7 }),
         (-1, AcquireReply::WrongType { which: None }),
         (-2, AcquireReply::BadCounter { which: None }),
@@ -167,7 +168,7 @@ fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
         assert_eq!(read(&frame([status, 7, 900, 1, 9, 0, 2], "0")), reply);
     }
     let endless = read(&frame([0, 7, -1, 0, 9, 0, 2], "0")).answer;
-    assert!(matches!(endless, Answer::Acquire(AcquireReply::Held { left: None, entered: false, .. })));
+    assert!(matches!(endless, Answer::Acquire(AcquireReply::Held { left: None, queued: false, .. })));
     for nonsense in [
         frame([1, 0, 0, 0, 9, 0, 2], "3"),
         frame([1, 0, 0, 0, 9, 3, 2], "3"),

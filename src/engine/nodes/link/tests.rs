@@ -296,7 +296,7 @@ fn a_connection_that_ends_under_its_driver_wakes_it_and_the_next_one_is_the_work
 #[test]
 fn what_a_command_needs_is_sent_before_it() {
     let (node, _poll) = Server::unattended(RESPONSE_TIMEOUT);
-    let waits = Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_TOLD]).that_waits();
+    let waits = Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).that_waits();
     let records = crate::engine::nodes::records::Records::new(Some(RESPONSE_TIMEOUT), 1);
     let sets = crate::engine::nodes::sets::Sets::new("", ["a"], false);
     let node = node.with_quarantine(Arc::new(records), Arc::new(sets));
@@ -304,7 +304,7 @@ fn what_a_command_needs_is_sent_before_it() {
     // It is the only node, so that all are known.
     let shown = GreetReply::of(Record::Kept, Duration::ZERO);
     let now = Now::read().tick;
-    let _ = node.hear_sets(&GreetReply { id: Some(7), ..shown }, now);
+    let _ = node.on_sets_reported(&GreetReply { id: Some(7), ..shown }, now);
 
     node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 

@@ -1,4 +1,5 @@
-//! The thread that asks the servers of a node who is the master, or who serves which slots, and looks after the lanes.
+//! The thread that asks the servers of a node who is the master, or who serves which slots, and looks after the shard
+//! connections.
 //!
 //! It asks all of them side by side, over connections of its own that it keeps, and waits for none of them longer than half of the
 //! connect timeout. A master counts for as long as it was said to be one shortly before.
@@ -10,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::engine::nodes::lane::Served;
 use crate::engine::nodes::member::Member;
 use crate::engine::nodes::members::AllMembers;
 use crate::engine::nodes::server::Server;
-use crate::engine::nodes::sharded::shards::{LANES_MAX, Members, Shards, nobody};
+use crate::engine::nodes::shard_conn::Served;
+use crate::engine::nodes::sharded::shards::{Members, SHARD_CONNS_MAX, Shards, nobody};
 use crate::engine::nodes::standing::Health;
 use crate::error::{MemberAnswer, NodeFailure};
 use crate::logic::cluster::{Map, Master, SLOTS, Said, map};
@@ -26,9 +27,9 @@ use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Endpoint, Group, slot_of_set};
 
-/// What is answered to many commands at once makes for one look, and the next comes no sooner.
+/// What is answered to many commands at once makes for one probe, and the next comes no sooner.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// The thread waits for its lanes' threads for so long after the deadline: they end by themselves then.
+/// The thread waits for its shard connections' threads for so long after the deadline: they end by themselves then.
 const LAST_WRITES: Duration = Duration::from_millis(40);
 
 /// The thread's side.
@@ -40,7 +41,7 @@ pub(crate) struct Scout {
     /// Why there is no map, likewise.
     said: Option<NodeFailure>,
     said_holes: bool,
-    /// The last look has led to servers that had not been asked.
+    /// The last probe has led to servers that had not been asked.
     has_learned: bool,
 }
 
@@ -60,9 +61,9 @@ impl Scout {
         let mut is_used = false;
         loop {
             let now = time::tick();
-            let (is_empty, look) = {
+            let (is_empty, is_probe_due) = {
                 let state = shards.state.lock();
-                (state.homeless.is_empty(), state.look)
+                (state.unrouted.is_empty(), state.is_probe_due)
             };
             if shards.standing.stop_at().is_some_and(|it| it <= now || is_empty) {
                 break;
@@ -72,10 +73,10 @@ impl Scout {
                 let until = now.checked_add(shards.config.connect_timeout).unwrap_or(now);
                 shards.standing.set_health(Health::Connecting { until });
             }
-            if is_used && (next <= now || look && soonest <= now) {
+            if is_used && (next <= now || is_probe_due && soonest <= now) {
                 let had_learned = std::mem::take(&mut self.has_learned);
-                shards.state.lock().look = false;
-                if catch_unwind(AssertUnwindSafe(|| self.look(now, had_learned))).is_err() {
+                shards.state.lock().is_probe_due = false;
+                if catch_unwind(AssertUnwindSafe(|| self.probe(now, had_learned))).is_err() {
                     error!(
                         "{}: the thread that queries its servers panicked and continues; please report this",
                         shards.id
@@ -84,13 +85,13 @@ impl Scout {
                 soonest = time::deadline(LOOK_AGAIN);
                 if self.has_learned && !had_learned {
                     // They are asked at once. Not again and again, whatever servers say.
-                    (shards.state.lock().look, soonest) = (true, now);
+                    (shards.state.lock().is_probe_due, soonest) = (true, now);
                 }
                 next = now.checked_add(shards.rhythm.every).unwrap_or(now).max(soonest);
-                self.house();
+                self.route_pending();
             }
-            let look = shards.state.lock().look;
-            let until = if look { soonest.min(next) } else { next };
+            let is_probe_due = shards.state.lock().is_probe_due;
+            let until = if is_probe_due { soonest.min(next) } else { next };
             let mut timeout = is_used.then(|| until.saturating_duration_since(time::tick()));
             if shards.standing.stop_at().is_some() {
                 timeout = Some(timeout.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN));
@@ -100,14 +101,14 @@ impl Scout {
         self.end();
     }
 
-    /// Asks all members, and takes note of what follows. `had_learned`: the look before has led to new ones.
-    fn look(&mut self, now: Tick, had_learned: bool) {
+    /// Asks all members, and takes note of what follows. `had_learned`: the probe before has led to new ones.
+    fn probe(&mut self, now: Tick, had_learned: bool) {
         let began = Moment::now();
         let shards = Arc::clone(&self.shards);
-        self.members.ask(now, shards.rhythm.look, || shards.standing.stop_at().is_some());
+        self.members.ask(now, shards.rhythm.probe_timeout, || shards.standing.stop_at().is_some());
         let map = if shards.is_cluster() { self.map_of_cluster() } else { self.map_of_group() };
         match map {
-            Ok(map) if LANES_MAX < map.masters.len() => {
+            Ok(map) if SHARD_CONNS_MAX < map.masters.len() => {
                 let reason = format!("{} masters, more than a cluster has", map.masters.len());
                 self.miss(NodeFailure::Protocol { reason });
             }
@@ -153,9 +154,9 @@ impl Scout {
 
     fn take(&mut self, map: &Map, places: Vec<Endpoint>, began: Moment) {
         let shards = Arc::clone(&self.shards);
-        let lanes: io::Result<Vec<_>> = places.iter().map(|it| shards.lane_at(it)).collect();
-        let lanes = match lanes {
-            Ok(lanes) => lanes,
+        let shard_conns: io::Result<Vec<_>> = places.iter().map(|it| shards.shard_conn_at(it)).collect();
+        let shard_conns = match shard_conns {
+            Ok(shard_conns) => shard_conns,
             Err(err) => {
                 error!("{}: cannot start a thread for one of its servers: {err}", shards.id);
                 return;
@@ -163,23 +164,23 @@ impl Scout {
         };
         let now = time::tick();
         let slot_of_set = slot_of_set();
-        for (index, (lane, master)) in (0..).zip(lanes.iter().zip(&map.masters)) {
-            let Some(of) = &lane.lane else { continue };
+        for (index, (server, master)) in (0..).zip(shard_conns.iter().zip(&map.masters)) {
+            let Some(of) = &server.shard_conn else { continue };
             let changed = of.serve(served(master), map.owner(slot_of_set) == Some(index));
             if changed && of.has_slots {
                 // What it serves, or since when, is another. What it has lost is noted there, because it may get it back.
-                lane.link.with(|it| it.slots.doubt_all());
-                shards.greet(lane, of, now);
+                server.link.with(|it| it.slots.suspect_all());
+                shards.greet(server, of, now);
             }
             if master.says_so && map.has_majority {
-                lane.believe_until(began.checked_add(shards.rhythm.believed).unwrap_or(began));
+                server.set_leader_lease(began.checked_add(shards.rhythm.leader_lease).unwrap_or(began));
             }
         }
         let owners = (0..=u16::MAX).take(SLOTS).map(|slot| {
-            let lane = map.owner(slot).and_then(|it| lanes.get(it))?;
-            lane.lane.as_ref().map(|it| it.index)
+            let server = map.owner(slot).and_then(|it| shard_conns.get(it))?;
+            server.shard_conn.as_ref().map(|it| it.index)
         });
-        shards.install(owners.collect(), &lanes, now);
+        shards.install(owners.collect(), &shard_conns, now);
         let is_news = !shards.is_cluster() && self.master.as_ref() != places.first();
         if is_news && let Some(master) = places.first() {
             info!("{}: {}: the primary is {master}", shards.id, shards.address.shown());
@@ -188,10 +189,10 @@ impl Scout {
         if !matches!(shards.standing.health(), Health::Up) {
             shards.standing.set_health(Health::Up);
             if shards.is_cluster() {
-                info!("{}: {}: a cluster of {} primaries", shards.id, shards.address.shown(), lanes.len());
+                info!("{}: {}: a cluster of {} primaries", shards.id, shards.address.shown(), shard_conns.len());
             }
         }
-        lanes.iter().filter(|it| !it.standing.is_up()).for_each(|it| it.call_up());
+        shard_conns.iter().filter(|it| !it.standing.is_up()).for_each(|it| it.call_up());
         self.said = None;
         let holes = !map.is_whole();
         if holes && !std::mem::replace(&mut self.said_holes, true) {
@@ -201,11 +202,11 @@ impl Scout {
     }
 
     /// There is no map now. The one there was stays: what its masters grant counts as long as they are believed. A group has no
-    /// master any more when nobody believes in it, or when it is gone.
+    /// master any more when its leader lease has ended, or when it is gone.
     fn miss(&mut self, failure: NodeFailure) {
         let shards = &self.shards;
-        let is_believed = |it: &Arc<Server>| it.standing.is_up() && it.is_believed(Moment::now());
-        let is_master = !ends_a_master(&failure) && shards.serving().iter().any(is_believed);
+        let has_leader_lease = |it: &Arc<Server>| it.standing.is_up() && it.has_leader_lease(Moment::now());
+        let is_master = !ends_a_master(&failure) && shards.serving().iter().any(has_leader_lease);
         let stays = (shards.is_cluster() || is_master) && shards.routes().has_map;
         if self.said.as_ref().is_none_or(|it| it.kind() != failure.kind()) {
             let level = if failure.needs_somebody() { Level::Warn } else { Level::Info };
@@ -226,15 +227,16 @@ impl Scout {
         self.said = Some(failure);
     }
 
-    /// Looks after what has no lane: it goes to the lane that there is now, or is refused, or waits on.
-    fn house(&self) {
+    /// Looks after what has no shard connection: it goes to the shard connection that there is now, or is refused, or waits
+    /// on.
+    fn route_pending(&self) {
         let now = time::tick();
         let shards = &self.shards;
         let health = shards.standing.health();
         loop {
             let (routes, jobs) = {
                 let mut state = self.shards.state.lock();
-                (Arc::clone(&state.routes), state.homeless.take())
+                (Arc::clone(&state.routes), state.unrouted.take())
             };
             let (mut kept, mut gone) = (VecDeque::new(), Vec::new());
             for job in jobs {
@@ -257,7 +259,7 @@ impl Scout {
                     None => kept.push_back(job),
                 }
             }
-            if !self.shards.state.lock().homeless.put_back(kept, gone) {
+            if !self.shards.state.lock().unrouted.put_back(kept, gone) {
                 return;
             }
         }
@@ -270,12 +272,12 @@ impl Scout {
         let (threads, left) = {
             let mut state = self.shards.state.lock();
             Arc::make_mut(&mut state.routes).has_map = false;
-            (std::mem::take(&mut state.threads), state.homeless.take())
+            (std::mem::take(&mut state.threads), state.unrouted.take())
         };
         for mut job in left {
             job.answer(shards.id, Answer::Failed(NodeFailure::ShutDown), false);
         }
-        self.shards.lanes().iter().for_each(|it| it.stop(deadline));
+        self.shards.shard_conns().iter().for_each(|it| it.stop(deadline));
         let deadline = deadline.checked_add(LAST_WRITES).unwrap_or(deadline);
         for thread in threads {
             if thread.join_until(deadline).is_none() {

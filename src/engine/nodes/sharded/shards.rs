@@ -11,11 +11,11 @@ use std::time::Duration;
 use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::lane::{Lane, Lanes};
 use crate::engine::nodes::server::{Jobs, NodeContext, OfAll, Server, WorkerHandle};
 use crate::engine::nodes::sets::InSets;
-use crate::engine::nodes::sharded::routes::{Homeless, Routes, serves};
-use crate::engine::nodes::sharded::settle::greet_master;
+use crate::engine::nodes::shard_conn::{ShardConn, ShardConns};
+use crate::engine::nodes::sharded::confirm_slot::greet_master;
+use crate::engine::nodes::sharded::routes::{Routes, Unrouted, serves};
 use crate::engine::nodes::standing::{Health, Standing};
 use crate::engine::nodes::worker::Worker;
 use crate::error::{MemberReport, NodeFailure};
@@ -31,7 +31,7 @@ use crate::time::{self, Tick};
 use crate::wire::{Address, Command, Endpoint, Group};
 
 /// More masters are not asked: each has a thread and a connection, and a server may name any number of them.
-pub(super) const LANES_MAX: usize = 256;
+pub(super) const SHARD_CONNS_MAX: usize = 256;
 /// Fewer sentinels cannot outvote one that is wrong.
 const SENTINELS_MIN: usize = 3;
 
@@ -66,11 +66,11 @@ pub(crate) struct Members {
 #[derive(Default)]
 pub(super) struct ShardsState {
     pub(super) routes: Arc<Routes>,
-    /// Of the lanes, in their order.
+    /// Of the shard connections, in their order.
     pub(super) threads: Vec<OwnThread>,
     /// The map may be another by now.
-    pub(super) look: bool,
-    pub(super) homeless: Homeless,
+    pub(super) is_probe_due: bool,
+    pub(super) unrouted: Unrouted,
 }
 
 impl Shards {
@@ -126,18 +126,18 @@ impl Shards {
         self.wake();
     }
 
-    /// All lanes there are now.
-    pub(crate) fn lanes(&self) -> Vec<Arc<Server>> {
-        self.routes().lanes.clone()
+    /// All shard connections there are now.
+    pub(crate) fn shard_conns(&self) -> Vec<Arc<Server>> {
+        self.routes().shard_conns.clone()
     }
 
     pub(super) fn routes(&self) -> Arc<Routes> {
         Arc::clone(&self.state.lock().routes)
     }
 
-    /// The lanes that serve slots.
+    /// The shard connections that serve slots.
     pub(crate) fn serving(&self) -> Vec<Arc<Server>> {
-        self.routes().lanes.iter().filter(|it| serves(it)).cloned().collect()
+        self.routes().shard_conns.iter().filter(|it| serves(it)).cloned().collect()
     }
 
     /// Why a command, or any, is not to be given to the cluster now, if so.
@@ -148,20 +148,20 @@ impl Shards {
             return self.standing.refusal(now);
         }
         match routes.owner(command.and_then(Command::slot)) {
-            Some(lane) => lane.refusal_after(patience, now),
+            Some(server) => server.refusal_after(patience, now),
             None => {
-                self.look();
+                self.request_probe();
                 Some(nobody())
             }
         }
     }
 
-    /// Why one of its lanes, or the cluster, is not to be asked now, if so.
+    /// Why one of its shard connections, or the cluster, is not to be asked now, if so.
     pub(crate) fn any_refusal(&self, now: Tick) -> Option<NodeFailure> {
         self.standing.refusal(now).or_else(|| self.serving().iter().find_map(|it| it.refusal(now)))
     }
 
-    /// Gives commands to the lanes of their slots, one behind the other.
+    /// Gives commands to the shard connections of their slots, one behind the other.
     pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
         for job in jobs.into_iter().flatten() {
             let slot = job.command.slot();
@@ -169,9 +169,9 @@ impl Shards {
             let routes = Arc::clone(&state.routes);
             // RACE: what is kept for the slot came before this.
             let is_served = routes.owner(slot).is_some();
-            let is_kept = if is_served { state.homeless.has(slot) } else { job.is_worth_keeping(now) };
+            let is_kept = if is_served { state.unrouted.has(slot) } else { job.is_worth_keeping(now) };
             if is_kept || !routes.has_map {
-                state.homeless.keep(job);
+                state.unrouted.keep(job);
                 drop(state);
                 if !routes.has_map {
                     // Otherwise the thread looks after it when the map is another.
@@ -180,7 +180,8 @@ impl Shards {
                 continue;
             }
             drop(state);
-            // RACE: the map may be another by now. A release, which comes after this, goes to the lane of this one as well.
+            // RACE: the map may be another by now. A release, which comes after this, goes to the shard connection of this
+            // one as well.
             if let Some(mut job) = routes.give(job, now, directly) {
                 job.answer(self.id, Answer::Failed(nobody()), false);
             }
@@ -188,34 +189,35 @@ impl Shards {
     }
 
     /// Lets a master note what it serves: now, or when it is connected.
-    pub(super) fn greet(&self, lane: &Server, of: &Lane, now: Tick) {
+    pub(super) fn greet(&self, server: &Server, of: &ShardConn, now: Tick) {
         if of.has_slots && self.common.records.is_used() {
             of.owe_greeting();
-            lane.greet_if_owed(now);
-            lane.call_up();
+            server.greet_if_owed(now);
+            server.call_up();
         }
     }
 
-    /// What tells each of the lanes that serve slots that its master has lost nothing.
+    /// What tells each of the shard connections that serve slots that its master has lost nothing.
     pub(crate) fn vouch(&self) -> Vec<Command> {
         let command = |it: &Arc<Server>| match it.with_slots() {
-            Some(lane) => greet_master(&self.common.records, lane, 0, true),
+            Some(shard_conn) => greet_master(&self.common.records, shard_conn, 0, true),
             None => it.records.vouch(),
         };
         self.serving().iter().map(command).collect()
     }
 
     /// What is known of slots is asked again.
-    pub(crate) fn doubt_all(&self) {
-        self.lanes().iter().for_each(|it| it.link.with(|it| it.slots.doubt_all()));
+    pub(crate) fn suspect_all(&self) {
+        self.shard_conns().iter().for_each(|it| it.link.with(|it| it.slots.suspect_all()));
     }
 
     /// Until when a round that begins now may have to wait for a connection first.
     pub(crate) fn connects_until(&self, now: Tick) -> Option<Tick> {
         let timeout = self.config.connect_timeout;
-        let lanes = self.lanes();
-        let lanes = lanes.iter().filter(|it| serves(it)).filter_map(|it| it.standing.connects_until(now, timeout));
-        lanes.chain(self.standing.connects_until(now, timeout)).max()
+        let shard_conns = self.shard_conns();
+        let shard_conns =
+            shard_conns.iter().filter(|it| serves(it)).filter_map(|it| it.standing.connects_until(now, timeout));
+        shard_conns.chain(self.standing.connects_until(now, timeout)).max()
     }
 
     /// How many slots no master serves, as far as is known.
@@ -223,32 +225,33 @@ impl Shards {
         self.routes().owners.iter().filter(|it| it.is_none()).count()
     }
 
-    /// The lanes end with the thread; what they have still to bring is brought until `deadline`.
+    /// The shard connections end with the thread; what they have still to bring is brought until `deadline`.
     pub(crate) fn stop(&self, deadline: Tick) {
         self.standing.stop(deadline);
         self.wake();
-        // RACE: a release may be on its way to its lane. Then the thread stops the lanes, behind that.
-        if !self.state.lock().homeless.is_empty() {
+        // RACE: a release may be on its way to its shard connection. Then the thread stops the shard connections, behind
+        // that.
+        if !self.state.lock().unrouted.is_empty() {
             return;
         }
-        self.lanes().iter().for_each(|it| it.stop(deadline));
+        self.shard_conns().iter().for_each(|it| it.stop(deadline));
     }
 }
 
-impl Lanes for Shards {
-    fn look(&self) {
-        self.state.lock().look = true;
+impl ShardConns for Shards {
+    fn request_probe(&self) {
+        self.state.lock().is_probe_due = true;
         self.wake();
     }
 
-    fn take_over(&self, lane: usize, job: Job) -> Option<Job> {
+    fn take_over(&self, index: usize, job: Job) -> Option<Job> {
         if job.is_for_past_owner {
             return Some(job);
         }
         let routes = self.routes();
         // As long as nobody serves it, it stays where it is.
-        match routes.owner(job.command.slot()).and_then(|it| it.lane.as_ref()) {
-            Some(own) if own.index != lane => routes.give(job, time::tick(), false),
+        match routes.owner(job.command.slot()).and_then(|it| it.shard_conn.as_ref()) {
+            Some(own) if own.index != index => routes.give(job, time::tick(), false),
             _ => Some(job),
         }
     }
@@ -263,23 +266,23 @@ pub(super) fn nobody() -> NodeFailure {
 }
 
 impl Shards {
-    /// The lane for a master; a new one if there is none.
-    pub(super) fn lane_at(self: &Arc<Self>, place: &Endpoint) -> io::Result<Arc<Server>> {
+    /// The shard connection for a master; a new one if there is none.
+    pub(super) fn shard_conn_at(self: &Arc<Self>, place: &Endpoint) -> io::Result<Arc<Server>> {
         let address = self.address.at(place.clone());
         let shown = address.shown();
         let mut state = self.state.lock();
         let ShardsState { routes, threads, .. } = &mut *state;
-        let in_use = || routes.lanes.iter().filter(|it| it.standing.stop_at().is_none());
-        if let Some(lane) = in_use().find(|it| it.address == shown) {
-            return Ok(Arc::clone(lane));
+        let in_use = || routes.shard_conns.iter().filter(|it| it.standing.stop_at().is_none());
+        if let Some(server) = in_use().find(|it| it.address == shown) {
+            return Ok(Arc::clone(server));
         }
-        if LANES_MAX <= in_use().count() {
+        if SHARD_CONNS_MAX <= in_use().count() {
             return Err(io::Error::other("more masters than a cluster has"));
         }
         // Masters whose addresses change now and then leave nothing behind for ever.
         let free = routes.free_place(threads);
-        let index = free.unwrap_or(routes.lanes.len());
-        let voter = free.and_then(|it| routes.lanes.get(it)?.lane.as_ref()).map(|it| it.voter);
+        let index = free.unwrap_or(routes.shard_conns.len());
+        let voter = free.and_then(|it| routes.shard_conns.get(it)?.shard_conn.as_ref()).map(|it| it.voter);
         let voter = voter.unwrap_or_else(|| self.run_ids.lock().enter(self.id));
         let this: Weak<Shards> = Arc::downgrade(self);
         let poll = Poll::new()?;
@@ -291,25 +294,25 @@ impl Shards {
             Group::Sentinel { sentinels, .. } => Some(sentinels.len()).filter(|it| *it < SENTINELS_MIN),
             Group::Replicated(_) | Group::Cluster(_) => None,
         };
-        let lane = Lane::new(index, voter, self.is_cluster(), few_sentinels, this);
-        let lane = Arc::new(server.into_lane(lane, &self.of_all));
+        let shard_conn = ShardConn::new(index, voter, self.is_cluster(), few_sentinels, this);
+        let server = Arc::new(server.into_shard_conn(shard_conn, &self.of_all));
         let run_ids = Arc::clone(&self.run_ids);
-        let worker = Worker::new(Arc::clone(&lane), address, &self.config, run_ids, poll);
+        let worker = Worker::new(Arc::clone(&server), address, &self.config, run_ids, poll);
         let name = format!("quorlock-{}-{index}", self.id);
         let thread = aside::spawn(name, move || worker.run())?;
-        let lanes = &mut Arc::make_mut(routes).lanes;
-        match lanes.get_mut(index).zip(threads.get_mut(index)) {
-            Some(place) => (*place.0, *place.1) = (Arc::clone(&lane), thread),
+        let shard_conns = &mut Arc::make_mut(routes).shard_conns;
+        match shard_conns.get_mut(index).zip(threads.get_mut(index)) {
+            Some(place) => (*place.0, *place.1) = (Arc::clone(&server), thread),
             None => {
-                lanes.push(Arc::clone(&lane));
+                shard_conns.push(Arc::clone(&server));
                 threads.push(thread);
             }
         }
-        Ok(lane)
+        Ok(server)
     }
 
     /// Commands go by this map from now on.
-    pub(super) fn install(&self, owners: Vec<Option<usize>>, lanes: &[Arc<Server>], now: Tick) {
+    pub(super) fn install(&self, owners: Vec<Option<usize>>, shard_conns: &[Arc<Server>], now: Tick) {
         {
             let mut state = self.state.lock();
             let routes = Arc::make_mut(&mut state.routes);
@@ -325,15 +328,15 @@ impl Shards {
             }
             routes.has_map = true;
         }
-        let stale = |it: &&Arc<Server>| !lanes.iter().any(|lane| Arc::ptr_eq(lane, it));
-        for lane in self.lanes().iter().filter(stale) {
-            self.end(lane);
+        let stale = |it: &&Arc<Server>| !shard_conns.iter().any(|server| Arc::ptr_eq(server, it));
+        for server in self.shard_conns().iter().filter(stale) {
+            self.end(server);
             // What it could not bring goes to others now. Nobody else wakes one that is no master.
-            lane.link.wake_worker();
+            server.link.wake_worker();
             // What was given to it until then can be of use no more.
-            let idle_since = lane.lane.as_ref().map_or(now, |it| it.is_idle_since(now));
+            let idle_since = server.shard_conn.as_ref().map_or(now, |it| it.is_idle_since(now));
             if idle_since.checked_add(self.config.longest_life()).is_some_and(|it| it < now) {
-                lane.stop(now);
+                server.stop(now);
             }
         }
     }
@@ -346,17 +349,17 @@ impl Shards {
             let routes = Arc::make_mut(&mut state.routes);
             (routes.has_map, routes.owners) = (false, Vec::new());
         }
-        self.lanes().iter().for_each(|it| self.end(it));
+        self.shard_conns().iter().for_each(|it| self.end(it));
     }
 
     /// It serves nothing any more. A master that is none has nothing to say, and what it was asked is sent to its successor; of a
     /// cluster it may have to take releases still.
-    fn end(&self, lane: &Server) {
-        let Some(of) = &lane.lane else { return };
+    fn end(&self, server: &Server) {
+        let Some(of) = &server.shard_conn else { return };
         of.serve(None, false);
         if !self.is_cluster() {
-            lane.disbelieve();
-            lane.link.with(|it| {
+            server.end_leader_lease();
+            server.link.with(|it| {
                 if it.is_open() {
                     it.give_up(of.why_idle())
                 }

@@ -6,9 +6,9 @@ use std::sync::Weak;
 
 use super::*;
 use crate::engine::nodes::deliver;
-use crate::engine::nodes::lane::Lanes;
 use crate::engine::nodes::link::Filled;
 use crate::engine::nodes::server::OfAll;
+use crate::engine::nodes::shard_conn::ShardConns;
 use crate::ids::{NodeId, OwnerToken};
 use crate::sys::Socket;
 use crate::wire::{Command, Conn, KeyTtls, Plan, QueueUpdate};
@@ -34,14 +34,14 @@ fn worker(of: &Arc<Server>, poll: Poll) -> Worker {
     Worker::new(Arc::clone(of), address, &Config::default(), Arc::new(Mutex::new(run_ids)), poll)
 }
 
-/// What a lane has handed on.
+/// What a shard connection has handed on.
 #[derive(Default)]
 struct HandedOn(Mutex<Vec<Job>>);
 
-impl Lanes for HandedOn {
-    fn look(&self) {}
+impl ShardConns for HandedOn {
+    fn request_probe(&self) {}
 
-    fn take_over(&self, _lane: usize, job: Job) -> Option<Job> {
+    fn take_over(&self, _index: usize, job: Job) -> Option<Job> {
         self.0.lock().push(job);
         None
     }
@@ -53,12 +53,12 @@ impl Lanes for HandedOn {
 fn h4_what_queues_for_a_former_master_that_has_no_connection_is_handed_on() {
     let (server, poll) = Server::unattended(Duration::from_millis(100));
     let handed_on = Arc::new(HandedOn::default());
-    let lanes: Arc<dyn Lanes> = handed_on.clone();
-    let lanes: Weak<dyn Lanes> = Arc::downgrade(&lanes);
+    let shard_conns: Arc<dyn ShardConns> = handed_on.clone();
+    let shard_conns: Weak<dyn ShardConns> = Arc::downgrade(&shard_conns);
     let of_all = OfAll { in_sets: Arc::clone(&server.in_sets), own_counters: Arc::default() };
     // Nobody says that it serves anything.
-    let lane = Lane::new(0, NodeId::new(0).into(), false, None, lanes);
-    let server = Arc::new(server.into_lane(lane, &of_all));
+    let shard_conn = ShardConn::new(0, NodeId::new(0).into(), false, None, shard_conns);
+    let server = Arc::new(server.into_shard_conn(shard_conn, &of_all));
     let mut worker = worker(&server, poll);
     worker.lose_connection(&NodeFailure::Disconnected { reason: "it is the master no longer".to_owned() });
 

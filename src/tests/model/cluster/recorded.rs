@@ -112,8 +112,8 @@ impl Beside {
                 assert_eq!(of_model(self.ask_master(me).from), owned, "{me} greets in {before:?}");
             }
             (Known::Looked { written, owned }, known) => {
-                let settle = Greeted::Settle { slot, found: number(written), since: number(owned), origin: "new" };
-                let from = of_model(self.ask(me, settle).from);
+                let confirm = Greeted::Confirm { slot, found: number(written), since: number(owned), origin: "new" };
+                let from = of_model(self.ask(me, confirm).from);
                 match known {
                     Known::Since(since) => assert_eq!(from.max(owned), since, "{me} settles in {before:?}"),
                     // The script begins a record where the model leaves that to the next look.

@@ -344,7 +344,7 @@ fn acquire_vote(said: Said) -> Vote {
         Said::Accepted => AcquireReply::Accepted,
         Said::Behind(counter) => AcquireReply::Behind { counter: u64::from(counter) },
         Said::Held(counter) => {
-            AcquireReply::Held { counter: u64::from(counter), left: None, entered: false, holder: None, which: None }
+            AcquireReply::Held { counter: u64::from(counter), left: None, queued: false, holder: None, which: None }
         }
         Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to an acquire"),

@@ -72,7 +72,7 @@ impl Decisions {
         let mut own = OwnServers::new("", letters.iter().map(|it| &**it));
         for (server, shown) in &way {
             match shown {
-                Some(shown) => own.hear(*server, shown.clone()),
+                Some(shown) => own.on_report(*server, shown.clone()),
                 None => own.forget(*server),
             }
         }

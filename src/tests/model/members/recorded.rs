@@ -9,7 +9,7 @@ use crate::wire::{self, Greeted, Greeting, NewSets};
 const NOW: u64 = 1_800_000_000_000_000;
 
 fn greet(real: &mut Real, draw: u64, of: Greeted<'_>, sets: Option<&NewSets>) -> GreetReply {
-    let greeting = Greeting { edition: Edition::new(draw), own: 10_000, heard: 0, size: 3, sets, of };
+    let greeting = Greeting { edition: Edition::new(draw), own: 10_000, reported: 0, size: 3, sets, of };
     let Answer::Greet(reply) = real.send(0, &wire::greet(&greeting)) else { panic!("no answer to a greeting") };
     reply
 }

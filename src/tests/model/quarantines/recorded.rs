@@ -33,7 +33,7 @@ impl Beside {
                 self.model = self.world.greet(&self.model, 0, client);
                 let found = self.real.greet(client, longest.own(), longest.largest());
                 let record = self.model.nodes[0].record.unwrap();
-                assert_eq!(found.longest, record.longest, "{client} greets in {before:?}");
+                assert_eq!(found.quarantine_length, record.longest, "{client} greets in {before:?}");
                 let served = u64::try_from(found.served.as_millis()).unwrap();
                 let expected = record.since.map_or(self.model.now + 60_000, |it| self.model.now - it);
                 assert_eq!(served, expected, "{client} greets in {before:?}");

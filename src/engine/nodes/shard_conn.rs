@@ -1,8 +1,8 @@
-//! A lane: the connection to one master of a node of several servers, and what is known of it.
+//! A shard connection: the connection to one master of a node of several servers, and what is known of it.
 //!
-//! All lanes of a node have its id, and each is a [`Server`](super::server::Server) with a worker of its own, so everything
-//! that holds for the one connection to a server holds for each. Which of them a command goes to is decided in `shards.rs`. Here
-//! is what a lane is told by that, and what it says to it.
+//! All shard connections of a node have its id, and each is a [`Server`](super::server::Server) with a worker of its own,
+//! so everything that holds for the one connection to a server holds for each. Which of them a command goes to is decided
+//! in `shards.rs`. Here is what passes between the two.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -17,15 +17,15 @@ use crate::sys::sync::{AtomicBool, Mutex};
 use crate::time::Tick;
 use crate::wire::{Address, slot_of_set};
 
-/// All lanes of a node.
-pub(crate) trait Lanes: Send + Sync {
+/// All shard connections of a node.
+pub(crate) trait ShardConns: Send + Sync {
     /// The map may be another by now: it is asked for.
-    fn look(&self);
+    fn request_probe(&self);
 
-    /// Takes a release whose slot another lane serves than this one; gives it back if that is not so.
-    fn take_over(&self, lane: usize, job: Job) -> Option<Job>;
+    /// Takes a release whose slot another shard connection serves than this one; gives it back if that is not so.
+    fn take_over(&self, index: usize, job: Job) -> Option<Job>;
 
-    /// Takes a command for the lane of its slot.
+    /// Takes a command for the shard connection of its slot.
     fn take(&self, job: Job);
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct Served {
     pub(crate) name: Option<Arc<str>>,
 }
 
-pub(crate) struct Lane {
-    /// Its place among the lanes.
+pub(crate) struct ShardConn {
+    /// Its place among the shard connections.
     pub(crate) index: usize,
     /// Its place among all that show run ids.
     pub(crate) voter: Voter,
@@ -50,7 +50,7 @@ pub(crate) struct Lane {
     pub(crate) has_slots: bool,
     /// How many sentinels look after it, if that is too few.
     pub(crate) few_sentinels: Option<usize>,
-    lanes: Weak<dyn Lanes>,
+    shard_conns: Weak<dyn ShardConns>,
     /// `None` of one that is the master no longer, or serves nothing.
     served: Mutex<Option<Served>>,
     /// Since when it serves nothing.
@@ -63,33 +63,44 @@ pub(crate) struct Lane {
     owes_greeting: AtomicBool,
 }
 
-impl Lane {
+impl ShardConn {
     pub(super) fn new(
         index: usize,
         voter: Voter,
         has_slots: bool,
         few_sentinels: Option<usize>,
-        lanes: Weak<dyn Lanes>,
-    ) -> Lane {
+        shard_conns: Weak<dyn ShardConns>,
+    ) -> ShardConn {
         let (served, idle_since, quarantines) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (has_set, owes_greeting) = (AtomicBool::new(false), AtomicBool::new(false));
-        Lane { index, voter, has_slots, few_sentinels, lanes, served, idle_since, quarantines, has_set, owes_greeting }
-    }
-
-    pub(crate) fn lanes(&self) -> Option<Arc<dyn Lanes>> {
-        self.lanes.upgrade()
-    }
-
-    pub(crate) fn look(&self) {
-        if let Some(lanes) = self.lanes() {
-            lanes.look();
+        ShardConn {
+            index,
+            voter,
+            has_slots,
+            few_sentinels,
+            shard_conns,
+            served,
+            idle_since,
+            quarantines,
+            has_set,
+            owes_greeting,
         }
     }
 
-    /// Those of these releases that are for this lane; the others go to theirs.
+    pub(crate) fn shard_conns(&self) -> Option<Arc<dyn ShardConns>> {
+        self.shard_conns.upgrade()
+    }
+
+    pub(crate) fn request_probe(&self) {
+        if let Some(shard_conns) = self.shard_conns() {
+            shard_conns.request_probe();
+        }
+    }
+
+    /// Those of these releases that are for this shard connection; the others go to theirs.
     pub(crate) fn own_of(&self, jobs: Vec<Job>) -> Vec<Job> {
-        let Some(lanes) = self.lanes() else { return jobs };
-        jobs.into_iter().filter_map(|it| lanes.take_over(self.index, it)).collect()
+        let Some(shard_conns) = self.shard_conns() else { return jobs };
+        jobs.into_iter().filter_map(|it| shard_conns.take_over(self.index, it)).collect()
     }
 
     pub(crate) fn serves(&self) -> bool {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use crate::sys::{Registry, SOCKET, Socket};
 
 /// See the module.
-pub(crate) struct Probe {
+pub(crate) struct PlaintextCheck {
     socket: Socket,
     asked: bool,
 }
@@ -18,12 +18,12 @@ const QUESTION: &[u8] = b"PING\r\n";
 /// What such answers begin with.
 const ANSWERS: &[u8] = b"+-";
 
-impl Probe {
+impl PlaintextCheck {
     /// Begins. `None` if that cannot be done: then nothing is known.
-    pub(crate) fn begin(address: SocketAddr, registry: &Registry) -> Option<Probe> {
+    pub(crate) fn begin(address: SocketAddr, registry: &Registry) -> Option<PlaintextCheck> {
         let mut socket = Socket::connect_tcp(address).ok()?;
         socket.register(registry, SOCKET).ok()?;
-        Some(Probe { socket, asked: false })
+        Some(PlaintextCheck { socket, asked: false })
     }
 
     /// Goes as far as it can now. True once the server has answered without TLS.

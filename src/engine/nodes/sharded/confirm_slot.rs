@@ -1,11 +1,11 @@
-//! Settling a slot on a server of a cluster, before commands that rest on its record: see `logic::slots`.
+//! Confirming a slot on a server of a cluster, before commands that rest on its record: see `logic::slots`.
 
 use crate::answer::{Answer, GreetReply, Record};
 use crate::engine::nodes::job::{ClusterQuery, Job};
-use crate::engine::nodes::lane::{Lane, Served};
 use crate::engine::nodes::link::LinkState;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::server::Server;
+use crate::engine::nodes::shard_conn::{Served, ShardConn};
 use crate::error::NodeFailure;
 use crate::logic::slots::{Admitted, SlotStep};
 use crate::time::{Moment, Now, Tick};
@@ -13,7 +13,13 @@ use crate::wire::{Command, Greeted, Kind};
 
 impl Server {
     /// Lets a command of a cluster pass, or keeps it until its slot is known.
-    pub(crate) fn admit_by_slot(&self, lane: &Lane, state: &mut LinkState, job: Job, asked: Now) -> Option<Job> {
+    pub(crate) fn admit_by_slot(
+        &self,
+        shard_conn: &ShardConn,
+        state: &mut LinkState,
+        job: Job,
+        asked: Now,
+    ) -> Option<Job> {
         let rests_on_it = matches!(job.kind(), Kind::Acquire | Kind::Raise | Kind::Extend | Kind::Release);
         let Some(slot) = job.command.slot().filter(|_| rests_on_it) else { return Some(job) };
         match state.slots.admit(slot, job) {
@@ -23,9 +29,9 @@ impl Server {
             // slot's along; looked at before, it would vouch for them.
             Admitted::Ask => {
                 let greet = self.records.greet(Greeted::Slot(slot), None);
-                state.enqueue(Job::of_connection(greet.into()).that_settles(ClusterQuery::Slot(slot)), asked);
-                let greet = greet_master(&self.records, lane, slot, false);
-                state.enqueue(Job::of_connection(greet.into()).that_settles(ClusterQuery::Master(slot)), asked);
+                state.enqueue(Job::of_connection(greet.into()).that_confirms(ClusterQuery::Slot(slot)), asked);
+                let greet = greet_master(&self.records, shard_conn, slot, false);
+                state.enqueue(Job::of_connection(greet.into()).that_confirms(ClusterQuery::Master(slot)), asked);
             }
         }
         None
@@ -36,11 +42,11 @@ impl Server {
     /// RACE: the connection may open at this moment. It is owed first, and looked at with the state locked, here and when the
     /// connection has been opened: one of the two greets.
     pub(crate) fn greet_if_owed(&self, now: Tick) {
-        let Some(lane) = self.with_slots() else { return };
+        let Some(shard_conn) = self.with_slots() else { return };
         let asked = Now { tick: now, moment: Moment::now() };
         self.link.with(|state| {
-            if state.is_open() && lane.takes_greeting() {
-                let greet = greet_master(&self.records, lane, 0, false);
+            if state.is_open() && shard_conn.takes_greeting() {
+                let greet = greet_master(&self.records, shard_conn, 0, false);
                 state.enqueue(Job::of_connection(greet.into()), asked);
                 state.flush();
                 state.note_shared();
@@ -50,7 +56,7 @@ impl Server {
 
     /// Takes the answer to a question about a slot.
     pub(crate) fn take_step(&self, step: ClusterQuery, answer: &Answer, now: Tick) {
-        let Some(lane) = self.with_slots() else { return };
+        let Some(shard_conn) = self.with_slots() else { return };
         let length = self.records.quarantine().unwrap_or_default();
         let reply = match answer {
             Answer::Greet(reply) => Ok(reply.clone()),
@@ -60,41 +66,41 @@ impl Server {
         if let (ClusterQuery::Set, Ok(reply)) = (step, &reply) {
             // Where no program has noted a set, slots have quarantines of their own.
             let record = if reply.sets.is_empty() { Record::Vouched } else { reply.record };
-            let _ = self.hear_sets(&GreetReply { record, ..reply.clone() }, now);
+            let _ = self.on_sets_reported(&GreetReply { record, ..reply.clone() }, now);
         }
         if let (ClusterQuery::Master(_), Ok(reply)) = (step, &reply) {
-            lane.remember(reply, now, self.records.quarantine());
+            shard_conn.remember(reply, now, self.records.quarantine());
         }
         let asked = Now { tick: now, moment: Moment::now() };
         let failed = self.link.with(|state| {
-            let (waiting, settle) = match step {
+            let (waiting, confirm) = match step {
                 ClusterQuery::Set => return None,
                 ClusterQuery::Slot(slot) => {
                     state.slots.on_slot(slot, reply);
                     return None;
                 }
-                ClusterQuery::Settled(slot) => {
-                    state.slots.on_settled(slot, reply, now, length);
+                ClusterQuery::Confirmed(slot) => {
+                    state.slots.on_confirmed(slot, reply, now, length);
                     return None;
                 }
                 ClusterQuery::Master(slot) => match state.slots.on_master(slot, reply, now, length) {
-                    SlotStep::Settle { found, since, origin, waiting } => {
-                        let greet = self.records.greet(Greeted::Settle { slot, found, since, origin }, None);
-                        let settle = Job::of_connection(greet.into());
-                        (waiting, Some(settle.that_settles(ClusterQuery::Settled(slot))))
+                    SlotStep::Confirm { found, since, origin, waiting } => {
+                        let greet = self.records.greet(Greeted::Confirm { slot, found, since, origin }, None);
+                        let confirm = Job::of_connection(greet.into());
+                        (waiting, Some(confirm.that_confirms(ClusterQuery::Confirmed(slot))))
                     }
                     SlotStep::Open(waiting) => (waiting, None),
                     SlotStep::Fail(waiting, failure) => return Some((waiting, failure)),
                 },
             };
-            settle.into_iter().for_each(|it| state.enqueue(it, asked));
+            confirm.into_iter().for_each(|it| state.enqueue(it, asked));
             waiting.into_iter().for_each(|it| self.put(state, it, asked));
             state.flush();
             state.note_shared();
             None
         });
         let Some((waiting, failure)) = failed else { return };
-        lane.look();
+        shard_conn.request_probe();
         for mut job in waiting {
             job.answer(self.id, Answer::Failed(failure.clone()), false);
             if job.is_worth_retrying(&failure, now) {
@@ -104,19 +110,19 @@ impl Server {
     }
 
     /// The master does not serve this slot, or not all of it: what is known of the slot is in doubt, and of the map.
-    pub(crate) fn doubt(&self, job: &Job) {
-        if let Some(lane) = self.with_slots() {
+    pub(crate) fn suspect_slot(&self, job: &Job) {
+        if let Some(shard_conn) = self.with_slots() {
             if let Some(slot) = job.command.slot() {
-                self.link.with(|it| it.slots.doubt(slot));
+                self.link.with(|it| it.slots.suspect(slot));
             }
-            lane.look();
+            shard_conn.request_probe();
         }
     }
 }
 
 /// Asks for a master's record. One that serves nothing is asked for the record of the slot in question, which it refuses.
-pub(super) fn greet_master(records: &Records, lane: &Lane, slot: u16, vouch: bool) -> Command {
-    let served = lane.served();
+pub(super) fn greet_master(records: &Records, shard_conn: &ShardConn, slot: u16, vouch: bool) -> Command {
+    let served = shard_conn.served();
     let of = match &served {
         Some(Served { last, epoch, slots, .. }) => Greeted::Master { slot: *last, epoch: *epoch, slots, vouch },
         None => Greeted::Slot(slot),

@@ -1,4 +1,5 @@
-//! Greeting a server, or settling a slot on a lane (see `logic::slots`), before commands that compare the server's record.
+//! Greeting a server, or confirming a slot on a shard connection (see `logic::slots`), before commands that compare the
+//! server's record.
 
 use crate::answer::Answer;
 use crate::engine::nodes::job::Job;
@@ -19,14 +20,14 @@ impl Server {
             state.releases = state.releases.wrapping_add(1);
         }
         job.releases = state.releases;
-        let Some(lane) = self.with_slots() else {
+        let Some(shard_conn) = self.with_slots() else {
             if !job.command.compares() || state.noted && state.held.is_none() {
                 return Some(job);
             }
             self.hold(state, job, asked);
             return None;
         };
-        self.admit_by_slot(lane, state, job, asked)
+        self.admit_by_slot(shard_conn, state, job, asked)
     }
 
     /// Keeps a command until the server's record is known as it is now.
@@ -61,7 +62,7 @@ impl Server {
                     over.push((job, Answer::Failed(NodeFailure::RecordChanged)));
                 } else {
                     if let (Some(_), Some(slot), false) = (self.with_slots(), job.command.slot(), is_known) {
-                        state.slots.doubt(slot);
+                        state.slots.suspect(slot);
                     }
                     self.enqueue(state, job, asked);
                 }

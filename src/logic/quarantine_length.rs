@@ -9,23 +9,23 @@ use std::time::Duration;
 use crate::logic::validity;
 
 /// No program needs more: twice the longest ttl that is allowed. A larger number in a record counts as this.
-pub(crate) const LONGEST: Duration = Duration::from_secs(2 * 60 * 60);
+pub(crate) const QUARANTINE_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The longest quarantine that we need, and what each node's record has shown last: milliseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Longest {
+pub(crate) struct QuarantineLength {
     own: u64,
     shown: Vec<u64>,
 }
 
-impl Longest {
-    pub(crate) fn new(own: u64, nodes: usize) -> Longest {
-        Longest { own, shown: vec![0; nodes] }
+impl QuarantineLength {
+    pub(crate) fn new(own: u64, nodes: usize) -> QuarantineLength {
+        QuarantineLength { own, shown: vec![0; nodes] }
     }
 
-    pub(crate) fn hear(&mut self, node: usize, millis: u64) {
+    pub(crate) fn on_report(&mut self, node: usize, millis: u64) {
         if let Some(last) = self.shown.get_mut(node) {
-            *last = millis.min(validity::millis(LONGEST));
+            *last = millis.min(validity::millis(QUARANTINE_MAX));
         }
     }
 
@@ -55,21 +55,21 @@ mod tests {
 
     #[test]
     fn h15_the_longest_quarantine_that_any_node_shows_is_that_of_all() {
-        let mut longest = Longest::new(1_000, 3);
-        assert_eq!((longest.quarantine_length().as_millis(), longest.largest()), (1_000, 0));
-        longest.hear(0, 1_000);
-        assert_eq!((longest.shown_by(0), longest.shown_by(1), longest.shown_by(9)), (1_000, 0, 0));
+        let mut length = QuarantineLength::new(1_000, 3);
+        assert_eq!((length.quarantine_length().as_millis(), length.largest()), (1_000, 0));
+        length.on_report(0, 1_000);
+        assert_eq!((length.shown_by(0), length.shown_by(1), length.shown_by(9)), (1_000, 0, 0));
 
-        longest.hear(1, 30_000);
-        longest.hear(9, 99_000);
-        assert_eq!((longest.quarantine_length().as_millis(), longest.largest()), (30_000, 30_000), "there is no ninth");
-        longest.hear(1, 500);
+        length.on_report(1, 30_000);
+        length.on_report(9, 99_000);
+        assert_eq!((length.quarantine_length().as_millis(), length.largest()), (30_000, 30_000), "there is no ninth");
+        length.on_report(1, 500);
         assert_eq!(
-            (longest.quarantine_length().as_millis(), longest.largest()),
+            (length.quarantine_length().as_millis(), length.largest()),
             (1_000, 1_000),
             "an operator lowered it"
         );
-        longest.hear(2, u64::MAX);
-        assert_eq!((longest.quarantine_length().as_secs(), longest.own()), (7_200, 1_000), "nobody needs more");
+        length.on_report(2, u64::MAX);
+        assert_eq!((length.quarantine_length().as_secs(), length.own()), (7_200, 1_000), "nobody needs more");
     }
 }
