@@ -1,6 +1,6 @@
 //! What a node can say: read by `wire`, counted by `logic`.
 
-pub(crate) mod cluster;
+pub(crate) mod cluster_view;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,9 +7,9 @@
 //! threads sleep and are woken; [`process`] knows a fork.
 
 pub(crate) mod health;
-pub(crate) mod hold;
 mod inspect;
 pub(crate) mod listeners;
+pub(crate) mod live_hold;
 pub(crate) mod nodes;
 pub(crate) mod park;
 pub(crate) mod process;
@@ -31,8 +31,8 @@ use crate::stats::{Counters, count};
 use crate::time::{self, Tick};
 use crate::wire::Address;
 
-pub(crate) use crate::engine::hold::held::{Confirmation, LiveHold, PendingRelease};
 pub use crate::engine::listeners::LostReceiver;
+pub(crate) use crate::engine::live_hold::held::{Confirmation, LiveHold, PendingRelease};
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
@@ -41,7 +41,7 @@ pub(crate) use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
 pub(crate) use crate::engine::round::request::{AttemptFacts, Request};
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;
-pub(crate) use crate::engine::wait::place::{QueuedCall, WaitResult};
+pub(crate) use crate::engine::wait::queued_call::{QueuedCall, WaitResult};
 
 use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::fanout::Fanout;
@@ -108,7 +108,7 @@ impl Engine {
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;
         let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
         let for_renewal = Arc::clone(&shared);
-        let renewal = aside::spawn("quorlock-renewal".to_owned(), move || hold::renewal::run(&for_renewal));
+        let renewal = aside::spawn("quorlock-renewal".to_owned(), move || live_hold::renewal::run(&for_renewal));
         let renewal = renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?;
         let threads = Mutex::new(Some(Threads { workers, renewal }));
         let (calls, call_ended) = (Mutex::default(), Condvar::new());

@@ -6,9 +6,9 @@
 mod check;
 mod error_kind;
 mod finding;
-mod node;
+mod node_failure;
 mod report;
-mod tls;
+mod tls_failure;
 
 use std::fmt;
 use std::io;
@@ -19,12 +19,12 @@ use thiserror::Error;
 pub use check::{NodeAccess, NodeCheck, ServerSet};
 pub use error_kind::ErrorKind;
 pub use finding::NodeFinding;
-pub use node::{MemberAnswer, MemberReport, NodeFailure, QuarantineReason};
+pub use node_failure::{MemberAnswer, MemberReport, NodeFailure, QuarantineReason};
 pub use report::{NodeAnswer, NodeReport};
-pub use tls::TlsFailure;
+pub use tls_failure::TlsFailure;
 
 use crate::time::{About, Exactly};
-pub(crate) use node::FailureKind;
+pub(crate) use node_failure::FailureKind;
 pub(crate) use report::Rows;
 
 /// What the system says of an error, without its number.

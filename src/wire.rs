@@ -1,11 +1,11 @@
 //! Commands into bytes, replies into facts. The only place that names the `redis` crate; it does not count votes.
 
 mod address;
-mod cluster;
+mod cluster_nodes;
 mod command;
 mod conn;
 mod frame;
-mod group;
+mod group_url;
 mod handshake;
 mod inbox;
 mod keys;
@@ -14,7 +14,7 @@ mod question;
 mod refusal;
 mod reply;
 mod script;
-mod sets;
+mod server_sets;
 mod value;
 
 pub(crate) use address::{Address, Credentials, Endpoint, Group, Security};
@@ -22,7 +22,7 @@ pub(crate) use command::Command;
 #[cfg(all(test, not(quorlock_shuttle)))]
 pub(crate) use command::{Destination, Naming};
 pub(crate) use conn::{Conn, ConnEvent};
-pub(crate) use group::parse_url;
+pub(crate) use group_url::parse_url;
 #[cfg(test)]
 pub(crate) use keys::slot_of;
 pub(crate) use plan::{

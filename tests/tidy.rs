@@ -31,7 +31,7 @@ const FLOORS: Floors = &[
     &["engine/round", "engine/schedule"],
     &["engine/wait"],
     &["engine/shared"],
-    &["engine/hold", "engine/health", "engine/inspect"],
+    &["engine/live_hold", "engine/health", "engine/inspect"],
     &["engine"],
     &["lock"],
     &["manager"],

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::engine::nodes::node::VotingNode;
 use crate::engine::nodes::server::Server;
+use crate::engine::nodes::voting_node::VotingNode;
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
 use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason};

@@ -1,5 +1,6 @@
 //! The nodes: a connection and a worker for each, and one door to all of them.
 
+pub(crate) mod command_queue;
 pub(crate) mod connect;
 pub(crate) mod contacts;
 pub(crate) mod deliver;
@@ -14,18 +15,17 @@ pub(crate) mod link;
 pub(crate) mod load;
 mod member;
 mod members;
-pub(crate) mod node;
 pub(crate) mod outgoing;
 mod plaintext_check;
-pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod resend;
 mod resolve;
 mod room;
 pub(crate) mod server;
-pub(crate) mod sets;
+pub(crate) mod set_membership;
 mod shard_conn;
 mod sharded;
 mod standing;
 pub(crate) mod status;
+pub(crate) mod voting_node;
 pub(crate) mod worker;

@@ -12,8 +12,8 @@ use crate::engine::schedule::Schedule;
 use crate::engine::wait::queues::Queues;
 use crate::ids::NodeId;
 use crate::logic::outage::Outage;
+use crate::logic::pause;
 use crate::logic::retries::Retries;
-use crate::logic::wait;
 use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::wire::Plan;
@@ -66,7 +66,7 @@ impl Shared {
         counters: Arc<Counters>,
     ) -> Shared {
         Shared {
-            outage: Mutex::new(Outage::new(wait::longest_pause(config.retry_max))),
+            outage: Mutex::new(Outage::new(pause::longest_pause(config.retry_max))),
             retries: Mutex::default(),
             admission: Arc::new(Admission::new(config.response_timeout)),
             next_lock: AtomicU64::new(0),

@@ -7,7 +7,7 @@ use crate::config::{Config, NAME_MAX};
 use crate::engine::park::CancelHandle;
 use crate::error::AcquireError;
 use crate::ids::LockName;
-use crate::logic::acquire::Rule;
+use crate::logic::acquire_round::Rule;
 use crate::logic::validity;
 use crate::observer::ObservedLock;
 use crate::wire::Plan;

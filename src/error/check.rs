@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::finding::NodeFinding;
-use crate::error::node::{MemberReport, NodeFailure};
+use crate::error::node_failure::{MemberReport, NodeFailure};
 use crate::ids::NodeId;
 
 /// One node, as [`LockManager::check_nodes`](crate::LockManager::check_nodes) found it.

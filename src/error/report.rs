@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::node::NodeFailure;
+use crate::error::node_failure::NodeFailure;
 use crate::ids::NodeId;
 use crate::time::About;
 
@@ -186,7 +186,7 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&str>) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::node::QuarantineReason;
+    use crate::error::node_failure::QuarantineReason;
 
     fn rows(answers: &[NodeAnswer]) -> String {
         let row = |(i, answer): (u8, &NodeAnswer)| {

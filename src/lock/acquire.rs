@@ -10,8 +10,8 @@ use crate::engine::{
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::hold::Hold;
-use crate::logic::acquire::LossReason;
-use crate::logic::{outage, wait};
+use crate::logic::acquire_round::LossReason;
+use crate::logic::{outage, pause};
 use crate::observer::Event;
 use crate::sys::logging::{debug, info, warn};
 use crate::time::{self, About, Moment, Tick};
@@ -165,7 +165,7 @@ impl<'a> Acquisition<'a> {
                 Err(NotWon::Lost(lost)) => {
                     known = AttemptFacts { has_no_place: false, ..known.after(&lost) };
                     let again = to_the_end && lost.is_undecided();
-                    let pause = wait::pause(
+                    let pause = pause::pause(
                         tries,
                         shared.config.retry_min,
                         shared.config.retry_max,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::answer::{GreetReply, Record, ServerInfo};
 use crate::error::QuarantineReason;
-use crate::logic::clock::{ClockStep, NodeClock};
+use crate::logic::clock_offset::{ClockStep, NodeClock};
 use crate::logic::quarantines::{Ask, Began, Quarantines};
 use crate::time::{Moment, Tick};
 

@@ -40,7 +40,7 @@ pub(crate) fn largest_seen(counters: impl Iterator<Item = u64>, proposal: u64, s
     plausible.max(counters.get(spare).copied().unwrap_or(0))
 }
 
-/// The number to propose: the [time](crate::logic::clock::time_for_all) in microseconds, or one more than the largest
+/// The number to propose: the [time](crate::logic::clock_offset::time_for_all) in microseconds, or one more than the largest
 /// counter seen.
 ///
 /// A counter that is far ahead is left to the raise that follows, which costs a round: nodes that have not got that counter

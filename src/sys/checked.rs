@@ -18,9 +18,9 @@
 
 mod channel;
 mod clock;
+mod explore;
 mod locks;
 mod poll;
-mod schedule;
 mod socket;
 mod threads;
 mod trace;
@@ -30,9 +30,9 @@ use std::sync::Arc;
 
 pub(crate) use channel::{Receiver, Sender, unbounded};
 pub(crate) use clock::{Sleeper, Tick, boot_clock, now, point, suspend, tick, wall_clock};
+pub(crate) use explore::{check, set_haste};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard};
 pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
-pub(crate) use schedule::{check, set_haste};
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Peer, Socket, WakeFd, Watch, accept, wait_readable};
 pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};

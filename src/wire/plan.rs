@@ -5,13 +5,13 @@
 //! so that no two names can meet: a name with a suffix could be another name. See `wire::keys`.
 
 mod form;
-mod inspect;
-mod list;
+mod inspect_commands;
+mod list_commands;
 mod lock_keys;
+mod multi_keys;
+mod permit_keys;
 mod policy;
-mod several;
-mod shared;
-mod slots;
+mod rw_keys;
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::wire::command::Command;
 use crate::wire::keys::{RECORD, in_slot, slot_of};
 use crate::wire::plan::form::{Form, ScriptCall};
 use crate::wire::plan::lock_keys::{LockKeys, digits};
-use crate::wire::plan::several::Several;
-use crate::wire::plan::shared::RwKeys;
-use crate::wire::plan::slots::PermitKeys;
+use crate::wire::plan::multi_keys::Several;
+use crate::wire::plan::permit_keys::PermitKeys;
+use crate::wire::plan::rw_keys::RwKeys;
 use crate::wire::script::Script;
-use crate::wire::sets;
+use crate::wire::server_sets;
 
-pub(crate) use inspect::{Looked, probe};
-pub(crate) use list::{FoundName, ScanPlace, list, names, present};
+pub(crate) use inspect_commands::{Looked, probe};
+pub(crate) use list_commands::{FoundName, ScanPlace, list, names, present};
 pub(crate) use lock_keys::KeyTtls;
 pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 
@@ -289,7 +289,7 @@ pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
     };
     let key = slot.map_or_else(|| RECORD.to_vec(), |it| in_slot(RECORD, it));
     let sets = match sets {
-        Some(it) => [it.edition.text().to_vec(), sets::write(&it.sets).into_bytes()],
+        Some(it) => [it.edition.text().to_vec(), server_sets::write(&it.sets).into_bytes()],
         None if size == 0 => Default::default(),
         None => [Vec::new(), digits(size)],
     };

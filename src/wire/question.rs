@@ -2,10 +2,10 @@
 
 use redis::{Value, cmd};
 
-use crate::answer::cluster::View;
+use crate::answer::cluster_view::View;
 use crate::error::{MemberAnswer, NodeFailure};
 use crate::wire::address::Group;
-use crate::wire::cluster;
+use crate::wire::cluster_nodes;
 use crate::wire::command::Command;
 use crate::wire::conn::ConnEvent;
 use crate::wire::refusal::{self, Refusal};
@@ -88,7 +88,7 @@ impl Question {
     }
 
     fn take_view(&mut self, text: &str) -> Option<MemberAnswer> {
-        let view = cluster::view(text)?;
+        let view = cluster_nodes::view(text)?;
         let is_master = view.servers.iter().any(|it| it.is_itself && it.is_master);
         self.view = Some(view);
         Some(if is_master { MemberAnswer::Master } else { MemberAnswer::Replica })
@@ -142,7 +142,7 @@ mod tests {
     use crate::time::Now;
     use crate::wire::address::{Address, Endpoint};
     use crate::wire::conn::Conn;
-    use crate::wire::group;
+    use crate::wire::group_url;
 
     const OF_SENTINEL: &str = "redis+sentinel://s/m";
 
@@ -154,7 +154,7 @@ mod tests {
 
     impl Member {
         fn begin(url: &str) -> Member {
-            let address: Address = group::parse_url(url).unwrap();
+            let address: Address = group_url::parse_url(url).unwrap();
             let Endpoint::Group(group) = &address.place else { panic!("{url}") };
             let member = address.of_member(group.members()[0].clone(), None);
             Member { conn: Conn::begin(&member, None, None), question: Question::to(group) }

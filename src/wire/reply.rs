@@ -18,7 +18,7 @@ use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::frame;
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::{CommandSubject, Kind, PROBED, ReplyFormat};
-use crate::wire::sets;
+use crate::wire::server_sets;
 use crate::wire::value;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
@@ -158,7 +158,8 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         _ => return None,
     };
     let (served, id) = (Duration::from_millis(served), Some(id).filter(|it| *it != 0));
-    let (kept, edition, sets) = (kept == 1, Edition::new(edition), sets::read(sets).filter(|_| !has_swallowed(sets))?);
+    let (kept, edition, sets) =
+        (kept == 1, Edition::new(edition), server_sets::read(sets).filter(|_| !has_swallowed(sets))?);
     Some(Answer::Greet(GreetReply { record, served, quarantine_length, kept, edition, id, from, now, sets }))
 }
 

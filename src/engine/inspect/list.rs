@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::engine::inspect::search::Search;
-use crate::engine::nodes::node::VotingNode;
+use crate::engine::nodes::voting_node::VotingNode;
 use crate::engine::park::{Signal, sleep};
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;

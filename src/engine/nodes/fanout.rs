@@ -9,17 +9,17 @@ use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::node::VotingNode;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing, RefusedCommand, Takers};
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::room::Room;
 use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
-use crate::engine::nodes::sets::Sets;
+use crate::engine::nodes::set_membership::Sets;
+use crate::engine::nodes::voting_node::VotingNode;
 use crate::engine::park::{self, Signal};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport, QuarantineReason};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
-use crate::logic::{clock, quorum};
+use crate::logic::{clock_offset, quorum};
 use crate::observer::Upcall;
 use crate::stats::{Counters, NodeStats};
 use crate::sys::OwnThread;
@@ -393,10 +393,10 @@ impl Fanout {
     }
 
     /// What time it is for all, microseconds since 1970: our wall clock at `now`, where the clocks of the nodes allow it
-    /// to be right; see [`clock::time_for_all`].
+    /// to be right; see [`clock_offset::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
         let clocks = self.nodes().iter().filter_map(|it| it.clock_shows(now));
-        clock::time_for_all(now.wall_micros(), clocks, self.nodes().len())
+        clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes().len())
     }
 
     /// Nodes whose grants do not count yet, and for how long.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::cluster::View;
+use crate::answer::cluster_view::View;
 use crate::engine::nodes::connect::{CloseReason, Connecting, Opened, Progress, advance, cannot};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::resolve::{Resolver, Resolving};

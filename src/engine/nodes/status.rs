@@ -11,7 +11,7 @@ use crate::answer::ServerInfo;
 use crate::engine::nodes::records::Records;
 use crate::error::{FailureKind, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeId;
-use crate::logic::clock::ClockStep;
+use crate::logic::clock_offset::ClockStep;
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::logic::quarantines::{Ask, Quarantines};
 use crate::observer::{Event, Upcall};

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use crate::engine::park::{Parker, Signal};
-use crate::logic::admission::{Limit, Sample};
+use crate::logic::round_limit::{Limit, Sample};
 use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use crate::time::{self, Tick};
 

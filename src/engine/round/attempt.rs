@@ -16,10 +16,10 @@ use crate::engine::round::run;
 use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{FencingToken, NodeSet, OwnerToken};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
 use crate::logic::ballot::Ballot;
+use crate::logic::pause;
 use crate::logic::tally::ReleaseRound;
-use crate::logic::wait;
 use crate::logic::{quorum, token, validity};
 use crate::observer::{Event, RoundOutcome};
 use crate::stats::count;
@@ -201,7 +201,7 @@ impl Attempt {
             self.round.amend(node, NodeAnswer::Failed(failure));
         }
         let rows = self.round.rows();
-        let release = self.take_back(fanout, request, &rows, wait::keeps_its_place(why));
+        let release = self.take_back(fanout, request, &rows, pause::keeps_its_place(why));
         let (queued, common_slot) = self.round.with_ballot(|it| (it.queued(), it.common_slot()));
         let common_slot = common_slot.filter(|_| why == LossReason::Held);
         let (asked, waited) = (self.sent.tick, self.round_ticket.waited());

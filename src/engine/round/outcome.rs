@@ -8,10 +8,10 @@ use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{FencingToken, NodeSet, OwnerToken};
-use crate::logic::acquire::{AcquireRound, LossReason};
+use crate::logic::acquire_round::{AcquireRound, LossReason};
+use crate::logic::pause::{self, Obstacle};
 use crate::logic::quorum;
 use crate::logic::tally::ReleaseRound;
-use crate::logic::wait::{self, Obstacle};
 use crate::time::{self, Moment, Now, Tick};
 use crate::wire::Waiter;
 
@@ -141,7 +141,7 @@ impl LostAttempt {
 
     /// The earliest time at which a majority of the nodes can be free if nobody releases anything.
     pub(crate) fn free_in(&self) -> Option<Duration> {
-        wait::free_in(&obstacles(&self.rows))
+        pause::free_in(&obstacles(&self.rows))
     }
 }
 

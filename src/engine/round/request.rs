@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::round::outcome::LostAttempt;
 use crate::engine::spec::LockSpec;
-use crate::logic::wait;
+use crate::logic::pause;
 use crate::time::{Moment, Tick};
 use crate::wire::{QueueEntry, QueuePolicy, Waiter};
 
@@ -30,7 +30,7 @@ pub(crate) struct Request {
 impl Request {
     /// `waiter`: of a call that waits, and enters the waiting lists of the nodes.
     pub(crate) fn new(spec: &Arc<LockSpec>, config: &Config, waiter: Option<Waiter>) -> Request {
-        let life = wait::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
+        let life = pause::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let entry = waiter.map(|waiter| QueueEntry { waiter, life });
         let began = Moment::now();
@@ -68,7 +68,7 @@ impl Request {
 pub(crate) struct AttemptFacts {
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
-    /// It could not win its last round even if nobody has the lock: see [`wait::keeps_its_place`].
+    /// It could not win its last round even if nobody has the lock: see [`pause::keeps_its_place`].
     pub(crate) has_no_place: bool,
     /// Of a semaphore: the nodes granted different slots, and this one is free at a majority.
     pub(crate) only: Option<u8>,
@@ -79,7 +79,7 @@ impl AttemptFacts {
     pub(crate) fn after(self, lost: &LostAttempt) -> AttemptFacts {
         // One try for a slot, and then by chance again.
         let only = lost.common_slot.filter(|_| self.only.is_none());
-        AttemptFacts { seen: self.seen.max(lost.seen), has_no_place: !wait::keeps_its_place(lost.why), only }
+        AttemptFacts { seen: self.seen.max(lost.seen), has_no_place: !pause::keeps_its_place(lost.why), only }
     }
 
     /// How the next attempt deals with other calls that wait.

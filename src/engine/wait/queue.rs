@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::wait::ticket::{Handover, Ticket};
 use crate::ids::NodeSet;
-use crate::logic::acquire::Rule;
+use crate::logic::acquire_round::Rule;
 use crate::sys::{ThreadId, this_thread};
 
 /// By lock key.

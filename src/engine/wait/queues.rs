@@ -20,7 +20,7 @@ use crate::engine::wait::queue::{WaitQueue, WaitQueues};
 use crate::engine::wait::ticket::Ticket;
 use crate::error::HeldBy;
 use crate::ids::{ClientId, NodeId, NodeSet};
-use crate::logic::acquire::Rule;
+use crate::logic::acquire_round::Rule;
 use crate::stats::{Counters, count, count_down};
 use crate::sys::sync::{AtomicU64, Mutex};
 use crate::sys::this_thread;

@@ -11,8 +11,8 @@ use crate::engine::round::attempt::Attempt;
 use crate::engine::round::outcome::{LostAttempt, NotWon};
 use crate::engine::round::request::{AttemptFacts, Request};
 use crate::ids::{NodeId, NodeSet};
+use crate::logic::pause;
 use crate::logic::quorum;
-use crate::logic::wait;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 use crate::wire::{LAST, QueueUpdate, Waiter};
@@ -60,7 +60,7 @@ impl TicketState {
     /// When to ask the nodes; `None` for at once.
     pub(super) fn next_try(&self, nodes: usize) -> Option<Tick> {
         let in_time = self.announced_at.and_then(|it| it.checked_add(self.grace));
-        wait::next_try(self.try_at?, quorum(nodes), self.announced.len(), in_time)
+        pause::next_try(self.try_at?, quorum(nodes), self.announced.len(), in_time)
     }
 }
 

@@ -25,7 +25,7 @@ use self::state::*;
 use super::*;
 use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
 use crate::error::Lost;
-use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Rule};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::lease::{Ending, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::token;

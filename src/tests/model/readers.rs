@@ -27,7 +27,7 @@ mod recorded;
 use super::walk::World as _;
 use super::*;
 use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, RaiseRound, Rule};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 
 const NODES: usize = 3;

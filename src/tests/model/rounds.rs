@@ -7,7 +7,7 @@
 use super::*;
 use crate::answer::AcquireReply::{self, Behind, Held};
 use crate::answer::RaiseReply::{self, Above};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
 use crate::logic::token::LIMIT;
 
 const PROPOSAL: u64 = 10;

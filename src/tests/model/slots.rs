@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use super::walk::World as _;
 use super::*;
 use crate::answer::{AcquireReply, FreeSlots, RaiseReply};
-use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
 
 const NODES: usize = 3;
 const SLOTS: usize = 2;

@@ -9,7 +9,7 @@ use crate::engine::nodes::job::Sink;
 use crate::engine::round::pending::Pending;
 use crate::error::NodeAnswer;
 use crate::ids::NodeId;
-use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, Rule};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, Rule};
 use crate::sys::checked::{self, OwnThread};
 use crate::time::{Moment, deadline};
 

@@ -298,7 +298,7 @@ fn what_a_command_needs_is_sent_before_it() {
     let (node, _poll) = Server::unattended(RESPONSE_TIMEOUT);
     let waits = Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).that_waits();
     let records = crate::engine::nodes::records::Records::new(Some(RESPONSE_TIMEOUT), 1);
-    let sets = crate::engine::nodes::sets::Sets::new("", ["a"], false);
+    let sets = crate::engine::nodes::set_membership::Sets::new("", ["a"], false);
     let node = node.with_quarantine(Arc::new(records), Arc::new(sets));
     let mut state = LinkState { conn: Conn::ready(true), ..LinkState::default() };
     // It is the only node, so that all are known.

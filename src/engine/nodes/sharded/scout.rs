@@ -18,7 +18,7 @@ use crate::engine::nodes::shard_conn::Served;
 use crate::engine::nodes::sharded::shards::{Members, SHARD_CONNS_MAX, Shards, nobody};
 use crate::engine::nodes::standing::Health;
 use crate::error::{MemberAnswer, NodeFailure};
-use crate::logic::cluster::{Map, Master, SLOTS, Said, map};
+use crate::logic::cluster_map::{Map, Master, SLOTS, Said, map};
 use crate::logic::group::{ends_a_master, failing, named_master, only_master, reports};
 use crate::observer::Event;
 use crate::stats::count;

@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::server::{Jobs, NodeContext, OfAll, Server, WorkerHandle};
-use crate::engine::nodes::sets::InSets;
+use crate::engine::nodes::set_membership::InSets;
 use crate::engine::nodes::shard_conn::{ShardConn, ShardConns};
 use crate::engine::nodes::sharded::confirm_slot::greet_master;
 use crate::engine::nodes::sharded::routes::{Routes, Unrouted, serves};

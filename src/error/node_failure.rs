@@ -8,7 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::error::finding::NodeFinding;
-use crate::error::tls::TlsFailure;
+use crate::error::tls_failure::TlsFailure;
 use crate::ids::NodeId;
 use crate::time::About;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
-use crate::engine::hold::held::{HoldState, LiveHold, Renewal};
+use crate::engine::live_hold::held::{HoldState, LiveHold, Renewal};
 use crate::engine::nodes::job::Sink;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
 use crate::engine::round::outcome::Grants;

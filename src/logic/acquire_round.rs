@@ -6,7 +6,7 @@ use crate::answer::{AcquireReply, Answer, RaiseReply, Which};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::LockName;
 use crate::logic::ballot::{Ballot, Round, Votes};
-use crate::logic::shared::{self, LastWriter};
+use crate::logic::rw_counts::{self, LastWriter};
 use crate::logic::token;
 use crate::time::Moment;
 
@@ -115,7 +115,7 @@ impl Round for AcquireRound {
             return None;
         }
         if self.rule == Rule::Shared {
-            return Some(match shared::last_writer(votes, self.proposal) {
+            return Some(match rw_counts::last_writer(votes, self.proposal) {
                 LastWriter::Agreed(token) => AcquireEnd::Won { token },
                 LastWriter::Lift(token) => AcquireEnd::Raise { token },
             });

@@ -13,8 +13,8 @@ use crate::engine::round::request::Request;
 use crate::engine::wait::queues::Queues;
 use crate::engine::wait::ticket::{Handover, Ticket};
 use crate::ids::NodeSet;
+use crate::logic::pause;
 use crate::logic::quorum;
-use crate::logic::wait;
 use crate::stats::count;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
@@ -214,20 +214,20 @@ impl<'a> QueuedCall<'a> {
         let announced = majority <= lost.queued && majority <= self.fanout.listening();
         let known = self.ticket.state.lock().known.after(lost);
         let pause = match (announced, known.has_no_place) {
-            (true, _) => wait::long_pause,
-            (false, false) => wait::pause_in_a_list,
-            (false, true) => wait::pause,
+            (true, _) => pause::long_pause,
+            (false, false) => pause::pause_in_a_list,
+            (false, true) => pause::pause,
         };
         let pause = pause(self.tries, min, max, free_in, fastrand::f64());
         self.tries = self.tries.saturating_add(1);
-        self.false_alarms = wait::false_alarms(self.false_alarms, self.announced, majority);
+        self.false_alarms = pause::false_alarms(self.false_alarms, self.announced, majority);
         self.pause = pause;
         let mut state = self.ticket.state.lock();
         state.asks = false;
         state.known = known;
         let pause = if known.only.is_some() { Duration::ZERO } else { pause };
         state.try_at = time::tick().checked_add(pause);
-        state.grace = wait::grace(lost.took, self.false_alarms);
+        state.grace = pause::grace(lost.took, self.false_alarms);
         // It knows something newer.
         state.given_up = None;
         drop(state);
@@ -314,7 +314,7 @@ mod tests {
     use crate::config::Config;
     use crate::engine::{Engine, LockSpec, Shared};
     use crate::ids::NodeId;
-    use crate::logic::acquire::LossReason;
+    use crate::logic::acquire_round::LossReason;
     use crate::wire::{Address, KeyTtls, LAST, Plan};
 
     /// A manager of three nodes that nobody can reach.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::logic::acquire::LossReason;
+use crate::logic::acquire_round::LossReason;
 use crate::logic::quorum::quorum;
 use crate::time::Tick;
 

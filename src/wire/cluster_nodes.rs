@@ -3,7 +3,7 @@
 //! That and not `CLUSTER SLOTS`, because the number of each one's configuration is in it. Of two servers that claim a slot the
 //! one with the higher number serves it.
 
-use crate::answer::cluster::{ClusterServer, View};
+use crate::answer::cluster_view::{ClusterServer, View};
 use crate::wire::keys::SLOTS;
 
 /// A cluster of more servers is none. Redis' own bound is a thousand.

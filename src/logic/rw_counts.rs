@@ -47,7 +47,7 @@ mod tests {
     use crate::answer::RaiseReply;
     use crate::error::NodeFailure;
     use crate::ids::NodeId;
-    use crate::logic::acquire::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
+    use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
     use crate::logic::ballot::{Ballot, Round};
     use crate::time::Moment;
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::answer::cluster::{ClusterServer, View};
+use crate::answer::cluster_view::{ClusterServer, View};
 use crate::error::NodeFailure;
 use crate::logic::quorum::quorum;
 

@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::hold::held::LiveHold;
+    use crate::engine::live_hold::held::LiveHold;
     use crate::engine::{Engine, LockSpec, Won};
     use crate::error::Lost;
     use crate::ids::{NodeId, NodeSet};

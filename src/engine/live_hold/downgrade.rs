@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::hold::held::{EndedHold, LiveHold};
+use crate::engine::live_hold::held::{EndedHold, LiveHold};
 use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::spec::LockSpec;
 use crate::error::Lost;
