@@ -59,6 +59,12 @@ const OPEN: &[&str] = &[];
 /// Modules of test code, which may use whatever they test.
 const TEST_MODULES: &[&str] = &["tests", "checked"];
 
+/// Types that share a name on purpose: with a stand-in, or with a type of the system.
+const SHARED_TYPE_NAMES: &[&str] = &["Condvar", "Mutex", "Session", "Setup"];
+
+/// Files that share a name on purpose: `sys/checked` stands in for `sys/os`.
+const SHARED_FILE_NAMES: &[&str] = &["clock", "socket", "threads"];
+
 /// Longer files are split by concern.
 const LINES_MAX: usize = 600;
 
@@ -318,6 +324,40 @@ fn files_are_short() {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
         assert!(lines <= LINES_MAX, "{} has {lines} lines, more than {LINES_MAX}", file.display());
     }
+}
+
+#[test]
+fn no_two_types_have_one_name() {
+    let mut named = BTreeMap::<String, Vec<PathBuf>>::new();
+    for file in sources("src") {
+        for name in code_lines(&file).iter().filter_map(|(_, line)| declared_type(line)) {
+            named.entry(name).or_default().push(file.clone());
+        }
+    }
+    named.retain(|name, files| 1 < files.len() && !SHARED_TYPE_NAMES.contains(&name.as_str()));
+    assert!(named.is_empty(), "{named:#?}");
+}
+
+/// The name of the type or trait in this line. An indented `type` belongs to an `impl`.
+fn declared_type(line: &str) -> Option<String> {
+    let item = line.trim_start();
+    let item = item.strip_prefix("pub(").map_or(item, |rest| rest.split_once(") ").map_or(rest, |parts| parts.1));
+    let (keyword, rest) = item.trim_start_matches("pub ").split_once(' ')?;
+    let declares = matches!(keyword, "struct" | "enum" | "trait") || keyword == "type" && !line.starts_with(' ');
+    declares.then(|| rest.chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect())
+}
+
+#[test]
+fn no_two_files_have_one_name() {
+    let mut named = BTreeMap::<String, Vec<PathBuf>>::new();
+    for file in sources("src") {
+        let is_test = file.strip_prefix(root()).unwrap().with_extension("").iter().any(|part| part == "tests");
+        if !is_test {
+            named.entry(file.file_stem().unwrap().to_string_lossy().into_owned()).or_default().push(file);
+        }
+    }
+    named.retain(|name, files| 1 < files.len() && !SHARED_FILE_NAMES.contains(&name.as_str()));
+    assert!(named.is_empty(), "{named:#?}");
 }
 
 #[test]
