@@ -69,7 +69,7 @@ pub(super) struct HoldState {
     pub(super) listeners: Listeners,
     /// The log has said that it is held for long.
     pub(super) said_long: bool,
-    /// Since the last extension that failed, until one is confirmed: whether the log has named this lock.
+    /// Since the last extension that failed, until one is confirmed: whether a line was written for it.
     pub(super) unextended: Option<bool>,
 }
 
