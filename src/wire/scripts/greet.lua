@@ -165,4 +165,5 @@ elseif word == "look" then
 end
 id = edition ~= "0" and tonumber(id) or 0
 local age = math.floor((now - since) / 1000)
-return { status, age, longest, kept and 1 or 0, tonumber(edition), id, from, now, sets }
+-- What follows the fields of a later format is kept, and means nothing here.
+return { status, age, longest, kept and 1 or 0, tonumber(edition), id, from, now, format == "1" and sets or "" }
