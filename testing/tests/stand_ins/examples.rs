@@ -14,11 +14,11 @@ use crate::TestResult;
 fn readme(nodes: &Nodes) -> Result<(), Box<dyn Error>> {
     let locks = nodes.manager().build()?;
 
-    // Waits its turn; on servers that are new, up to ten seconds first. Extended until it is dropped.
-    let guard = locks.mutex("nightly-report").lock()?;
-    println!("only one process in the fleet is here, with token {}", guard.fencing_token());
+    // Waits for its turn. On new servers, the first lock takes up to eleven seconds.
+    let guard = locks.lock("nightly-report")?;
+    println!("the only holder, with token {}", guard.fencing_token());
     guard.check()?; // between the steps of a long job
-    guard.release()?; // or let the scope end
+    guard.release()?; // or drop the guard
     Ok(())
 }
 
