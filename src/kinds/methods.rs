@@ -92,11 +92,10 @@ macro_rules! setters {
                 self
             }
 
-            /// Sets whether a thread of the manager extends the lock for as long as it is held.
+            /// Sets whether a thread of the manager extends the lock while it is held.
             ///
-            /// Without renewal the lock ends by itself after its ttl: a fixed lease, for work that must not go on
-            /// unnoticed. Its keys are extended in one case only, and to its end: if they would expire before it,
-            /// because a node's clock was set forward.
+            /// Without renewal the lock ends after its ttl: a fixed lease, for work with a hard limit. Its keys are extended in
+            /// one case only, and to that end: if a node's clock was stepped forward and they would expire before it.
             ///
             /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
             #[must_use]
@@ -105,9 +104,9 @@ macro_rules! setters {
                 self
             }
 
-            /// Sets what locks of this sort are called in metrics: `order`, say, for locks called `order:4711`.
+            /// Sets the class of this lock in metrics, such as `order` for locks named `order:4711`.
             ///
-            /// An [`Observer`](crate::observer::Observer) is told both. The class is for labels of metrics, of which there must not be many.
+            /// An [`Observer`](crate::observer::Observer) gets name and class. Use the class as a metric label, and few classes.
             ///
             /// Default: none, which observers see as `other`.
             #[must_use]
@@ -116,7 +115,7 @@ macro_rules! setters {
                 self
             }
 
-            /// Lets `handle` end calls that wait for this lock.
+            /// Lets `handle` cancel waiting calls for this lock.
             ///
             /// Default: none.
             #[must_use]
@@ -145,13 +144,12 @@ macro_rules! lock_methods {
         impl $kind {
             /// Acquires the lock, waiting for as long as someone else holds it.
             ///
-            /// Blocks without a limit while the lock is held. An outage ends the wait: if no majority of nodes could be
-            /// asked for the [outage timeout](crate::Builder::outage_timeout), that is an error; at once if a majority
-            /// refuses the login or a command. In an outage that is older, the call makes one attempt, and returns 100 ms after
-            /// its beginning at the earliest.
+            /// Blocks without a limit while the lock is held. An outage ends the wait with an error: no majority of nodes for
+            /// the [outage timeout](crate::Builder::outage_timeout), or at once if a majority refuses the login or a command. In
+            /// an older outage the call makes one attempt and returns 100 ms after its beginning at the earliest.
             ///
-            /// Calls are served in the order in which they began, in the whole fleet. They do not poll: a release wakes
-            /// the next one, see [`guide::waiting`](crate::guide::waiting).
+            /// Calls are served in order of arrival, in the whole fleet, and a release wakes the next one.
+            /// [`guide::waiting`](crate::guide::waiting) lists the exceptions.
             ///
             $(#[$about])*
             ///
@@ -184,16 +182,16 @@ macro_rules! lock_methods {
 
             /// Acquires the lock if it is free.
             ///
-            /// Blocks for one round trip, and whatever fails, for at most the
+            /// Blocks for one round trip. If nodes fail it blocks for the
             /// [connect timeout](crate::Builder::connect_timeout) and two
-            /// [response timeouts](crate::Builder::response_timeout): for connections, for its turn, for the nodes' answers.
-            /// A call has to wait for its turn where this process has more calls under way than the nodes answer in time.
-            /// It does so for one response timeout, and then returns [`Busy`](AcquireError::Busy).
+            /// [response timeouts](crate::Builder::response_timeout) at most. If this process has more calls under way than the
+            /// nodes answer in time, the call waits one response timeout for its turn and then returns
+            /// [`Busy`](AcquireError::Busy).
             ///
-            /// A lock that is free but [reserved](crate::error::NodeAnswer::Reserved) for a waiting call counts as held.
+            /// A free lock that is [reserved](crate::error::NodeAnswer::Reserved) for a waiting call counts as held.
             ///
-            /// If several contenders split the nodes between them so that nobody may have got the lock, the attempt is
-            /// repeated up to three times, after a random part of the [retry delay](crate::Builder::retry_delay).
+            /// If contenders split the nodes so that nobody gets a majority, the call repeats the attempt up to three times,
+            /// after a random part of the [retry delay](crate::Builder::retry_delay).
             ///
             $(#[$about])*
             ///
@@ -230,11 +228,11 @@ macro_rules! lock_methods {
                 stringify!($try_lock), "): a round that is")]
             /// under way when time runs out is brought to its end, so that nothing of it stays on the nodes.
             /// [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt. A timeout too long for the clock to show
-            /// means "for as long as it takes".
+            /// means no limit.
             ///
-            /// An outage ends the wait earlier if it lasts for the [outage timeout](crate::Builder::outage_timeout). **In an
-            /// outage that is older, the call does not wait:** it makes one attempt, and returns 100 ms after its beginning,
-            /// or after `timeout` if that is shorter. A loop that logs the error and tries again makes ten rounds a second.
+            /// An outage ends the wait earlier, after the [outage timeout](crate::Builder::outage_timeout). **In an older outage
+            /// the call does not wait:** it makes one attempt and returns 100 ms after its beginning, or after `timeout` if that
+            /// is shorter. A loop that logs the error and tries again makes ten rounds a second.
             ///
             $(#[$about])*
             ///
