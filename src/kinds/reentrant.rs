@@ -19,33 +19,29 @@ use crate::sys::logging::debug;
 
 /// A lock with one holding thread at a time, in the whole fleet. That thread can take it again.
 ///
-/// For code that calls itself, or calls other code that needs the same lock. A description, made by
-/// [`LockManager::reentrant_mutex`](crate::LockManager::reentrant_mutex): cheap, cloneable, and without any state of a
-/// hold, so it can be shared by threads. Each time the lock is taken gives a [`ReentrantGuard`], which stays in its
-/// thread; the lock is released when the thread's last guard of it goes, in whatever order they do.
+/// For code that calls itself, or calls other code that needs the same lock. A cheap description, made by
+/// [`LockManager::reentrant_mutex`](crate::LockManager::reentrant_mutex). Clone it or share it between threads: it has no state of a
+/// hold. Each call that takes the lock returns a [`ReentrantGuard`], which stays in its thread. The drop of the thread's last guard
+/// releases the lock, in any order.
 ///
-/// Two descriptions with the same name are the same lock, as with [`Mutex`]. On a thread they are the same *hold* if
-/// they are of the same manager or of clones of it; two managers are two owners, also on one thread. A plain `Mutex` of
-/// the same name is the same lock on the nodes, but knows nothing of what the thread holds: a thread that holds one of
-/// the two and takes the other waits for itself.
+/// Descriptions with the same name are the same lock, as with [`Mutex`]. On one thread they share one *hold* if they belong to the
+/// same manager or its clones; two managers are two owners. A plain `Mutex` of the same name is the same lock on the nodes and does
+/// not look at what the thread holds: a thread that holds one of the two and takes the other waits for itself.
 ///
 /// # Taking it again
 ///
-/// A thread that holds the lock gets it without a command to any node, at once, with the same
-/// [fencing token](LockGuard::fencing_token). Waiting times and cancellation do not matter then.
+/// The holding thread gets the lock at once, without a command to any node and with the same
+/// [fencing token](LockGuard::fencing_token). Time limits and cancellation do not matter then.
 ///
-/// Unless the lock may soon run out: if less than a third of the [ttl](ReentrantMutex::ttl) of this description is left,
-/// it is extended by that ttl first, though not beyond the [maximum hold](crate::Builder::max_hold). That blocks for one
-/// round trip, at most one response timeout, whatever the waiting time of the call. If too few nodes confirm that, the call
-/// succeeds all the same, because the lock is still held until the time it had before;
-/// [`remaining`](crate::Hold::remaining) says how long that is. Otherwise the hold stays as it was first taken: with its own
-/// ttl, with or without renewal.
+/// One exception: if less than a third of the [ttl](ReentrantMutex::ttl) of this description is left, the call first extends the
+/// lock by that ttl, not beyond the [maximum hold](crate::Builder::max_hold). This blocks for one round trip, one response timeout
+/// at most. If too few nodes confirm, the call still succeeds, because the lock is held until its previous end: see
+/// [`remaining`](crate::Hold::remaining). In all other ways the hold stays as it was first taken, with its own ttl and renewal.
 ///
-/// A hold that was lost is not taken again: that is [`AcquireError::HoldLost`], until all guards of it are dropped.
-/// Another acquisition would let the outer code believe that it had held the lock all along.
+/// A lost hold is not taken again: the call returns [`AcquireError::HoldLost`] until all guards of the hold are dropped. Otherwise
+/// the outer code would seem to have held the lock all along.
 ///
-/// The setters are for the thread's first guard. Of one that takes the lock again, the [ttl](ReentrantMutex::ttl) alone
-/// counts, as above.
+/// The setters apply to the thread's first guard. For later ones only the [ttl](ReentrantMutex::ttl) counts, as above.
 ///
 /// ```
 /// use quorlock::{AcquireError, LockManager};
@@ -71,12 +67,11 @@ pub struct ReentrantMutex {
 }
 
 impl LockManager {
-    /// Describes the lock called `name`, for code that may hold it already: the thread that does gets it again. Does not
-    /// block; asks no node.
+    /// Describes the lock called `name`, for code that may hold it already: the holding thread gets it again. Does not block; asks
+    /// no node.
     ///
-    /// On the nodes it is the same lock as [`mutex(name)`](LockManager::mutex), and names are as there. Only guards of
-    /// a reentrant mutex are found again: a thread that holds a `mutex` and takes the `reentrant_mutex` of the same name,
-    /// or the other way round, waits for itself.
+    /// On the nodes it is the lock [`mutex(name)`](LockManager::mutex), with the same rules for names. A thread that holds the
+    /// `mutex` and takes the `reentrant_mutex` of the same name, or the reverse, waits for itself.
     #[must_use]
     pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
         ReentrantMutex { inner: self.mutex(name).inner, holds_max: u32::MAX }
@@ -150,18 +145,17 @@ impl fmt::Debug for ReentrantMutex {
 
 /// One of the guards with which a thread holds a [`ReentrantMutex`].
 ///
-/// Everything that a [`LockGuard`] says of the hold can be asked of each of them, by [`Deref`]: all of them say the same.
-/// The lock is held until the last one is dropped; that one releases as a `LockGuard` does, and blocks as that does. To
-/// drop the others does not block.
+/// Each of them dereferences to the [`LockGuard`] of the hold. The lock is held until the last one is dropped; that drop releases
+/// and blocks like the drop of a `LockGuard`. The other drops do not block.
 ///
-/// A guard stays in the thread that took it, because it is one of that thread's holds:
+/// A guard stays in its thread:
 ///
 /// ```compile_fail,E0277
 /// fn can_be_sent<T: Send>() {}
 /// can_be_sent::<quorlock::ReentrantGuard>(); // compiles with quorlock::LockGuard
 /// ```
 ///
-/// Scoped threads can be lent its `LockGuard`, to ask whether the lock is still held.
+/// Lend its `LockGuard` to scoped threads that check whether the lock is still held.
 ///
 /// In a child process after `fork` no guard is held, and dropping them there does nothing.
 #[must_use = "a guard that is not bound to a name is dropped at once, and releases the lock if it is the only one: write \
