@@ -18,8 +18,9 @@ use crate::wire::Plan;
 /// A cheap description, made by [`LockManager::semaphore`](crate::LockManager::semaphore), without any state of a hold. Each hold is
 /// a [`Permit`].
 ///
-/// Each permit is a *slot*: a lock of its own on a majority of the nodes, with a fencing counter of its own. The permit of a
-/// crashed holder returns after its ttl, renewal works as for a mutex, and there is no count that could go wrong. See [`guide::other_locks`](crate::guide::other_locks#semaphore), also for why nodes do not count holders.
+/// Each permit is a lock of its own on a majority of the nodes, its *slot*, with its own fencing counter. The permit of a crashed
+/// holder returns after its ttl, renewal works as for a mutex, and there is no count that could go wrong.
+/// [`guide::other_locks`](crate::guide::other_locks#semaphore) has more, also why nodes do not count holders.
 ///
 /// The number is in the description alone. If processes differ, the largest number counts.
 #[derive(Clone)]
