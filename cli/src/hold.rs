@@ -46,13 +46,13 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
             return hold.taking.end(failed, hold.json);
         }
     };
-    held.on_lost(move |lost| drop(ends.send(End::Lost(lost))));
+    held.hold.on_lost(move |lost| drop(ends.send(End::Lost(lost))));
     say(hold, &event(&held, "held"))?;
     let end = wait(hold, &held, &ended)?;
     // A loss found by the release counts as well.
     let lost = match end {
         End::Lost(lost) => Some(lost),
-        End::Stdin | End::Signal(_) => match held.release() {
+        End::Stdin | End::Signal(_) => match held.hold.release() {
             Err(ReleaseError::Lost(lost)) => Some(lost),
             // Unconfirmed keys expire.
             Ok(_) | Err(_) => None,
@@ -118,7 +118,7 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
     if !hold.json {
         return ended.recv().map_err(|err| Failed::new(Exit::INTERNAL, err));
     }
-    let mut before = held.remaining();
+    let mut before = held.hold.remaining();
     loop {
         match ended.recv_timeout(LOOKS) {
             Ok(end) => return Ok(end),
@@ -126,7 +126,7 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
             Err(RecvTimeoutError::Timeout) => {}
         }
         // Only an extension makes the time longer.
-        let now = held.remaining();
+        let now = held.hold.remaining();
         if before < now {
             say(hold, &event(held, "renewed"))?;
         }
@@ -141,12 +141,11 @@ fn reason(lost: Lost) -> String {
 }
 
 fn event(held: &Held, what: &str) -> Value {
-    let shared = matches!(held, Held::Read(_));
-    let token = held.token();
+    let (shared, token) = (held.is_shared, held.token);
     json!({
         "quorlock": 1, "event": what,
-        "token": (!shared).then_some(token), "last_writer": shared.then_some(token), "slot": held.slot(),
-        "left": held.remaining().as_secs_f64(),
+        "token": (!shared).then_some(token), "last_writer": shared.then_some(token), "slot": held.slot,
+        "left": held.hold.remaining().as_secs_f64(),
     })
 }
 

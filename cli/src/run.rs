@@ -38,7 +38,7 @@ pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
         Ok(held) => held,
     };
     let told = events.sender.clone();
-    held.on_lost(move |_| {
+    held.hold.on_lost(move |_| {
         let _ = told.send(Event::Lost);
     });
     let ended = Job::start(run, &held, &events, times).map_err(Failed::from).and_then(Job::finish);
@@ -58,7 +58,7 @@ fn take(run: &Run, locks: &LockManager, cancel: &CancelHandle, events: &Events) 
 
 /// Releases the lock. A lock that is gone by now was lost.
 fn release(run: &Run, held: Held, ended: Result<u8, Failed>) -> Result<u8, Failed> {
-    match held.release() {
+    match held.hold.release() {
         Err(ReleaseError::Lost(lost)) => ended.and_then(|status| {
             let reason = format!("{lost} before the command ended with status {status}");
             Err(Failed::new(Exit::LOST, reason))

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use quorlock::{CancelHandle, LockGuard, LockManager, Lost, Permit, ReadGuard, ReleaseError, Released};
+use quorlock::{CancelHandle, Hold, LockManager};
 
 use crate::exit::{Exit, Failed};
 use crate::options::{duration, switch};
@@ -40,21 +40,13 @@ pub(crate) struct Taking {
 }
 
 /// A held lock or permit.
-pub(crate) enum Held {
-    Lock(LockGuard),
-    Read(ReadGuard),
-    Permit(Permit),
-}
-
-/// The same for each kind of guard: they have no common trait.
-macro_rules! each {
-    ($held:expr, $guard:ident => $result:expr) => {
-        match $held {
-            Held::Lock($guard) => $result,
-            Held::Read($guard) => $result,
-            Held::Permit($guard) => $result,
-        }
-    };
+pub(crate) struct Held {
+    pub(crate) hold: Hold,
+    /// The fencing token; a reader's is that of the last writer.
+    pub(crate) token: u64,
+    pub(crate) is_shared: bool,
+    /// The slot of a permit.
+    pub(crate) slot: Option<usize>,
 }
 
 impl Taking {
@@ -63,16 +55,21 @@ impl Taking {
         self.check()?;
         let (name, patience) = (self.names.first().map_or("", String::as_str), self.patience());
         if let Some(permits) = self.permits {
-            return Ok(Held::Permit(locks.semaphore(name, permits).cancelled_by(cancel).try_acquire_for(patience)?));
+            let permit = locks.semaphore(name, permits).cancelled_by(cancel).try_acquire_for(patience)?;
+            let (token, slot) = (permit.fencing_token().get(), Some(permit.slot()));
+            return Ok(Held { hold: permit.into(), token, is_shared: false, slot });
         }
         if self.shared && !self.exclusive {
-            return Ok(Held::Read(locks.rw_lock(name).cancelled_by(cancel).try_read_for(patience)?));
+            let reader = locks.rw_lock(name).cancelled_by(cancel).try_read_for(patience)?;
+            let token = reader.last_writer().get();
+            return Ok(Held { hold: reader.into(), token, is_shared: true, slot: None });
         }
-        let taken = match &self.names[..] {
+        let lock = match &self.names[..] {
             [name] => locks.mutex(name).cancelled_by(cancel).try_lock_for(patience)?,
             names => locks.multi_lock(names).cancelled_by(cancel).try_lock_for(patience)?,
         };
-        Ok(Held::Lock(taken))
+        let token = lock.fencing_token().get();
+        Ok(Held { hold: lock.into(), token, is_shared: false, slot: None })
     }
 
     /// The end without a lock. A lock that others hold is no error.
@@ -102,40 +99,5 @@ impl Taking {
             ([_, _, ..], _, Some(_)) => usage("--permits: give one name only"),
             _ => Ok(()),
         }
-    }
-}
-
-impl Held {
-    /// The fencing token; a reader's is that of the last writer.
-    pub(crate) fn token(&self) -> u64 {
-        match self {
-            Held::Lock(it) => it.fencing_token().get(),
-            Held::Read(it) => it.last_writer().get(),
-            Held::Permit(it) => it.fencing_token().get(),
-        }
-    }
-
-    /// The slot of a permit.
-    pub(crate) fn slot(&self) -> Option<usize> {
-        match self {
-            Held::Permit(it) => Some(it.slot()),
-            Held::Lock(_) | Held::Read(_) => None,
-        }
-    }
-
-    pub(crate) fn remaining(&self) -> Duration {
-        each!(self, it => it.remaining())
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Lost> {
-        each!(self, it => it.check())
-    }
-
-    pub(crate) fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
-        each!(self, it => it.on_lost(callback))
-    }
-
-    pub(crate) fn release(self) -> Result<Released, ReleaseError> {
-        each!(self, it => it.release())
     }
 }

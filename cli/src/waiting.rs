@@ -29,7 +29,7 @@ pub(crate) fn take(taking: &Taking, locks: &LockManager, cancel: &CancelHandle) 
     let held = taking.take(locks, cancel)?;
     drop(notice);
     if taking.verbose {
-        let (token, waited) = (held.token(), show::time(clock::now() - began));
+        let (token, waited) = (held.token, show::time(clock::now() - began));
         say(&format!("{}: held with token {token}, after {waited}", taking.names.join(", ")));
     }
     Ok(held)

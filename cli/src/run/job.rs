@@ -84,7 +84,7 @@ impl<'a> Job<'a> {
         };
         tell_of_lock(&mut command, run, held).env(VARIABLE, lease.path());
         let group = Group(Pid::from_child(&command.spawn()?));
-        let kill_at = times.kill_at(clock::now(), held.remaining());
+        let kill_at = times.kill_at(clock::now(), held.hold.remaining());
         let give_up = |_: &io::Error| {
             let _ = group.signal(Signal::KILL);
         };
@@ -149,10 +149,10 @@ impl<'a> Job<'a> {
     fn look(&mut self) {
         // Read before the lock: see `Times::kill_at`.
         let now = clock::now();
-        if let Err(lost) = self.held.check() {
+        if let Err(lost) = self.held.hold.check() {
             self.lose(now, lost);
         } else if self.ending.is_none() {
-            let kill_at = self.times.kill_at(now, self.held.remaining());
+            let kill_at = self.times.kill_at(now, self.held.hold.remaining());
             if GRAIN < kill_at.abs_diff(self.kill_at) {
                 self.set_kill_at(kill_at);
             }
@@ -347,7 +347,7 @@ fn parts(command: &Command) -> Vec<&std::ffi::OsStr> {
 }
 
 fn tell_of_lock<'c>(command: &'c mut Command, run: &Run, held: &Held) -> &'c mut Command {
-    let (names, token) = (run.taking.names.join(" "), held.token().to_string());
+    let (names, token) = (run.taking.names.join(" "), held.token.to_string());
     command.env("QUORLOCK_NAME", names).env("QUORLOCK_FENCING_TOKEN", token)
 }
 
