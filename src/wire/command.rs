@@ -77,9 +77,8 @@ impl Command {
         let (kind, edition) = (script.kind(), args.get(Command::EDITION_AT));
         let compares =
             matches!(kind, Kind::Acquire | Kind::Extend) && edition.is_some_and(|it| it.len() == Edition::LEN);
-        let keeps_a_slot = script == Script::ReleaseSlots && args.get(1).is_some_and(|kept| *kept != b"0");
         let command = Command::without_script(kind, text);
-        Command { about, script: Some(script), ends, keys: keys.len(), compares, keeps_a_slot, ..command }
+        Command { about, script: Some(script), ends, keys: keys.len(), compares, ..command }
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -120,6 +119,11 @@ impl Command {
 
     pub(crate) fn life(&self) -> Duration {
         self.life
+    }
+
+    /// Marks the command as a release of all slots of a semaphore but that of a hold.
+    pub(crate) fn that_keeps_a_slot(self) -> Command {
+        Command { keeps_a_slot: true, ..self }
     }
 
     /// Marks the command as one after which the client may be in a waiting list. Its last argument ends with

@@ -193,7 +193,8 @@ impl Plan {
     /// no slots.
     pub(crate) fn keep(&self, owner: OwnerToken, waiter: Option<Waiter>) -> Option<Command> {
         let call = self.form.release_others(digits(self.ttls.fence))?;
-        Some(self.give_back(call, owner, waiter.map_or(QueueUpdate::None, QueueUpdate::Leave)))
+        let update = waiter.map_or(QueueUpdate::None, QueueUpdate::Leave);
+        Some(self.give_back(call, owner, update).that_keeps_a_slot())
     }
 
     fn give_back(
