@@ -55,10 +55,17 @@ impl Description {
         self.spec.check(&self.engine.shared().config)
     }
 
-    /// What the nodes store about the lock called `name`, which is this one or one of several.
-    pub(super) fn inspect(&self, name: &[u8]) -> Result<Inspection, AcquireError> {
-        self.engine.shared().check_name(name)?;
-        self.engine.operate(|shared| shared.inspect(name, None))
+    /// What the nodes store about this lock.
+    pub(super) fn inspect(&self) -> Result<Inspection, AcquireError> {
+        self.engine.shared().check_name(self.name())?;
+        self.engine.operate(|shared| shared.inspect(self.name(), None))
+    }
+
+    /// The same for each of these names, or slots of a name. An unresponsive node delays the first answer only: it is skipped
+    /// until it responds.
+    pub(super) fn inspect_each(&self, each: &[(&[u8], Option<u8>)]) -> Result<Vec<Inspection>, AcquireError> {
+        each.iter().try_for_each(|(name, _)| self.engine.shared().check_name(name))?;
+        self.engine.operate(|shared| each.iter().map(|(name, slot)| shared.inspect(name, *slot)).collect())
     }
 
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.

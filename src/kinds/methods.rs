@@ -60,7 +60,7 @@ macro_rules! inspected {
             #[doc(alias = "status")]
             #[doc(alias = "peek")]
             pub fn inspect(&self) -> Result<crate::inspection::Inspection, AcquireError> {
-                self.inner.inspect(self.name())
+                self.inner.inspect()
             }
         }
     };

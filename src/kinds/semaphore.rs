@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::config::PERMITS_MAX;
-use crate::engine::Shared;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::description::Description;
@@ -91,11 +90,8 @@ impl Semaphore {
     /// ```
     pub fn inspect(&self) -> Result<Vec<Inspection>, AcquireError> {
         self.check_permits()?;
-        let (engine, name) = (self.inner.engine(), self.name());
-        engine.shared().check_name(name)?;
-        // A node that has not answered once is not asked before it has: nobody waits for it again.
-        let inspect = |shared: &Shared, slot| shared.inspect(name, Some(slot));
-        engine.operate(|shared| (0..=u8::MAX).take(self.permits).map(|slot| inspect(shared, slot)).collect())
+        let slots: Vec<_> = (0..=u8::MAX).take(self.permits).map(|slot| (self.name(), Some(slot))).collect();
+        self.inner.inspect_each(&slots)
     }
 
     fn check_permits(&self) -> Result<(), AcquireError> {

@@ -73,13 +73,15 @@ impl MultiLock {
     }
 
     /// What the nodes store about each name, in the order of [`names`](MultiLock::names): see
-    /// [`Mutex::inspect`](crate::Mutex::inspect). Blocks as that does, for each name.
+    /// [`Mutex::inspect`](crate::Mutex::inspect). Blocks as that does, for one name after the other; an unresponsive node delays the
+    /// first one only.
     ///
     /// # Errors
     ///
     /// As there.
     pub fn inspect(&self) -> Result<Vec<Inspection>, AcquireError> {
-        self.names().map(|name| self.inner.inspect(name)).collect()
+        let names: Vec<_> = self.names().map(|name| (name, None)).collect();
+        self.inner.inspect_each(&names)
     }
 
     fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
