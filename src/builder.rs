@@ -177,7 +177,7 @@ impl Builder {
     #[doc(alias = "auth")]
     #[doc(alias = "login")]
     pub fn credentials(mut self, user: Option<&str>, password: &str) -> Builder {
-        self.login = Some(Credentials { user: user.map(str::to_owned), password: password.to_owned() });
+        self.login = Some(Credentials::new(user, password));
         self
     }
 

@@ -74,7 +74,7 @@ impl Node {
     #[must_use]
     #[doc(alias = "password")]
     pub fn credentials(mut self, user: Option<&str>, password: &str) -> Node {
-        self.login = Some(Credentials { user: user.map(str::to_owned), password: password.to_owned() });
+        self.login = Some(Credentials::new(user, password));
         self
     }
 
@@ -83,7 +83,7 @@ impl Node {
     /// Without them no login is sent to sentinels. The password of the servers is never sent to a sentinel.
     #[must_use]
     pub fn sentinel_credentials(mut self, user: Option<&str>, password: &str) -> Node {
-        self.sentinel_login = Some(Credentials { user: user.map(str::to_owned), password: password.to_owned() });
+        self.sentinel_login = Some(Credentials::new(user, password));
         self
     }
 

@@ -254,10 +254,7 @@ mod tests {
         let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
         let spec = Arc::new(LockSpec { renew: false, ..spec });
         let won = Won { token: FencingToken::new(token), ..Won::just_now(&spec, TTL) };
-        LockGuard::new(Hold::of_hold(
-            Arc::clone(engine),
-            Arc::new(LiveHold::new(Arc::clone(engine.shared()), token, won)),
-        ))
+        LockGuard::new(Hold::new(Arc::clone(engine), Arc::new(LiveHold::new(Arc::clone(engine.shared()), token, won))))
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {

@@ -129,7 +129,7 @@ impl<'a> Acquisition<'a> {
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(LiveHold::new(Arc::clone(shared), id, won));
         // From here on the lock is given back whatever happens.
-        let guard = Hold::of_hold(Arc::clone(self.engine), Arc::clone(&lock));
+        let guard = Hold::new(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
         self.won = true;
         shared.fanout.upcall.tell(|| {

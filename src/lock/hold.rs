@@ -46,7 +46,7 @@ impl UnwindSafe for Hold {}
 impl RefUnwindSafe for Hold {}
 
 impl Hold {
-    pub(crate) fn of_hold(engine: Arc<Engine>, lock: Arc<LiveHold>) -> Hold {
+    pub(crate) fn new(engine: Arc<Engine>, lock: Arc<LiveHold>) -> Hold {
         Hold { lock, engine: Some(engine) }
     }
 
@@ -156,7 +156,7 @@ impl Hold {
     pub(super) fn downgrade(mut self) -> Result<Hold, Lost> {
         self.end(|engine, lock| {
             let reader = lock.downgrade(engine.shared().next_lock.fetch_add(1, Relaxed))?;
-            Ok(Hold::of_hold(Arc::clone(engine), reader))
+            Ok(Hold::new(Arc::clone(engine), reader))
         })
     }
 

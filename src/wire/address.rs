@@ -41,6 +41,12 @@ pub(crate) struct Credentials {
     pub(crate) password: String,
 }
 
+impl Credentials {
+    pub(crate) fn new(user: Option<&str>, password: &str) -> Credentials {
+        Credentials { user: user.map(str::to_owned), password: password.to_owned() }
+    }
+}
+
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").finish_non_exhaustive()
