@@ -210,9 +210,10 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
     let voting = seen.votes().filter(|votes| *votes).count();
     let coming = seen.checks.iter().filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))).count();
     let needed = nodes / 2 + 1;
-    let (level, what, action) = match voting + coming {
-        possible if needed <= possible => (Level::Warning, "no_majority_yet", "wait: quorlock run waits by itself"),
-        _ => (Level::Unfit, "no_majority", "correct the servers without a vote"),
+    let (level, what, action) = if needed <= voting + coming {
+        (Level::Warning, "no_majority_yet", "wait: quorlock run waits by itself")
+    } else {
+        (Level::Unfit, "no_majority", "correct the servers without a vote")
     };
     let majority = (voting < needed).then(|| {
         let seen = format!("{voting} of {nodes} servers can vote, and a lock needs {needed}");

@@ -341,18 +341,24 @@ mod tests {
         attempt
     }
 
+    /// A queued call to which a hold of the same manager is passed on, and the attempt that is made for it.
+    fn passed_on(shared: &Shared) -> (QueuedCall<'_>, Arc<Ticket>, Attempt) {
+        let queued = join(shared);
+        shared.queues.begin_hold(&queued.request().spec, 7);
+        let ticket = shared.queues.pass_on(&queued.request().spec.plan, 7).unwrap();
+        let attempt = attempt(shared, &ticket);
+        (queued, ticket, attempt)
+    }
+
     #[test]
     fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists() {
         let engine = engine();
         let shared = engine.shared();
-        let place = join(shared);
-        shared.queues.begin_hold(&place.request().spec, 7);
-        let ticket = shared.queues.pass_on(&place.request().spec.plan, 7).unwrap();
-        let attempt = attempt(shared, &ticket);
+        let (queued, ticket, attempt) = passed_on(shared);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
         ticket.hand_over(attempt);
-        drop(place);
+        drop(queued);
 
         assert!(round.is_over());
         assert_eq!(commands(shared) - before, 2 * 3, "a release and a leave command for each node");
@@ -364,10 +370,7 @@ mod tests {
     fn a_call_that_ends_while_its_attempt_is_sent_waits_for_it_and_takes_it_back() {
         let engine = engine();
         let shared = engine.shared();
-        let place = join(shared);
-        shared.queues.begin_hold(&place.request().spec, 7);
-        let ticket = shared.queues.pass_on(&place.request().spec.plan, 7).unwrap();
-        let attempt = attempt(shared, &ticket);
+        let (queued, ticket, attempt) = passed_on(shared);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
         thread::scope(|scope| {
@@ -380,7 +383,7 @@ mod tests {
                 assert_eq!(commands(shared), before);
                 ticket.hand_over(attempt);
             });
-            drop(place);
+            drop(queued);
         });
 
         assert!(round.is_over());

@@ -21,7 +21,7 @@
 -- The value of the lock key while it is shared by readers.
 local SHARED = "quorlock:shared"
 -- How long a reservation lasts: milliseconds. A client that was stopped holds up the others for so long, and one that polls
--- does so more often than that (`logic::wait` has the same number).
+-- does so more often than that (`logic::pause` has the same number).
 local RESERVATION = 1000
 -- How many clients that are gone one run removes from the list. Each takes a server about a microsecond.
 local REMOVED_MAX = 1000
