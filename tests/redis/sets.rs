@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use devnodes::{Proxy, Server, Servers, eventually};
+use devnodes::{Proxy, Server, Servers, eventually, eventually_is};
 use quorlock::error::{NodeAnswer, NodeFailure, NodeFinding};
 use quorlock::{AcquireError, Builder, LockManager};
 
@@ -77,9 +77,8 @@ fn h26_programs_with_three_and_with_five_of_the_same_servers_do_not_go_together(
     let servers = Servers::start(5)?;
     let three = settled(soon(program(&servers, &[0, 1, 2])), &servers, &[0, 1, 2]);
     let five = soon(program(&servers, &[0, 1, 2, 3, 4])).build()?;
-    eventually("the second is refused", || {
-        found(&five) == [other(3, 5, false), other(3, 5, false), other(3, 5, false), vec![], vec![]]
-    });
+    let refused = [other(3, 5, false), other(3, 5, false), other(3, 5, false), vec![], vec![]];
+    eventually_is("the second is refused", refused.to_vec(), || found(&five));
     assert_eq!(found(&three), none(3), "who is there is not disturbed");
 
     // It is no outage.
@@ -93,7 +92,7 @@ fn h26_a_set_with_one_server_more_is_noted_and_both_lock_under_strict() -> TestR
     let servers = Servers::start(4)?;
     let three = settled(soon(program(&servers, &[0, 1, 2])).strict(true), &servers, &[0, 1, 2]);
     let four = settled(soon(program(&servers, &[0, 1, 2, 3])).strict(true), &servers, &[0, 1, 2, 3]);
-    eventually("the first has noticed", || found(&three) == vec![other(4, 3, true); 3]);
+    eventually_is("the first has noticed", vec![other(4, 3, true); 3], || found(&three));
     assert_eq!(found(&four)[..3], vec![other(3, 4, true); 3]);
 
     for (locks, rival) in [(&three, &four), (&four, &three)] {
@@ -104,7 +103,7 @@ fn h26_a_set_with_one_server_more_is_noted_and_both_lock_under_strict() -> TestR
     }
     // A third is refused, whichever of the two it goes together with.
     let fifth = soon(program(&servers, &[0, 1])).strict(true).build()?;
-    eventually("the third is refused", || found(&fifth) == vec![other(4, 2, false); 2]);
+    eventually_is("the third is refused", vec![other(4, 2, false); 2], || found(&fifth));
     assert!(fifth.mutex("report").try_lock().is_err());
     Ok(())
 }
@@ -131,7 +130,8 @@ fn h26_a_program_that_has_not_met_all_its_servers_is_judged_by_those_it_has_met(
     assert_eq!((found(&two), found(&one)), (none(3), none(3)));
 
     servers[3].restart()?;
-    eventually("it has met all its nodes", || found(&two) == [other(3, 3, false), other(3, 3, false), vec![]]);
+    let all = vec![other(3, 3, false), other(3, 3, false), vec![]];
+    eventually_is("it has met all its nodes", all, || found(&two));
     assert_eq!(found(&one), none(3));
     Ok(())
 }
@@ -227,7 +227,7 @@ fn h26_strict_refuses_who_comes_until_an_operator_says_that_the_others_are_gone(
     let servers = Servers::start(5)?;
     let three = settled(soon(program(&servers, &[0, 1, 2])), &servers, &[0, 1, 2]);
     let five = soon(program(&servers, &[0, 1, 2, 3, 4])).strict(true).build()?;
-    eventually("it is refused", || found(&five)[..3] == vec![other(3, 5, false); 3]);
+    eventually_is("it is refused", vec![other(3, 5, false); 3], || found(&five)[..3].to_vec());
 
     let err = five.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
@@ -284,7 +284,7 @@ fn h26_strict_incumbents_keep_their_locks_when_a_stranger_comes() -> TestResult 
     let held = locks.mutex("report").lock()?;
     let extensions = locks.stats().extensions;
     let stranger = soon(program(&servers, &[0, 3])).build()?;
-    eventually("it has come", || found(&stranger)[0] == other(3, 2, false));
+    eventually_is("it has come", other(3, 2, false), || found(&stranger)[0].clone());
 
     eventually("the lock is extended after that", || extensions + 2 <= locks.stats().extensions);
     held.check()?;

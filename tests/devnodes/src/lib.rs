@@ -60,4 +60,4 @@ pub use names::SlowNames;
 pub use proxy::Proxy;
 pub use server::{Builder, Server};
 pub use servers::Servers;
-pub use wait::{PATIENCE, eventually};
+pub use wait::{PATIENCE, eventually, eventually_is};
