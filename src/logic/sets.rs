@@ -166,6 +166,9 @@ impl OwnServers {
             let mut sets = others.clone();
             // It stays in its place: clients that put their own first would change the record for each other for ever.
             sets.insert(at.min(others.len()), StoredSet { size, used: hour, joined, changed, label, servers });
+            // As long as another record may list the id that this server had before: see `is_younger`.
+            let is_recent = |it: &&StoredSet| hour.saturating_sub(it.changed / MILLIS_PER_HOUR) < UNUSED_AFTER;
+            sets.extend(shown.sets.iter().filter(|it| is_alone(it) && it.joined == 0).filter(is_recent).cloned());
             sets
         });
         Judgement { member_for, note, other, is_refused: false }
@@ -270,7 +273,8 @@ fn is_younger(shown: Option<&GreetReply>, set: &StoredSet) -> bool {
     shown.is_some_and(|it| set.changed <= latest(it).saturating_add(CLOCKS_DIFFER))
 }
 
-/// A program made the record of a server, and had met no other.
+/// A program made the record of a server, and had met no other. It says since when there is this record; JOINED is 0 if an operator
+/// has begun it.
 fn is_alone(set: &StoredSet) -> bool {
     set.servers.len() < 2 && set.size != 1
 }

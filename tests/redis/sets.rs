@@ -45,8 +45,14 @@ fn stored(server: &Server) -> Vec<(u64, Vec<String>)> {
     // None yet, or an operator has just begun it.
     let Some(record) = record(server) else { return Vec::new() };
     let fields: Vec<_> = record.rest.split_whitespace().collect();
-    let ids = |it: &str| it.split(',').map(|it| it.split(':').next().unwrap().to_owned()).collect();
-    fields.chunks(6).map(|it| (it[0].parse().unwrap(), ids(it[5]))).collect()
+    let ids = |it: &str| {
+        let mut ids: Vec<_> = it.split(',').map(|it| it.split(':').next().unwrap().to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    let sets = fields.chunks(6).map(|it| (it[0].parse().unwrap(), ids(it[5])));
+    // One that has this server alone says since when there is the record.
+    sets.filter(|(size, ids): &(u64, Vec<String>)| *size == 1 || ids.len() != 1).collect()
 }
 
 /// Whether all of these servers have been noted by a program with as many.
@@ -247,21 +253,26 @@ fn h26_strict_refuses_who_comes_until_an_operator_says_that_the_others_are_gone(
     Ok(())
 }
 
-/// As somebody does who lowers the longest quarantine.
-#[test]
-fn h26_a_record_that_an_operator_begins_anew_costs_no_lock_under_strict() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = settled(soon(program(&servers, &[0, 1, 2])).strict(true), &servers, &[0, 1, 2]);
-    // All have been there for longer than the set, and than what clocks may differ by.
+/// The servers are older than what their records say of the set, by more than clocks may differ by.
+fn set_changed_in_ten_seconds(servers: &Servers) -> TestResult {
     let is_old = |it: &Server| it.info("uptime_in_seconds").is_some_and(|it| 2 <= it.parse::<u64>().unwrap());
     eventually("the servers are old", || servers.iter().all(is_old));
     let changed = (std::time::UNIX_EPOCH.elapsed()?.as_millis() + 10_000).to_string();
-    for server in &servers {
+    for server in servers {
         let record = record(server).unwrap();
         let mut fields: Vec<_> = record.rest.split(' ').collect();
         (fields[3], fields[4]) = ("1", &changed);
         Record { rest: fields.join(" "), edition: "000000000000005".to_owned(), ..record.clone() }.write(server);
     }
+    Ok(())
+}
+
+/// As somebody does who lowers the longest quarantine.
+#[test]
+fn h26_a_record_that_an_operator_begins_anew_costs_no_lock_under_strict() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = settled(soon(program(&servers, &[0, 1, 2])).strict(true), &servers, &[0, 1, 2]);
+    set_changed_in_ten_seconds(&servers)?;
     let held = locks.mutex("report").lock()?;
     for server in &servers {
         set(server, RECORD, "0");
@@ -273,6 +284,26 @@ fn h26_a_record_that_an_operator_begins_anew_costs_no_lock_under_strict() -> Tes
         assert_eq!(found(&locks), none(3));
     }
     held.release()?;
+    Ok(())
+}
+
+/// Its record lists the id that the other one had before, and was changed after that one was started.
+#[test]
+fn h26_a_server_that_was_silent_when_an_operator_began_anothers_record_stays_in_the_set() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = settled(soon(program(&servers, &[0, 1, 2])).strict(true), &servers, &[0, 1, 2]);
+    set_changed_in_ten_seconds(&servers)?;
+    let before = stored(&servers[2]);
+    servers[2].pause()?;
+    set(&servers[0], RECORD, "0");
+    eventually("it is in the set again", || {
+        drop(locks.mutex("used").try_lock());
+        stored(&servers[0]) == stored(&servers[1]) && stored(&servers[0]) != before
+    });
+    servers[2].resume()?;
+    eventually_is("it is in the set as well", none(3), || found(&locks));
+    servers[1].pause()?;
+    drop(lock_in_the_end(&locks, "report"));
     Ok(())
 }
 

@@ -314,3 +314,35 @@ proptest! {
         }
     }
 }
+
+/// RACE: an operator sets A's record to "0", and A gets another id. A shows our set before B, which lists the id before, is asked
+/// again; or B was down.
+#[test]
+fn h26_a_record_that_an_operator_began_is_known_to_be_younger_when_it_has_our_set() {
+    let listed = set(3, "ABC");
+    let mut own = met("ABC", std::slice::from_ref(&listed));
+    let begun = StoredSet {
+        size: 3,
+        used: NOW / HOUR,
+        joined: 0,
+        changed: NOW,
+        label: "".into(),
+        servers: vec![Listed { id: 7, address: 0 }],
+    };
+    // It has kept its data for longer than the set is there.
+    own.on_report(0, record(7, 1_000 * MINUTE, std::slice::from_ref(&begun)));
+    let noted = own.judge(0).note.unwrap();
+    own.on_report(0, record(7, 1_000 * MINUTE, &noted));
+    own.on_report(1, record(id('B'), 100 * MINUTE, std::slice::from_ref(&listed)));
+    for server in [1, 2] {
+        let judged = own.judge(server);
+        assert!(!judged.is_refused, "{judged:?}");
+        assert_eq!(judged.note.unwrap()[0].servers[0].id, 7);
+    }
+    assert!(!is_due(&own, 0), "it stands there");
+    let is_said = |it: &StoredSet| it.joined == 0;
+    assert!(noted.iter().any(is_said) && own.judge(0).member_for == 1_000 * MINUTE);
+    let tomorrow = GreetReply { now: (NOW + 24 * HOUR) * 1_000, ..record(7, 2_440 * MINUTE, &noted) };
+    own.on_report(0, tomorrow);
+    assert!(!own.judge(0).note.unwrap().iter().any(is_said), "nobody needs to know any more");
+}
