@@ -142,10 +142,14 @@ impl From<&Answer> for NodeAnswer {
             Answer::Changed => return NodeAnswer::Pending,
             Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => return NodeAnswer::Released,
             Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
-            Answer::Acquire(AcquireReply::WrongType { .. }) => NodeFailure::WrongType { name: None },
+            Answer::Acquire(AcquireReply::WrongType { .. }) => {
+                NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE }
+            }
             Answer::Acquire(AcquireReply::BadCounter { .. })
             | Answer::Raise(RaiseReply::Unusable)
-            | Answer::Extend(ExtendReply::Unusable) => NodeFailure::BadCounter { name: None },
+            | Answer::Extend(ExtendReply::Unusable) => {
+                NodeFailure::KeyInUse { name: None, what: NodeFailure::BAD_COUNTER }
+            }
             Answer::NoScript => NodeFailure::Refused { message: "the script is gone".to_owned() },
             Answer::Failed(failure) => failure.clone(),
             Answer::Greet(_)
@@ -446,11 +450,20 @@ mod tests {
     fn a_report_says_what_is_wrong_with_a_node_that_cannot_vote() {
         for (answer, failure) in [
             (Answer::Acquire(AcquireReply::Ahead { counter: 4 }), NodeFailure::ClockBehind),
-            (Answer::Acquire(AcquireReply::WrongType { which: None }), NodeFailure::WrongType { name: None }),
-            (Answer::Acquire(AcquireReply::BadCounter { which: None }), NodeFailure::BadCounter { name: None }),
-            (Answer::Raise(RaiseReply::Unusable), NodeFailure::BadCounter { name: None }),
-            (Answer::Extend(ExtendReply::Unusable), NodeFailure::BadCounter { name: None }),
-            (Answer::Failed(NodeFailure::Busy), NodeFailure::Busy),
+            (
+                Answer::Acquire(AcquireReply::WrongType { which: None }),
+                NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE },
+            ),
+            (
+                Answer::Acquire(AcquireReply::BadCounter { which: None }),
+                NodeFailure::KeyInUse { name: None, what: NodeFailure::BAD_COUNTER },
+            ),
+            (Answer::Raise(RaiseReply::Unusable), NodeFailure::KeyInUse { name: None, what: NodeFailure::BAD_COUNTER }),
+            (
+                Answer::Extend(ExtendReply::Unusable),
+                NodeFailure::KeyInUse { name: None, what: NodeFailure::BAD_COUNTER },
+            ),
+            (Answer::Failed(NodeFailure::Loading), NodeFailure::Loading),
         ] {
             assert_eq!(NodeAnswer::from(&answer), NodeAnswer::Failed(failure), "{answer:?}");
         }

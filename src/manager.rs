@@ -228,9 +228,9 @@ impl Admin<'_> {
     /// Asks every node which of the commands that this crate uses its access list forbids to this manager's user.
     ///
     /// Few programs need all of them: [`guide::redis_access`](crate::guide::redis_access#access-list) says what each is for. Those without which
-    /// nobody could ask at all are not among them: the node then says [`NoPermission`](crate::error::NodeFailure::NoPermission). A
+    /// nobody could ask at all are not among them: the node then says [`Access`](crate::error::NodeFailure::Access). A
     /// server that takes no writes for another reason says that:
-    /// [`OutOfMemory`](crate::error::NodeFailure::OutOfMemory), for example.
+    /// [`WritesRefused`](crate::error::NodeFailure::WritesRefused), for example.
     ///
     /// Each command is tried on a key that is not there, in a way that changes nothing; what is refused stands in the server's
     /// `ACL LOG` then, so this is for people and not for every start of a program. Blocks until all nodes have answered, for at

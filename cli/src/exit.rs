@@ -91,11 +91,7 @@ impl From<io::Error> for Failed {
 
 impl From<AcquireError> for Failed {
     fn from(err: AcquireError) -> Failed {
-        let forbidden = |it: &NodeAnswer| {
-            let NodeAnswer::Failed(failure) = it else { return false };
-            use NodeFailure::{NoPassword, NoPermission, WrongPassword};
-            matches!(failure, NoPermission { .. } | WrongPassword | NoPassword)
-        };
+        let forbidden = |it: &NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Access { .. }));
         let exit = match &err {
             AcquireError::Held { .. } => Exit::HELD,
             AcquireError::NoQuorum { nodes, .. } if nodes.iter().any(|it| forbidden(&it.answer)) => Exit::NO_PERMISSION,

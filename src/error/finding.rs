@@ -12,7 +12,7 @@ use crate::time::About;
 #[non_exhaustive]
 pub enum NodeFinding {
     /// It would evict keys, and locks, if its memory were limited. With a limit it
-    /// [does not count](crate::error::NodeFailure::Evicts).
+    /// [does not count](crate::error::NodeFailure::Unsuitable).
     #[error("would evict locks if its memory were limited: set maxmemory-policy to noeviction, it is {policy}")]
     WouldEvict {
         /// The server's `maxmemory-policy`.

@@ -1,5 +1,6 @@
 //! Why a node could not vote.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
@@ -86,50 +87,25 @@ pub enum NodeFailure {
     /// TLS failed, or the server requires it.
     #[error("TLS: {0}")]
     Tls(TlsFailure),
-    /// Wrong user or password.
-    #[error("login refused: check user and password")]
-    WrongPassword,
-    /// A password is required and none was given.
-    #[error("a password is required, and none was given")]
-    NoPassword,
-    /// The server is in protected mode: without a password it serves its own machine only.
-    #[error("in protected mode, so it serves its own machine only: set a password there and give it in the node's URL")]
-    ProtectedMode,
-    /// The server's access list forbids a command or a key.
-    #[error("not permitted: {message}; see the ACL line in the guide")]
-    NoPermission {
-        /// What the server said.
-        message: String,
+    /// The login was refused, or the server's access list forbids a command or a key.
+    #[error("{reason}")]
+    Access {
+        /// What is missing; and, behind a semicolon, what to do.
+        reason: Cow<'static, str>,
     },
-    /// The server has fewer databases than the number in the URL.
-    #[error("cannot use the database in the node's URL")]
-    BadDatabase,
     /// The server is still loading its data.
     #[error("loading its data")]
     Loading,
-    /// The server is too old.
-    #[error("Redis {version} is too old: 6.2 or newer is needed")]
-    TooOld {
-        /// What the server calls its version.
-        version: String,
+    /// It cannot be used for locks as it is, or as it was given: another kind of server, a version that is too old, or settings by
+    /// which two clients may get one lock.
+    #[error("{reason}")]
+    Unsuitable {
+        /// What is in the way; and, behind a semicolon, what to do.
+        reason: Cow<'static, str>,
     },
-    /// The server is Garnet, which runs scripts in parallel by default, so two clients may get one lock.
-    #[error("Garnet {version}, which does not run scripts one at a time: use Redis or Valkey")]
-    NotAtomic {
-        /// What the server calls its version.
-        version: String,
-    },
-    /// The server merges writes with others (KeyDB's `active-replica`), so two clients may get one lock.
-    #[error(
-        "an active replica, so another server grants the same locks: disable active-replica, or use dedicated servers"
-    )]
-    MultiMaster,
     /// The server is a replica. Only a primary counts.
-    #[error("a replica: give the address of a master, or all servers as redis+replicated://host,host")]
+    #[error("a replica; give the address of a master, or all servers as redis+replicated://host,host")]
     Replica,
-    /// The server is a Sentinel, which stores nothing.
-    #[error("a Sentinel, which stores nothing: give the address of a master, or redis+sentinel://host,host/NAME")]
-    Sentinel,
     /// The server was started, lost its data, or had its clock stepped forward a short while ago. It may have lost held locks, so its
     /// grants do not count until these have expired.
     ///
@@ -141,9 +117,6 @@ pub enum NodeFailure {
         /// Why, and what to do.
         why: QuarantineReason,
     },
-    /// The server's record (key `quorlock:record`) changed again and again while a command was sent.
-    #[error("its record changes all the time: check that no program deletes or sets the key quorlock:record there")]
-    RecordChanged,
     /// The server has a quarantine and this manager has none, or the other way round. The first user of a server decides for all.
     ///
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
@@ -156,13 +129,6 @@ pub enum NodeFailure {
     /// or the one of this machine is wrong.
     #[error("its clock and the one of this machine are more than an hour apart: correct the wrong one")]
     ClockBehind,
-    /// The server removes keys when its memory is full, and so may remove locks that are held. One whose memory is not
-    /// limited [would](crate::error::NodeFinding::WouldEvict).
-    #[error("may evict locks: its maxmemory-policy is {policy}, set it to noeviction")]
-    Evicts {
-        /// The server's `maxmemory-policy`.
-        policy: String,
-    },
     /// Something about the server can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); without it the
     /// server votes.
     #[error("{finding} (refused by Builder::strict)")]
@@ -170,80 +136,27 @@ pub enum NodeFailure {
         /// What that is, and what to do.
         finding: NodeFinding,
     },
-    /// The server is out of memory.
-    #[error("out of memory: raise maxmemory, or use a server of its own for locks")]
-    OutOfMemory,
-    /// The server refuses writes: it cannot persist them or has too few replicas.
-    #[error("refuses writes: {message}")]
+    /// The server is out of memory, cannot persist what it is told, or has too few replicas for a write.
+    #[error("{reason}")]
     WritesRefused {
-        /// What the server said.
-        message: String,
+        /// Which of these; and, behind a semicolon, what to do.
+        reason: Cow<'static, str>,
     },
-    /// The server is busy with a long script.
-    #[error("busy with a long script")]
-    Busy,
-    /// The server has no room for more clients.
-    #[error("too many clients: raise maxclients")]
-    TooManyClients,
-    /// Of a node that is a master and its replicas (`redis+replicated://`), none says that it is the master.
-    #[error("none of its servers says that it is a master: {}", MemberList(said))]
+    /// The server is busy with a long script, or has no room for more clients.
+    #[error("{reason}")]
+    Busy {
+        /// Which of these; and, behind a semicolon, what to do.
+        reason: Cow<'static, str>,
+    },
+    /// Of a node that is [several servers](crate::guide::sentinel_and_cluster), it is not known which one is the master: none says so,
+    /// too few sentinels answered or they disagree, or the last answer is too old.
+    #[error("{reason}{}", MemberList(said))]
     NoMaster {
-        /// What each of them said.
+        /// Which of these.
+        reason: Cow<'static, str>,
+        /// What each server or sentinel said, or why it could not be asked; empty if none was.
         said: Vec<MemberReport>,
     },
-    /// Two servers of a node (`redis+replicated://`) say that they are masters. Locks that one grants the other does not
-    /// know, so neither votes.
-    #[error(
-        "two of its servers say that they are masters, {first} and {second}: stop the one that is not, or make it a replica \
-         of the other"
-    )]
-    TwoMasters {
-        /// The address of one.
-        first: String,
-        /// The address of another.
-        second: String,
-    },
-    /// A majority of the node's sentinels (`redis+sentinel://`) did not answer, so nobody can tell whether another server has
-    /// become the master.
-    #[error("{answered} of {of} sentinels answered, and a majority is needed: {}", MemberList(said))]
-    SentinelsUnreachable {
-        /// How many did.
-        answered: usize,
-        /// How many there are.
-        of: usize,
-        /// What each of them said, or why it could not be asked.
-        said: Vec<MemberReport>,
-    },
-    /// The node's sentinels answered, and no majority of them names the server that the newest configuration names. That is
-    /// so for a moment in a failover.
-    #[error(
-        "no majority of its sentinels names the newest master: a failover is under way, or some are cut off: {}",
-        MemberList(said)
-    )]
-    SentinelsDisagree {
-        /// What each of them said.
-        said: Vec<MemberReport>,
-    },
-    /// The node's sentinels watch no master of that name.
-    #[error("its sentinels know no master {name}: see `sentinel monitor` in their configuration")]
-    UnknownMaster {
-        /// The name in the node's URL.
-        name: String,
-    },
-    /// The node's sentinels want a password, or another one.
-    #[error(
-        "login refused by its sentinels: check their user and password, such as sentinel_password in the node's URL"
-    )]
-    SentinelPassword,
-    /// For too long nobody has confirmed that the server is still the master of the node, which is more than one process.
-    #[error("nobody has confirmed lately that it is still the master")]
-    Unconfirmed,
-    /// The server is part of a Redis Cluster, and the node's address does not say so.
-    #[error("part of a cluster: give all of it as one node, redis+cluster://host,host, or an independent server")]
-    ClusterNode,
-    /// The node's address says that it is a Redis Cluster, and a server of it is none.
-    #[error("not part of a cluster: give it as redis://host")]
-    NoCluster,
     /// Of a node that is a cluster (`redis+cluster://`), the master that was asked does not serve the slot of this name any more,
     /// or not yet, or its keys are moving. The next attempt asks the one that does.
     #[error("the slot of this name is moving to another master of the cluster, or has just moved: {said}")]
@@ -257,23 +170,14 @@ pub enum NodeFailure {
         /// What is known of it.
         said: String,
     },
-    /// Of a node that is a cluster (`redis+cluster://`), no server has said who serves which slots.
-    #[error("no server of the cluster says who serves which slots: {said}")]
-    NoMap {
-        /// What each of them said.
-        said: String,
-    },
-    /// The lock's key, or a key beside it, holds a value of another type: something else uses that name.
-    #[error("{}the key holds another type", Of(name))]
-    WrongType {
+    /// Something else uses the lock's name: its key, or a key beside it, holds a value of another type or a fencing counter that is not a
+    /// number below 2^53.
+    #[error("{}{what}", Of(name))]
+    KeyInUse {
         /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name.
         name: Option<Arc<str>>,
-    },
-    /// The fencing counter beside the lock is not a number below 2^53.
-    #[error("{}the fencing counter holds nonsense", Of(name))]
-    BadCounter {
-        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name.
-        name: Option<Arc<str>>,
+        /// What is wrong with the value.
+        what: &'static str,
     },
     /// Another configured node shows the same run id, so it is the same server process, or one of them claims to be. The
     /// two have one vote, and it is the other's for as long as that is connected, and for the longest ttl after that.
@@ -303,14 +207,55 @@ pub enum NodeFailure {
 }
 
 /// What a failure is, whatever is in it.
-pub(crate) type FailureKind =
-    (Discriminant<NodeFailure>, Option<Discriminant<NodeFinding>>, Option<Discriminant<TlsFailure>>);
+pub(crate) type FailureKind = (
+    Discriminant<NodeFailure>,
+    Option<Discriminant<NodeFinding>>,
+    Option<Discriminant<TlsFailure>>,
+    Option<&'static str>,
+);
 
 impl NodeFailure {
+    pub(crate) const WRONG_PASSWORD: NodeFailure = NodeFailure::access("login refused; check user and password");
+    pub(crate) const NO_PASSWORD: NodeFailure =
+        NodeFailure::access("a password is required, and none was given; give it");
+    pub(crate) const SENTINEL: NodeFailure = NodeFailure::unsuitable(
+        "a Sentinel, which stores nothing; give the address of a master, or redis+sentinel://host,host/NAME",
+    );
+    pub(crate) const CLUSTER_NODE: NodeFailure = NodeFailure::unsuitable(
+        "part of a cluster; give all of it as one node, redis+cluster://host,host, or an independent server",
+    );
+    pub(crate) const NO_CLUSTER: NodeFailure =
+        NodeFailure::unsuitable("not part of a cluster; give it as redis://host");
+    pub(crate) const MULTI_MASTER: NodeFailure = NodeFailure::unsuitable(
+        "an active replica, so another server grants the same locks; disable active-replica, or use dedicated servers",
+    );
+    /// In [`NodeFailure::KeyInUse`].
+    pub(crate) const ANOTHER_TYPE: &str = "the key holds another type";
+    pub(crate) const BAD_COUNTER: &str = "the fencing counter holds nonsense";
+    pub(crate) const UNCONFIRMED: NodeFailure = NodeFailure::NoMaster {
+        reason: Cow::Borrowed("nobody has confirmed lately that it is still the master"),
+        said: Vec::new(),
+    };
+
+    /// With a text of our own.
+    pub(crate) const fn access(reason: &'static str) -> NodeFailure {
+        NodeFailure::Access { reason: Cow::Borrowed(reason) }
+    }
+
+    pub(crate) const fn unsuitable(reason: &'static str) -> NodeFailure {
+        NodeFailure::Unsuitable { reason: Cow::Borrowed(reason) }
+    }
+
     pub(crate) fn kind(&self) -> FailureKind {
         let finding = if let NodeFailure::Disqualified { finding } = self { Some(discriminant(finding)) } else { None };
         let tls = if let NodeFailure::Tls(failure) = self { Some(discriminant(failure)) } else { None };
-        (discriminant(self), finding, tls)
+        let text = match self {
+            NodeFailure::Access { reason: Cow::Borrowed(text) }
+            | NodeFailure::Unsuitable { reason: Cow::Borrowed(text) }
+            | NodeFailure::NoMaster { reason: Cow::Borrowed(text), .. } => Some(*text),
+            _ => None,
+        };
+        (discriminant(self), finding, tls, text)
     }
 
     /// Whether a server of a cluster says that a slot is no longer its own, with all that was in it. While some of the keys are
@@ -327,7 +272,7 @@ impl NodeFailure {
     /// The same of a server that was not given as part of a cluster: one that speaks of slots is.
     pub(crate) fn outside_clusters(self) -> NodeFailure {
         match self {
-            NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. } => NodeFailure::ClusterNode,
+            NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. } => NodeFailure::CLUSTER_NODE,
             other => other,
         }
     }
@@ -335,11 +280,12 @@ impl NodeFailure {
     /// Whether the server lets this program in only after somebody has changed its settings or ours: waiting ends nothing.
     pub(crate) fn is_of_access(&self) -> bool {
         match self {
-            NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => {
-                said.iter().all(|it| matches!(&it.answer, MemberAnswer::Failed(it) if it.is_of_access()))
+            NodeFailure::NoMaster { said, .. } => {
+                let is_of_access =
+                    |it: &MemberReport| matches!(&it.answer, MemberAnswer::Failed(it) if it.is_of_access());
+                !said.is_empty() && said.iter().all(is_of_access)
             }
-            NodeFailure::WrongPassword | NodeFailure::NoPassword | NodeFailure::SentinelPassword => true,
-            NodeFailure::NoPermission { .. } | NodeFailure::QuarantineDiffers { .. } => true,
+            NodeFailure::Access { .. } | NodeFailure::QuarantineDiffers { .. } => true,
             _ => false,
         }
     }
@@ -350,33 +296,18 @@ impl NodeFailure {
         match self {
             NodeFailure::Tls(failure) => return failure.needs_somebody(),
             // Of servers that are several, if one of them does.
-            NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => {
+            NodeFailure::NoMaster { said, .. } => {
                 return said.iter().any(|it| matches!(&it.answer, MemberAnswer::Failed(it) if it.needs_somebody()));
             }
             _ => {}
         }
         matches!(
             self,
-            NodeFailure::WrongPassword
-                | NodeFailure::NoPassword
-                | NodeFailure::ProtectedMode
-                | NodeFailure::NoPermission { .. }
-                | NodeFailure::BadDatabase
-                | NodeFailure::TooOld { .. }
-                | NodeFailure::NotAtomic { .. }
-                | NodeFailure::MultiMaster
+            NodeFailure::Access { .. }
+                | NodeFailure::Unsuitable { .. }
                 | NodeFailure::Replica
-                | NodeFailure::Sentinel
-                | NodeFailure::TwoMasters { .. }
-                | NodeFailure::UnknownMaster { .. }
-                | NodeFailure::SentinelPassword
-                | NodeFailure::ClusterNode
-                | NodeFailure::NoCluster
-                | NodeFailure::Evicts { .. }
                 | NodeFailure::Disqualified { .. }
-                | NodeFailure::RecordChanged
                 | NodeFailure::QuarantineDiffers { .. }
-                | NodeFailure::OutOfMemory
                 | NodeFailure::WritesRefused { .. }
                 | NodeFailure::Protocol { .. }
                 | NodeFailure::Refused { .. }
@@ -437,13 +368,13 @@ impl fmt::Display for MemberReport {
     }
 }
 
-/// Those in one line.
+/// Those in one line, behind a reason.
 struct MemberList<'a>(&'a [MemberReport]);
 
 impl fmt::Display for MemberList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, it) in self.0.iter().enumerate() {
-            write!(f, "{}{it}", if i == 0 { "" } else { "; " })?;
+            write!(f, "{}{it}", if i == 0 { ": " } else { "; " })?;
         }
         Ok(())
     }

@@ -136,7 +136,7 @@ impl NodeAnswer {
         if let NodeAnswer::Held { name, .. }
         | NodeAnswer::HeldByReaders { name, .. }
         | NodeAnswer::Reserved { name, .. }
-        | NodeAnswer::Failed(NodeFailure::WrongType { name } | NodeFailure::BadCounter { name }) = &mut self
+        | NodeAnswer::Failed(NodeFailure::KeyInUse { name, .. }) = &mut self
         {
             *name = Some(of);
         }

@@ -188,7 +188,7 @@ fn why(votes: &Votes) -> LossReason {
         matches!(
             it,
             Answer::Acquire(AcquireReply::WrongType { .. } | AcquireReply::BadCounter { .. })
-                | Answer::Failed(NodeFailure::WrongType { .. })
+                | Answer::Failed(NodeFailure::KeyInUse { .. })
         )
     });
     let others = votes.count(Answer::is_granted).saturating_add(held).saturating_add(unusable);
@@ -328,7 +328,7 @@ mod tests {
         let bad = Answer::Acquire(AcquireReply::BadCounter { which: None });
         let wrong = [
             Answer::Acquire(AcquireReply::WrongType { which: None }),
-            Answer::Failed(NodeFailure::WrongType { name: None }),
+            Answer::Failed(NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE }),
         ];
         for (votes, why) in [
             ([ahead.clone(), FAILED, ACCEPTED], LossReason::NoQuorum),

@@ -86,7 +86,7 @@ mod tests {
         let granted = || NodeAnswer::Granted;
         let new = || failed(NodeFailure::Quarantined { left: Duration::ZERO, why: QuarantineReason::New });
         let late = || failed(NodeFailure::TimedOut);
-        let refused = || failed(NodeFailure::WrongPassword);
+        let refused = || failed(NodeFailure::WRONG_PASSWORD);
         assert_eq!(without_quorum([granted(), new(), new()]), ErrorKind::NotReady);
         assert_eq!(without_quorum([late(), new(), new()]), ErrorKind::NotReady);
         assert_eq!(without_quorum([late(), late(), new()]), ErrorKind::Unavailable);

@@ -151,7 +151,10 @@ fn why_none(said: &[Said], shown: &[Arc<str>]) -> NodeFailure {
     // What somebody has to mend is said as it is.
     match failures().find(|it| it.needs_somebody()) {
         Some(failure) => failure.clone(),
-        None => NodeFailure::NoMap { said: rows(said, shown) },
+        None => {
+            let reason = format!("no server of the cluster says who serves which slots: {}", rows(said, shown));
+            NodeFailure::NoMaster { reason: reason.into(), said: Vec::new() }
+        }
     }
 }
 
@@ -259,12 +262,10 @@ mod tests {
     #[test]
     fn without_a_map_it_is_said_what_each_said_or_what_somebody_has_to_mend() {
         let failure = read(&[silent(), silent()]).unwrap_err();
-        assert_eq!(
-            failure,
-            NodeFailure::NoMap { said: "asked0: no answer in time; asked1: no answer in time".to_owned() }
-        );
-        let no_cluster = || Said::Failed(NodeFailure::NoCluster);
-        assert_eq!(read(&[silent(), no_cluster()]), Err(NodeFailure::NoCluster));
-        assert!(matches!(read(&[says("a", &[server("a", 0, &[])])]), Err(NodeFailure::NoMap { .. })));
+        let said = "who serves which slots: asked0: no answer in time; asked1: no answer in time";
+        assert!(failure.to_string().ends_with(said), "{failure}");
+        let no_cluster = || Said::Failed(NodeFailure::NO_CLUSTER);
+        assert_eq!(read(&[silent(), no_cluster()]), Err(NodeFailure::NO_CLUSTER));
+        assert!(matches!(read(&[says("a", &[server("a", 0, &[])])]), Err(NodeFailure::NoMaster { .. })));
     }
 }

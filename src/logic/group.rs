@@ -42,14 +42,25 @@ impl Rhythm {
     }
 }
 
+pub(crate) const NO_MASTER: &str = "none of its servers says that it is a master";
+const DISAGREEING: &str =
+    "no majority of its sentinels names the newest master, so a failover is under way, or some are cut off";
+
+fn two_masters(first: &str, second: &str) -> NodeFailure {
+    let reason = format!(
+        "two of its servers say that they are masters, {first} and {second}; stop the one that is not, or make it a replica of the other"
+    );
+    NodeFailure::Unsuitable { reason: reason.into() }
+}
+
 /// The one server that says that it is the master, by its place in the list. `shown`: their addresses.
 pub(crate) fn only_master(said: &[MemberAnswer], shown: &[Arc<str>]) -> Result<usize, NodeFailure> {
     let mut masters = (0..).zip(said).filter_map(|(index, it)| (*it == MemberAnswer::Master).then_some(index));
     let name = |index: usize| shown.get(index).map(|it| it.to_string()).unwrap_or_default();
     match (masters.next(), masters.next()) {
-        (Some(first), Some(second)) => Err(NodeFailure::TwoMasters { first: name(first), second: name(second) }),
+        (Some(first), Some(second)) => Err(two_masters(&name(first), &name(second))),
         (Some(index), None) => Ok(index),
-        (None, _) => Err(NodeFailure::NoMaster { said: reports(said, shown) }),
+        (None, _) => Err(NodeFailure::NoMaster { reason: NO_MASTER.into(), said: reports(said, shown) }),
     }
 }
 
@@ -63,14 +74,18 @@ pub(crate) fn named_master(
     let needed = quorum(said.len());
     let answered = said.iter().filter(|it| !matches!(it, MemberAnswer::Failed(_))).count();
     if answered < needed {
-        if said.contains(&MemberAnswer::Failed(NodeFailure::SentinelPassword)) {
-            return Err(NodeFailure::SentinelPassword);
+        let refused = |it: &&MemberAnswer| matches!(it, MemberAnswer::Failed(NodeFailure::Access { .. }));
+        if let Some(MemberAnswer::Failed(refused)) = said.iter().find(refused) {
+            return Err(refused.clone());
         }
-        return Err(NodeFailure::SentinelsUnreachable { answered, of: said.len(), said: reports(said, shown) });
+        let reason = format!("{answered} of {} sentinels answered, and a majority is needed", said.len());
+        return Err(NodeFailure::NoMaster { reason: reason.into(), said: reports(said, shown) });
     }
     let unknown = said.iter().filter(|it| **it == MemberAnswer::UnknownMaster).count();
     if needed <= unknown {
-        return Err(NodeFailure::UnknownMaster { name: name.to_owned() });
+        let reason =
+            format!("its sentinels know no master {name}; correct the name in the URL, or run SENTINEL MONITOR there");
+        return Err(NodeFailure::Unsuitable { reason: reason.into() });
     }
     let named = said.iter().filter_map(|it| match it {
         MemberAnswer::Named { host, port, epoch } => Some((*epoch, (host, *port))),
@@ -81,7 +96,7 @@ pub(crate) fn named_master(
     let votes = |master| named.clone().filter(|it| it.1 == master).count();
     let mut masters = named.clone().filter(|it| Some(it.0) == newest).map(|it| it.1);
     let Some(master) = masters.find(|it| needed <= votes(*it)) else {
-        return Err(NodeFailure::SentinelsDisagree { said: reports(said, shown) });
+        return Err(NodeFailure::NoMaster { reason: DISAGREEING.into(), said: reports(said, shown) });
     };
     Ok((master.0.clone(), master.1))
 }
@@ -98,7 +113,7 @@ pub(crate) fn failing(reports: &[MemberReport], master: Option<(&str, u16)>) -> 
 
 /// Whether there is no master any more that could have the leader lease, or more than one; otherwise nobody knows.
 pub(crate) fn ends_a_master(failure: &NodeFailure) -> bool {
-    matches!(failure, NodeFailure::TwoMasters { .. } | NodeFailure::UnknownMaster { .. })
+    matches!(failure, NodeFailure::Unsuitable { .. })
 }
 
 /// What each of them said.
@@ -135,7 +150,7 @@ mod tests {
         use MemberAnswer::{Master, Replica};
         assert_eq!(master(&[Replica, silent(), Master]), Ok(2));
         assert_eq!(master(&[Master]), Ok(0));
-        let two = NodeFailure::TwoMasters { first: "b:2".to_owned(), second: "c:3".to_owned() };
+        let two = two_masters("b:2", "c:3");
         assert_eq!(master(&[Replica, Master, Master]), Err(two.clone()), "neither counts");
         assert_eq!(master(&[silent(), Master, Master, Master]), Err(two));
         let none = master(&[Replica, silent()]).unwrap_err();
@@ -152,14 +167,17 @@ mod tests {
         assert_eq!(found(&[named("b", 1), a(), a()]), Ok("a".to_owned()), "one says something else of the same number");
         for said in [vec![b(), a(), a()], vec![b(), a(), silent()], vec![b(), a()], vec![a(), named("b", 1), silent()]]
         {
-            assert!(matches!(found(&said), Err(NodeFailure::SentinelsDisagree { .. })), "{said:?}");
+            assert!(
+                matches!(found(&said), Err(NodeFailure::NoMaster { reason, .. }) if reason == DISAGREEING),
+                "{said:?}"
+            );
         }
         for said in
             [vec![a(), silent(), silent()], vec![a(), silent()], vec![silent()], vec![a(), a(), silent(), silent()]]
         {
-            let failure = found(&said).unwrap_err();
-            let NodeFailure::SentinelsUnreachable { answered, of, .. } = failure else { panic!("{said:?}: {failure}") };
-            assert_eq!((answered, of), (said.iter().filter(|it| **it != silent()).count(), said.len()));
+            let (failure, answered) = (found(&said).unwrap_err(), said.iter().filter(|it| **it != silent()).count());
+            let words = format!("{answered} of {} sentinels answered", said.len());
+            assert!(failure.to_string().starts_with(&words), "{said:?}: {failure}");
         }
     }
 
@@ -184,14 +202,14 @@ mod tests {
 
     #[test]
     fn sentinels_that_know_no_such_master_or_refuse_the_login_say_so() {
-        let (unknown, refused) =
-            (|| MemberAnswer::UnknownMaster, || MemberAnswer::Failed(NodeFailure::SentinelPassword));
-        let failure = NodeFailure::UnknownMaster { name: "m".to_owned() };
-        assert_eq!(found(&[unknown(), unknown(), named("a", 1)]), Err(failure.clone()));
-        assert_eq!(found(&[unknown(), unknown(), silent()]), Err(failure));
-        assert!(matches!(found(&[unknown(), named("a", 1), silent()]), Err(NodeFailure::SentinelsDisagree { .. })));
+        let (unknown, refused) = (|| MemberAnswer::UnknownMaster, || MemberAnswer::Failed(NodeFailure::WRONG_PASSWORD));
+        for other in [named("a", 1), silent()] {
+            let failure = found(&[unknown(), unknown(), other]).unwrap_err();
+            assert!(failure.to_string().starts_with("its sentinels know no master m; ") && ends_a_master(&failure));
+        }
+        assert!(matches!(found(&[unknown(), named("a", 1), silent()]), Err(NodeFailure::NoMaster { .. })));
         assert_eq!(found(&[unknown(), named("a", 1), named("a", 1)]), Ok("a".to_owned()));
-        assert_eq!(found(&[refused(), silent(), silent()]), Err(NodeFailure::SentinelPassword));
+        assert_eq!(found(&[refused(), silent(), silent()]), Err(NodeFailure::WRONG_PASSWORD));
         assert_eq!(found(&[refused(), named("a", 1), named("a", 1)]), Ok("a".to_owned()));
     }
 
@@ -208,8 +226,8 @@ mod tests {
 
     #[test]
     fn a_master_is_none_any_more_when_there_are_two_and_not_because_nobody_answers() {
-        assert!(ends_a_master(&NodeFailure::TwoMasters { first: String::new(), second: String::new() }));
-        assert!(!ends_a_master(&NodeFailure::NoMaster { said: Vec::new() }));
+        assert!(ends_a_master(&two_masters("a:1", "b:1")));
+        assert!(!ends_a_master(&NodeFailure::UNCONFIRMED));
     }
 
     #[test]

@@ -122,24 +122,28 @@ mod tests {
         let failed = NodeAnswer::Failed;
         let said = |answers: &[NodeFailure]| {
             let report = |it: &NodeFailure| MemberReport::new("a:1".into(), MemberAnswer::Failed(it.clone()));
-            NodeFailure::NoMaster { said: answers.iter().map(report).collect() }
+            NodeFailure::NoMaster { reason: "none".into(), said: answers.iter().map(report).collect() }
         };
         let down = || NodeFailure::Connect { reason: "refused".to_owned() };
         let refusals = [
-            NodeFailure::WrongPassword,
-            NodeFailure::NoPassword,
-            NodeFailure::SentinelPassword,
-            NodeFailure::NoPermission { message: "evalsha".to_owned() },
-            said(&[NodeFailure::NoPassword, NodeFailure::WrongPassword]),
+            NodeFailure::WRONG_PASSWORD,
+            NodeFailure::NO_PASSWORD,
+            NodeFailure::access("not permitted: evalsha"),
+            said(&[NodeFailure::NO_PASSWORD, NodeFailure::WRONG_PASSWORD]),
         ];
         for refusal in refusals {
             let rows = |others: [NodeAnswer; 2]| [&[failed(refusal.clone())], &others[..]].concat();
-            assert!(is_of_access(&rows([failed(NodeFailure::NoPassword), failed(down())])), "{refusal}");
+            assert!(is_of_access(&rows([failed(NodeFailure::NO_PASSWORD), failed(down())])), "{refusal}");
             assert!(is_of_access(&rows([NodeAnswer::Pending, failed(refusal.clone())])), "{refusal}");
             assert!(!is_of_access(&rows([failed(down()), failed(down())])), "{refusal}");
             assert!(!is_of_access(&rows([NodeAnswer::Granted, NodeAnswer::Pending])), "{refusal}");
         }
-        for other in [down(), NodeFailure::Loading, NodeFailure::Busy, said(&[NodeFailure::NoPassword, down()])] {
+        for other in [
+            down(),
+            NodeFailure::Loading,
+            NodeFailure::Busy { reason: "busy".into() },
+            said(&[NodeFailure::NO_PASSWORD, down()]),
+        ] {
             assert!(!is_of_access(&[failed(other.clone())]), "{other}");
         }
     }

@@ -226,7 +226,7 @@ mod tests {
             // It was lost since the slot's was written, and somebody else has asked since.
             reply(Record::KeptFromNothing, 600, 0),
             reply(Record::Kept, 500, 100),
-            Err(NodeFailure::Busy),
+            Err(NodeFailure::Loading),
         ];
         for master in masters {
             let mut slots = asked(Record::Missing, 500, 0);

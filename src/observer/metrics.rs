@@ -251,15 +251,12 @@ fn of_failure(failure: &NodeFailure) -> &'static str {
     match failure {
         NodeFailure::Connect { .. } | NodeFailure::Disconnected { .. } => "connection",
         NodeFailure::TimedOut | NodeFailure::Stalled => "silent",
-        NodeFailure::WrongPassword
-        | NodeFailure::NoPassword
-        | NodeFailure::NoPermission { .. }
-        | NodeFailure::ProtectedMode => "access",
+        NodeFailure::Access { .. } => "access",
         NodeFailure::Quarantined { .. } => "quarantined",
         NodeFailure::ClockBehind => "clock",
-        NodeFailure::OutOfMemory | NodeFailure::WritesRefused { .. } => "writes_refused",
-        NodeFailure::Loading | NodeFailure::Busy | NodeFailure::TooManyClients => "busy",
-        NodeFailure::WrongType { .. } | NodeFailure::BadCounter { .. } => "key",
+        NodeFailure::WritesRefused { .. } => "writes_refused",
+        NodeFailure::Loading | NodeFailure::Busy { .. } => "busy",
+        NodeFailure::KeyInUse { .. } => "key",
         NodeFailure::Refused { .. } | NodeFailure::Protocol { .. } => "refused",
         NodeFailure::Internal => "internal",
         // What it is, or how it is set up.

@@ -130,9 +130,9 @@ impl Handshake {
         } else {
             self.take(question, &value);
         }
-        if let Some(failure @ (NodeFailure::ProtectedMode | NodeFailure::TooManyClients)) = &self.failure {
+        if let Some(failure) = self.failure.take_if(|it| refusal::is_of_accepting(it)) {
             // It said so when the connection came, whatever it was asked, and says nothing else.
-            return Err(failure.clone());
+            return Err(failure);
         }
         if !self.open.is_empty() {
             return Ok(HandshakeStep::Read);
@@ -191,9 +191,9 @@ impl Handshake {
             }
             (Expect::Auth, Value::ServerError(error)) => Some(refusal::of_login(error)),
             (Expect::Select, Value::ServerError(error)) => Some(match refusal::of(error) {
-                refusal::Refusal::Failure(NodeFailure::Refused { .. }) => NodeFailure::BadDatabase,
+                refusal::Refusal::Failure(NodeFailure::Refused { .. }) => NodeFailure::unsuitable(BAD_DATABASE),
                 refusal::Refusal::Failure(failure) => failure,
-                refusal::Refusal::NoScript => NodeFailure::BadDatabase,
+                refusal::Refusal::NoScript => NodeFailure::unsuitable(BAD_DATABASE),
             }),
             (Expect::Known, value) => self.take_known(value).err(),
             (Expect::Load(script), value) => load_failure(script, value),
@@ -203,8 +203,8 @@ impl Handshake {
             }
             (Expect::Role, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"slave" => Some(NodeFailure::Replica),
-                Some(Value::BulkString(role)) if role == b"sentinel" => Some(NodeFailure::Sentinel),
-                Some(Value::BulkString(role)) if role == ACTIVE_REPLICA.as_bytes() => Some(NodeFailure::MultiMaster),
+                Some(Value::BulkString(role)) if role == b"sentinel" => Some(NodeFailure::SENTINEL),
+                Some(Value::BulkString(role)) if role == ACTIVE_REPLICA.as_bytes() => Some(NodeFailure::MULTI_MASTER),
                 Some(Value::BulkString(_) | Value::SimpleString(_)) => None,
                 _ => Some(bad_answer("ROLE")),
             },
@@ -221,15 +221,7 @@ impl Handshake {
         };
         // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
         // before it are consequences of that, as a Sentinel has no scripts.
-        let is_what_it_is = matches!(
-            failure,
-            Some(
-                NodeFailure::Sentinel
-                    | NodeFailure::ClusterNode
-                    | NodeFailure::NotAtomic { .. }
-                    | NodeFailure::MultiMaster
-            )
-        );
+        let is_what_it_is = matches!(failure, Some(NodeFailure::Unsuitable { .. }));
         if self.failure.is_none() || is_what_it_is {
             self.failure = failure;
         }
@@ -269,7 +261,7 @@ impl Handshake {
                 return;
             }
             // There is no record and none can be stored. It can be asked for everything but locks.
-            Answer::Failed(NodeFailure::OutOfMemory | NodeFailure::WritesRefused { .. }) => return,
+            Answer::Failed(NodeFailure::WritesRefused { .. }) => return,
             // The access list may forbid INFO, which says that it is part of a cluster.
             Answer::Failed(failure) if !self.in_cluster => failure.outside_clusters(),
             Answer::Failed(failure) => failure,
@@ -294,17 +286,17 @@ impl Handshake {
                 let version = version.or_else(|| named("Redis", "redis_version"));
                 self.server_info.version = version.map(|it| refusal::shown(&it));
                 if let Some(version) = field("garnet_version") {
-                    return Some(NodeFailure::NotAtomic { version: refusal::shown(&version) });
+                    return Some(not_atomic(&refusal::shown(&version)));
                 }
                 if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
-                    return Some(NodeFailure::TooOld { version: refusal::shown(&version) });
+                    return Some(too_old(&refusal::shown(&version)));
                 }
                 // Valkey has called it so since its version 9.
                 match field("redis_mode").or_else(|| field("server_mode")).as_deref() {
                     Some("cluster") if self.in_cluster => None,
-                    Some("cluster") => Some(NodeFailure::ClusterNode),
-                    Some("standalone") if self.in_cluster => Some(NodeFailure::NoCluster),
-                    Some("sentinel") => Some(NodeFailure::Sentinel),
+                    Some("cluster") => Some(NodeFailure::CLUSTER_NODE),
+                    Some("standalone") if self.in_cluster => Some(NodeFailure::NO_CLUSTER),
+                    Some("sentinel") => Some(NodeFailure::SENTINEL),
                     _ => None,
                 }
             }
@@ -315,7 +307,7 @@ impl Handshake {
                     self.server_info.would_evict = Some(policy);
                     return None;
                 }
-                Some(NodeFailure::Evicts { policy })
+                Some(evicts(&policy))
             }
             Section::Persistence => {
                 self.server_info.append_only = number("aof_enabled").map(|it| it != 0);
@@ -326,10 +318,31 @@ impl Handshake {
                 // The history that it had as a replica: no offset and no id if it never was one.
                 self.server_info.promoted = field("second_repl_offset").is_some_and(|it| !it.starts_with('-'))
                     && field("master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
-                field("role").filter(|it| it == ACTIVE_REPLICA).map(|_| NodeFailure::MultiMaster)
+                field("role").filter(|it| it == ACTIVE_REPLICA).map(|_| NodeFailure::MULTI_MASTER)
             }
         }
     }
+}
+
+const BAD_DATABASE: &str = "it has no such database; correct the number at the end of the URL";
+
+fn not_atomic(version: &str) -> NodeFailure {
+    let reason = format!(
+        "Garnet {version}, which runs scripts side by side, so two clients may get one lock; use Redis or Valkey"
+    );
+    NodeFailure::Unsuitable { reason: reason.into() }
+}
+
+fn too_old(version: &str) -> NodeFailure {
+    NodeFailure::Unsuitable { reason: format!("Redis {version} is too old; use 6.2 or newer, or Valkey").into() }
+}
+
+fn evicts(policy: &str) -> NodeFailure {
+    let reason = format!(
+        "may evict locks that are held, as its maxmemory-policy is {policy}; CONFIG SET maxmemory-policy noeviction, and the same \
+         in its configuration file"
+    );
+    NodeFailure::Unsuitable { reason: reason.into() }
 }
 
 /// Servers that are made after Redis, and where they say their version.

@@ -70,7 +70,7 @@ impl Question {
             (QuestionKind::Role, _, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"master" => Some(MemberAnswer::Master),
                 Some(Value::BulkString(role)) if role == b"slave" => Some(MemberAnswer::Replica),
-                Some(Value::BulkString(role)) if role == b"sentinel" => return Err(NodeFailure::Sentinel),
+                Some(Value::BulkString(role)) if role == b"sentinel" => return Err(NodeFailure::SENTINEL),
                 _ => None,
             },
             (QuestionKind::Nodes, _, Value::BulkString(text)) => self.take_view(&String::from_utf8_lossy(&text)),
@@ -102,8 +102,8 @@ impl Question {
     /// The failure of a refused login or command. Sentinels have a password of their own.
     pub(crate) fn failure(&self, failure: NodeFailure) -> NodeFailure {
         match (&self.about, failure) {
-            (QuestionKind::Place(_), NodeFailure::WrongPassword | NodeFailure::NoPassword) => {
-                NodeFailure::SentinelPassword
+            (QuestionKind::Place(_), it) if it == NodeFailure::WRONG_PASSWORD || it == NodeFailure::NO_PASSWORD => {
+                NodeFailure::access(SENTINEL_PASSWORD)
             }
             (QuestionKind::Place(_), NodeFailure::Refused { .. }) => {
                 NodeFailure::Protocol { reason: "not a Sentinel".to_owned() }
@@ -112,6 +112,9 @@ impl Question {
         }
     }
 }
+
+const SENTINEL_PASSWORD: &str =
+    "login refused by its sentinels; check their user and password, such as sentinel_password in the node's URL";
 
 fn nonsense() -> NodeFailure {
     NodeFailure::Protocol { reason: "an answer that makes no sense".to_owned() }
@@ -240,9 +243,9 @@ mod tests {
         let says = |bytes: &str| says("redis+replicated://a", bytes);
         assert_eq!(says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), MemberAnswer::Master);
         assert_eq!(says("*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n"), MemberAnswer::Replica);
-        assert_eq!(says("*2\r\n$8\r\nsentinel\r\n*0\r\n"), MemberAnswer::Failed(NodeFailure::Sentinel));
-        assert_eq!(says("-NOAUTH Authentication required.\r\n"), MemberAnswer::Failed(NodeFailure::NoPassword));
-        assert!(matches!(says("-NOPERM no\r\n"), MemberAnswer::Failed(NodeFailure::NoPermission { .. })));
+        assert_eq!(says("*2\r\n$8\r\nsentinel\r\n*0\r\n"), MemberAnswer::Failed(NodeFailure::SENTINEL));
+        assert_eq!(says("-NOAUTH Authentication required.\r\n"), MemberAnswer::Failed(NodeFailure::NO_PASSWORD));
+        assert!(matches!(says("-NOPERM no\r\n"), MemberAnswer::Failed(NodeFailure::Access { .. })));
         let push = ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n";
         for nonsense in ["+master\r\n", "*0\r\n", "*1\r\n:1\r\n", "*1\r\n$4\r\nking\r\n", "*999\r\n", "x\r\n", push] {
             assert!(matches!(says(nonsense), MemberAnswer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
@@ -257,7 +260,10 @@ mod tests {
         let named = MemberAnswer::Named { host: "redis.one".to_owned(), port: 6380, epoch: 12 };
         assert_eq!(says(&format!("{place}{epoch}")), named);
         assert_eq!(says("*-1\r\n-ERR No such master with that name\r\n"), MemberAnswer::UnknownMaster);
-        assert_eq!(says("-NOAUTH Authentication required.\r\n"), MemberAnswer::Failed(NodeFailure::SentinelPassword));
+        assert_eq!(
+            says("-NOAUTH Authentication required.\r\n"),
+            MemberAnswer::Failed(NodeFailure::access(SENTINEL_PASSWORD))
+        );
         let no_sentinel = MemberAnswer::Failed(NodeFailure::Protocol { reason: "not a Sentinel".to_owned() });
         assert_eq!(says("-ERR unknown command 'SENTINEL'\r\n"), no_sentinel);
         for nonsense in [
@@ -279,9 +285,9 @@ mod tests {
         let answer = format!("${}\r\n{line}\r\n", line.len());
         assert_eq!(says(url, &answer), MemberAnswer::Master);
         let no_cluster = says(url, "-ERR This instance has cluster support disabled\r\n");
-        assert_eq!(no_cluster, MemberAnswer::Failed(NodeFailure::NoCluster));
+        assert_eq!(no_cluster, MemberAnswer::Failed(NodeFailure::NO_CLUSTER));
         let refused = says(url, "-NOAUTH Authentication required.\r\n");
-        assert_eq!(refused, MemberAnswer::Failed(NodeFailure::NoPassword));
+        assert_eq!(refused, MemberAnswer::Failed(NodeFailure::NO_PASSWORD));
         assert!(matches!(says(url, "$2\r\nhi\r\n"), MemberAnswer::Failed(NodeFailure::Protocol { .. })));
 
         let mut member = Member::asked("redis+cluster://a");
@@ -322,9 +328,9 @@ mod tests {
             member.said()
         };
         let server = refused("redis+replicated://:one@a");
-        assert_eq!(server, Some(MemberAnswer::Failed(NodeFailure::WrongPassword)));
+        assert_eq!(server, Some(MemberAnswer::Failed(NodeFailure::WRONG_PASSWORD)));
         let sentinel = refused("redis+sentinel://a/m?sentinel_password=x");
-        assert_eq!(sentinel, Some(MemberAnswer::Failed(NodeFailure::SentinelPassword)));
+        assert_eq!(sentinel, Some(MemberAnswer::Failed(NodeFailure::access(SENTINEL_PASSWORD))));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Error replies of a server, sorted by what to do about them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use redis::ServerError;
@@ -16,6 +17,16 @@ const HEX_SHOWN_OF_A_HOLDER: usize = 16;
 
 /// The commands behind the login. A server may have none of that name.
 const SENT: [&str; 4] = ["EVALSHA", "EVAL", "SUBSCRIBE", "TIME"];
+
+const OUT_OF_MEMORY: &str = "out of memory; raise maxmemory, or use a dedicated server for locks";
+const LONG_SCRIPT: &str = "busy with a long script; find the client that runs it: SLOWLOG GET";
+const TOO_MANY_CLIENTS: &str = "too many clients; raise maxclients, or close connections: CLIENT LIST";
+const PROTECTED_MODE: &str =
+    "in protected mode, so it serves its own machine only; set a password there and give it in the node's URL";
+
+fn not_permitted(message: &str) -> NodeFailure {
+    NodeFailure::Access { reason: format!("not permitted: {message}; see the ACL line in the guide").into() }
+}
 
 /// What an error reply means.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,29 +51,38 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
     Refusal::Failure(match wrapped.unwrap_or(error.code()) {
         "LOADING" => NodeFailure::Loading,
         "READONLY" | "MASTERDOWN" => NodeFailure::Replica,
-        "OOM" => NodeFailure::OutOfMemory,
-        "MISCONF" | "NOREPLICAS" => NodeFailure::WritesRefused { message: message() },
-        "BUSY" => NodeFailure::Busy,
-        "NOAUTH" => NodeFailure::NoPassword,
-        "WRONGPASS" => NodeFailure::WrongPassword,
-        "NOPERM" => NodeFailure::NoPermission { message: message() },
+        "OOM" => NodeFailure::WritesRefused { reason: OUT_OF_MEMORY.into() },
+        "MISCONF" | "NOREPLICAS" => {
+            let reason = format!("refuses writes: {}; check its disk and its log", message());
+            NodeFailure::WritesRefused { reason: reason.into() }
+        }
+        "BUSY" => NodeFailure::Busy { reason: LONG_SCRIPT.into() },
+        "NOAUTH" => NodeFailure::NO_PASSWORD,
+        "WRONGPASS" => NodeFailure::WRONG_PASSWORD,
+        "NOPERM" => not_permitted(&message()),
         "MOVED" | "ASK" | "TRYAGAIN" => NodeFailure::SlotMoved { said: message() },
         "CLUSTERDOWN" => NodeFailure::SlotNotServed { said: message() },
-        "CROSSSLOT" => NodeFailure::ClusterNode,
-        "ERR" if details.contains("cluster support disabled") => NodeFailure::NoCluster,
-        "WRONGTYPE" => NodeFailure::WrongType { name: None },
-        "DENIED" if details.contains("protected mode") => NodeFailure::ProtectedMode,
-        "ERR" if details.contains("max number of clients") => NodeFailure::TooManyClients,
+        "CROSSSLOT" => NodeFailure::CLUSTER_NODE,
+        "ERR" if details.contains("cluster support disabled") => NodeFailure::NO_CLUSTER,
+        "WRONGTYPE" => NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE },
+        "DENIED" if details.contains("protected mode") => NodeFailure::access(PROTECTED_MODE),
+        "ERR" if details.contains("max number of clients") => NodeFailure::Busy { reason: TOO_MANY_CLIENTS.into() },
         // What a script may not do, as Valkey says it and as Redis does.
         "ERR"
             if ["ACL failure in script", "The user executing the script can't"]
                 .iter()
                 .any(|it| details.contains(it)) =>
         {
-            NodeFailure::NoPermission { message: message() }
+            not_permitted(&message())
         }
         _ => NodeFailure::Refused { message: message() },
     })
+}
+
+/// Whether a server says this of every connection, before it is asked.
+pub(crate) fn is_of_accepting(failure: &NodeFailure) -> bool {
+    let (NodeFailure::Access { reason } | NodeFailure::Busy { reason }) = failure else { return false };
+    [PROTECTED_MODE, TOO_MANY_CLIENTS].contains(&&**reason)
 }
 
 /// Whether that is no error reply to a command of ours, but another answer whose bytes were changed on the way, or the answer to
@@ -78,17 +98,11 @@ pub(crate) fn is_garbled(frame: &[u8], error: &ServerError) -> bool {
 /// Sorts an error reply to a login command, without repeating any of it.
 pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
     match of(error) {
-        Refusal::Failure(
-            failure @ (NodeFailure::Loading
-            | NodeFailure::Busy
-            | NodeFailure::NoPassword
-            | NodeFailure::TooManyClients
-            | NodeFailure::ProtectedMode),
-        ) => failure,
-        Refusal::Failure(NodeFailure::NoPermission { .. }) => {
-            NodeFailure::NoPermission { message: "HELLO or AUTH".to_owned() }
-        }
-        _ => NodeFailure::WrongPassword,
+        Refusal::Failure(failure @ (NodeFailure::Loading | NodeFailure::Busy { .. })) => failure,
+        // A text of our own repeats nothing.
+        Refusal::Failure(failure @ NodeFailure::Access { reason: Cow::Borrowed(_) }) => failure,
+        Refusal::Failure(NodeFailure::Access { .. }) => not_permitted("HELLO or AUTH"),
+        _ => NodeFailure::WRONG_PASSWORD,
     }
 }
 
@@ -141,10 +155,13 @@ mod tests {
             ("-LOADING Redis is loading the dataset in memory", NodeFailure::Loading),
             ("-READONLY You can't write against a read only replica.", NodeFailure::Replica),
             ("-MASTERDOWN Link with MASTER is down", NodeFailure::Replica),
-            ("-OOM command not allowed when used memory > 'maxmemory'.", NodeFailure::OutOfMemory),
-            ("-BUSY Redis is busy running a script.", NodeFailure::Busy),
-            ("-NOAUTH Authentication required.", NodeFailure::NoPassword),
-            ("-WRONGPASS invalid username-password pair", NodeFailure::WrongPassword),
+            (
+                "-OOM command not allowed when used memory > 'maxmemory'.",
+                NodeFailure::WritesRefused { reason: OUT_OF_MEMORY.into() },
+            ),
+            ("-BUSY Redis is busy running a script.", NodeFailure::Busy { reason: LONG_SCRIPT.into() }),
+            ("-NOAUTH Authentication required.", NodeFailure::NO_PASSWORD),
+            ("-WRONGPASS invalid username-password pair", NodeFailure::WRONG_PASSWORD),
             ("-MOVED 3999 127.0.0.1:6381", NodeFailure::SlotMoved { said: "MOVED 3999 127.0.0.1:6381".to_owned() }),
             ("-ASK 3999 127.0.0.1:6381", NodeFailure::SlotMoved { said: "ASK 3999 127.0.0.1:6381".to_owned() }),
             ("-TRYAGAIN Multiple keys", NodeFailure::SlotMoved { said: "TRYAGAIN Multiple keys".to_owned() }),
@@ -152,16 +169,16 @@ mod tests {
                 "-CLUSTERDOWN Hash slot not served",
                 NodeFailure::SlotNotServed { said: "CLUSTERDOWN Hash slot not served".to_owned() },
             ),
-            ("-CROSSSLOT Keys in request", NodeFailure::ClusterNode),
-            ("-ERR This instance has cluster support disabled", NodeFailure::NoCluster),
-            ("-ERR max number of clients reached", NodeFailure::TooManyClients),
+            ("-CROSSSLOT Keys in request", NodeFailure::CLUSTER_NODE),
+            ("-ERR This instance has cluster support disabled", NodeFailure::NO_CLUSTER),
+            ("-ERR max number of clients reached", NodeFailure::Busy { reason: TOO_MANY_CLIENTS.into() }),
             (
                 "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set.",
-                NodeFailure::ProtectedMode,
+                NodeFailure::access(PROTECTED_MODE),
             ),
             (
                 "-ERR Error running script (call to f_1): @user_script:44: @user_script: 44: -OOM command not allowed",
-                NodeFailure::OutOfMemory,
+                NodeFailure::WritesRefused { reason: OUT_OF_MEMORY.into() },
             ),
         ] {
             assert_eq!(sort(line), Refusal::Failure(failure), "{line}");
@@ -175,7 +192,10 @@ mod tests {
             assert!(matches!(sort(line), Refusal::Failure(NodeFailure::WritesRefused { .. })), "{line}");
         }
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-        assert_eq!(sort(wrong_type), Refusal::Failure(NodeFailure::WrongType { name: None }));
+        assert_eq!(
+            sort(wrong_type),
+            Refusal::Failure(NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE })
+        );
         for line in ["-ERR READONLY is a word", "-DENIED for another reason", "-X in @user_script: OOM"] {
             assert!(matches!(sort(line), Refusal::Failure(NodeFailure::Refused { .. })), "{line}");
         }
@@ -189,12 +209,12 @@ mod tests {
         };
         for (line, failure) in [
             ("-LOADING it is", NodeFailure::Loading),
-            ("-BUSY it is", NodeFailure::Busy),
-            ("-NOAUTH HELLO must be called with the client already authenticated", NodeFailure::NoPassword),
-            ("-ERR max number of clients reached", NodeFailure::TooManyClients),
-            ("-DENIED running in protected mode", NodeFailure::ProtectedMode),
-            ("-NOPERM ann has no permissions", NodeFailure::NoPermission { message: "HELLO or AUTH".to_owned() }),
-            ("-ERR anything else", NodeFailure::WrongPassword),
+            ("-BUSY it is", NodeFailure::Busy { reason: LONG_SCRIPT.into() }),
+            ("-NOAUTH HELLO must be called with the client already authenticated", NodeFailure::NO_PASSWORD),
+            ("-ERR max number of clients reached", NodeFailure::Busy { reason: TOO_MANY_CLIENTS.into() }),
+            ("-DENIED running in protected mode", NodeFailure::access(PROTECTED_MODE)),
+            ("-NOPERM ann has no permissions", not_permitted("HELLO or AUTH")),
+            ("-ERR anything else", NodeFailure::WRONG_PASSWORD),
         ] {
             assert_eq!(login(line), failure, "{line}");
         }
@@ -209,7 +229,7 @@ mod tests {
              access at least one of the keys mentioned in the command arguments",
             "-ERR ACL failure in script: User locks has no permissions to run the 'set' command script: on @user_script:1.",
         ] {
-            assert!(matches!(sort(line), Refusal::Failure(NodeFailure::NoPermission { .. })), "{line}");
+            assert!(matches!(sort(line), Refusal::Failure(NodeFailure::Access { .. })), "{line}");
         }
     }
 

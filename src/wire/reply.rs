@@ -67,7 +67,7 @@ impl Reply {
             Some(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => match refusal::of(&error) {
                 Refusal::NoScript => Answer::NoScript,
                 // Whoever has that key, it is not a lock of ours.
-                Refusal::Failure(NodeFailure::WrongType { .. }) if kind == Kind::Release => {
+                Refusal::Failure(NodeFailure::KeyInUse { .. }) if kind == Kind::Release => {
                     Answer::Release(ReleaseReply::NotOurs)
                 }
                 Refusal::Failure(failure) => Answer::Failed(failure),

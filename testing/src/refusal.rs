@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its memory is full: [`NodeFailure::OutOfMemory`](quorlock::error::NodeFailure::OutOfMemory).
+    /// Its memory is full: [`NodeFailure::WritesRefused`](quorlock::error::NodeFailure::WritesRefused).
     OutOfMemory,
     /// It has become a replica: [`NodeFailure::Replica`](quorlock::error::NodeFailure::Replica).
     Replica,
@@ -12,7 +12,7 @@ pub enum Refusal {
     Loading,
     /// It runs somebody's endless script: [`NodeFailure::Busy`](quorlock::error::NodeFailure::Busy).
     Busy,
-    /// Its access list forbids it: [`NodeFailure::NoPermission`](quorlock::error::NodeFailure::NoPermission).
+    /// Its access list forbids it: [`NodeFailure::Access`](quorlock::error::NodeFailure::Access).
     NoPermission,
 }
 

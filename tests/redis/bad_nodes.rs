@@ -97,11 +97,11 @@ fn g6_a_majority_that_talks_nonsense_is_never_a_grant() -> TestResult {
 
 #[test]
 fn error_replies_to_the_login_are_told_apart() -> TestResult {
-    let cases: [(&[u8], NodeFailure); 4] = [
-        (b"-LOADING Redis is loading the dataset in memory\r\n", NodeFailure::Loading),
-        (b"-ERR max number of clients reached\r\n", NodeFailure::TooManyClients),
-        (b"-BUSY Redis is busy running a script.\r\n", NodeFailure::Busy),
-        (b"-WRONGPASS invalid username-password pair\r\n", NodeFailure::WrongPassword),
+    let cases: [(&[u8], &str); 4] = [
+        (b"-LOADING Redis is loading the dataset in memory\r\n", "loading its data"),
+        (b"-ERR max number of clients reached\r\n", "too many clients; "),
+        (b"-BUSY Redis is busy running a script.\r\n", "busy with a long script; "),
+        (b"-WRONGPASS invalid username-password pair\r\n", "login refused; "),
     ];
     for (reply, expected) in cases {
         let fake = FakeServer::replying(reply)?;
@@ -110,7 +110,7 @@ fn error_replies_to_the_login_are_told_apart() -> TestResult {
         let err = locks.mutex("report").try_lock().unwrap_err();
 
         assert_no_quorum(&err);
-        assert_eq!(*failure(&err, 0), expected);
+        assert!(says(failure(&err, 0), expected), "{err}");
     }
     Ok(())
 }
@@ -129,7 +129,7 @@ fn a_server_in_protected_mode_is_said_to_be_one_and_not_to_have_another_password
 
     let checks = locks.check_nodes();
 
-    assert_eq!(checks[0].failure, Some(NodeFailure::ProtectedMode));
+    assert!(says(checks[0].failure.as_ref().unwrap(), "in protected mode"), "{}", checks[0]);
     assert!(checks[0].to_string().contains("set a password"), "{}", checks[0]);
     Ok(())
 }
@@ -174,8 +174,8 @@ fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
         let err = locks.mutex("report").try_lock().unwrap_err();
         assert_no_quorum(&err);
         // The round is over with the second of them.
-        let failure = if login.is_empty() { NodeFailure::NoPassword } else { NodeFailure::WrongPassword };
-        let wrong = err.nodes().iter().filter(|it| it.answer == NodeAnswer::Failed(failure.clone()));
+        let words = if login.is_empty() { "a password is required" } else { "login refused; " };
+        let wrong = err.nodes().iter().filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, words)));
         assert!(2 <= wrong.count(), "{login}: {err:?}");
         assert!(!format!("{err} {err:?}").contains("s3cret"));
     }
@@ -183,9 +183,10 @@ fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
         let locks = builder(at(login)).build()?;
         let err = locks.mutex("report").try_lock().unwrap_err();
         assert_no_quorum(&err);
-        let refused = err.nodes().iter().filter(|it| {
-            matches!(&it.answer, NodeAnswer::Failed(NodeFailure::NoPermission { message }) if !message.contains("pw"))
-        });
+        let refused = err
+            .nodes()
+            .iter()
+            .filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "not permitted") && !says(it, "pw")));
         assert!(2 <= refused.count(), "{login}: {err:?}");
     }
     nothing_is_left(&servers);
@@ -201,7 +202,7 @@ fn a_password_that_is_changed_later_counts_from_the_next_connection_on() -> Test
     servers[0].command(&["CONFIG", "SET", "requirepass", "later"])?;
     drop(locks.mutex("report").try_lock()?);
     servers[0].command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
-    let err = error_in_the_end(&locks, "report", |it| *failure(it, 0) == NodeFailure::NoPassword);
+    let err = error_in_the_end(&locks, "report", |it| says(failure(it, 0), "a password is required"));
     assert_no_quorum(&err);
 
     servers[0].command(&["CONFIG", "SET", "requirepass", ""])?;
@@ -240,7 +241,7 @@ fn a_database_that_does_not_exist_is_said_to_be_wrong() -> TestResult {
     let err = locks.mutex("report").try_lock().unwrap_err();
 
     assert_no_quorum(&err);
-    assert_eq!(*failure(&err, 0), NodeFailure::BadDatabase);
+    assert!(says(failure(&err, 0), "no such database"), "{err}");
     assert_eq!(servers[0].key_count(), 0);
     Ok(())
 }
@@ -319,7 +320,8 @@ fn e5_servers_out_of_memory_grant_nothing_and_still_release_and_extend() -> Test
 
     let err = locks.mutex("other").try_lock().unwrap_err();
     assert_no_quorum(&err);
-    let full = err.nodes().iter().filter(|it| it.answer == NodeAnswer::Failed(NodeFailure::OutOfMemory));
+    let full =
+        err.nodes().iter().filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "out of memory")));
     assert!(2 <= full.count(), "{err:?}");
     guard.extend(LONG)?;
     assert!(guard.is_valid());
@@ -378,7 +380,8 @@ fn b3_cluster_nodes_have_no_vote() -> TestResult {
     let err = manager(&servers).mutex("report").try_lock().unwrap_err();
 
     assert_no_quorum(&err);
-    let cluster = err.nodes().iter().filter(|it| it.answer == NodeAnswer::Failed(NodeFailure::ClusterNode));
+    let cluster =
+        err.nodes().iter().filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "part of a cluster")));
     assert!(1 <= cluster.count(), "{err:?}");
     Ok(())
 }
@@ -403,8 +406,8 @@ fn b3_a_sentinel_is_refused_in_words() -> TestResult {
 
     let err = locks.mutex("report").try_lock().unwrap_err();
 
-    assert_eq!(failure(&err, 0), &NodeFailure::Sentinel);
-    assert!(err.to_string().contains("a Sentinel, which stores nothing: give the address of a master"), "{err}");
+    assert!(says(failure(&err, 0), "a Sentinel"), "{err}");
+    assert!(err.to_string().contains("a Sentinel, which stores nothing; give the address of a master"), "{err}");
     Ok(())
 }
 
@@ -459,7 +462,7 @@ fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
         let err = locks.mutex("report").try_lock().unwrap_err();
         assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err:?}");
         for node in 0..2 {
-            assert_eq!(*failure(&err, node), NodeFailure::WrongType { name: None });
+            assert!(matches!(failure(&err, node), NodeFailure::KeyInUse { name: None, .. }), "{err}");
         }
     }
     let err = locks.mutex("report").lock().unwrap_err();
@@ -479,7 +482,7 @@ fn servers_busy_with_a_script_are_told_apart_and_come_back() -> TestResult {
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     for node in 0..2 {
-        assert_eq!(*failure(&err, node), NodeFailure::Busy);
+        assert!(matches!(failure(&err, node), NodeFailure::Busy { .. }), "{err}");
     }
     servers.iter().take(2).for_each(end_script);
     drop(endless);

@@ -240,7 +240,7 @@ fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts(
 
     let failure = |err: &AcquireError| failure(err, 0).clone();
     eventually("nobody confirms that it is a master", || {
-        locks.mutex(&name).try_lock().is_err_and(|err| failure(&err) == NodeFailure::Unconfirmed)
+        locks.mutex(&name).try_lock().is_err_and(|err| says(&failure(&err), UNCONFIRMED))
     });
     cut_off.iter().try_for_each(|it| it.resume())?;
     drop(lock_in_the_end(&locks, &name));

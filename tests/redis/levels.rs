@@ -53,7 +53,7 @@ const LASTING: [(&str, &str); 12] = [
     ("sentinel", "n0: down: ADDRESS: a Sentinel"),
     ("protected mode", "n0: down: ADDRESS: "),
     ("forbidden login", "n0: down: ADDRESS: not permitted"),
-    ("database", "n0: down: ADDRESS: cannot use the database"),
+    ("database", "n0: down: ADDRESS: it has no such database"),
     ("evicts", "n0: down: ADDRESS: may evict locks"),
     ("no Redis", "n0: down: ADDRESS: not a Redis answer"),
     ("forbidden key", "n0: ADDRESS: is not counted: it rejected a command: not permitted"),

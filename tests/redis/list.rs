@@ -113,7 +113,7 @@ fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestRe
     assert!(!listing.is_complete());
     let [down, forbids] = listing.missed() else { panic!("{listing:?}") };
     assert!(matches!(&down.answer, NodeAnswer::Failed(NodeFailure::Connect { .. })), "{down}");
-    assert!(matches!(&forbids.answer, NodeAnswer::Failed(NodeFailure::NoPermission { .. })), "{forbids}");
+    assert!(matches!(&forbids.answer, NodeAnswer::Failed(NodeFailure::Access { .. })), "{forbids}");
     // What it forbids is to look for names, and not to look at one.
     assert!(listing.locks()[0].nodes()[2].stored.is_ok(), "{}", listing.locks()[0]);
     Ok(())
@@ -138,7 +138,7 @@ fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestR
     assert_eq!((names(&with_prefix), names(&with_pattern)), (vec!["report".to_owned()], vec!["app:report".to_owned()]));
     assert!(with_prefix.is_complete() && with_pattern.is_complete());
     let [refused] = with_neither.missed() else { panic!("{with_neither:?}") };
-    assert!(matches!(&refused.answer, NodeAnswer::Failed(NodeFailure::NoPermission { .. })), "{refused}");
+    assert!(matches!(&refused.answer, NodeAnswer::Failed(NodeFailure::Access { .. })), "{refused}");
     Ok(())
 }
 

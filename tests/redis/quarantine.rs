@@ -396,7 +396,7 @@ fn server_is_silent_for_all(server: &devnodes::Server, may_look: bool) {
     let err = locks.mutex("report").try_lock().unwrap_err();
     let failure = failure(&err, 0);
     let is_silent = matches!(failure, NodeFailure::Quarantined { .. });
-    assert!(if may_look { is_silent } else { matches!(failure, NodeFailure::NoPermission { .. }) }, "{err}");
+    assert!(if may_look { is_silent } else { matches!(failure, NodeFailure::Access { .. }) }, "{err}");
 }
 
 /// One program needs a quarantine of ten minutes, the other of some twenty seconds. The first one cannot reach one of the servers,

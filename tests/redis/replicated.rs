@@ -92,7 +92,7 @@ fn a_promoted_replica_is_found_at_the_next_connection() -> TestResult {
 
     group.servers[0].kill()?;
     let failure = failure_in_the_end(&locks, |_| true);
-    assert!(!matches!(failure, NodeFailure::TwoMasters { .. }), "{failure}");
+    assert!(!says(&failure, TWO_MASTERS), "{failure}");
     group.promote(1)?;
 
     let _guard = lock_in_the_end(&locks, "report");
@@ -164,7 +164,7 @@ fn of_two_masters_neither_counts_and_the_error_names_them() -> TestResult {
 
     // Under a connection that goes on.
     group.promote(1)?;
-    let two = |it: &NodeFailure| matches!(it, NodeFailure::TwoMasters { .. });
+    let two = |it: &NodeFailure| says(it, TWO_MASTERS);
     let failure = failure_in_the_end(&locks, two);
     for server in &group.servers {
         assert!(failure.to_string().contains(&server.addr().to_string()), "{failure}");
@@ -198,7 +198,7 @@ fn child_that_sees_two_masters() {
     }
     log_lines::listen();
     let locks = builder(urls).build().unwrap();
-    failure_in_the_end(&locks, |it| matches!(it, NodeFailure::TwoMasters { .. }));
+    failure_in_the_end(&locks, |it| says(it, TWO_MASTERS));
     let warnings = || log_lines::heard().into_iter().filter(|it| it.starts_with("WARN n0")).collect::<Vec<_>>();
     // The call is told first.
     eventually("the log warns", || !warnings().is_empty());

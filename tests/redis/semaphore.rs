@@ -336,7 +336,7 @@ fn k7_a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_non
         assert_eq!((permit.slot(), rounds), (1, 1));
     }
     let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
-    assert!(matches!(failure(&err, 0), NodeFailure::WrongType { .. }), "{err}");
+    assert!(matches!(failure(&err, 0), NodeFailure::KeyInUse { .. }), "{err}");
     del(&servers[0], &slot_key(0));
 
     for (command, value) in [("HSET", &["f", "v"][..]), ("SET", &["12x"])] {

@@ -104,7 +104,7 @@ fn while_an_old_master_of_a_cluster_and_the_new_one_serve_side_by_side_nobody_el
     assert!(guards.iter().all(|guard| guard.is_valid()));
     // Nor does the old one count any more, for those who do not hear the others.
     let other = split.other();
-    error_in_the_end(&split.here[0], &other, |err| *failure(err, 0) == NodeFailure::Unconfirmed);
+    error_in_the_end(&split.here[0], &other, |err| says(failure(err, 0), UNCONFIRMED));
     split.both_serve()?;
 
     // It serves no longer than its timeout allows, and is the other one's replica in the end.

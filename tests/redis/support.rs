@@ -201,6 +201,15 @@ pub(crate) fn failure(err: &AcquireError, node: usize) -> &NodeFailure {
     }
 }
 
+/// Whether the failure's text has these words: kinds of failures have several texts.
+pub(crate) fn says(failure: &NodeFailure, words: &str) -> bool {
+    failure.to_string().contains(words)
+}
+
+/// Of a node of several servers.
+pub(crate) const UNCONFIRMED: &str = "nobody has confirmed lately that it is still the master";
+pub(crate) const TWO_MASTERS: &str = "two of its servers say that they are masters";
+
 #[track_caller]
 pub(crate) fn assert_no_quorum(err: &AcquireError) {
     assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err:?}");

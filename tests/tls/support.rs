@@ -98,11 +98,16 @@ pub(crate) fn member_answers(
     });
     let failure = found.unwrap();
     let answers = match &failure {
-        NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => said,
+        NodeFailure::NoMaster { said, .. } => said,
         other => panic!("{other}"),
     };
     let answers = answers.iter().map(|it| it.answer.clone()).collect();
     (failure, answers)
+}
+
+/// Whether the failure's text has these words.
+pub(crate) fn says(failure: &NodeFailure, words: &str) -> bool {
+    failure.to_string().contains(words)
 }
 
 /// What is heard of a server whose TLS is wrong.

@@ -31,21 +31,24 @@ fn failure(check: &NodeCheck) -> Option<Finding> {
 fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
     let (level, what, why, action) = advice(failure);
     let seen = match failure {
-        // In whole seconds, so that servers share a finding. The action follows the semicolon.
+        // In whole seconds, so that servers share a finding.
         NodeFailure::Quarantined { left, why } => {
             let (why, left) = (why.to_string(), Duration::from_secs(left.as_secs().saturating_add(1)));
-            format!("no vote for another {}: {}", show::time(left), why.split(';').next().unwrap_or_default())
+            format!("no vote for another {}: {}", show::time(left), split(&why).0)
         }
-        _ => failure.to_string(),
+        NodeFailure::NoMaster { .. } => failure.to_string(),
+        _ => split(&failure.to_string()).0.to_owned(),
     };
-    let members = match failure {
-        NodeFailure::NoMaster { said } | NodeFailure::SentinelsUnreachable { said, .. } => of_members(said),
-        _ => Vec::new(),
-    };
+    let members = if let NodeFailure::NoMaster { said, .. } = failure { of_members(said) } else { Vec::new() };
     let level = members.iter().map(|it| it.0).fold(level, Level::max);
     let actions: Vec<_> = members.into_iter().map(|it| it.1).collect();
-    let action = if actions.is_empty() { action.to_owned() } else { actions.join("; ") };
+    let action = if actions.is_empty() { action } else { actions.join("; ") };
     Finding { level, what, node: at(check), seen, why, action }
+}
+
+/// What is wrong, and what to do, which stands behind a semicolon.
+fn split(failure: &str) -> (&str, &str) {
+    failure.rsplit_once("; ").unwrap_or((failure, ""))
 }
 
 /// Actions for failed servers or sentinels of a node.
@@ -63,40 +66,21 @@ fn of_members(said: &[MemberReport]) -> Vec<(Level, String)> {
 const NOEVICTION: &str = "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file";
 const LAG: &str = "a promoted replica lacks the last writes, which may be locks";
 
-type Advice = (Level, &'static str, &'static str, &'static str);
-
-fn advice(failure: &NodeFailure) -> Advice {
+fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) {
     use Level::{Unfit, Warning};
     const DOWN: &str = "no vote; until this is corrected, one server less may fail";
     const NEVER: &str = "no vote until you correct this";
-    match failure {
+    let (level, what, why, action) = match failure {
         NodeFailure::TimedOut | NodeFailure::Stalled => (Warning, "silent", DOWN, "check its load and the network"),
         NodeFailure::Connect { .. } => (Warning, "down", DOWN, "start the server, or correct its address"),
         NodeFailure::Disconnected { .. } => (Warning, "disconnected", DOWN, "check its log and the network"),
         NodeFailure::Tls(_) => (Unfit, "tls", NEVER, "correct the certificates or the address as above"),
-        NodeFailure::WrongPassword => {
-            (Unfit, "wrong_password", NEVER, "correct --user and --password-file, or the URL in --nodes-file")
-        }
-        NodeFailure::NoPassword => (Unfit, "no_password", NEVER, "give --password-file and, for an ACL user, --user"),
-        NodeFailure::ProtectedMode => {
-            (Unfit, "protected_mode", NEVER, "set a password there and give it here: --password-file")
-        }
-        NodeFailure::NoPermission { .. } => (Unfit, "no_permission", NEVER, "use the ACL line of the guide"),
-        NodeFailure::BadDatabase => (Unfit, "bad_database", NEVER, "correct the database number at the end of the URL"),
+        NodeFailure::Access { .. } => (Unfit, "access", NEVER, ""),
+        NodeFailure::Unsuitable { .. } => (Unfit, "unsuitable", NEVER, ""),
+        NodeFailure::Replica => (Unfit, "replica", "it gets the data of its primary late", ""),
         NodeFailure::Loading => (Warning, "loading", DOWN, "wait until it has read its data"),
-        NodeFailure::TooOld { .. } => (Unfit, "too_old", NEVER, "install Redis 6.2 or newer, or Valkey"),
-        NodeFailure::NotAtomic { .. } => {
-            (Unfit, "not_atomic", "it may grant one lock to two clients", "use Redis or Valkey for locks")
-        }
-        NodeFailure::MultiMaster => {
-            (Unfit, "multi_master", "another server grants the same locks", "disable active-replica and multi-master")
-        }
-        NodeFailure::Replica => {
-            (Unfit, "replica", "it gets the data of its primary late", "give the address of a primary without failover")
-        }
-        NodeFailure::Sentinel => {
-            (Unfit, "sentinel", "it stores nothing", "give the addresses of independent primaries")
-        }
+        NodeFailure::WritesRefused { .. } => (Unfit, "writes_refused", NEVER, ""),
+        NodeFailure::Busy { .. } => (Warning, "busy", DOWN, ""),
         NodeFailure::Quarantined { why, .. } => (
             Warning,
             "quarantined",
@@ -116,55 +100,11 @@ fn advice(failure: &NodeFailure) -> Advice {
             let action = if *on_server { here } else { there };
             (Unfit, "quarantine_differs", "without quarantine a loss of data lets two hold a lock", action)
         }
-        NodeFailure::RecordChanged => {
-            (Unfit, "record_changes", "a loss of data cannot be detected", "find the writer of this key: MONITOR")
-        }
         NodeFailure::ClockBehind => {
             (Unfit, "clock", "it rejects fencing tokens of this machine", "correct the wrong clock")
         }
-        NodeFailure::Evicts { .. } => (Unfit, "evicts", "an evicted lock is free while a client holds it", NOEVICTION),
-        NodeFailure::OutOfMemory => {
-            (Unfit, "out_of_memory", NEVER, "raise maxmemory, or use a dedicated server for locks")
-        }
-        NodeFailure::WritesRefused { .. } => (Unfit, "writes_refused", NEVER, "check its disk and its log"),
-        NodeFailure::Busy => {
-            (Warning, "busy", "a long script or command blocks it", "find the client that runs it: SLOWLOG GET")
-        }
-        NodeFailure::TooManyClients => {
-            (Warning, "too_many_clients", DOWN, "raise maxclients, or close connections: CLIENT LIST")
-        }
         NodeFailure::NoMaster { .. } => {
-            (Warning, "no_master", DOWN, "wait for the end of a failover, or promote a server: REPLICAOF NO ONE")
-        }
-        NodeFailure::SentinelsDisagree { .. } => (
-            Warning,
-            "sentinels_disagree",
-            "the primary is not known, so no server has a vote",
-            "wait some seconds for the end of a failover; then find the isolated sentinel: SENTINEL CKQUORUM NAME",
-        ),
-        NodeFailure::Unconfirmed => {
-            (Warning, "unconfirmed", "another server may be the primary by now", "check the load here and the network")
-        }
-        NodeFailure::TwoMasters { .. } => {
-            (Unfit, "two_masters", "each grants locks without the other", "demote the wrong one: REPLICAOF")
-        }
-        NodeFailure::SentinelsUnreachable { .. } => {
-            (Warning, "no_sentinels", DOWN, "start them, or correct their addresses: a majority must answer")
-        }
-        NodeFailure::UnknownMaster { .. } => {
-            (Unfit, "unknown_master", NEVER, "correct the name in the URL, or run SENTINEL MONITOR there")
-        }
-        NodeFailure::SentinelPassword => {
-            (Unfit, "sentinel_password", NEVER, "put sentinel_password=… into the URL in --nodes-file")
-        }
-        NodeFailure::ClusterNode => {
-            (Unfit, "cluster", "a cluster moves keys and promotes replicas", "give it as redis+cluster://host,host,…")
-        }
-        NodeFailure::NoCluster => {
-            (Unfit, "no_cluster", NEVER, "give it as redis://host, or correct the addresses in redis+cluster://")
-        }
-        NodeFailure::NoMap { .. } => {
-            (Warning, "no_map", DOWN, "start its servers, or correct their addresses: one of them must answer")
+            (Warning, "no_master", DOWN, "wait for the end of a failover; then start what does not answer")
         }
         NodeFailure::SlotNotServed { .. } => {
             (Unfit, "no_slots_served", NEVER, "start the missing masters, or run redis-cli --cluster fix")
@@ -174,7 +114,15 @@ fn advice(failure: &NodeFailure) -> Advice {
         }
         NodeFailure::Protocol { .. } => (Unfit, "no_redis", "this is not a Redis server", "correct the address"),
         _ => (Warning, "refused", DOWN, "check the message above"),
+    };
+    if !action.is_empty() {
+        return (level, what, why, action.to_owned());
     }
+    let text = failure.to_string();
+    let action = split(&text).1;
+    let options =
+        if text.contains("password") { " (--user, --password-file, or the URLs in --nodes-file)" } else { "" };
+    (level, what, why, format!("{action}{options}"))
 }
 
 /// A weakness of a server that votes.

@@ -168,7 +168,7 @@ fn why_not(server: &Server, eligibility: &Eligibility, job: &Job, ask: Ask, time
         return Some(failure);
     }
     if !server.has_leader_lease(times.asked_at) {
-        return Some(NodeFailure::Unconfirmed);
+        return Some(NodeFailure::UNCONFIRMED);
     }
     // Looked at first: only shard connections need the slot, which has to be read from the command.
     let slot = server.with_slots().and_then(|_| job.command.slot());
@@ -216,7 +216,7 @@ mod tests {
 
         for answer in &granted {
             assert_eq!(judged(answer, 3), *answer);
-            assert_eq!(judged(answer, 4), Answer::Failed(NodeFailure::Unconfirmed));
+            assert_eq!(judged(answer, 4), Answer::Failed(NodeFailure::UNCONFIRMED));
         }
         // What is no grant is said whoever is the master.
         let gone = Answer::Extend(ExtendReply::Gone { counter: 0 });

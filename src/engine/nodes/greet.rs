@@ -13,6 +13,9 @@ use crate::wire::{Greeted, Kind};
 /// A command is sent so often for one round. Somebody deletes or sets the record all the time then.
 const CHANGES_MAX: u8 = 16;
 
+const RECORD_CHANGES: &str =
+    "its record changes all the time; check that no program deletes or sets the key quorlock:record there: MONITOR";
+
 impl Server {
     /// Lets a command pass, or keeps it until the server is greeted; in a cluster, until the slot is known.
     pub(super) fn admit(&self, state: &mut LinkState, mut job: Job, asked: Now) -> Option<Job> {
@@ -59,7 +62,7 @@ impl Server {
                 if job.is_overtaken(state.releases) {
                     over.push((job, Answer::Changed));
                 } else if CHANGES_MAX <= job.changes {
-                    over.push((job, Answer::Failed(NodeFailure::RecordChanged)));
+                    over.push((job, Answer::Failed(NodeFailure::unsuitable(RECORD_CHANGES))));
                 } else {
                     if let (Some(_), Some(slot), false) = (self.with_slots(), job.command.slot(), is_known) {
                         state.slots.suspect(slot);

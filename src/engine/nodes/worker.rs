@@ -22,6 +22,7 @@ use crate::engine::nodes::shard_conn::ShardConn;
 use crate::engine::nodes::standing::Health;
 use crate::error::{MemberAnswer, MemberReport, NodeFailure, NodeFinding};
 use crate::logic::eligibility::Times;
+use crate::logic::group::NO_MASTER;
 use crate::logic::run_ids::{Double, RunIds, Voter};
 use crate::observer::Event;
 use crate::stats::count;
@@ -234,7 +235,7 @@ impl Worker {
             Ok(Progress::Done(opened)) => self.come_up(*opened),
             Err(NodeFailure::Replica) if self.server.shard_conn.as_ref().is_some_and(|it| !it.has_slots) => {
                 let said = MemberReport::new(Arc::clone(&self.server.address), MemberAnswer::Replica);
-                self.go_down(&NodeFailure::NoMaster { said: vec![said] });
+                self.go_down(&NodeFailure::NoMaster { reason: NO_MASTER.into(), said: vec![said] });
             }
             Err(failure) => self.go_down(&failure),
         }

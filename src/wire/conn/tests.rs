@@ -454,7 +454,7 @@ fn what_a_server_has_refused_in_the_login_is_known_when_it_closes_the_connection
     read(&mut conn, b"-WRONGPASS invalid username-password pair\r\n");
     assert_eq!(events(&mut conn), [""; 0]);
 
-    assert_eq!(conn.login_failure(), Some(NodeFailure::WrongPassword));
+    assert_eq!(conn.login_failure(), Some(NodeFailure::WRONG_PASSWORD));
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
     }
     assert!(matches!(with([&loaded(Script::Greet), NO_SCRIPT]), Err(NodeFailure::Protocol { .. })));
     let forbidden = with(["-NOPERM no permissions to run the 'script|load' command\r\n", NO_SCRIPT]);
-    assert!(matches!(forbidden, Err(NodeFailure::NoPermission { .. })), "{forbidden:?}");
+    assert!(matches!(forbidden, Err(NodeFailure::Access { .. })), "{forbidden:?}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn b3_a_cluster_node_has_no_vote() {
     for mode in ["redis_mode:cluster\r\n", "server_mode:cluster\r\n"] {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, mode);
-        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::CLUSTER_NODE));
     }
 }
 
@@ -236,7 +236,7 @@ fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_greet
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, "run_id:abc\r\n");
         answers[GREET] = moved.to_owned();
-        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::ClusterNode));
+        assert_eq!(talk("redis://a", &answers), Err(NodeFailure::CLUSTER_NODE));
     }
 }
 
@@ -249,10 +249,10 @@ fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know(
 
     let role = "*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned();
     set_info(&mut answers, "redis_mode:sentinel\r\n");
-    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Sentinel));
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::SENTINEL));
     set_info(&mut answers, "run_id:abc\r\n");
     answers[ROLE] = role;
-    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Sentinel));
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::SENTINEL));
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_database_number_of_a_cluster_node_does_not_hide_what_it_is() {
     let mut answers = answers("%0\r\n");
     set_info(&mut answers, "redis_mode:cluster\r\n");
     answers.insert(1, "-ERR SELECT is not allowed in cluster mode\r\n".to_owned());
-    assert_eq!(talk("redis://a/1", &answers), Err(NodeFailure::ClusterNode));
+    assert_eq!(talk("redis://a/1", &answers), Err(NodeFailure::CLUSTER_NODE));
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn b5_a_server_that_may_evict_locks_has_no_vote() {
     ] {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, &format!("run_id:abc\r\nmaxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"));
-        let failure = failure.map(|it| NodeFailure::Evicts { policy: it.to_owned() });
+        let failure = failure.map(evicts);
         let talked = talk("redis://a", &answers);
         assert_eq!(talked.as_ref().err(), failure.as_ref(), "{policy} {limit}");
         if let Ok(HandshakeStep::Done(server_info)) = talked {
@@ -312,7 +312,7 @@ fn a_server_that_is_too_old_has_no_vote() {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, &format!("redis_version:{version}\r\nrun_id:abc\r\n"));
         let failure = talk("redis://a", &answers).err();
-        assert_eq!(failure, too_old.then(|| NodeFailure::TooOld { version: version.to_owned() }));
+        assert_eq!(failure, too_old.then(|| super::too_old(version)));
     }
 }
 
@@ -322,17 +322,17 @@ fn a_server_that_does_not_run_scripts_one_at_a_time_has_no_vote_whatever_else_it
     // As it answers where scripts are switched off.
     answers[KNOWN] = "-ERR unknown command\r\n".to_owned();
     set_info(&mut answers, "garnet_version:1.0.93\r\nrun_id:abc\r\nredis_version:7.4.3\r\n");
-    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::NotAtomic { version: "1.0.93".to_owned() }));
+    assert_eq!(talk("redis://a", &answers), Err(not_atomic("1.0.93")));
 }
 
 #[test]
 fn one_of_several_servers_that_merge_what_they_are_told_has_no_vote() {
     let mut answers = answers("%0\r\n");
     set_info(&mut answers, "redis_version:6.3.4\r\nrun_id:abc\r\nrole:active-replica\r\n");
-    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::MultiMaster));
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::MULTI_MASTER));
     set_info(&mut answers, "run_id:abc\r\n");
     answers[ROLE] = "*1\r\n$14\r\nactive-replica\r\n".to_owned();
-    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::MultiMaster));
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::MULTI_MASTER));
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn login_errors_are_typed_and_never_echoed() {
     let mut answers = answers("-WRONGPASS invalid username-password pair: ann secret\r\n");
     answers[INFO.start] = "-NOAUTH Authentication required.\r\n".to_owned();
     let err = talk("redis://ann:secret@a", &answers).unwrap_err();
-    assert_eq!(err, NodeFailure::WrongPassword);
+    assert_eq!(err, NodeFailure::WRONG_PASSWORD);
     assert!(!format!("{err} {err:?}").contains("secret"));
 }
 
@@ -411,7 +411,7 @@ fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_acces
         assert_eq!(handshake.on_reply(answer.as_bytes()), Ok(HandshakeStep::Read));
         handshake.failure()
     };
-    assert_eq!(auth("-WRONGPASS invalid password\r\n"), Some(NodeFailure::WrongPassword));
+    assert_eq!(auth("-WRONGPASS invalid password\r\n"), Some(NodeFailure::WRONG_PASSWORD));
     assert_eq!(auth("+OK\r\n"), None);
 
     let with = |place, answer: &str| {
@@ -433,7 +433,7 @@ fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_acces
 
     let mut answers = answers("%0\r\n");
     answers.insert(1, "-ERR DB index is out of range\r\n".to_owned());
-    assert_eq!(talk("redis://a/99", &answers), Err(NodeFailure::BadDatabase));
+    assert_eq!(talk("redis://a/99", &answers), Err(NodeFailure::unsuitable(BAD_DATABASE)));
 }
 
 /// Something that a server may say to any question, and should not.

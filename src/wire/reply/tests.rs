@@ -196,7 +196,10 @@ fn what_an_answer_means_depends_on_what_was_asked() {
     let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
     let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
     assert_eq!(read(Kind::Release, wrong_type), Answer::Release(ReleaseReply::NotOurs), "somebody else's");
-    assert_eq!(read(Kind::Acquire, wrong_type), Answer::Failed(NodeFailure::WrongType { name: None }));
+    assert_eq!(
+        read(Kind::Acquire, wrong_type),
+        Answer::Failed(NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE })
+    );
     let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
     for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe]) {
         assert!(matches!(read(kind, time), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");

@@ -186,11 +186,11 @@ fn what_a_node_refuses_is_read_as_what_a_server_says() -> TestResult {
     let (nodes, locks) = three()?;
     type Looks = fn(&NodeFailure) -> bool;
     let expected: [(Refusal, Looks); 5] = [
-        (Refusal::OutOfMemory, |it| matches!(it, NodeFailure::OutOfMemory)),
+        (Refusal::OutOfMemory, |it| matches!(it, NodeFailure::WritesRefused { .. })),
         (Refusal::Replica, |it| matches!(it, NodeFailure::Replica)),
         (Refusal::Loading, |it| matches!(it, NodeFailure::Loading)),
-        (Refusal::Busy, |it| matches!(it, NodeFailure::Busy)),
-        (Refusal::NoPermission, |it| matches!(it, NodeFailure::NoPermission { .. })),
+        (Refusal::Busy, |it| matches!(it, NodeFailure::Busy { .. })),
+        (Refusal::NoPermission, |it| matches!(it, NodeFailure::Access { .. })),
     ];
     for (refusal, is_expected) in expected {
         nodes.iter().for_each(|it| it.refuse(refusal));
