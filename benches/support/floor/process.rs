@@ -38,7 +38,12 @@ fn serve_plain(urls: &[String]) -> Result {
 fn serve_with_scripts(urls: &[String]) -> Result {
     let (addrs, ours) = (addrs(urls)?, Ours::open(urls)?);
     let first = *addrs.first().ok_or("no node")?;
-    let form = Form::record(devnodes::Client::connect(first, None)?, |name| ours.waiting_pair(name))?;
+    let record = || Form::record(devnodes::Client::connect(first, None)?, |name| ours.waiting_pair(name));
+    let mut form = record()?;
+    // A call that all nodes have answered at once is in no list, and its release names no client.
+    while form.client().is_none() {
+        form = record()?;
+    }
     // It would be told as well.
     drop(ours);
     serve(Floor::with_scripts(&addrs, form.clone())?, NotifiedWithScripts::connect(&addrs, form)?)

@@ -32,15 +32,15 @@ pub(crate) fn run(setting: &Setting) -> Result {
     for round_trip in ROUND_TRIPS {
         setting.begin(&format!("network: a round trip takes {round_trip:?}, to one of five {:?}", round_trip * SLOW));
         let nodes = Nodes::behind_network(round_trip)?;
-        // Ours alone beside the floors: the others' waits are longer than any of these.
+        // Without redlock, whose pairs take ten times as long.
         measured(&nodes, || {
-            let runs = uncontended::on(&nodes, setting, &[], setting.size(10, 2))?;
+            let runs = uncontended::on(&nodes, setting, &["rslock-mt"], setting.size(10, 2))?;
             judge(setting, round_trip, &runs, FLOOR, uncontended::Run::median_us, uncontended::Run::p99_us);
             Ok(())
         })?;
         measured(&nodes, || {
             let window = Duration::from_millis(setting.size(1500, 500));
-            let runs = threads::on(&nodes, setting, &["rslock-ct"], THREADS, window)?;
+            let runs = threads::on(&nodes, setting, &["rslock-mt", "rslock-ct"], THREADS, window)?;
             judge(setting, round_trip, &runs, SCRIPTS, threads::Did::p50_us, threads::Did::p99_us);
             let rate = runs.ratio(OURS, SCRIPTS, threads::Did::rate);
             println!("  pairs per second, x floor with our scripts: {}", num(rate, 2));
