@@ -217,7 +217,7 @@ pub(crate) type FailureKind = (
 impl NodeFailure {
     pub(crate) const WRONG_PASSWORD: NodeFailure = NodeFailure::access("login refused; check user and password");
     pub(crate) const NO_PASSWORD: NodeFailure =
-        NodeFailure::access("a password is required, and none was given; give it");
+        NodeFailure::access("a password is required, and none was given; give user and password");
     pub(crate) const SENTINEL: NodeFailure = NodeFailure::unsuitable(
         "a Sentinel, which stores nothing; give the address of a master, or redis+sentinel://host,host/NAME",
     );

@@ -221,7 +221,8 @@ impl Handshake {
         };
         // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
         // before it are consequences of that, as a Sentinel has no scripts.
-        let is_what_it_is = matches!(failure, Some(NodeFailure::Unsuitable { .. }));
+        let is_setting = matches!(question, Expect::Select | Expect::Info(Section::Memory));
+        let is_what_it_is = !is_setting && matches!(failure, Some(NodeFailure::Unsuitable { .. }));
         if self.failure.is_none() || is_what_it_is {
             self.failure = failure;
         }

@@ -264,6 +264,13 @@ fn a_database_number_of_a_cluster_node_does_not_hide_what_it_is() {
 }
 
 #[test]
+fn settings_of_a_server_do_not_hide_what_it_is() {
+    let mut answers = answers("%0\r\n");
+    set_info(&mut answers, "redis_mode:cluster\r\nmaxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n");
+    assert_eq!(talk("redis://a", &answers), Err(NodeFailure::CLUSTER_NODE));
+}
+
+#[test]
 fn b5_a_server_that_may_evict_locks_has_no_vote() {
     for (policy, limit, failure) in [
         ("noeviction", "0", None),
