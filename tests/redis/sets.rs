@@ -1,9 +1,10 @@
 //! Programs with other sets of servers are told, or refused; a set may change by one server at a time.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use devnodes::{Proxy, Server, Servers, eventually, eventually_is};
-use quorlock::error::{NodeAnswer, NodeFailure, NodeFinding};
+use quorlock::error::{NodeAnswer, NodeCheck, NodeFailure, NodeFinding};
 use quorlock::{AcquireError, Builder, LockManager};
 
 use crate::log_lines;
@@ -19,8 +20,33 @@ fn program(servers: &Servers, nodes: &[usize]) -> Builder {
 
 /// What it finds at each of its nodes. It has asked for a lock: who only looks is noted nowhere.
 fn found(locks: &LockManager) -> Vec<Vec<NodeFinding>> {
+    looked(locks).findings()
+}
+
+fn looked(locks: &LockManager) -> Looked {
     drop(locks.mutex("used").try_lock());
-    locks.check_nodes().into_iter().map(|it| it.findings).collect()
+    Looked(locks.check_nodes())
+}
+
+/// Shown with all that may be in the way of a finding.
+struct Looked(Vec<NodeCheck>);
+
+impl Looked {
+    fn findings(&self) -> Vec<Vec<NodeFinding>> {
+        self.0.iter().map(|it| it.findings.clone()).collect()
+    }
+}
+
+impl PartialEq<Vec<Vec<NodeFinding>>> for Looked {
+    fn eq(&self, other: &Vec<Vec<NodeFinding>>) -> bool {
+        self.findings() == *other
+    }
+}
+
+impl fmt::Debug for Looked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|it| write!(f, "{it}; "))
+    }
 }
 
 /// Others use the node in a set of another size, or of other servers.
@@ -84,7 +110,7 @@ fn h26_programs_with_three_and_with_five_of_the_same_servers_do_not_go_together(
     let three = settled(soon(program(&servers, &[0, 1, 2])), &servers, &[0, 1, 2]);
     let five = soon(program(&servers, &[0, 1, 2, 3, 4])).build()?;
     let refused = [other(3, 5, false), other(3, 5, false), other(3, 5, false), vec![], vec![]];
-    eventually_is("the second is refused", refused.to_vec(), || found(&five));
+    eventually_is("the second is refused", refused.to_vec(), || looked(&five));
     assert_eq!(found(&three), none(3), "who is there is not disturbed");
 
     // It is no outage.
@@ -98,7 +124,7 @@ fn h26_a_set_with_one_server_more_is_noted_and_both_lock_under_strict() -> TestR
     let servers = Servers::start(4)?;
     let three = settled(soon(program(&servers, &[0, 1, 2])).strict(true), &servers, &[0, 1, 2]);
     let four = settled(soon(program(&servers, &[0, 1, 2, 3])).strict(true), &servers, &[0, 1, 2, 3]);
-    eventually_is("the first has noticed", vec![other(4, 3, true); 3], || found(&three));
+    eventually_is("the first has noticed", vec![other(4, 3, true); 3], || looked(&three));
     assert_eq!(found(&four)[..3], vec![other(3, 4, true); 3]);
 
     for (locks, rival) in [(&three, &four), (&four, &three)] {
@@ -109,7 +135,7 @@ fn h26_a_set_with_one_server_more_is_noted_and_both_lock_under_strict() -> TestR
     }
     // A third is refused, whichever of the two it goes together with.
     let fifth = soon(program(&servers, &[0, 1])).strict(true).build()?;
-    eventually_is("the third is refused", vec![other(4, 2, false); 2], || found(&fifth));
+    eventually_is("the third is refused", vec![other(4, 2, false); 2], || looked(&fifth));
     assert!(fifth.mutex("report").try_lock().is_err());
     Ok(())
 }
@@ -137,7 +163,7 @@ fn h26_a_program_that_has_not_met_all_its_servers_is_judged_by_those_it_has_met(
 
     servers[3].restart()?;
     let all = vec![other(3, 3, false), other(3, 3, false), vec![]];
-    eventually_is("it has met all its nodes", all, || found(&two));
+    eventually_is("it has met all its nodes", all, || looked(&two));
     assert_eq!(found(&one), none(3));
     Ok(())
 }
@@ -301,7 +327,7 @@ fn h26_a_server_that_was_silent_when_an_operator_began_anothers_record_stays_in_
         stored(&servers[0]) == stored(&servers[1]) && stored(&servers[0]) != before
     });
     servers[2].resume()?;
-    eventually_is("it is in the set as well", none(3), || found(&locks));
+    eventually_is("it is in the set as well", none(3), || looked(&locks));
     servers[1].pause()?;
     drop(lock_in_the_end(&locks, "report"));
     Ok(())

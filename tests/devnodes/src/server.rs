@@ -123,6 +123,8 @@ impl Builder {
 pub struct Server {
     spec: Builder,
     binary: &'static Found,
+    /// Kept: it ends when it is dropped. Before the port is free: what stands in front of the next server on it would end as well.
+    _front: Option<Terminator>,
     port: Port,
     /// Kept for it while it is down: of a cluster, 10,000 above each of its ports.
     _buses: Vec<Port>,
@@ -132,8 +134,6 @@ pub struct Server {
     client: Mutex<Option<(u64, Client)>>,
     watchdog: Mutex<Watchdog>,
     clock: Option<Clock>,
-    /// Kept: it ends when it is dropped.
-    _front: Option<Terminator>,
     folder: TempDir,
 }
 
@@ -543,6 +543,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if thread::panicking() && !self.process().ended && !self.is_running() {
+            eprintln!("the server on port {} has ended by itself: {}", self.port(), self.log());
+        }
         let _ = self.kill();
     }
 }

@@ -33,7 +33,7 @@ pub fn eventually(what: &str, look: impl FnMut() -> bool) {
 ///
 /// After [`PATIENCE`], naming `what` and what was seen last.
 #[track_caller]
-pub fn eventually_is<T: PartialEq + Debug>(what: &str, wanted: T, mut look: impl FnMut() -> T) {
+pub fn eventually_is<T: PartialEq<U> + Debug, U: Debug>(what: &str, wanted: U, mut look: impl FnMut() -> T) {
     let mut seen = None;
     let is_seen = holds_within(PATIENCE, || *seen.insert(look()) == wanted);
     if !is_seen {
