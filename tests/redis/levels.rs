@@ -241,6 +241,8 @@ fn child_that_cannot_extend() {
         (0..2).for_each(|it| servers[it].resume().unwrap());
         eventually("it is extended", || guard.extend(LONG).is_ok());
         if title == "fails" {
+            // Another thread writes the log.
+            eventually("the log says so", || heard().iter().any(|it| it.contains("extended again")));
             teller.tell("succeeds");
         }
     }
