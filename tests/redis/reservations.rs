@@ -290,7 +290,9 @@ fn a_hand_over_to_a_call_that_reads_for_all_is_read_while_it_waits_for_it() -> T
         server.command(&["DEL", NAME, &list(NAME), &reservation(NAME)])?;
     }
     let held = locks.mutex(NAME).try_lock()?;
-    eventually("the lock is on all servers", || servers.holders(NAME) == 3);
+    // A connection that ended in the round leaves it to an extension.
+    eventually("the lock is on all servers", || servers.holders(NAME) == 3 || held.extend(LONG).is_err());
+    assert_eq!(servers.holders(NAME), 3);
     assert!(!waiter.is_finished());
     let before = locks.stats();
 
