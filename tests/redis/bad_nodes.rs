@@ -186,7 +186,7 @@ fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
         let refused = err
             .nodes()
             .iter()
-            .filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "not permitted") && !says(it, "pw")));
+            .filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "not permitted") && !it.to_string().contains("pw")));
         assert!(2 <= refused.count(), "{login}: {err:?}");
     }
     nothing_is_left(&servers);
@@ -241,7 +241,7 @@ fn a_database_that_does_not_exist_is_said_to_be_wrong() -> TestResult {
     let err = locks.mutex("report").try_lock().unwrap_err();
 
     assert_no_quorum(&err);
-    assert!(says(failure(&err, 0), "no such database"), "{err}");
+    assert!(says(failure(&err, 0), "it has no such database"), "{err}");
     assert_eq!(servers[0].key_count(), 0);
     Ok(())
 }
@@ -381,7 +381,7 @@ fn b3_cluster_nodes_have_no_vote() -> TestResult {
 
     assert_no_quorum(&err);
     let cluster =
-        err.nodes().iter().filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "part of a cluster")));
+        err.nodes().iter().filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "part of a cluster; ")));
     assert!(1 <= cluster.count(), "{err:?}");
     Ok(())
 }

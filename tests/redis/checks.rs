@@ -128,12 +128,18 @@ fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() ->
 
     assert_no_quorum(&err);
     for node in 0..2 {
-        assert!(says(failure(&err, node), "its maxmemory-policy is allkeys-lru"), "{err}");
+        assert!(
+            says(failure(&err, node), "may evict locks that are held, as its maxmemory-policy is allkeys-lru; "),
+            "{err}"
+        );
     }
     nothing_is_left(&servers);
     eventually("a look shows the same", || {
         let checks = locks.check_nodes();
-        checks[0].failure.as_ref().is_some_and(|it| says(it, "may evict locks"))
+        checks[0]
+            .failure
+            .as_ref()
+            .is_some_and(|it| says(it, "may evict locks that are held, as its maxmemory-policy is allkeys-lru; "))
             && checks[0].findings.is_empty()
             && row(&checks, 2) == (None, vec![NodeFinding::WouldEvict { policy: policy.clone() }])
     });
@@ -235,7 +241,13 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     let all = shown.join("\n");
     assert_eq!(row(&checks, 1), (None, vec![NodeFinding::Promoted]), "{all}");
     assert_eq!(row(&checks, 2), (None, vec![NodeFinding::WouldEvict { policy: policy() }]), "{all}");
-    assert!(checks[3].failure.as_ref().is_some_and(|it| says(it, "may evict locks")), "{all}");
+    assert!(
+        checks[3]
+            .failure
+            .as_ref()
+            .is_some_and(|it| says(it, "may evict locks that are held, as its maxmemory-policy is volatile-ttl; ")),
+        "{all}"
+    );
     assert_eq!(checks[3].findings, [], "{all}");
     assert_eq!(row(&checks, 4), (None, vec![NodeFinding::HasReplicas { count: 1 }]), "{all}");
     assert_eq!(row(&checks, 5), (Some(NodeFailure::Replica), vec![]), "{all}");

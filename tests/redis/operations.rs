@@ -516,7 +516,7 @@ fn wrong_password(page: &mut Section) {
     let servers = Servers::start_with(3, |it| it.password("hunter2")).unwrap();
     let urls: Vec<_> = servers.iter().map(|it| format!("redis://{}", it.addr())).collect();
     let locks = builder(&urls).outage_timeout(secs(0)).credentials(None, "wrong").build().unwrap();
-    fail(&locks, 3, |it| crate::support::says(it, "login refused"));
+    fail(&locks, 3, |it| crate::support::says(it, "login refused; "));
     page.logs(|| ());
     page.logs(|| try_once(&locks));
 

@@ -63,7 +63,7 @@ fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -
     });
     let checks = locks.check_nodes();
     shown += &format!("{checks:?}");
-    assert!(checks[0].failure.as_ref().is_some_and(|it| says(it, "login refused")), "{checks:?}");
+    assert!(checks[0].failure.as_ref().is_some_and(|it| says(it, "login refused; ")), "{checks:?}");
     assert!(checks[1].failure.is_none() && checks[2].failure.is_none(), "{checks:?}");
     assert!(!shown.contains("hunt") && !shown.contains("default"), "{shown}");
     Ok(())

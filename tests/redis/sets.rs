@@ -279,26 +279,26 @@ fn h26_strict_refuses_who_comes_until_an_operator_says_that_the_others_are_gone(
     Ok(())
 }
 
-/// The servers are older than what their records say of the set, by more than clocks may differ by.
-fn set_changed_in_ten_seconds(servers: &Servers) -> TestResult {
+/// A strict program whose servers are older than what their records say of the set, by more than clocks may differ by.
+fn on_older_servers(servers: &Servers) -> LockManager {
+    let locks = settled(soon(program(servers, &[0, 1, 2])).strict(true), servers, &[0, 1, 2]);
     let is_old = |it: &Server| it.info("uptime_in_seconds").is_some_and(|it| 2 <= it.parse::<u64>().unwrap());
     eventually("the servers are old", || servers.iter().all(is_old));
-    let changed = (std::time::UNIX_EPOCH.elapsed()?.as_millis() + 10_000).to_string();
+    let changed = (std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() + 10_000).to_string();
     for server in servers {
         let record = record(server).unwrap();
         let mut fields: Vec<_> = record.rest.split(' ').collect();
         (fields[3], fields[4]) = ("1", &changed);
         Record { rest: fields.join(" "), edition: "000000000000005".to_owned(), ..record.clone() }.write(server);
     }
-    Ok(())
+    locks
 }
 
 /// As somebody does who lowers the longest quarantine.
 #[test]
 fn h26_a_record_that_an_operator_begins_anew_costs_no_lock_under_strict() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = settled(soon(program(&servers, &[0, 1, 2])).strict(true), &servers, &[0, 1, 2]);
-    set_changed_in_ten_seconds(&servers)?;
+    let locks = on_older_servers(&servers);
     let held = locks.mutex("report").lock()?;
     for server in &servers {
         set(server, RECORD, "0");
@@ -317,8 +317,7 @@ fn h26_a_record_that_an_operator_begins_anew_costs_no_lock_under_strict() -> Tes
 #[test]
 fn h26_a_server_that_was_silent_when_an_operator_began_anothers_record_stays_in_the_set() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = settled(soon(program(&servers, &[0, 1, 2])).strict(true), &servers, &[0, 1, 2]);
-    set_changed_in_ten_seconds(&servers)?;
+    let locks = on_older_servers(&servers);
     let before = stored(&servers[2]);
     servers[2].pause()?;
     set(&servers[0], RECORD, "0");

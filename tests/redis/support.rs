@@ -201,9 +201,9 @@ pub(crate) fn failure(err: &AcquireError, node: usize) -> &NodeFailure {
     }
 }
 
-/// Whether the failure's text has these words: kinds of failures have several texts.
+/// Whether the failure's text begins with these words: kinds of failures have several texts.
 pub(crate) fn says(failure: &NodeFailure, words: &str) -> bool {
-    failure.to_string().contains(words)
+    failure.to_string().starts_with(words)
 }
 
 /// Of a node of several servers.

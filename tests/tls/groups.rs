@@ -160,7 +160,7 @@ fn the_certificate_of_a_master_is_for_what_the_sentinels_call_it_or_for_the_serv
     drop(lock_in_the_end(&locks, "report"));
     // Without the last the name would be that of the sentinels too.
     let locks = hasty(sentinels(&[&fronts[0]])).tls(named).build()?;
-    let (_, answers) = member_answers(&locks, |it| says(it, "sentinels answered"));
+    let (_, answers) = member_answers(&locks, |it| says(it, "0 of 1 sentinels answered"));
     let presented = "127.0.0.1".to_owned();
     assert_eq!(answers, [tls(TlsFailure::NameMismatch { expected: "redis.internal".into(), presented })]);
     Ok(())
@@ -186,7 +186,8 @@ fn no_password_is_sent_to_a_sentinel_that_was_not_accepted() -> TestResult {
     let listens = FakeServer::silent()?;
     let front = in_front(&nodes, &listens, &["s1.internal"]);
     let url = format!("{}?sentinel_password=the-password", sentinels(&[&front]));
-    let (_, answers) = member_answers(&hasty(&url).tls(nodes.tls()).build()?, |it| says(it, "sentinels answered"));
+    let (_, answers) =
+        member_answers(&hasty(&url).tls(nodes.tls()).build()?, |it| says(it, "0 of 1 sentinels answered"));
     assert!(matches!(&answers[..], [MemberAnswer::Failed(NodeFailure::Tls(_))]), "{answers:?}");
     assert_eq!(listens.commands_seen(), Vec::<devnodes::fake::Command>::new());
 

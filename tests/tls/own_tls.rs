@@ -130,7 +130,7 @@ fn an_address_with_tls_of_sentinels_or_servers_without_says_which_it_is() -> Tes
     let Some(group) = watched(&authority) else { return Ok(()) };
     let built = |url: String| patient(&[url]).tls(Tls::with_ca_pem(authority.pem())).build().unwrap();
     let sentinels = built(format!("rediss+sentinel://{}/locks", list(&group.sentinels, Server::addr)));
-    let (_, answers) = member_answers(&sentinels, |it| says(it, "sentinels answered"));
+    let (_, answers) = member_answers(&sentinels, |it| says(it, "0 of 3 sentinels answered"));
     assert_eq!(answers, vec![tls(TlsFailure::NotTls); 3]);
     let servers = built(format!("rediss+replicated://{}", list(&group.servers, Server::addr)));
     let (_, answers) = member_answers(&servers, |it| matches!(it, NodeFailure::NoMaster { .. }));
@@ -138,7 +138,7 @@ fn an_address_with_tls_of_sentinels_or_servers_without_says_which_it_is() -> Tes
 
     // And the other way round. Such a port closes the connection without a word.
     let url = format!("redis+sentinel://{}/locks", list(&group.sentinels, Server::tls_addr));
-    let (failure, _) = member_answers(&patient(&[url]).build()?, |it| says(it, "0 of "));
+    let (failure, _) = member_answers(&patient(&[url]).build()?, |it| says(it, "0 of 3 sentinels answered"));
     let said = failure.to_string();
     assert!(said.contains("if its port speaks TLS, the address begins with rediss"), "{said}");
     Ok(())

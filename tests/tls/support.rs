@@ -105,9 +105,9 @@ pub(crate) fn member_answers(
     (failure, answers)
 }
 
-/// Whether the failure's text has these words.
+/// Whether the failure's text begins with these words.
 pub(crate) fn says(failure: &NodeFailure, words: &str) -> bool {
-    failure.to_string().contains(words)
+    failure.to_string().starts_with(words)
 }
 
 /// What is heard of a server whose TLS is wrong.
