@@ -455,6 +455,21 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
     ] {
         assert_finds(&json, level, what, Some(node));
     }
+    for (node, words) in [
+        ("n0", "out of memory"),
+        ("n3", "part of a cluster"),
+        ("n4", "it has no such database"),
+        ("n5", "a Sentinel"),
+        ("n6", "Redis "),
+        ("n7", "in protected mode"),
+        ("n9", "busy with a long script"),
+        ("n10", "too many clients"),
+        ("n11", "Garnet "),
+        ("n12", "an active replica"),
+    ] {
+        let begins = |it: &Value| it["node"] == node && it["seen"].as_str().is_some_and(|it| it.starts_with(words));
+        assert!(json["findings"].as_array().unwrap().iter().any(begins), "{node}: {words}: {json}");
+    }
     // Servers that refuse writes answer questions all the same.
     let votes: Vec<_> = json["nodes"].as_array().unwrap().iter().map(|node| node["votes"] == true).collect();
     assert_eq!(votes, (0..14).map(|node| node == 13).collect::<Vec<_>>(), "{json}");
