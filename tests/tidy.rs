@@ -69,7 +69,7 @@ const SHARED_TYPE_NAMES: &[&str] = &["Condvar", "Mutex", "Session", "Setup"];
 const SHARED_FILE_NAMES: &[&str] = &["clock", "socket", "threads"];
 
 /// Longer files are split by concern.
-const LINES_MAX: usize = 600;
+const LINES_MAX: usize = 1_000;
 
 /// So many existing files may change with a new lock kind.
 const FILES_OF_A_KIND_MAX: usize = 12;
